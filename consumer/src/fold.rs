@@ -5,14 +5,16 @@ mod functions;
 mod trie;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use regex::Regex;
 
 use crate::error::Error;
 use crate::load::VARIED;
-use crate::model::{ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, Id, Model, SampleKey, Stack, Unit, Weight};
+use crate::model::{
+    ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight,
+};
 use crate::tree::Tree;
 use folder::Folder;
 pub(crate) use folder::class_label;
@@ -155,11 +157,11 @@ pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
     most(events.iter().map(|(name, &count)| (name.as_str(), count)))
 }
 
-/// The type with most events; of several, the first by name, whatever the order they came in.
 /// Types that are drawn only if `-e` selects them. Each thread has a `jdk.ThreadStart`, also in a recording without samples, and
 /// `profiler.Free` has no stack.
 const NEVER_FIRST: [&str; 2] = ["jdk.ThreadStart", "profiler.Free"];
 
+/// The type with most events; of several, the first by name, whatever the order they came in.
 fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
     let sampled = types.filter(|(name, _)| !NEVER_FIRST.contains(name));
     sampled.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
@@ -251,6 +253,46 @@ pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
     groups.iter().map(|(alias, _)| (*alias).to_owned()).chain(alone.cloned()).collect()
 }
 
+/// Counts the events with stack traces of a recording: by type, or by variant where events of a type are of several things. Types that were
+/// passed over count as well.
+pub fn recorded(model: &Model) -> BTreeMap<String, u64> {
+    let mut seen = vec![0u64; model.kinds.len()];
+    for (key, weight) in &model.samples {
+        let seen = &mut seen[key.kind.index()];
+        *seen = seen.saturating_add(weight.count.max(u64::from(weight.value > 0)));
+    }
+    let mut events = model.passed_over.clone();
+    for ((_, kind), seen) in model.kinds.iter().zip(seen) {
+        if seen > 0 {
+            let events = events.entry(event_label(kind).to_owned()).or_default();
+            *events = events.saturating_add(seen);
+        }
+    }
+    events
+}
+
+/// Returns the events of a recording that can be drawn besides `drawn`, as `-e` accepts them, with their numbers of samples: those with most
+/// samples first. `events` are those of each type, see [`recorded`].
+pub fn others(events: &BTreeMap<String, u64>, drawn: &BTreeSet<String>) -> Vec<(String, u64)> {
+    let mut covered = drawn.clone();
+    let mut others: Vec<(String, u64)> = Vec::new();
+    // A type that only the second group of an alias has is offered by its own name.
+    for name in offered(events).into_iter().chain(events.keys().cloned()) {
+        let types = taken(&name, events);
+        let types = if types.is_empty() { vec![name.clone()] } else { types };
+        if NEVER_FIRST.contains(&&*name) || types.iter().all(|of| covered.contains(of)) {
+            continue;
+        }
+        let samples =
+            types.iter().filter_map(|of| events.get(of)).fold(0, |sum: u64, n| sum.saturating_add(*n));
+        covered.extend(types);
+        others.push((name, samples));
+    }
+    others.retain(|&(_, samples)| samples > 0);
+    others.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    others
+}
+
 fn spellings(name: &str) -> Vec<String> {
     match name.contains('.') {
         true => vec![name.to_owned()],
@@ -280,6 +322,76 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
 pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, Error> {
     let kinds = choose(model, options)?;
     Ok(kinds.into_iter().map(|kind| event_label(model.kinds.get(kind)).to_owned()).collect())
+}
+
+/// Returns how the virtual machine ran the Java functions of the selected events, by the names that `name` makes of their labels: in each case
+/// the kind that most samples have; of several, the first in the order compiled, inlined, interpreted, native method.
+///
+/// # Errors
+/// The recording has no event that was selected.
+pub fn java_kinds(
+    model: &Model,
+    options: &FoldOptions,
+    name: impl Fn(&Arc<str>) -> Arc<str>,
+) -> Result<HashMap<Arc<str>, FrameKind>, Error> {
+    const KINDS: [FrameKind; 4] =
+        [FrameKind::Compiled, FrameKind::Inlined, FrameKind::Interpreted, FrameKind::NativeMethod];
+    let mut chosen = vec![false; model.kinds.len()];
+    choose(model, options)?.iter().for_each(|kind| chosen[kind.index()] = true);
+    let mut of_stacks = vec![0u64; model.stacks.len()];
+    for (key, weight) in model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]) {
+        if let Some(stack) = key.stack {
+            let sum = &mut of_stacks[stack.index()];
+            *sum = sum.saturating_add(weight.count);
+        }
+    }
+    let mut of_frames = vec![0u64; model.frames.len()];
+    for ((_, stack), samples) in model.stacks.iter().zip(of_stacks).filter(|(_, samples)| *samples > 0) {
+        for frame in &stack.frames {
+            let sum = &mut of_frames[frame.index()];
+            *sum = sum.saturating_add(samples);
+        }
+    }
+    let mut of_names: HashMap<Arc<str>, [u64; 4]> = HashMap::new();
+    for ((_, frame), samples) in model.frames.iter().zip(of_frames).filter(|(_, samples)| *samples > 0) {
+        if let Some(at) = KINDS.iter().position(|kind| *kind == frame.kind) {
+            let sum = &mut of_names.entry(name(&label(frame, options).text)).or_default()[at];
+            *sum = sum.saturating_add(samples);
+        }
+    }
+    let most = |sums: [u64; 4]| {
+        let (_, kind) = sums.into_iter().zip(KINDS).rev().max_by_key(|&(sum, _)| sum)?;
+        Some(kind)
+    };
+    Ok(of_names.into_iter().filter_map(|(name, sums)| Some((name, most(sums)?))).collect())
+}
+
+/// Types of events that [`fold`] selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Types {
+    /// Full names of the types.
+    pub names: BTreeSet<String>,
+    /// What samples are of: the type, or the variant, where events of a type are of several things, or [`ASLEEP`].
+    pub variants: BTreeSet<String>,
+    /// Time that a sample of a type stands for, in ns, where the recording states it.
+    pub periods: BTreeMap<Arc<str>, u64>,
+}
+
+/// Returns the types of events that [`fold`] selects.
+///
+/// # Errors
+/// The recording has no event that was selected.
+pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
+    let mut types = Types::default();
+    for kind in choose(model, options)? {
+        let kind = model.kinds.get(kind);
+        types.names.insert(kind.name.to_string());
+        types.variants.insert(kind.variant.as_ref().unwrap_or(&kind.name).to_string());
+        if let Some(&period) = model.periods.get(&kind.name) {
+            types.periods.insert(kind.name.clone(), period);
+        }
+    }
+    Ok(types)
 }
 
 /// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.
@@ -438,5 +550,29 @@ mod tests {
             of(&[("jdk.ThreadStart", 9), ("jdk.NativeMethodSample", 1), ("my.Event", 2)]).as_deref(),
             Some("jdk.NativeMethodSample")
         );
+    }
+
+    #[test]
+    fn other_events_are_offered_by_number_of_samples() {
+        let others = |events: &[(&str, u64)], drawn: &[&str]| {
+            let events = events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            others(&events, &drawn.iter().map(|&name| name.to_owned()).collect())
+        };
+        let events = [
+            ("jdk.ExecutionSample", 9),
+            // The second group of `cpu`.
+            ("jdk.CPUTimeSample", 3),
+            ("jdk.ThreadPark", 2),
+            ("jdk.JavaMonitorEnter", 2),
+            ("profiler.Malloc", 5),
+            ("profiler.Free", 5),
+            ("jdk.ThreadStart", 8),
+            ("my.Event", 4),
+            ("my.Empty", 0),
+        ];
+        let offered = [("alloc", 5), ("lock", 4), ("my.Event", 4), ("jdk.CPUTimeSample", 3)];
+        let offered: Vec<_> = offered.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        assert_eq!(others(&events, &["jdk.ExecutionSample"]), offered);
+        assert_eq!(others(&events[..1], &["jdk.ExecutionSample"]), []);
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod bound;
 pub(crate) mod constants;
 pub(crate) mod losses;
 pub(crate) mod names;
+mod program;
 mod resolve;
 pub(crate) mod settings;
 mod sums;
@@ -106,6 +107,7 @@ enum Role {
     Ignored,
     Setting,
     Loss,
+    Program,
     Sample(Bound),
 }
 
@@ -180,7 +182,7 @@ impl LoadOptions {
         move |class| match &*class.name {
             SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
             SETTING => Interest::Plain,
-            name if losses::knows(name) => Interest::Plain,
+            name if losses::knows(name) || program::knows(name) => Interest::Plain,
             _ if options.wants_type(class) => Interest::Constants,
             _ => Interest::None,
         }
@@ -343,12 +345,12 @@ impl Loader {
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
-                Role::Setting | Role::Loss | Role::Unseen => self.uncommon(batch, &frame),
+                Role::Setting | Role::Loss | Role::Program | Role::Unseen => self.uncommon(batch, &frame),
             }
         }
     }
 
-    /// The first event of a type, settings and losses.
+    /// The first event of a type, settings, losses and programs.
     #[cold]
     fn uncommon(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
         if let Role::Unseen = self.roles.of(frame.type_id) {
@@ -365,6 +367,11 @@ impl Loader {
             Role::Loss => {
                 if let Some(event) = batch.event(frame) {
                     self.loss(batch.chunk(), &event);
+                }
+            }
+            Role::Program => {
+                if let Some(event) = batch.event(frame) {
+                    program::take(&mut self.loaded.model, &event);
                 }
             }
             Role::Sample(bound) => match bound.read(&self.options, &self.loaded.model, batch, frame) {
@@ -389,6 +396,9 @@ impl Loader {
         }
         if losses::knows(&class.name) {
             return Role::Loss;
+        }
+        if program::knows(&class.name) {
+            return Role::Program;
         }
         if !self.options.wants_type(class) {
             return Role::Ignored;

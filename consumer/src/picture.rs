@@ -1,16 +1,20 @@
 //! From recordings to the page of a flame graph: what the command and the profiling service have in common.
 
+use std::collections::{BTreeSet, HashMap};
+
 use crate::amount::amount;
 use crate::convert::Track;
 use crate::error::Error;
-use crate::fold::{self, FoldOptions, Measure};
+use crate::fold::{self, FoldOptions, Measure, Types};
 use crate::live;
-use crate::load::LoadOptions;
-use crate::missing::Missing;
-use crate::model::{Model, Unit};
+use crate::load::{LoadOptions, VARIED};
+use crate::missing::{self, Missing};
+use crate::model::{ASLEEP, EXECUTION_SAMPLE, Jvm, Model, SampleKey, Unit};
 use crate::print::clock;
-use crate::render::times::{By, Moments, Times};
-use crate::reshape::Reshape;
+use crate::render::html::Event;
+use crate::render::java::{self, Java};
+use crate::render::times::{Moments, Times};
+use crate::reshape::{Boxes, Reshape};
 use crate::tree::Tree;
 
 /// Reads what is wanted of recordings that can be read again, by `attempt`. If no event is asked for, those that are taken first are loaded first,
@@ -64,26 +68,127 @@ pub fn samples(measures: &[&Tree]) -> Option<u64> {
     measures.iter().find(|tree| tree.unit == Unit::Samples.name()).map(|tree| tree.total)
 }
 
-/// The types of events that a page draws, and what it has to be told to know their times.
+/// Most events that a page offers by itself.
+pub const MOST_EVENTS: usize = 12;
+/// Most samples that the events of a page have in all, except the event that it opens with.
+pub const MOST_OTHER_SAMPLES: u64 = 1 << 20;
+
+/// Events that a page can offer besides the one that it opens with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offer {
+    /// Their names, as `-e` accepts them; those with most samples first.
+    pub names: Vec<String>,
+    /// Names of events that are beyond [`MOST_EVENTS`] or [`MOST_OTHER_SAMPLES`], and their numbers of samples.
+    pub left_out: Vec<(String, u64)>,
+}
+
+/// Selects the events that a page offers besides those of `options`. The numbers of types that were not loaded are of the whole recording.
 ///
 /// # Errors
 /// As of [`fold::events`].
-pub fn timed(model: &Model, options: &FoldOptions) -> Result<(Vec<String>, live::Options), Error> {
-    let events: Vec<String> = fold::events(model, options)?.into_iter().collect();
-    let wanted = live::Options {
-        samples: events.clone(),
-        others: false,
-        lasting: true,
-        periods: model.periods.clone(),
-        ..Default::default()
-    };
-    Ok((events, wanted))
+pub fn offer(model: &Model, options: &FoldOptions) -> Result<Offer, Error> {
+    let drawn = fold::types(model, options)?;
+    let mut others = fold::others(&fold::recorded(model), &fold::events(model, options)?);
+    // The wall clock that async-profiler before version 4 writes has no type of its own.
+    let asleep = model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(ASLEEP));
+    if asleep && !drawn.variants.contains(ASLEEP) && !others.iter().any(|(name, _)| name == "wall") {
+        let is_sample = |key: &SampleKey| &*model.kinds.get(key.kind).name == EXECUTION_SAMPLE;
+        let samples = model.samples.iter().filter(|(key, _)| is_sample(key));
+        let samples = samples.fold(0, |sum: u64, (_, weight)| sum.saturating_add(weight.count));
+        others.insert(0, ("wall".to_owned(), samples));
+    }
+    let (mut offer, mut left) = (Offer::default(), MOST_OTHER_SAMPLES);
+    for (name, samples) in others {
+        if samples <= left && offer.names.len() + 1 < MOST_EVENTS {
+            left -= samples;
+            offer.names.push(name);
+        } else {
+            offer.left_out.push((name, samples));
+        }
+    }
+    Ok(offer)
 }
 
-/// When samples were taken, if they are those of the measures, of which the first is as `options` say, the second the other one.
-pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Option<Times> {
-    let by = [By::Weight, By::Otherwise];
-    let measures: Vec<_> = measures.iter().copied().zip(by).collect();
+/// The stacks of an event on a page.
+#[derive(Clone, Debug)]
+pub struct Drawn {
+    /// The event.
+    pub event: Event,
+    /// What the page shows of its Java code.
+    pub java: Java,
+    /// The types of events that it draws.
+    pub types: Types,
+}
+
+/// Returns what a picture shows of Java code besides names. The application is in the packages of the main class, if one is recorded.
+pub fn java(model: &Model, options: &FoldOptions, reshape: &Reshape) -> Java {
+    let kinds = match reshape.boxes {
+        Boxes::Functions => {
+            fold::java_kinds(model, options, |text| reshape.names.of(text)).unwrap_or_default()
+        }
+        Boxes::Modules | Boxes::Packages => HashMap::new(),
+    };
+    let mains: BTreeSet<String> = model.jvms.iter().filter_map(|jvm| main_package(&jvm.main)).collect();
+    Java { kinds, application: mains.into_iter().collect() }
+}
+
+/// The first two parts of the package of a main class; `None` if it has no package, or is a JAR.
+fn main_package(main: &str) -> Option<String> {
+    let (package, class) = main.rsplit_once('.')?;
+    let is_class = class.starts_with(char::is_uppercase);
+    if is_class { java::prefix(package) } else { None }
+}
+
+/// Folds the event `name` for a page: first by the time or bytes of its samples, then by their number. `others` are names of recorded events that the
+/// page does not have. Returns `None` if nothing is left of the event.
+pub fn event(
+    model: &Model,
+    options: &FoldOptions,
+    reshape: &Reshape,
+    name: &str,
+    others: &[String],
+) -> Option<Drawn> {
+    let by = |measure| FoldOptions { events: vec![name.to_owned()], measure, ..options.clone() };
+    // The types of an alias may have different units, which cannot be added.
+    let (options, tree) = [by(Measure::Total), by(Measure::Samples)]
+        .into_iter()
+        .find_map(|options| fold::fold(model, &options).ok().map(|tree| (options, reshape.tree(tree))))?;
+    if tree.total == 0 {
+        return None;
+    }
+    let other = otherwise(model, &options, reshape, &tree);
+    let types = fold::types(model, &options).ok()?;
+    let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
+    let missing = missing::of(model, &options);
+    let shown: Vec<&Tree> = measures.iter().collect();
+    let subtitle = headline(model, &options, &shown, missing.as_ref(), None, others);
+    let java = java(model, &options, reshape);
+    Some(Drawn { event: Event { name: name.to_owned(), subtitle: Some(subtitle), measures }, java, types })
+}
+
+/// Expands `name` to the names of events: to the variants if it is the type whose events have variants.
+pub fn variants(model: &Model, name: &str) -> Vec<String> {
+    if name != VARIED {
+        return vec![name.to_owned()];
+    }
+    let kinds = model.kinds.iter().filter(|(_, kind)| &*kind.name == VARIED);
+    let mut names: Vec<String> =
+        kinds.filter_map(|(_, kind)| Some(kind.variant.as_ref()?.to_string())).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.truncate(MOST_EVENTS);
+    names
+}
+
+/// What a stream has to deliver for the times of events that draw these types.
+pub fn timed(drawn: &[Types]) -> live::Options {
+    let samples = drawn.iter().flat_map(|types| types.names.iter().cloned()).collect();
+    let periods = drawn.iter().flat_map(|types| types.periods.clone()).collect();
+    live::Options { samples, others: false, lasting: true, periods, ..Default::default() }
+}
+
+/// When samples were taken, if they add up to the trees. `events` has the trees of each event of the page.
+pub fn times(moments: Moments, events: &[&[&Tree]], options: &FoldOptions) -> Option<Times> {
     let frames = |track: &Track| {
         let process = match track.process_id {
             0 => track.process.clone(),
@@ -92,37 +197,39 @@ pub fn times(moments: Moments, measures: &[&Tree], options: &FoldOptions) -> Opt
         let frames = [options.by_process.then_some(process), options.by_thread.then(|| track.label.clone())];
         frames.into_iter().flatten().collect()
     };
-    Times::new(moments, &measures, frames)
+    Times::new(moments, events, frames)
 }
 
-/// Describes a picture of recordings: the program if there is one only, the events and their total, the time range, the share that is
-/// missing, and the other events. With an interval, in ns since 1970, it states the interval and not the other events.
-pub fn headline(
-    model: &Model,
-    options: &FoldOptions,
-    tree: &Tree,
-    missing: Option<&Missing>,
-    interval: Option<(i64, i64)>,
-) -> String {
-    let mut parts = Vec::new();
-    // `name (pid)`: the JDK's groups of threads are no programs.
-    let mut programs: Vec<&str> = model
-        .threads
-        .iter()
-        .filter_map(|(_, thread)| thread.group.as_deref())
-        .filter(|of| of.ends_with(')'))
-        .collect();
-    programs.sort_unstable();
-    programs.dedup();
-    if let [program] = programs[..] {
-        parts.push(program.to_owned());
-    }
+/// Names the events of a picture by their short names.
+pub fn event_name(model: &Model, options: &FoldOptions) -> String {
     let drawn = fold::events(model, options).unwrap_or_default();
+    names(&drawn, options).join(", ")
+}
+
+fn names(drawn: &BTreeSet<String>, options: &FoldOptions) -> Vec<String> {
     let called = |event: &String| fold::alias_of(event).unwrap_or(event).to_owned();
     let mut names: Vec<String> =
         if options.events.is_empty() { drawn.iter().map(called).collect() } else { options.events.clone() };
     names.dedup();
-    parts.push(format!("{}: {}", names.join(", "), amount(tree.total, &tree.unit)));
+    names
+}
+
+/// Describes a picture of recordings: the program and the virtual machine if there is one only, the host, the events and their totals by each
+/// measure, the time range, the share that is missing, and `others`, which were recorded but are not in the picture. An interval, in ns since
+/// 1970, replaces the time range of the model.
+pub fn headline(
+    model: &Model,
+    options: &FoldOptions,
+    measures: &[&Tree],
+    missing: Option<&Missing>,
+    interval: Option<(i64, i64)>,
+    others: &[String],
+) -> String {
+    let mut parts = about(model);
+    let drawn = fold::events(model, options).unwrap_or_default();
+    let names = names(&drawn, options);
+    let totals: Vec<String> = measures.iter().map(|tree| amount(tree.total, &tree.unit)).collect();
+    parts.push(format!("{}: {}", names.join(", "), totals.join(", ")));
     if let Some((start, end)) = interval.or(model.range_nanos) {
         let length = end.saturating_sub(start);
         // Seconds are enough to find it.
@@ -133,13 +240,45 @@ pub fn headline(
         parts.push(range);
     }
     parts.extend(missing.and_then(Missing::share));
-    let there = model.passed_over.iter().map(|(name, &events)| (name.clone(), events));
-    let others = fold::offered(&there.filter(|(name, _)| !drawn.contains(name)).collect());
     // Types that have no short name are seldom looked for.
-    let is_other = |name: &String| !names.contains(name) && !name.contains('.');
-    let others: Vec<String> = others.into_iter().filter(is_other).collect();
-    if !others.is_empty() && interval.is_none() {
+    let others: Vec<&str> = others.iter().map(String::as_str).filter(|name| !name.contains('.')).collect();
+    if !others.is_empty() {
         parts.push(format!("also recorded: {}", others.join(", ")));
     }
     parts.join(" · ")
+}
+
+/// The events of a recording that `options` do not select.
+pub fn also_recorded(model: &Model, options: &FoldOptions) -> Vec<String> {
+    let drawn = fold::events(model, options).unwrap_or_default();
+    let names = names(&drawn, options);
+    let there = model.passed_over.iter().map(|(name, &events)| (name.clone(), events));
+    let others = fold::offered(&there.filter(|(name, _)| !drawn.contains(name)).collect());
+    others.into_iter().filter(|name| !names.contains(name)).collect()
+}
+
+/// The program, the virtual machine and the host, of each if there is one only.
+fn about(model: &Model) -> Vec<String> {
+    // `name (pid)`: the JDK's groups of threads are no programs.
+    let mut programs: Vec<&str> = model
+        .threads
+        .iter()
+        .filter_map(|(_, thread)| thread.group.as_deref())
+        .filter(|of| of.ends_with(')'))
+        .collect();
+    programs.sort_unstable();
+    programs.dedup();
+    let only = |of: &mut dyn Iterator<Item = String>| {
+        let all: BTreeSet<String> = of.filter(|text| !text.is_empty()).collect();
+        if all.len() == 1 { all.into_iter().next() } else { None }
+    };
+    let mut parts = Vec::new();
+    match programs[..] {
+        [program] => parts.push(program.to_owned()),
+        [] => parts.extend(only(&mut model.jvms.iter().map(Jvm::program))),
+        _ => {}
+    }
+    parts.extend(only(&mut model.jvms.iter().map(|jvm| jvm.version.clone())));
+    parts.extend(only(&mut model.hosts.iter().map(|host| format!("host {host}"))));
+    parts
 }

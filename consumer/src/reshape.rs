@@ -193,7 +193,7 @@ fn marker(text: &str) -> Label {
 }
 
 impl Names {
-    fn of(self, text: &Arc<str>) -> Arc<str> {
+    pub(crate) fn of(self, text: &Arc<str>) -> Arc<str> {
         match self {
             Self::Full => text.clone(),
             Self::Stable => match stable(text) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flightline_consumer::fold::{FoldOptions, Measure, fold};
+use flightline_consumer::fold::{FoldOptions, Measure, fold, java_kinds};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
 use flightline_consumer::model::Model;
@@ -342,4 +342,34 @@ fn threads_do_not_change_the_result() {
         }
     }
     assert!(several > 3, "only {several} recordings of several chunks");
+}
+
+#[test]
+fn functions_have_the_kind_that_most_samples_have() {
+    let kinds = |name: &str, options: &FoldOptions| {
+        let model = loaded(&fixtures().join("recordings").join(name)).model;
+        let kinds = java_kinds(&model, options, Clone::clone).unwrap();
+        let mut kinds: Vec<(String, &'static str)> =
+            kinds.into_iter().map(|(name, kind)| (name.to_string(), kind.name())).collect();
+        kinds.sort();
+        kinds
+    };
+    let of = |kinds: &[(String, &'static str)], name: &str| {
+        kinds.iter().find(|(of, _)| of == name).map(|&(_, kind)| kind)
+    };
+    // As `jfr print --events ExecutionSample --stack-depth 64` counts them.
+    let jdk = kinds("jdk25.jfr", &FoldOptions::default());
+    assert_eq!(of(&jdk, "Work.fib"), Some("inlined"));
+    assert_eq!(of(&jdk, "Work.lambda$start$3"), Some("interpreted"));
+    assert_eq!(of(&jdk, "Work$$Lambda.0x0000000057040450.run"), Some("compiled"));
+    let events = vec!["jdk.NativeMethodSample".to_owned()];
+    let native = kinds("jdk25.jfr", &FoldOptions { events, ..FoldOptions::default() });
+    assert!(native.iter().any(|(_, kind)| *kind == "native-method"), "{native:?}");
+    // C functions of async-profiler are no Java.
+    let profiler = kinds("ap-java-multichunk.jfr", &FoldOptions::default());
+    assert_eq!(of(&profiler, "Work.fib"), Some("inlined"));
+    assert!(
+        profiler.iter().all(|(name, kind)| !name.contains("::") && *kind != "native-method"),
+        "{profiler:?}"
+    );
 }

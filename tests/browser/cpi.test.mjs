@@ -32,15 +32,16 @@ test("cycles per instruction are told and painted in every view", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("measures of different events are chosen from, each with the boxes it has", async () => {
+test("the page switches between events, each with the boxes it has", async () => {
   const page = await opened(drawnOf(join(process.env.RECORDINGS, "../perf/cpi.txt"), ["--measure", "cycles,instructions"]));
-  assert.deepEqual(await page.locator("#measure option").allTextContents(), ["cycles", "instructions"]);
+  assert.deepEqual(await page.locator("#event option").allTextContents(), ["cycles (200,000,000 cycles)", "instructions (130,000,000 instructions)"]);
+  assert.equal(await page.locator("#measures").isVisible(), false);
   assert.equal(await hover(page, 60 / 200, 3), "Function: chase (119,000,000 cycles, 59.50%)");
-  await page.keyboard.press("m");
+  await page.keyboard.press("v");
   assert.equal(await hover(page, 10 / 130, 3), "Function: chase (20,000,000 instructions, 15.38%)");
   // By name: chase 20, mixed 26, skipped 5, which has no cycles, spin 79; rare has no instructions.
   assert.equal(await hover(page, 48 / 130, 3), "Function: skipped (5,000,000 instructions, 3.85%)");
-  assert.match(await page.evaluate(() => location.hash), /measure=instructions/);
+  assert.match(await page.evaluate(() => location.hash), /event=instructions/);
   assert.match(await search(page, "rare|skipped"), /^Matched: 3\.85% \(5,000,000 instructions/);
   assert.deepEqual(page.errors, []);
 });

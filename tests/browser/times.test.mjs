@@ -269,13 +269,15 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.doesNotMatch(await page.locator("#legend").textContent(), /Span/);
   // A JDK's: pauses, waits, files; their number is that of the recording.
   const jdk = join(process.env.RECORDINGS, "jdk25.jfr"), other = await opened(file(jdk), "light", "#view=chart");
-  const told = await other.evaluate(() => JSON.parse(document.getElementById("profile").textContent).times.events);
-  const count = [...told.lanes, ...told.others.map(({ events }) => events)].reduce((all, events) => all + events, 0);
+  const { threads, sets, events: told } = await other.evaluate(() => JSON.parse(document.getElementById("profile").textContent).times);
+  const count = told.lanes.reduce((all, events) => all + events, 0);
   const events = (name) => JSON.parse(execFileSync(flightline, ["print", "--json", "--events", name, jdk], { encoding: "utf8", maxBuffer: 1 << 28 })).recording.events.length;
   const names = ["jdk.GCPhasePause", "jdk.GarbageCollection", "jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite", "jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"];
   assert.equal(count, names.reduce((all, name) => all + events(name), 0));
   // Of a thread without samples.
-  assert.equal(told.others.find(({ name }) => /VM Thread/.test(name)).events, events("jdk.GCPhasePause") + events("jdk.GarbageCollection"));
+  const machine = threads.findIndex(({ name }) => /VM Thread/.test(name));
+  assert.equal(told.lanes[machine], events("jdk.GCPhasePause") + events("jdk.GarbageCollection"));
+  assert.ok(sets.filter(Boolean).every(({ lanes }) => lanes.every(([thread]) => thread !== machine)));
   assert.equal(await other.locator("#chart-note").isVisible(), false);
   // None, nothing is told of them.
   for (const without of [recorded(RECORDING), file(recording, "--no-time")]) {

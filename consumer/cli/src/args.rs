@@ -379,8 +379,9 @@ pub struct FlameArgs {
     /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
-    /// Several measures at once, each as an --event: in HTML to choose from (M), SVG and PNG a file for each, FILE.cpu.svg. Time or bytes where
-    /// events stand for some, else their number
+    /// Draw several events, named as for --event, by their time or bytes, else by their number. The HTML page
+    /// switches between them (V); SVG and PNG write one file for each, such as FILE.cpu.svg. Without --measure and --event the page of a
+    /// recording has up to 12 events
     #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', conflicts_with_all = ["events", "total", "flame_chart", "cpi"])]
     pub measure: Vec<String>,
     /// Two counters that were sampled together: as wide as the first, red where there is more of it for one of the second than in all,
@@ -389,7 +390,7 @@ pub struct FlameArgs {
           default_missing_value = "cycles,instructions", value_parser = counters,
           conflicts_with_all = ["events", "total", "flame_chart"])]
     pub cpi: Option<Counters>,
-    /// HTML: leave out when each sample was taken; the page then has no heat map and no choice of threads
+    /// HTML: leave out the times of samples. The page has no heat map, no chart and no selection of threads
     #[arg(long)]
     pub no_time: bool,
     /// How it looks.

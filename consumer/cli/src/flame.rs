@@ -1,18 +1,21 @@
 //! `flightline flame`
 
+mod page;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use flightline_consumer::difference::{Difference, Scale};
+use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
+use flightline_consumer::render::java::Java;
 use flightline_consumer::render::svg::SvgOptions;
-use flightline_consumer::render::times::{MOST, Times};
-use flightline_consumer::render::{PictureOptions, chart, html, svg};
+use flightline_consumer::render::{PictureOptions, chart, svg};
 use flightline_consumer::tree::Tree;
 
-use crate::args::{Counters, FlameArgs, PictureFormat};
-use crate::stacks::{For, Profile};
+use crate::args::{Counters, FlameArgs, PictureFormat, SelectArgs};
+use crate::stacks::{For, Measures, Profile};
 use crate::talk::{self, shown};
 use crate::{Outcome, output, png, stacks, tracks};
 
@@ -33,30 +36,25 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     if !args.measure.is_empty() {
         return measures(args, format);
     }
-    let as_what = if format == PictureFormat::Html { For::Page } else { For::Svg };
+    let is_page = format == PictureFormat::Html;
+    let as_what = if is_page { For::Page } else { For::Svg };
     let mut profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
     if let Some(before) = profile.before.take() {
         return differential(args, &before, &profile.tree, format);
     }
-    let shown = stacks::options(&args.stacks.select, as_what);
-    let options = PictureOptions {
-        title: title(args),
-        subtitle: profile
-            .model
-            .as_ref()
-            .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref(), None)),
-        inverted: false,
-    };
     let mut picture = Vec::new();
     match format {
         PictureFormat::Html => {
-            let other = profile.otherwise(&args.stacks.select, For::Page)?;
-            let measures: Vec<_> = [&profile.tree].into_iter().chain(&other).collect();
-            let times = times(args, &profile, &measures)?;
-            html::write_measures(&measures, times.as_ref(), &args.picture.common(options), &mut picture)?;
+            let outcome = profile.outcome;
+            page::write(args, page::events(args, profile)?, &mut picture)?;
+            output::document(&args.output, &picture)?;
+            return Ok(outcome);
         }
         PictureFormat::Svg | PictureFormat::Png => {
+            let options =
+                PictureOptions { title: title(args), subtitle: subtitle(args, &profile), inverted: false };
             let mut options = args.picture.options(options, args.stacks.select.min_width);
+            options.java = java(args, profile.model.as_ref(), &args.stacks.select)?;
             if format == PictureFormat::Png {
                 png::fit(&mut options, args.stacks.select.min_width);
             }
@@ -70,11 +68,31 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     Ok(profile.outcome)
 }
 
+/// The line below the headline of a picture that shows one measure.
+fn subtitle(args: &FlameArgs, profile: &Profile) -> Option<String> {
+    let model = profile.model.as_ref()?;
+    let options = stacks::options(&args.stacks.select, For::Svg);
+    let others = picture::also_recorded(model, &options);
+    Some(picture::headline(model, &options, &[&profile.tree], profile.missing.as_ref(), None, &others))
+}
+
+/// The Java code of a picture that is no page.
+fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<Java> {
+    let recorded = match model {
+        Some(model) => {
+            let reshape = stacks::reshape(select, For::Svg)?;
+            picture::java(model, &stacks::options(select, For::Svg), &reshape)
+        }
+        None => Java::default(),
+    };
+    Ok(args.picture.java(recorded))
+}
+
 /// Draws several measures: on one page, or a picture each.
 fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
-    let (measures, outcome) = stacks::measures(inputs, select, what, &args.measure)?;
+    let Measures { trees: measures, outcome, model } = stacks::measures(inputs, select, what, &args.measure)?;
     let told = |trees: &[(String, Tree)]| {
         let sums =
             trees.iter().map(|(name, tree)| format!("{name}: {}", talk::amount(tree.total, &tree.unit)));
@@ -82,9 +100,8 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     };
     let options = |of| PictureOptions { title: title(args), subtitle: told(of), inverted: false };
     if format == PictureFormat::Html {
-        talk::note("with --measure the page does not tell when samples were taken");
         let mut page = Vec::new();
-        html::write_events(&measures, &args.picture.common(options(&measures)), &mut page)?;
+        page::write(args, page::selected(args, measures, model.as_ref())?, &mut page)?;
         output::document(&args.output, &page)?;
         return Ok(outcome);
     }
@@ -97,6 +114,8 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
             png::fit(&mut svg, select.min_width);
         }
         for (name, tree) in one {
+            let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
+            svg.java = java(args, model.as_ref(), &event)?;
             let mut picture = Vec::new();
             svg::write(tree, &svg, &mut picture)?;
             if format == PictureFormat::Png {
@@ -168,32 +187,6 @@ fn draw_difference(
         picture = png::of(&picture)?;
     }
     output::document(&args.output, &picture)
-}
-
-/// When the samples were taken, if the inputs say so and the page can hold it.
-fn times(args: &FlameArgs, profile: &Profile, measures: &[&Tree]) -> Result<Option<Times>> {
-    if profile.model.is_none() || args.no_time {
-        return Ok(None);
-    }
-    let select = &args.stacks.select;
-    if let Some(samples) = picture::samples(measures).filter(|&samples| samples > MOST) {
-        talk::note(format_args!(
-            "the page does not tell when its {samples} samples were taken, which it does of {MOST} at most: --from and --to draw a part"
-        ));
-        return Ok(None);
-    }
-    if select.min_width.is_some() {
-        talk::note("with --min-width the page does not tell when samples were taken");
-        return Ok(None);
-    }
-    let Some(moments) = tracks::moments(&args.stacks.inputs, select, profile)? else { return Ok(None) };
-    let times = picture::times(moments, measures, &stacks::options(select, For::Page));
-    if times.is_none() {
-        talk::note(
-            "the page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart",
-        );
-    }
-    Ok(times)
 }
 
 fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut Vec<u8>) -> Result<()> {

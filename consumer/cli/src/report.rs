@@ -130,10 +130,9 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
         let shown = stacks::options(&select, For::Page);
         let options = PictureOptions {
             title: report.name.clone(),
-            subtitle: profile
-                .model
-                .as_ref()
-                .map(|model| picture::headline(model, &shown, &profile.tree, profile.missing.as_ref(), None)),
+            subtitle: profile.model.as_ref().map(|model| {
+                picture::headline(model, &shown, &[&profile.tree], profile.missing.as_ref(), None, &[])
+            }),
             inverted: false,
         };
         let mut html = Vec::new();

@@ -158,13 +158,18 @@ fn open<T>(
     Ok(Taken::Model(Box::new(model), outcome))
 }
 
-/// Stacks by each of several events, by what they stand for.
-pub fn measures(
-    inputs: &[PathBuf],
-    args: &SelectArgs,
-    what: For,
-    names: &[String],
-) -> Result<(Vec<(String, Tree)>, Outcome)> {
+/// Stacks by each of several events.
+pub struct Measures {
+    /// By time or bytes where samples have them, else by number, with the name of each event.
+    pub trees: Vec<(String, Tree)>,
+    /// Whether all of the inputs was read.
+    pub outcome: Outcome,
+    /// The recordings' model; `None` for text.
+    pub model: Option<Model>,
+}
+
+/// Reads stacks by each of several events.
+pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[String]) -> Result<Measures> {
     let all = SelectArgs { events: names.to_vec(), total: true, ..args.clone() };
     let reshape = reshape(args, what)?;
     let asked: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -172,7 +177,7 @@ pub fn measures(
         Ok(counters) => Ok(counters),
         Err(_) => bail!("--measure needs recordings or output of perf script, which name their events"),
     };
-    let (trees, outcome): (Result<Vec<Tree>>, _) = match open(inputs, &all, counters, |_| {
+    let (trees, outcome, model): (Result<Vec<Tree>>, _, _) = match open(inputs, &all, counters, |_| {
         bail!("--measure is not for pprof: flightline convert reads it")
     })? {
         Taken::Model(model, outcome) => {
@@ -180,18 +185,36 @@ pub fn measures(
                 let options = FoldOptions { events: vec![name.clone()], ..options(&all, what) };
                 Ok(fold::fold(&model, &options)?)
             };
-            (names.iter().map(fold).collect(), outcome)
+            (names.iter().map(fold).collect(), outcome, Some(*model))
         }
         Taken::Texts(mut texts) if texts.len() == 1 => {
             let counters = texts.pop().map_or_else(Vec::new, |(_, counters)| counters);
             let fold = |Counter { text, .. }| {
                 Ok(fold_text(std::iter::once(text), &options(args, what).filter)?.tree)
             };
-            (counters.into_iter().map(fold).collect(), Outcome::Whole)
+            (counters.into_iter().map(fold).collect(), Outcome::Whole, None)
         }
         Taken::Texts(_) => bail!("--measure takes the output of one perf script at a time"),
     };
-    Ok((names.iter().cloned().zip(trees?.into_iter().map(|tree| reshape.tree(tree))).collect(), outcome))
+    let trees = trees?.into_iter().map(|tree| reshape.tree(tree));
+    Ok(Measures { trees: names.iter().cloned().zip(trees).collect(), outcome, model })
+}
+
+/// Reads more events of recordings that [`read`] has read. Returns `None` if an input cannot be read again.
+pub fn read_more(inputs: &[PathBuf], args: &SelectArgs, names: &[String]) -> Result<Option<Model>> {
+    let paths = repository::expand(inputs, args.samples.last)?;
+    let mut recordings = Vec::new();
+    for path in &paths {
+        match input::whole(path) {
+            Ok(Some(recording)) => recordings.push((path, Opened::Whole(recording))),
+            Ok(None) => return Ok(None),
+            Err(_) if repository::rolled_away(path, inputs) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let options = LoadOptions { events: fold::loaded_names(names), ..load_options(args, &paths)? };
+    // Warnings were printed when the recordings were read first.
+    Ok(Some(attempt(recordings, options, args.jobs)?.model))
 }
 
 /// Stacks by two counters, over the same boxes and normalised.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::render::PictureOptions;
+use flightline_consumer::render::java::Java;
 use flightline_consumer::render::svg::{
     BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
 };
@@ -18,10 +19,14 @@ pub struct SvgArgs {
     /// Root at the top
     #[arg(long)]
     inverted: bool,
+    /// Packages of the application, such as com.acme,com.acmelib, in the colours by application, library and JDK
+    /// [default: the package of the main class, else the most frequent one outside the JDK; two parts each]
+    #[arg(long, value_name = "PACKAGE,PACKAGE…", value_delimiter = ',', value_parser = package)]
+    application: Vec<String>,
     /// SVG: line below the headline [default: what the widths mean]
     #[arg(long)]
     subtitle: Option<String>,
-    /// SVG: auto, chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
+    /// SVG: auto, origin (Java by application, library and JDK), chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
     /// yellow, purple, orange
     #[arg(long, value_name = "PALETTE", default_value = "auto")]
     colors: Colors,
@@ -93,6 +98,12 @@ enum Side {
     Right,
 }
 
+fn package(text: &str) -> Result<String, String> {
+    let name = text.trim_end_matches(".*").replace('/', ".");
+    let is_part = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
+    if name.split('.').all(is_part) { Ok(name) } else { Err("give a Java package, as com.acme".into()) }
+}
+
 fn color(text: &str) -> Result<Color, String> {
     parse_hex_color(text).ok_or_else(|| "give a colour as #rrggbb".into())
 }
@@ -124,12 +135,21 @@ impl SvgArgs {
         }
     }
 
+    /// What the picture shows of Java code: as recorded, with the packages of `--application`.
+    pub fn java(&self, recorded: Java) -> Java {
+        match self.application.is_empty() {
+            true => recorded,
+            false => Java { application: self.application.clone(), ..recorded },
+        }
+    }
+
     /// All, given what is common if nothing was said.
     pub fn options(&self, default: PictureOptions, min_width: Option<MinWidth>) -> SvgOptions {
         let pixels = |value: Option<u32>| value.map(|value| value as usize);
         SvgOptions {
             picture: self.common(default),
             colors: self.colors,
+            java: self.java(Java::default()),
             hash: self.hash,
             color_diffusion: self.color_diffusion,
             palette_file: self.palette_map.clone(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use flightline_consumer::convert::{Collecting, Tracks};
-use flightline_consumer::fold;
+use flightline_consumer::fold::{self, Types};
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
@@ -25,7 +25,10 @@ const READ: usize = 256 << 10;
 
 /// Samples one by one where the inputs have times, else the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {
-    let Some(model) = timed(inputs, select, profile, what) else {
+    let of_samples =
+        |model: &&Model| !model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE));
+    let model = profile.model.as_ref().filter(|_| is_timed(inputs, select, what)).filter(of_samples);
+    let Some(model) = model else {
         return Ok(Tracks::of_tree(&profile.tree, &talk::all_shown(inputs)));
     };
     let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
@@ -41,15 +44,19 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     Ok(collecting.finish())
 }
 
-/// When samples were taken, from when the earliest of the inputs begins; `None` if they have no times.
-pub fn moments(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile) -> Result<Option<Moments>> {
-    let Some(model) = timed(inputs, select, profile, For::Page) else { return Ok(None) };
+/// Returns the times of samples of events that draw these types, counted from the start of the earliest input; `None` if the inputs have no
+/// times.
+pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Option<Moments>> {
+    // What was not freed is a sum over the recording.
+    let is_sum = drawn.iter().any(|types| types.variants.contains(unfreed::LIVE));
+    if is_sum || !is_timed(inputs, select, For::Page) {
+        return Ok(None);
+    }
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
     let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
-    let (events, wanted) = picture::timed(model, &options)?;
-    let mut gathering = Gathering::new(collecting, origin, events);
-    each(inputs, select, &wanted, |item, feed| {
+    let mut gathering = Gathering::new(collecting, origin, drawn);
+    each(inputs, select, &picture::timed(drawn), |item, feed| {
         gathering.take(item);
         feed.plain_below(gathering.shortest());
     })?;
@@ -63,22 +70,20 @@ pub fn unfreed(inputs: &[PathBuf], select: &SelectArgs) -> Result<(Model, u64)> 
     Ok(unfreed.finish())
 }
 
-/// The recordings, if each of their samples can be read with its time.
-fn timed<'p>(inputs: &[PathBuf], select: &SelectArgs, profile: &'p Profile, what: For) -> Option<&'p Model> {
+/// Returns true if each sample of recordings can be read with its time.
+fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
     let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
-    let model = profile.model.as_ref().filter(|_| !inputs.iter().any(stream))?;
-    // What was not freed is a sum over the recording.
-    if model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE)) {
-        return None;
+    if inputs.iter().any(stream) {
+        return false;
     }
     let thinned = select.min_width.is_some() && what == For::Tool;
     if !select.spans.is_empty() || !select.labels.is_empty() || thinned {
         talk::note(
             "with --span, --label and --min-width stacks have no times: they stand one after the other",
         );
-        return None;
+        return false;
     }
-    Some(model)
+    true
 }
 
 /// The range of time that is asked for, in ns since 1970, both ends included.

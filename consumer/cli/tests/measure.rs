@@ -1,4 +1,4 @@
-//! `flightline flame --measure`: several measures of one recording at once.
+//! `flightline flame`: several events of one recording at once.
 
 use std::fs;
 use std::path::Path;
@@ -33,10 +33,21 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
         let done = flightline(&["flame", &recording, "--measure", &names.join(","), "-o", &output]);
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
-    let page = fs::read_to_string(path("x.html")).unwrap();
-    let (_, rest) = page.split_once("id=\"profile\">").unwrap();
-    let profile: Value = serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap();
+    let profile = profile(Path::new(&path("x.html")));
+    let events: Vec<&str> =
+        profile["events"].as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap()).collect();
+    assert_eq!(events, names);
+    // Each event has the time or bytes of its samples first, then their number.
     let told: Vec<(&str, &str, u64)> = profile["measures"].as_array().unwrap().iter().map(measure).collect();
+    assert_eq!(
+        told.iter().map(|of| of.0).collect::<Vec<_>>(),
+        ["time", "samples", "time", "samples", "bytes", "samples"]
+    );
+    let told: Vec<(&str, &str, u64)> =
+        events.iter().zip(told.iter().step_by(2)).map(|(name, of)| (*name, of.1, of.2)).collect();
+    // Each event has times of its own.
+    let sets = profile["times"]["sets"].as_array().unwrap();
+    assert!(sets.len() == 3 && sets.iter().all(serde_json::Value::is_object), "{sets:?}");
     let units = ["ns", "ns", "bytes"];
     for ((name, unit), told) in names.into_iter().zip(units).zip(told) {
         let want = weight(&recording, name);
@@ -48,6 +59,83 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
         assert!(svg.contains(&format!(">{name}: ")) && exact.contains(&format!("({want} {unit}")), "{name}");
     }
     assert!(!Path::new(&path("x.svg")).exists());
+}
+
+fn profile(page: &Path) -> Value {
+    let page = fs::read_to_string(page).unwrap();
+    let (_, rest) = page.split_once("id=\"profile\">").unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+/// The page of a recording and what the command printed.
+fn page(recording: &str, more: &[&str]) -> (Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("x.html");
+    let done = flightline(&[&["flame", recording, "-o", output.to_str().unwrap()], more].concat());
+    let errors = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.success(), "{errors}");
+    (profile(&output), errors)
+}
+
+fn subtitles(profile: &Value) -> Vec<(String, String)> {
+    let text = |of: &Value| of.as_str().unwrap().to_owned();
+    let event = |of: &Value| (text(&of["name"]), text(&of["subtitle"]));
+    profile["events"].as_array().unwrap().iter().map(event).collect()
+}
+
+#[test]
+fn a_page_offers_the_events_of_the_recording() {
+    let (offered, errors) = page(&fixture("recordings/jdk25.jfr"), &[]);
+    let events = subtitles(&offered);
+    let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
+    // First the event that is drawn without -e, then those with most samples.
+    assert_eq!(names[..5], ["cpu", "throw", "alloc", "jdk.CPUTimeSample", "fixture.Step"]);
+    let about = "Work (18948) · OpenJDK 25.0.3+9-LTS · ";
+    let range = " · 2026-11-20T23:30:39Z, 1.60 s";
+    assert_eq!(events[0].1, format!("{about}cpu: 281 samples, 2.81 s{range}"));
+    assert_eq!(events[2].1, format!("{about}alloc: 9.3 GiB, 480 samples{range}"));
+    assert_eq!(errors, "");
+    // Time by samples is known, also where the recording states the period behind the samples.
+    assert_eq!(offered["times"]["sets"][0]["weights"], serde_json::json!([1, 10_000_000]));
+    // -e and --title select.
+    let (one, _) = page(&fixture("recordings/jdk25.jfr"), &["-e", "alloc", "--subtitle", "mine"]);
+    assert_eq!(subtitles(&one).len(), 1);
+    assert_eq!(one["subtitle"], "mine");
+    // A native program has no virtual machine.
+    let (native, _) = page(&fixture("recordings/flightline.jfr"), &[]);
+    let [(_, subtitle)] = &subtitles(&native)[..] else { panic!("one event") };
+    assert!(subtitle.starts_with("burn (22396) · cpu: 95 samples, 190 ms · "), "{subtitle}");
+}
+
+#[test]
+fn events_beyond_the_limit_are_named() {
+    let (offered, errors) = page(&fixture("recordings/jdk17-jcmd.jfr"), &[]);
+    assert_eq!(subtitles(&offered).len(), 12);
+    assert!(errors.contains("no room for jdk.RetransformClasses: it holds 12 events"), "{errors}");
+}
+
+#[test]
+fn a_range_of_time_offers_the_events_in_it() {
+    let recording = fixture("recordings/ap-java-multichunk.jfr");
+    let range = ["--from", "1", "--to", "2"];
+    let (offered, _) = page(&recording, &range);
+    let names: Vec<String> = subtitles(&offered).into_iter().map(|(name, _)| name).collect();
+    // The order is by samples in the range.
+    assert_eq!(names, ["cpu", "alloc", "wall", "lock"]);
+    for (event, name) in names.iter().enumerate() {
+        let samples = offered["measures"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|of| of["event"] == event && of["name"] == "samples")
+            .unwrap();
+        let done = flightline(&[&["fold", &recording, "-e", name], &range[..]].concat());
+        let text = String::from_utf8(done.stdout).unwrap();
+        let sum: u64 =
+            text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        assert!(sum > 0);
+        assert_eq!(samples["total"], sum, "{name}");
+    }
 }
 
 fn measure(of: &Value) -> (&str, &str, u64) {

@@ -31,7 +31,9 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
     let category = |kind: FrameKind| match kind {
         FrameKind::Native | FrameKind::NativeInlined => categories[0],
         FrameKind::Kernel => categories[1],
-        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined => categories[2],
+        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined | FrameKind::NativeMethod => {
+            categories[2]
+        }
         FrameKind::Jit => categories[3],
         FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => CategoryHandle::OTHER,
     };

@@ -180,7 +180,7 @@ impl Constants {
             Some("Kernel") => FrameKind::Kernel,
             // Of the JDK: a Java method written in C, with a Java class. Of async-profiler: a C function.
             Some("Native") if self.knows_kernel(chunk)? => FrameKind::Native,
-            Some("Native") => FrameKind::Compiled,
+            Some("Native") => FrameKind::NativeMethod,
             _ => FrameKind::Unknown,
         };
         self.kinds.insert(key, kind);

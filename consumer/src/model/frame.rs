@@ -19,6 +19,8 @@ pub enum FrameKind {
     Inlined,
     /// A native function inlined into its caller.
     NativeInlined,
+    /// A Java method that is written in another language.
+    NativeMethod,
     /// Machine code that a program which is no Java machine made at run time.
     Jit,
     /// No code: thread, process, "truncated".
@@ -30,13 +32,14 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Native,
         Self::Kernel,
         Self::Interpreted,
         Self::Compiled,
         Self::Inlined,
         Self::NativeInlined,
+        Self::NativeMethod,
         Self::Jit,
         Self::Marker,
         Self::Class,
@@ -57,6 +60,7 @@ impl FrameKind {
             Self::Compiled => "compiled",
             Self::Inlined => "inlined",
             Self::NativeInlined => "native-inlined",
+            Self::NativeMethod => "native-method",
             Self::Jit => "jit",
             Self::Marker => "marker",
             Self::Class => "class",
@@ -66,7 +70,7 @@ impl FrameKind {
 
     /// Whether the class of the frame is a Java class rather than a library.
     pub fn is_java(self) -> bool {
-        matches!(self, Self::Interpreted | Self::Compiled | Self::Inlined)
+        matches!(self, Self::Interpreted | Self::Compiled | Self::Inlined | Self::NativeMethod)
     }
 
     /// The kind, knowing that the method is native code: then it is no Java whatever the frame says.
@@ -75,7 +79,7 @@ impl FrameKind {
         match self {
             Self::Inlined => Self::NativeInlined,
             Self::Compiled => Self::Jit,
-            Self::Unknown => Self::Native,
+            Self::Unknown | Self::NativeMethod => Self::Native,
             kind => kind,
         }
     }

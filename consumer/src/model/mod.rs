@@ -2,19 +2,22 @@
 
 mod frame;
 mod interner;
+mod jvm;
 mod losses;
 mod sample;
 mod thread;
 
 pub use frame::{Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
+pub use jvm::Jvm;
+pub(crate) use jvm::cut;
 pub use losses::Losses;
 pub(crate) use losses::Lost;
 pub use sample::{ASLEEP, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
 pub(crate) use sample::{SLEEPING, is_asleep};
 pub use thread::Thread;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
@@ -49,7 +52,14 @@ pub struct Model {
     pub periods: BTreeMap<Arc<str>, u64>,
     /// What the recording says is missing in it.
     pub losses: Losses,
+    /// The virtual machines that it is of; of many, the first ones.
+    pub jvms: BTreeSet<Jvm>,
+    /// The hosts, as the environment of the programs names them; of many, the first ones.
+    pub hosts: BTreeSet<String>,
 }
+
+/// Virtual machines and hosts that a model has: more than one is not a single program.
+const MOST_PROGRAMS: usize = 16;
 
 impl Model {
     /// Widens the range of time by one.
@@ -91,5 +101,21 @@ impl Model {
             self.periods.entry(event).or_insert(period);
         }
         self.losses.merge(later.losses);
+        later.jvms.into_iter().for_each(|jvm| self.add_jvm(jvm));
+        later.hosts.into_iter().for_each(|host| self.add_host(host));
+    }
+
+    /// Adds a virtual machine, if there is room.
+    pub(crate) fn add_jvm(&mut self, jvm: Jvm) {
+        if self.jvms.len() < MOST_PROGRAMS {
+            self.jvms.insert(jvm);
+        }
+    }
+
+    /// Adds a host, if there is room.
+    pub(crate) fn add_host(&mut self, host: String) {
+        if self.hosts.len() < MOST_PROGRAMS {
+            self.hosts.insert(host);
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::PictureOptions;
 use super::columns;
 use super::difference::DifferenceOptions;
 use super::difference::ratio::FULLEST;
+use super::java::Java;
 use super::page::{self, FLAME, PARTS, base64};
 use super::times::Times;
 use crate::difference::Difference;
@@ -55,21 +56,67 @@ const SCRIPT: &[&str] = &[
 /// Largest number that a page holds without loss.
 pub(super) const EXACT: u64 = 1 << 53;
 
+/// An event of a page.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The name in the page's list of events.
+    pub name: String,
+    /// The line below the headline while the event is shown; `None`: the page's own.
+    pub subtitle: Option<String>,
+    /// Its stacks by each measure. The first one is shown first.
+    pub measures: Vec<Tree>,
+}
+
+/// Events of a page over the same boxes: all that any of them has. A box without weight is not drawn.
+#[derive(Clone, Debug)]
+pub struct Events {
+    events: Vec<Event>,
+    java: Java,
+}
+
+impl Events {
+    /// Merges the boxes of all events, whose Java code `java` describes.
+    pub fn new(mut events: Vec<Event>, java: Java) -> Self {
+        let all: Vec<&Tree> = events.iter().flat_map(|event| &event.measures).collect();
+        let first = all.first().copied();
+        if first.is_some_and(|first| !all.iter().all(|tree| same_boxes(first, tree))) {
+            let mut merged = aligned(&all).into_iter();
+            for tree in events.iter_mut().flat_map(|event| &mut event.measures) {
+                if let Some(merged) = merged.next() {
+                    *tree = merged;
+                }
+            }
+        }
+        Self { events, java }
+    }
+
+    /// The name of the event at a position.
+    pub fn name(&self, at: usize) -> &str {
+        self.events.get(at).map_or("", |event| &event.name)
+    }
+
+    /// The trees of each event, all with the same boxes.
+    pub fn trees(&self) -> Vec<Vec<&Tree>> {
+        self.events.iter().map(|event| event.measures.iter().collect()).collect()
+    }
+}
+
 /// Draws `tree` as a page.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Result<(), Error> {
-    write_measures(&[tree], None, options, out)
+    write_measures(&[tree], &Java::default(), None, options, out)
 }
 
-/// Draws a tree by several measures, among which the page lets choose. All are of the same stacks, as those that are folded from
-/// one model by the same options but for the measure; one that is not is left out. `times` are of all of them.
+/// Draws one event by several measures; the page switches between them. All trees have the stacks of the first one, as those that are folded
+/// from one model by the same options except the measure; others are left out. `java` describes their Java code, `times` has one event.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_measures(
     measures: &[&Tree],
+    java: &Java,
     times: Option<&Times>,
     options: &PictureOptions,
     out: &mut impl Write,
@@ -78,7 +125,7 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&measures, &named(&measures), options, None, &Value::Null, times, out)
+    put(&[Shown { name: "", subtitle: None, measures }], java, options, None, &Value::Null, times, out)
 }
 
 /// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code.
@@ -94,26 +141,40 @@ pub fn write_colored(
     if tree.total == 0 {
         return Err(Error::NoSamples);
     }
-    put(&[tree], &named(&[tree]), options, Some(palette), &Value::Null, None, out)
+    let shown = [Shown { name: "", subtitle: None, measures: vec![tree] }];
+    put(&shown, &Java::default(), options, Some(palette), &Value::Null, None, out)
 }
 
-/// Draws measures of different events, among which the page lets choose, each with a name of its own. A box that has no weight by one of them
-/// is left out where that is looked at.
+/// Draws events, between which the page switches. `times` has these events in the same order.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_events(
-    measures: &[(String, Tree)],
+    events: &Events,
+    times: Option<&Times>,
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let trees: Vec<&Tree> = measures.iter().map(|(_, tree)| tree).collect();
-    if trees.iter().all(|tree| tree.total == 0) {
+    let shown: Vec<Shown> = events
+        .events
+        .iter()
+        .map(|event| Shown {
+            name: &event.name,
+            subtitle: event.subtitle.as_deref(),
+            measures: event.measures.iter().collect(),
+        })
+        .collect();
+    if shown.iter().flat_map(|event| &event.measures).all(|tree| tree.total == 0) {
         return Err(Error::NoSamples);
     }
-    let aligned = aligned(&trees);
-    let names: Vec<&str> = measures.iter().map(|(name, _)| name.as_str()).collect();
-    put(&aligned.iter().collect::<Vec<_>>(), &names, options, None, &Value::Null, None, out)
+    put(&shown, &events.java, options, None, &Value::Null, times, out)
+}
+
+/// An [`Event`] whose trees have the boxes of all others.
+struct Shown<'t> {
+    name: &'t str,
+    subtitle: Option<&'t str>,
+    measures: Vec<&'t Tree>,
 }
 
 /// Draws two profiles as one page, which shows what is different and lets choose how.
@@ -138,42 +199,49 @@ pub(super) fn write_difference(
         "colors": if how.color_blind { "change-safe" } else { "change" },
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
-    let measures = [after, before];
-    put(&measures, &named(&measures), &how.svg.picture, None, &told, None, out)
+    let shown = [Shown { name: "", subtitle: None, measures: vec![after, before] }];
+    put(&shown, &how.svg.java, &how.svg.picture, None, &told, None, out)
 }
 
-/// Writes the page of trees of the same boxes, in the colours of a kind of code unless a palette is named; `difference` is what there is to say of two that are compared.
+/// Writes the page, in the colours of the kinds of code unless a palette is named; `difference` describes two profiles that are compared.
 fn put(
-    measures: &[&Tree],
-    measure_names: &[&str],
+    events: &[Shown<'_>],
+    java: &Java,
     options: &PictureOptions,
     palette: Option<&str>,
     difference: &Value,
     times: Option<&Times>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
+    let measures: Vec<&Tree> = events.iter().flat_map(|event| event.measures.iter().copied()).collect();
     let Some(&first) = measures.first().filter(|tree| !tree.nodes.is_empty()) else {
         return Err(Error::NoSamples);
     };
     let (order, numbers) = by_name(first);
+    let measure = |event: usize, tree: &Tree| json!({"event": event, "name": measure_name(tree), "unit": tree.unit, "total": tree.total.min(EXACT)});
     let profile = json!({
         "title": options.title,
         "subtitle": options.subtitle,
         "inverted": options.inverted,
         "palette": palette,
+        "application": java.application(first),
         "count": first.nodes.len(),
         "names": order.len(),
-        "measures": measures
+        "events": events
             .iter()
-            .zip(measure_names)
-            .map(|(tree, name)| json!({"name": name, "unit": tree.unit, "total": tree.total.min(EXACT)}))
+            .map(|event| json!({"name": event.name, "subtitle": event.subtitle}))
+            .collect::<Vec<_>>(),
+        "measures": events
+            .iter()
+            .enumerate()
+            .flat_map(|(at, event)| event.measures.iter().map(move |tree| measure(at, tree)))
             .collect::<Vec<_>>(),
         "difference": difference,
         "times": times.map(|times| &times.told),
     });
-    let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]));
+    let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]), java);
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
-    let columns = columns::of(measures, order.len(), |label| numbers[label]);
+    let columns = columns::of(&measures, order.len(), |label| numbers[label]);
     // Searched hardest, boxes and times of samples would take a third more of the work of all for 2 % less.
     let data = [
         ("profile", profile.to_string()),
@@ -187,9 +255,9 @@ fn put(
     page::write(PAGE, &options.title, STYLE, SCRIPT, &data, out)
 }
 
-/// What measures are called, by their units.
-fn named<'t>(measures: &[&'t Tree]) -> Vec<&'t str> {
-    measures.iter().map(|tree| if tree.unit == "ns" { "time" } else { tree.unit.as_str() }).collect()
+/// Names a measure by its unit.
+fn measure_name(tree: &Tree) -> &str {
+    if tree.unit == "ns" { "time" } else { &tree.unit }
 }
 
 /// Whether both have the same boxes: the weights of one can be put on those of the other.
@@ -223,19 +291,25 @@ fn deflated(bytes: &[u8], level: Compression) -> Result<Vec<u8>, Error> {
 /// Names, modules and kinds of what is written on boxes.
 pub(super) fn frames<'l>(
     labels: impl Iterator<Item = &'l Label> + Clone,
+    java: &Java,
 ) -> (Vec<&'l str>, Vec<&'l str>, String) {
     let names = labels.clone().map(|label| &*label.text).collect();
     let modules = labels.clone().map(|label| label.module.as_deref().unwrap_or("")).collect();
-    (names, modules, labels.map(|label| letter(label.kind)).collect())
+    (names, modules, labels.map(|label| letter(java.kind(label))).collect())
 }
 
 fn letter(kind: FrameKind) -> char {
     match kind {
         FrameKind::Native => 'n',
         FrameKind::Kernel => 'k',
-        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => 'j',
-        FrameKind::Inlined | FrameKind::NativeInlined => 'i',
-        FrameKind::Marker | FrameKind::Class => 'm',
+        FrameKind::NativeMethod => 'N',
+        FrameKind::Interpreted => 't',
+        FrameKind::Compiled => 'j',
+        FrameKind::Inlined => 'i',
+        FrameKind::Jit => 'J',
+        FrameKind::NativeInlined => 'o',
+        FrameKind::Class => 'c',
+        FrameKind::Marker => 'm',
         FrameKind::Unknown => 'u',
     }
 }

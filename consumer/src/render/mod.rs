@@ -5,6 +5,7 @@ pub mod chart;
 mod columns;
 pub mod difference;
 pub mod html;
+pub mod java;
 mod page;
 pub mod svg;
 pub mod times;

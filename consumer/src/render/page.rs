@@ -12,6 +12,7 @@ pub(super) const PARTS: &str = include_str!("page.js");
 pub(super) const FLAME: &str = concat!(
     include_str!("flame/tree.js"),
     include_str!("flame/words.js"),
+    include_str!("flame/names.js"),
     include_str!("flame/palettes.js"),
     include_str!("flame/surface.js"),
     include_str!("flame/graph.js"),

@@ -12,6 +12,7 @@ use inferno::flamegraph::{self, FuncFrameAttrsMap};
 pub use options::{Colors, MinWidth, SvgOptions};
 
 use super::chain;
+use super::java::{Java, Origin, origin};
 use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
@@ -48,7 +49,7 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
         return Err(Error::NoSamples);
     }
     let java = tree.labels.iter().any(|label| label.kind.is_java());
-    let texts: Vec<String> = tree.labels.iter().map(|label| annotated(label, java)).collect();
+    let texts: Vec<String> = tree.labels.iter().map(|label| annotated(label, java, &options.java)).collect();
     let bars: Vec<Bar> = tree
         .nodes
         .iter()
@@ -61,7 +62,46 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
             let paint = |at: Option<usize>| Paint { fill: at.map(|at| colors[at]), title: None };
             draw(&bars, &texts, options, picture, Some(&paint), out)
         }
+        Colors::Origin => {
+            let application = options.java.application(tree);
+            let paint = |at: Option<usize>| {
+                let fill = at.map(|at| of_origin(tree.label(&tree.nodes[at]), &application));
+                Paint { fill, title: None }
+            };
+            draw(&bars, &texts, options, picture, Some(&paint), out)
+        }
+        Colors::Auto if java && !options.hash && !options.color_diffusion => {
+            let paint = |at: Option<usize>| {
+                let label = at.map(|at| tree.label(&tree.nodes[at]));
+                let fill = label.and_then(|label| not_compiled(label, options.java.kind(label)));
+                Paint { fill, title: None }
+            };
+            draw(&bars, &texts, options, picture, Some(&paint), out)
+        }
         _ => draw(&bars, &texts, options, picture, None, out),
+    }
+}
+
+/// The colour of Java code that inferno's palette has none for: pale green if it was interpreted, red if it is native.
+fn not_compiled(label: &Label, kind: FrameKind) -> Option<[u8; 3]> {
+    let tone =
+        |least: u8, range: u16| (u16::from(least) + range * u16::from(chain::hue(&label.text)) / 255) as u8;
+    match kind {
+        FrameKind::Interpreted => Some([tone(190, 20), tone(215, 20), tone(160, 20)]),
+        FrameKind::NativeMethod => Some([tone(215, 30), tone(90, 40), tone(90, 20)]),
+        _ => None,
+    }
+}
+
+/// The colour of a box by whose code it is.
+fn of_origin(label: &Label, application: &[String]) -> [u8; 3] {
+    let tone =
+        |least: u8, range: u16| (u16::from(least) + range * u16::from(chain::hue(&label.text)) / 255) as u8;
+    match origin(label, application) {
+        Some(Origin::Application) => [tone(225, 25), tone(140, 30), tone(60, 30)],
+        Some(Origin::Library) => [tone(110, 30), tone(160, 30), tone(220, 25)],
+        Some(Origin::Jdk) => [tone(130, 30), tone(195, 25), tone(110, 30)],
+        None => [tone(185, 25); 3],
     }
 }
 
@@ -414,14 +454,18 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// A name as inferno takes it, without what has a meaning in folded text. Where there are Java frames, the palette goes by the
 /// suffixes of the stackcollapse family; inferno does not show them.
-fn annotated(label: &Label, java: bool) -> String {
+fn annotated(label: &Label, java: bool, code: &Java) -> String {
     let text = name(&label.text);
-    let suffix = match label.kind {
+    let suffix = match code.kind(label) {
         _ if !java => "",
         FrameKind::Kernel => "_[k]",
         FrameKind::Inlined | FrameKind::NativeInlined => "_[i]",
         FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Jit => "_[j]",
-        FrameKind::Native | FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => "",
+        FrameKind::Native
+        | FrameKind::NativeMethod
+        | FrameKind::Marker
+        | FrameKind::Class
+        | FrameKind::Unknown => "",
     };
     if text.ends_with(suffix) { text } else { text + suffix }
 }

@@ -31,84 +31,113 @@ const LONGEST: u64 = 20 * 365 * 86_400 * 1_000_000_000;
 
 /// Which of the samples' two weights a measure of the page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// What the sample weighs by the measure that was asked for.
+enum By {
+    /// The weight by the measure that the samples were collected by.
     Weight,
-    /// What it weighs by the other one.
+    /// The weight by the other measure.
     Otherwise,
 }
 
-/// Times of all samples of a tree.
+/// Times of all samples of a page.
 #[derive(Clone, Debug)]
 pub struct Times {
     pub(super) told: Value,
     pub(super) columns: Vec<u8>,
+    known: Vec<bool>,
 }
 
 impl Times {
-    /// Of `moments`, if they are the samples of the trees; `frames` are the boxes that stand below the stacks of a thread. `None` if they are not
-    /// those of the first tree, to the last sample, or lie decades apart: then it would be untrue to tell when they were. By a measure of
-    /// which they are not, ranges of time cannot be looked at.
+    /// Encodes `moments` for a page. `events` has, for each event of the page, its trees: one for each measure, all with the same boxes.
+    /// `frames` returns the boxes below the stacks of a thread.
+    ///
+    /// An event has times only if its samples add up to its first tree; a measure to which they do not add up has none. Returns `None` if no
+    /// event has times, or if samples lie decades apart.
     pub fn new(
         mut moments: Moments,
-        measures: &[(&Tree, By)],
+        events: &[&[&Tree]],
         frames: impl Fn(&Track) -> Vec<String>,
     ) -> Option<Self> {
-        let &(tree, _) = measures.first()?;
-        place(&mut moments, tree, frames)?;
-        let Moments { tracks, lanes, tick, lasted } = moments;
-        let known: Vec<bool> = measures.iter().map(|(tree, by)| adds_up(&lanes, tree, *by)).collect();
-        if known.first() != Some(&true) {
-            return None;
-        }
-        let last = lanes.iter().filter_map(|lane| lane.samples.last()).max().map_or(0, |last| last / SLOT);
+        let placed: Vec<bool> =
+            (0..events.len()).map(|at| place(&mut moments, at, events[at], &frames).is_some()).collect();
+        let Moments { tracks, events: lanes, tick, lasted } = moments;
+        let last = |lanes: &Vec<Lane>| lanes.iter().filter_map(|lane| lane.samples.last()).max().copied();
+        let drawn = || lanes.iter().zip(&placed).filter(|&(_, &placed)| placed).map(|(lanes, _)| lanes);
+        let last = drawn().filter_map(last).max().map_or(0, |last| last / SLOT);
         if last > LONGEST / tick.unsigned_abs() {
             return None;
         }
-        let (stacks, numbers) = by_frequency(&lanes, tree.nodes.len());
-        let mut columns = Vec::with_capacity(lanes.iter().map(|lane| 3 * lane.samples.len()).sum());
-        stacks.iter().for_each(|&at| varint::put(&mut columns, u64::from(at)));
-        for lane in &lanes {
-            let mut before = 0;
-            for sample in &lane.samples {
-                varint::put(&mut columns, sample / SLOT - before);
-                before = sample / SLOT;
-            }
-        }
-        for sample in lanes.iter().flat_map(|lane| &lane.samples) {
-            varint::put(&mut columns, u64::from(numbers[(sample % SLOT) as usize]));
-        }
-        let weights: Vec<Value> = measures
-            .iter()
-            .zip(known)
-            .map(|(&(_, by), known)| {
-                if !known {
-                    return json!(false);
-                }
-                let weights = || lanes.iter().map(|lane| lane.weights(by));
-                let first = weights().next();
-                if let Some(Weights::Same(each)) = first.filter(|&first| weights().all(|of| of == first)) {
-                    return json!(each);
-                }
-                for (lane, weights) in lanes.iter().zip(weights()) {
-                    (0..lane.samples.len()).for_each(|at| varint::put(&mut columns, weights.at(at)));
-                }
-                Value::Null
+        let mut columns = Vec::with_capacity(drawn().flatten().map(|lane| 3 * lane.samples.len()).sum());
+        let told: Vec<Value> = (0..events.len())
+            .map(|at| match placed[at] {
+                true => encode(&lanes[at], events[at], &mut columns),
+                false => Value::Null,
             })
             .collect();
-        let lane = |(track, lane): (&Track, &Lane)| json!({"name": track.label, "process": track.process, "samples": lane.samples.len()});
+        let known: Vec<bool> = told.iter().map(|of| !of.is_null()).collect();
+        if !known.contains(&true) {
+            return None;
+        }
+        let thread = |track: &Track| json!({"name": track.label, "process": track.process});
         let mut told = json!({
             "tick": tick,
             "last": last,
-            "stacks": stacks.len(),
-            "weights": weights,
-            "lanes": tracks.tracks.iter().zip(&lanes).map(lane).collect::<Vec<_>>(),
+            "threads": tracks.tracks.iter().map(thread).collect::<Vec<_>>(),
+            "sets": told,
         });
         if let Some(events) = lasted.tell(&mut columns) {
             told["events"] = events;
         }
-        Some(Self { told, columns })
+        Some(Self { told, columns, known })
     }
+
+    /// Returns true if the times of the event at position `at` are known.
+    pub fn has(&self, at: usize) -> bool {
+        self.known.get(at) == Some(&true)
+    }
+}
+
+/// Appends the samples of an event to `columns` and returns their description; null if they do not add up to the first tree.
+fn encode(lanes: &[Lane], measures: &[&Tree], columns: &mut Vec<u8>) -> Value {
+    let sums = [By::Weight, By::Otherwise]
+        .map(|by| (by, sums(lanes, measures.first().map_or(0, |tree| tree.nodes.len()), by)));
+    let known: Vec<Option<(By, u64)>> = measures
+        .iter()
+        .map(|tree| sums.iter().find_map(|(by, sums)| Some((*by, factor(sums, tree)?))))
+        .collect();
+    let Some((first, Some(_))) = measures.first().zip(known.first().copied()) else { return Value::Null };
+    let (stacks, numbers) = by_frequency(lanes, first.nodes.len());
+    stacks.iter().for_each(|&at| varint::put(columns, u64::from(at)));
+    for lane in lanes {
+        let mut before = 0;
+        for sample in &lane.samples {
+            varint::put(columns, sample / SLOT - before);
+            before = sample / SLOT;
+        }
+    }
+    for sample in lanes.iter().flat_map(|lane| &lane.samples) {
+        varint::put(columns, u64::from(numbers[(sample % SLOT) as usize]));
+    }
+    let used = || lanes.iter().filter(|lane| !lane.samples.is_empty());
+    let weights: Vec<Value> = known
+        .into_iter()
+        .map(|known| {
+            let Some((by, factor)) = known else { return json!(false) };
+            let weights = || used().map(|lane| lane.weights(by));
+            let first = weights().next();
+            if let Some(Weights::Same(each)) = first.filter(|&first| weights().all(|of| of == first)) {
+                return json!(each.saturating_mul(factor));
+            }
+            for (lane, weights) in used().zip(weights()) {
+                (0..lane.samples.len())
+                    .for_each(|at| varint::put(columns, weights.at(at).saturating_mul(factor)));
+            }
+            Value::Null
+        })
+        .collect();
+    // Position of the thread, number of samples.
+    let lanes: Vec<(usize, usize)> =
+        lanes.iter().map(|lane| lane.samples.len()).enumerate().filter(|&(_, samples)| samples > 0).collect();
+    json!({"stacks": stacks.len(), "weights": weights, "lanes": lanes})
 }
 
 impl Lane {
@@ -120,8 +149,14 @@ impl Lane {
     }
 }
 
-/// Puts the position of its box in the place of each sample's stack; `None` if one has none.
-fn place(moments: &mut Moments, tree: &Tree, frames: impl Fn(&Track) -> Vec<String>) -> Option<()> {
+/// Replaces the stack of each sample of an event by the position of its box; `None` if a stack has no box.
+fn place(
+    moments: &mut Moments,
+    event: usize,
+    measures: &[&Tree],
+    frames: impl Fn(&Track) -> Vec<String>,
+) -> Option<()> {
+    let &tree = measures.first()?;
     let labels: HashMap<&Label, usize> = tree.labels.iter().zip(0..).collect();
     let tracks = &moments.tracks;
     let known: Vec<Option<usize>> = tracks.labels.iter().map(|label| labels.get(label).copied()).collect();
@@ -138,7 +173,10 @@ fn place(moments: &mut Moments, tree: &Tree, frames: impl Fn(&Track) -> Vec<Stri
     // Where stacks end on `on`; what was found on another is forgotten.
     let mut ends = vec![NONE; tracks.stacks.len()];
     let (mut found, mut on): (Vec<u32>, u32) = (Vec::new(), NONE);
-    for (track, lane) in tracks.tracks.iter().zip(&mut moments.lanes) {
+    for (track, lane) in tracks.tracks.iter().zip(moments.events.get_mut(event)?) {
+        if lane.samples.is_empty() {
+            continue;
+        }
         let below = frames(track).into_iter().try_fold(NONE, |from, text| {
             let label = Label { text: text.into(), module: None, kind: FrameKind::Marker };
             up(from, labels.get(&label).copied())
@@ -164,9 +202,9 @@ fn place(moments: &mut Moments, tree: &Tree, frames: impl Fn(&Track) -> Vec<Stri
     Some(())
 }
 
-/// Whether the samples weigh what the boxes do.
-fn adds_up(lanes: &[Lane], tree: &Tree, by: By) -> bool {
-    let mut own = vec![0u64; tree.nodes.len()];
+/// Adds the samples up by box.
+fn sums(lanes: &[Lane], boxes: usize, by: By) -> Vec<u64> {
+    let mut own = vec![0u64; boxes];
     for lane in lanes {
         let weights = lane.weights(by);
         for (at, sample) in lane.samples.iter().enumerate() {
@@ -174,7 +212,17 @@ fn adds_up(lanes: &[Lane], tree: &Tree, by: By) -> bool {
             *sum = sum.saturating_add(weights.at(at));
         }
     }
-    tree.nodes.iter().zip(own).all(|(node, own)| node.own == own)
+    own
+}
+
+/// Returns the factor between the weights of samples and those of the boxes of `tree`, if all boxes have the same: 1, or the period of
+/// samples that precede it in the recording.
+fn factor(sums: &[u64], tree: &Tree) -> Option<u64> {
+    let box_of_first = sums.iter().position(|&sum| sum > 0)?;
+    let factor =
+        tree.nodes.get(box_of_first)?.own.checked_div(sums[box_of_first]).filter(|&factor| factor > 0)?;
+    let is_product = |(own, sum): (u64, &u64)| sum.checked_mul(factor) == Some(own);
+    tree.nodes.iter().map(|node| node.own).zip(sums).all(is_product).then_some(factor)
 }
 
 /// Boxes that samples end at, most frequent first, and by box its number in that order.
@@ -200,7 +248,7 @@ mod tests {
         let lane = Lane { samples, weights: [Weights::Same(1), Weights::Same(10)] };
         Moments {
             tracks: Tracks::of_tree(tree, "t"),
-            lanes: vec![lane],
+            events: vec![vec![lane]],
             tick: FINE,
             lasted: Default::default(),
         }
@@ -210,9 +258,9 @@ mod tests {
     #[test]
     fn columns_are_stacks_by_frequency_then_times_then_numbers() {
         let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
-        let times = Times::new(moments(&tree, &SAMPLES), &[(&tree, By::Weight)], |_| Vec::new()).unwrap();
+        let times = Times::new(moments(&tree, &SAMPLES), &[&[&tree]], |_| Vec::new()).unwrap();
         assert_eq!((&times.told["tick"], &times.told["last"]), (&json!(FINE), &json!(210)));
-        assert_eq!((&times.told["weights"], &times.told["stacks"]), (&json!([1]), &json!(2)));
+        assert_eq!(times.told["sets"], json!([{"weights": [1], "stacks": 2, "lanes": [[0, 3]]}]));
         // c, b; 1 ms after the beginning, then each 10 ms later; b, c, c.
         assert_eq!(times.columns, [2, 1, 10, 100, 100, 1, 0, 0]);
     }
@@ -221,28 +269,51 @@ mod tests {
     fn weights_that_differ_are_told_one_by_one() {
         let tree = folded::read("a;b 1\na;c 7\n".as_bytes()).unwrap();
         let mut all = moments(&tree, &SAMPLES);
-        all.lanes[0].weights[0] = Weights::Each(vec![1, 3, 4]);
-        let times = Times::new(all, &[(&tree, By::Weight)], |_| Vec::new()).unwrap();
-        assert_eq!(times.told["weights"], json!([null]));
+        all.events[0][0].weights[0] = Weights::Each(vec![1, 3, 4]);
+        let times = Times::new(all, &[&[&tree]], |_| Vec::new()).unwrap();
+        assert_eq!(times.told["sets"][0]["weights"], json!([null]));
         assert_eq!(times.columns[8..], [1, 3, 4]);
     }
 
     #[test]
-    fn what_is_not_of_the_tree_has_no_times() {
+    fn samples_that_do_not_add_up_to_the_tree_have_no_times() {
         let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
         let other = folded::read("a;b 2\na;c 1\n".as_bytes()).unwrap();
-        let of = |measures: &[(&Tree, By)], frames: &[&str]| {
+        let [tenfold, periods] =
+            ["a;b 10\na;c 20\n", "a;b 7\na;c 14\n"].map(|text| folded::read(text.as_bytes()).unwrap());
+        let of = |measures: &[&Tree], frames: &[&str]| {
             let frames = |_: &Track| frames.iter().map(|&text| text.to_owned()).collect();
-            Times::new(moments(&tree, &SAMPLES), measures, frames)
+            Times::new(moments(&tree, &SAMPLES), &[measures], frames)
         };
-        assert!(of(&[(&tree, By::Weight)], &[]).is_some());
-        assert!(of(&[(&other, By::Weight)], &[]).is_none(), "other weights");
-        assert!(of(&[(&tree, By::Otherwise), (&tree, By::Weight)], &[]).is_none(), "ten times as much");
-        let both = of(&[(&tree, By::Weight), (&tree, By::Otherwise)], &[]);
-        assert_eq!(both.unwrap().told["weights"], json!([1, false]));
-        assert!(of(&[(&tree, By::Weight)], &["[t]"]).is_none(), "no such thread");
+        assert!(of(&[&tree], &[]).is_some());
+        assert!(of(&[&other], &[]).is_none(), "other weights");
+        // By whichever of the two weights a tree is.
+        assert_eq!(
+            of(&[&tenfold, &tree, &other], &[]).unwrap().told["sets"][0]["weights"],
+            json!([10, 1, false])
+        );
+        // The recording stated the period behind the samples.
+        assert_eq!(of(&[&periods, &tree], &[]).unwrap().told["sets"][0]["weights"], json!([7, 1]));
+        assert!(of(&[&tree], &["[t]"]).is_none(), "no such thread");
         let mut far = moments(&tree, &[(10, 0), (110, 1), (u64::from(u32::MAX), 1)]);
         far.tick = 1_000_000_000;
-        assert!(Times::new(far, &[(&tree, By::Weight)], |_| Vec::new()).is_none(), "a century");
+        assert!(Times::new(far, &[&[&tree]], |_| Vec::new()).is_none(), "a century");
+    }
+
+    #[test]
+    fn each_event_has_samples_of_its_own() {
+        let tree = folded::read("a;b 1\na;c 2\n".as_bytes()).unwrap();
+        let second = folded::read("a;b 0\na;c 1\n".as_bytes()).unwrap();
+        let mut both = moments(&tree, &SAMPLES);
+        both.events.push(moments(&tree, &[(40, 1)]).events.remove(0));
+        let trees = crate::tree::aligned(&[&tree, &second]);
+        let times = Times::new(both.clone(), &[&[&trees[0]], &[&trees[1]]], |_| Vec::new()).unwrap();
+        assert_eq!((times.has(0), times.has(1), times.has(2)), (true, true, false));
+        assert_eq!(times.told["sets"][1], json!({"weights": [1], "stacks": 1, "lanes": [[0, 1]]}));
+        assert_eq!(times.columns, [2, 1, 10, 100, 100, 1, 0, 0, 2, 40, 0]);
+        // The second event weighs what the first does: only the first has times.
+        let times = Times::new(both, &[&[&trees[0]], &[&trees[0]]], |_| Vec::new()).unwrap();
+        assert_eq!((times.has(0), times.has(1)), (true, false));
+        assert_eq!((&times.told["sets"][1], times.columns.len()), (&Value::Null, 8));
     }
 }

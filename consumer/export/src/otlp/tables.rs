@@ -191,7 +191,7 @@ fn frame_type(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Native | FrameKind::NativeInlined | FrameKind::Jit => "native",
         FrameKind::Kernel => "kernel",
-        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined => "jvm",
+        FrameKind::Interpreted | FrameKind::Compiled | FrameKind::Inlined | FrameKind::NativeMethod => "jvm",
         FrameKind::Marker | FrameKind::Class | FrameKind::Unknown => "",
     }
 }

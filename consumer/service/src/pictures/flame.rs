@@ -111,12 +111,15 @@ pub(super) fn page(
             times
         }
     };
-    let common = PictureOptions {
-        title: wanted.title.clone(),
-        subtitle: Some(picture::headline(&loaded.model, options, tree, missing.as_ref(), range.interval())),
-        inverted: false,
+    let interval = range.interval();
+    let others = match interval {
+        Some(_) => Vec::new(),
+        None => picture::also_recorded(&loaded.model, options),
     };
-    html::write_measures(&measures, times.as_ref(), &common, out)?;
+    let subtitle = picture::headline(&loaded.model, options, &measures, missing.as_ref(), interval, &others);
+    let common = PictureOptions { title: wanted.title.clone(), subtitle: Some(subtitle), inverted: false };
+    let java = picture::java(&loaded.model, options, &reshape);
+    html::write_measures(&measures, &java, times.as_ref(), &common, out)?;
     Ok(outcome)
 }
 
@@ -131,13 +134,13 @@ fn times(
     let Some(origin) = range.from().map_or_else(|| inputs.beginning(), |from| Ok(Some(from)))? else {
         return Ok(None);
     };
-    let (events, wanted) = picture::timed(&drawn.loaded.model, &drawn.options)?;
+    let types = [fold::types(&drawn.loaded.model, &drawn.options)?];
     let collecting = Collecting::new(&drawn.options, reshape, range.both());
-    let mut gathering = Gathering::new(collecting, origin, events);
+    let mut gathering = Gathering::new(collecting, origin, &types);
     // What is damaged was told when the stacks were read.
-    inputs.each(&wanted, |item| {
+    inputs.each(&picture::timed(&types), |item| {
         gathering.take(item);
         Ok(())
     })?;
-    Ok(picture::times(gathering.finish(), measures, &drawn.options))
+    Ok(picture::times(gathering.finish(), &[measures], &drawn.options))
 }

@@ -24,7 +24,7 @@ function flameGraph(ui) {
   function load(newFrames, newTree, newUnit) {
     if (frames !== newFrames) {
       frames = newFrames;
-      letters.of(frames.names);
+      letters.of(frames.names, frames.kinds, naming);
       paint = painter(palette, frames);
     }
     tree = newTree;
@@ -37,7 +37,7 @@ function flameGraph(ui) {
   }
 
   // --- Drawing: only what is on the screen; what is narrower than half a pixel is passed over with all that is on it.
-  let width = 0, height = 0, scrolled = 0, beneath = 0, rows = [], palette = "kind";
+  let width = 0, height = 0, scrolled = 0, beneath = 0, rows = [], palette = "kind", naming = "short";
   // What all boxes stand on has a row of its own, unless there is but one box on it anyway.
   const floor = () => tree.bare ? 0 : 1;
   const contentHeight = () => (tree.deepest + 2) * ROW;
@@ -382,8 +382,16 @@ function flameGraph(ui) {
     schedule();
   }
 
+  /** Names boxes in one of the ways of `NAMINGS`. */
+  function nameBy(to) {
+    if (to === naming) return;
+    naming = to;
+    letters.of(frames.names, frames.kinds, naming);
+    schedule();
+  }
+
   return {
-    load, toBranch, home, unroll, zoom, search, mark, nextMatch, focus, invert, key, colours, light, redraw: schedule,
+    load, toBranch, home, unroll, zoom, search, mark, nextMatch, focus, invert, key, colours, name: nameBy, light, redraw: schedule,
     get focused() { return focused; }, get zoomed() { return zoomed; }, get tree() { return tree; }, get unit() { return unit; },
     get inverted() { return inverted; },
   };

@@ -40,8 +40,8 @@ const DOING_LEGEND = Object.keys(DOING).map((what, at) => [at < 2 ? `[${what}]` 
 const DOING_BY_NAME = new Map(DOING_LEGEND.map(([name], at) => [name, Object.values(DOING)[at]]));
 
 /**
- * Colours by label: `of(name, module, kind, woken)`, where `woken` is true above a chain's dark delimiter. The same name has the same
- * colour in every picture.
+ * Colours by label: `of(name, module, kind, woken, application)`, where `woken` is true above a chain's dark delimiter and `application` has the
+ * packages of the application. A palette with `group` has an entry of its legend for each group. The same name of the same kind has the same colour in every picture.
  */
 const PALETTES = {
   kind: {
@@ -50,13 +50,31 @@ const PALETTES = {
       const t = thirds(name), [a, b] = t;
       switch (kind) {
         case "k": return hsl(24 + 10 * a, 92, 58 + 8 * b);
-        case "j": return hsl(100 + 24 * a, 52, 58 + 12 * b);
-        case "i": return hsl(172 + 14 * a, 50, 60 + 10 * b);
+        case "t": return hsl(76 + 18 * a, 44, 78 + 6 * b);
+        case "j": case "J": return hsl(104 + 24 * a, 50, 56 + 10 * b);
+        case "i": case "o": return hsl(176 + 16 * a, 52, 60 + 10 * b);
+        case "N": return hsl(2 + 20 * a, 80, 64 + 9 * b);
+        case "c": return hsl(286 + 14 * a, 44, 76 + 6 * b);
         case "m": return hsl(230, 10, 70 + 8 * b);
         default: return name.includes("::") ? hsl(46 + 10 * a, 84, 58 + 10 * b) : hsl(2 + 20 * a, 80, 64 + 9 * b);
       }
     },
-    legend: [["native", "user", "n"], ["C++::name", "C++", "n"], ["kernel", "kernel", "k"], ["java", "Java, JIT", "j"], ["inlined", "inlined", "i"], ["marker", "no code", "m"]],
+    legend: [["native", "native", "nN"], ["C++::name", "C++", "n"], ["kernel", "kernel", "k"], ["java", "JIT-compiled", "jJ"], ["inlined", "inlined", "io"], ["interpreted", "interpreted", "t"], ["java.lang.Object", "class of the object", "c"], ["marker", "no code", "m"]],
+  },
+  origin: {
+    title: "Application, library, JDK",
+    of(name, module, kind, woken, application) {
+      const [a, b] = thirds(name);
+      switch (originOf(name, kind, application)) {
+        case "application": return hsl(26 + 12 * a, 86, 62 + 8 * b);
+        case "library": return hsl(208 + 14 * a, 62, 66 + 8 * b);
+        case "JDK": return hsl(104 + 20 * a, 38, 62 + 8 * b);
+        default: return hsl(230, 8, 76 + 6 * b);
+      }
+    },
+    group: originOf,
+    legend: (application) => [["A.a", application.length ? `application (${application.join(", ")})` : "application", "j"], ["library.A.a", "library", "j"],
+      ["java.A.a", "JDK", "j"], ["native", "not Java", "n"]],
   },
   hot: { title: "Hot", of: (name) => hot(thirds(name)) },
   name: { title: "Name", of: (name) => { const [a, b, c] = thirds(name); return hsl(360 * a, 52 + 22 * b, 66 + 9 * c); } },
@@ -96,6 +114,6 @@ function painter(id, frames) {
     if (of[label]) return of[label];
     const name = frames.names[label];
     const grey = Object.hasOwn(DELIMITERS, name) && DELIMITERS[name];
-    return (of[label] = grey || (palette.of || PALETTES.kind.of)(name, frames.modules[label], frames.kinds[label], woken));
+    return (of[label] = grey || (palette.of || PALETTES.kind.of)(name, frames.modules[label], frames.kinds[label], woken, frames.application || []));
   };
 }

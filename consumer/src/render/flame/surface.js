@@ -83,18 +83,21 @@ class Surface {
   }
 }
 
-/** Names cut to the room there is. Each letter is measured once. */
+/** Names fitted to the room there is. Each letter is measured once. */
 class Letters {
   constructor(context, font) {
     [this.context, this.font] = [context, font];
     this.letters = new Map();
     this.names = [];
-    this.widths = [];
+    this.kinds = "";
+    this.naming = "full";
+    this.texts = [];
   }
 
-  /** The names that are fitted from now on. */
-  of(names) {
-    if (names !== this.names) [this.names, this.widths] = [names, []];
+  /** The names that are fitted from now on; with their kinds of code, Java names by `naming`. */
+  of(names, kinds = "", naming = "full") {
+    if (names === this.names && naming === this.naming) return;
+    [this.names, this.kinds, this.naming, this.texts] = [names, kinds, naming, []];
   }
 
   width(letter) {
@@ -106,17 +109,35 @@ class Letters {
     return width;
   }
 
+  measured(text) {
+    let width = 0;
+    // Longer ones never fit as a whole.
+    for (let i = 0; i < text.length && i < 1000; i++) width += this.width(text[i]);
+    return { text, width };
+  }
+
+  /** How many letters of a text fit, from its beginning or from its end. */
+  count(text, room, fromEnd) {
+    let left = room, i = 0;
+    while (i < text.length && (left -= this.width(fromEnd ? text[text.length - 1 - i] : text[i])) >= 0) i++;
+    return i;
+  }
+
   fitted(label, room) {
-    const name = this.names[label];
-    if (this.widths[label] === undefined) {
-      let width = 0;
-      // Longer ones never fit as a whole.
-      for (let i = 0; i < name.length && i < 1000; i++) width += this.width(name[i]);
-      this.widths[label] = width;
+    const { whole, method } = this.texts[label] ??= this.prepared(label);
+    for (const { text, width } of whole) if (width <= room) return text;
+    const { text } = whole[whole.length - 1], cut = room - this.width("…");
+    if (method) {
+      // The end of a Java name says most: of the class as much as fits in front of the method.
+      const end = this.count(text, cut, true);
+      if (end > method.text.length + 1) return "…" + text.slice(-end);
+      if (method.width <= room) return method.text;
     }
-    if (this.widths[label] <= room) return name;
-    let left = room - this.width("…"), i = 0;
-    while (i < name.length && (left -= this.width(name[i])) >= 0) i++;
-    return i < 2 ? "" : name.slice(0, i) + "…";
+    const last = method ? method.text : text, i = this.count(last, cut, false);
+    return i < 2 ? "" : last.slice(0, i) + "…";
+  }
+  prepared(label) {
+    const { whole, method } = boxTexts(this.names[label], this.kinds[label], this.naming);
+    return { whole: whole.map((text) => this.measured(text)), method: method && this.measured(method) };
   }
 }

@@ -29,7 +29,7 @@ function describeBox(tree, frames, unit, box) {
   return `Function: ${frames.names[tree.label[box]]} (${amountIn(unit, tree.total[box])}, ${percentOf(tree.total[box], tree.whole)})`;
 }
 
-const KINDS = { n: "native", k: "kernel", j: "Java or JIT", i: "inlined", m: "", u: "" };
+const KINDS = { n: "native", k: "kernel", t: "mostly interpreted", j: "mostly JIT-compiled", i: "mostly inlined", N: "native method", J: "JIT-compiled", o: "inlined", m: "", u: "" };
 
 /** What else there is to say of it: own weight, where it is from. */
 function describeMore(tree, frames, unit, box) {

@@ -58,14 +58,14 @@ function flameChart(ui) {
   const range = () => view || bounds;
   const msOf = (x) => range()[0] + x / width * (range()[1] - range()[0]);
 
-  /** `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, range, view, paint, wanted, its expression. */
+  /** `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, range, view, paint, way of naming, wanted, its expression. */
   function show(state) {
     const anew = tree !== state.tree || unit !== state.lanes;
     ({ frames, tree, view, paint, wanted: matches } = state);
     ({ lasting } = state.times);
     titled = state.regex && lasting.names.map((name) => state.regex.test(name));
     if (matches && !matches.includes(1) && !titled.includes(true)) matches = null;
-    letters.of(frames.names);
+    letters.of(frames.names, frames.kinds, state.naming);
     titles.of(lasting.names);
     bounds = state.range || [0, Math.max(state.times.end, lasting.end)];
     if (anew) {

@@ -5,16 +5,17 @@ async function inflated(bytes) {
 }
 
 /**
- * What a page was written with: `profile` says what it is of, `frames` are names, modules and kinds by label, in order of names, `trees`
- * one tree for each measure, `times` when samples were taken, if the page knows.
+ * The data of a page: `profile` describes it, `frames` are names, modules and kinds by label, in order of names, `trees` has one tree for each
+ * measure of each event, `times` the times of samples for each event, null where they are not known. Each measure gets `at`, its position in its event.
  */
 async function profileData() {
   const profile = JSON.parse(byId("profile").textContent);
   const [text, columns] = await Promise.all([inflated(bytesOf("frames")), inflated(bytesOf("boxes"))]);
-  const frames = JSON.parse(new TextDecoder().decode(text)), { label, depth, owns } = columnsOf(columns, profile);
+  const frames = { ...JSON.parse(new TextDecoder().decode(text)), application: profile.application }, { label, depth, owns } = columnsOf(columns, profile);
   const base = new CallTree({ label, depth, own: owns[0] }, profile.measures[0].total);
   const trees = owns.map((own, i) => i ? base.weighed(own, profile.measures[i].total) : base);
-  const times = profile.times && new Times(profile.times, await inflated(bytesOf("times")));
+  profile.measures.forEach((measure, i) => { measure.at = i - profile.measures.findIndex(({ event }) => event === measure.event); });
+  const times = profile.times ? timesOf(profile.times, await inflated(bytesOf("times"))) : profile.events.map(() => null);
   return { profile, frames, trees, times };
 }
 

@@ -13,10 +13,16 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     kept.set(key, { value, made });
     return made;
   }
+  /** The position of the event that is shown. */
+  const event = () => Math.max(0, profile.events.findIndex(({ name }) => name === state().event));
+  /** When its samples were taken, null if that is not known. */
+  const timed = () => times[event()];
+  /** Positions of its measures. */
+  const measures = () => once("measures", event(), () => profile.measures.flatMap((of, i) => of.event === event() ? [i] : []));
   const measure = () => {
-    const asked = Math.max(0, profile.measures.findIndex(({ name }) => name === state().measure));
-    // Of a part of the time, only what is known of each sample.
-    return times && (state().time || state().than || state().threads.length) && !times.knows(asked) ? 0 : asked;
+    const all = measures(), asked = all.find((i) => profile.measures[i].name === state().measure) ?? all[0], of = timed();
+    // A part of the time has only the measures that are known of each sample.
+    return of && (state().time || state().than || state().threads.length) && !of.knows(profile.measures[asked].at) ? all[0] : asked;
   };
   const unit = () => profile.measures[measure()].unit;
   const wantedBy = (regex) => {
@@ -25,23 +31,23 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     return found;
   };
   const filters = new Filters(wantedBy), filtered = (tree) => filters.of(tree, state().filters);
-  const lanes = () => once("lanes", state().threads.join("\0"), () => times.of(state().threads));
-  const timed = () => JSON.stringify([measure(), state().time, state().threads]);
+  const lanes = () => once("lanes", [event(), ...state().threads].join("\0"), () => timed().of(state().threads));
+  const part = () => JSON.stringify([measure(), state().time, state().threads]);
   /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
   const ofTime = (range) => {
-    const { own, samples } = times.own(trees[measure()].own, measure(), range, lanes()), tree = trees[measure()].weighed(own);
+    const { own, samples } = timed().own(trees[measure()].own, profile.measures[measure()].at, range, lanes()), tree = trees[measure()].weighed(own);
     return { tree, each: samples ? tree.whole / samples : 1 };
   };
   /** All that is looked at, before filters. */
   function all() {
-    if (!times || !(state().time || state().threads.length)) return trees[measure()];
-    return once("timed", timed(), () => ofTime(state().time).tree);
+    if (!timed() || !(state().time || state().threads.length)) return trees[measure()];
+    return once("timed", part(), () => ofTime(state().time).tree);
   }
   /** What is compared, before filters; null if nothing is. */
   function whole() {
     if (difference) return once("whole", 0, () => compare({ ...difference, before: trees[1], after: trees[0] }));
-    if (!times || !state().than) return null;
-    return once("whole", timed() + state().than, () => {
+    if (!timed() || !state().than) return null;
+    return once("whole", part() + state().than, () => {
       const [before, after] = [state().than, state().time].map(ofTime), both = before.tree.whole > 0 && after.tree.whole > 0;
       const scale = both ? after.tree.whole / before.tree.whole : 1;
       return new Pair({ before: before.tree, after: after.tree, scale, perSample: [before.each, after.each], sigmas: 2 });
@@ -105,5 +111,11 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     const regex = state().q ? regexOf(state().q, state().ignore) : null;
     return once("wanted", state().q + "\0" + state().ignore, () => regex && wantedBy(regex));
   }
-  return { once, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted };
+  /** 1 for labels that stacks of what is shown have. */
+  const present = () => once("present", base(), () => {
+    const { count, label, total } = base(), has = new Uint8Array(names.length);
+    for (let i = 0; i < count; i++) if (total[i] > 0) has[label[i]] = 1;
+    return has;
+  });
+  return { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted };
 }

@@ -21,7 +21,12 @@ function heatMap(ui) {
   let columns = 1, rows = 50, wide = 1, high = 3;
 
   function load(newTimes) {
+    if (times === newTimes) return;
+    const isFirst = !times;
     times = newTimes;
+    cells = new Uint32Array(0);
+    // All events of a page have one scale.
+    if (!isFirst) return;
     // The finest that leaves columns a few pixels wide.
     scale = SCALES.findIndex(([ms, count]) => times.end / (ms * count) <= 240);
     if (scale < 0) scale = SCALES.length - 1;

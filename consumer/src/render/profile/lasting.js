@@ -62,18 +62,22 @@ class Lasting {
   }
 }
 
-/** Reads the events of `told` into the lanes, and makes lanes of threads that have no samples: these, the names and what was left out. */
-function lastingOf(told, lanes, bytes, number) {
-  const none = { names: [], of: [], others: [], leftOut: 0, end: 0 };
-  if (!told) return none;
-  const others = told.others.map(({ name, process }) => ({ name, process, samples: 0, at: new Uint32Array(0), stack: new Uint32Array(0), weights: [] }));
-  const counts = [...told.lanes, ...told.others.map(({ events }) => events)];
+/**
+ * Reads the events that last into the lanes of all events of the page. Each gets `lasting`: their names and kinds, how many were left out, the end of
+ * the last one, and lanes of threads that have no samples of the event.
+ */
+function lastingOf({ events: told, threads }, all, bytes, number) {
+  const lasting = threads.map((_, thread) => told && told.lanes[thread] ? new Lasting(told.from, told.lanes[thread], number) : null);
+  const names = told ? JSON.parse(new TextDecoder().decode(bytes.subarray(bytes.length - told.names))) : [];
   let end = 0;
-  [...lanes, ...others].forEach((lane, i) => {
-    if (!counts[i]) return;
-    lane.lasting = new Lasting(told.from, counts[i], number);
-    for (const at of lane.lasting.ends) end = Math.max(end, at);
-  });
-  const all = JSON.parse(new TextDecoder().decode(bytes.subarray(bytes.length - told.names)));
-  return { names: all.map(([, name]) => name), of: all.map(([of]) => of), others, leftOut: told.leftOut, end };
+  for (const of of lasting) if (of) for (const at of of.ends) end = Math.max(end, at);
+  for (const times of all) {
+    const sampled = new Set(times.lanes.map(({ thread }) => thread)), none = new Uint32Array(0);
+    for (const lane of times.lanes) if (lasting[lane.thread]) lane.lasting = lasting[lane.thread];
+    const others = threads.map((of, thread) => ({ thread, ...of, samples: 0, at: none, stack: none, weights: [], lasting: lasting[thread] }));
+    times.lasting = {
+      names: names.map(([, name]) => name), of: names.map(([of]) => of), end, leftOut: told ? told.leftOut : 0,
+      others: others.filter(({ thread, lasting: events }) => events && !sampled.has(thread)),
+    };
+  }
 }

@@ -73,8 +73,8 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
   /** By what they weigh together, so that the same is in the same place. */
   const sameOrder = (named, weights) => Object.fromEntries(Object.entries(named).map(([which, tree]) => [which, OrderedTree.of(tree, weights)]));
 
-  /** `all`: a tree where every box has a width; `palettes`: that of the profiles and that of what is different; `zoom`: path of handles; `found`: what was searched for, by label. */
-  function show({ frames: of, pair, all, byWeight, unit, palettes, inverted, zoom, found, handles }) {
+  /** `all`: a tree where every box has a width; `palettes`: that of the profiles and that of what is different; `naming`: see `NAMINGS`; `zoom`: path of handles; `found`: what was searched for, by label. */
+  function show({ frames: of, pair, all, byWeight, unit, palettes, naming, inverted, zoom, found, handles }) {
     showing = true;
     frames = of;
     const named = pair.linked || (pair.linked = pair.three());
@@ -88,6 +88,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
         fresh = true;
       }
       graph.colours(palettes[which === "change" ? 1 : 0]);
+      graph.name(naming);
       if (graph.inverted !== inverted) graph.invert(inverted);
       const there = present(tree, box);
       if (graph.zoomed !== there) graph.zoom(there);

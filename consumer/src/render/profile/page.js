@@ -3,16 +3,19 @@
 (async () => {
   const { profile, frames, trees, times } = await profileData();
   const { names } = frames, functions = names.length, { difference } = profile, { ratio } = difference || {}, past = new Past();
-  const region = (difference || times) && { after: regionLabel(frames, ratio ? `[no ${ratio.of}]` : "[only before]"), before: regionLabel(frames, "[only after]") };
+  const isTimed = times.some(Boolean);
+  const region = (difference || isTimed) && { after: regionLabel(frames, ratio ? `[no ${ratio.of}]` : "[only before]"), before: regionLabel(frames, "[only after]") };
   const handles = new Handles(frames);
   const first = firstState(profile.inverted ? "icicle" : "flame");
-  first.measure = profile.measures[0].name;
   if (profile.palette) first.palette = profile.palette;
   if (difference) Object.assign(first, { widths: difference.widths, by: difference.by, palette: difference.colors });
-  let state = { ...first }, words = "", current = -1;
+  let state = { ...first }, words = "", current = -1, idle = true;
   const details = byId("details"), field = byId("search");
-  // Where there is nothing to say, what all of it is.
-  const say = (text) => { details.textContent = text === "\u00a0" ? describeBox(base(), frames, unit(), -1) : text; };
+  // Without a box to describe, the total.
+  const say = (text) => {
+    idle = text === "\u00a0";
+    details.textContent = idle ? describeBox(base(), frames, unit(), -1) : text;
+  };
 
   // --- Views
   const inGraph = (view = state.view) => ["flame", "icicle", "reverse"].includes(view);
@@ -56,7 +59,7 @@
     sorted: (by) => change({ sort: by }),
   });
   const tree = outline({ scroller: byId("outline"), head: byId("tree-head"), chosen: (box, text) => { current = base().label[box]; say(text); } });
-  const chart = times && flameChart({
+  const chart = isTimed && flameChart({
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
     zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
@@ -71,24 +74,24 @@
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers, three: linked.current }[state.view] || graph);
 
-  const heat = times && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
+  const heat = isTimed && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
 
-  const { once, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted } =
+  const { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted } =
     derived({ profile, frames, trees, times, functions, region, handles, state: () => state });
 
   // Lines have the heaviest first unless asked for names, graphs the other way round.
   const orderOf = (view) => view === "tree" ? "lines" : "order";
 
   // --- From the state to what is seen
-  let applying = false;
+  let applying = false, said = -1, listed = -1;
   function apply() {
     applying = true;
     byId("views").querySelector("[data-view=three]").hidden = !whole() || !!ratio;
-    if (state.view === "three" && (ratio || !whole())) state.view = first.view;
+    if (state.view === "three" && (ratio || !whole()) || state.view === "chart" && !timed()) state.view = first.view;
     const { view } = state, colours = palette(), paint = once("paint", colours, () => painter(colours, frames));
     document.body.dataset.view = view;
     for (const tab of byId("views").children) tab.setAttribute("aria-selected", tab.dataset.view === view);
-    byId("measure").value = profile.measures[measure()].name;
+    tellEvent();
     tellPalettes();
     byId("palette").value = colours;
     byId("order").value = state[orderOf(view)];
@@ -96,21 +99,27 @@
     byId("by").value = state.by;
     document.body.classList.toggle("compared", !!pair());
     if (state.theme) document.documentElement.classList.toggle("dark", state.theme === "dark");
-    graphs.forEach((one) => one.colours(colours));
+    const naming = Object.hasOwn(NAMINGS, state.names) ? state.names : first.names;
+    for (const one of graphs) {
+      one.colours(colours);
+      one.name(naming);
+    }
     const empty = !(base().all > 0);
     byId("empty").hidden = !empty;
     byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
     if (inGraph()) showGraph();
-    if (view === "three") showThree(colours);
+    if (view === "three") showThree(colours, naming);
     if (view === "sandwich") showSandwich();
     if (view === "top" || view === "sandwich") showTable(paint);
     if (view === "tree") tree.show(frames, base(), unit(), wanted(), paint, state.lines === "name");
-    if (view === "chart") showChart(paint);
+    if (view === "chart") showChart(paint, naming);
     byId("reset").hidden = !((inGraph() || view === "three") && state.zoom.length) && !(view === "chart" && state.at);
     tellLegend();
     tellFilters();
     tellMatches();
-    if (times) showHeat();
+    if (isTimed) showHeat();
+    if (idle || said !== measure()) say("\u00a0");
+    said = measure();
     applying = false;
     outer.changed();
   }
@@ -123,26 +132,53 @@
     if (graph.zoomed !== box) graph.zoom(box);
     graph.mark(wanted());
   }
-  function showThree(colours) {
+  function showThree(colours, naming) {
     const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
-    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
+    linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, naming, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
-  function showChart(paint) {
-    const time = profile.measures.findIndex(({ unit }, i) => unit === "ns" && times.knows(i));
-    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
+  /** The event and the measure; on a change of the event also its measures, headline and threads. */
+  function tellEvent() {
+    const of = event(), times = timed();
+    byId("event").value = profile.events[of].name;
+    if (listed !== of) {
+      listed = of;
+      byId("measure").textContent = "";
+      for (const i of measures()) option("measure", profile.measures[i].name, profile.measures[i].name);
+      byId("measures").hidden = !!difference || measures().length < 2;
+      byId("subtitle").textContent = profile.subtitle || profile.events[of].subtitle || "";
+      byId("heat-open").hidden = byId("views").lastElementChild.hidden = !times;
+      if (times) listThreads(times);
+    }
+    byId("measure").value = profile.measures[measure()].name;
+  }
+  function listThreads(times) {
+    heat.load(times);
+    byId("thread-list").textContent = "";
+    for (const { name, samples } of [...times.lanes].sort((a, b) => b.samples - a.samples)) {
+      const label = element("label"), box = element("input");
+      [box.type, box.value] = ["checkbox", name];
+      box.addEventListener("change", () => change({ threads: [...byId("thread-list").querySelectorAll("input:checked")].map(({ value }) => value) }));
+      label.append(box, ` ${name} (${grouped.format(samples)})`);
+      byId("thread-list").append(label);
+    }
+  }
+  function showChart(paint, naming) {
+    const times = timed(), time = profile.measures[measures().find((i) => profile.measures[i].unit === "ns" && times.knows(profile.measures[i].at))]?.at ?? -1;
+    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, naming, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
       others: state.threads.length ? [] : times.lasting.others });
     const { leftOut } = times.lasting;
     byId("chart-note").hidden = !leftOut;
     byId("chart-note").textContent = leftOut ? `Of events that last the longest are here; ${grouped.format(leftOut)} others are not.` : "";
   }
   function showHeat() {
-    byId("heat").hidden = !state.heat;
+    const times = timed();
+    byId("heat").hidden = !state.heat || !times;
     byId("heat-open").setAttribute("aria-expanded", state.heat);
-    if (!state.heat) return;
+    if (!state.heat || !times) return;
     const { threads } = state, [ms, count] = SCALES[heat.scale];
     heat.show({ lanes: lanes(), range: state.time, than: state.than, wanted: foundBoxes() });
     byId("heat-title").textContent = `A column is ${lengthText(ms * count)}, a cell ${lengthText(ms)} of up to ${amountIn("samples", heat.most)}`;
-    byId("threads").firstElementChild.textContent = threads.length ? `${threads.length} of ${times.lanes.length} threads` : times.lanes.length === 1 ? "1 thread" : `All ${times.lanes.length} threads`;
+    byId("threads").firstElementChild.textContent = threads.length ? `${lanes().length} of ${times.lanes.length} threads` : times.lanes.length === 1 ? "1 thread" : `All ${times.lanes.length} threads`;
     for (const box of byId("thread-list").querySelectorAll("input")) box.checked = threads.includes(box.value);
   }
   function tellPalettes() {
@@ -188,29 +224,42 @@
     for (const id of ["before", "after", "keep", "drop"]) byId(id).disabled = !found;
     words = bad ? "not a regular expression" : "";
     if (found) {
-      const of = matchedIn(base(), found), hit = found.reduce((sum, is) => sum + is, 0);
+      const of = matchedIn(base(), found), shows = present(), hit = found.reduce((sum, is, label) => sum + (is && shows[label]), 0);
       const both = pair(), count = `${grouped.format(hit)} ${hit === 1 ? "function" : "functions"}`;
       words = both ? `Matched: ${changeText(both, unit(), both.change(both.before.matched(found), both.after.matched(found)))} (${count})`
         : `Matched: ${percentOf(of.weight, base().whole)} (${amountIn(unit(), of.weight)}, ${count})`;
     }
-    if (found && state.view === "chart" && times.lasting.names.length) words += ` · ${amountIn("events", chart.eventsMatched())}`;
+    if (found && state.view === "chart" && timed().lasting.names.length) words += ` · ${amountIn("events", chart.eventsMatched())}`;
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
+  /** Kinds of code of what is shown. */
+  const shownKinds = () => once("kinds", base(), () => {
+    const shows = present();
+    return new Set([...frames.kinds].filter((_, label) => shows[label]));
+  });
+  /** Groups of a palette that what is shown is in. */
+  const shownGroups = ({ group }) => once("groups", base(), () => {
+    const shows = present();
+    return new Set(names.map((name, label) => shows[label] ? group(name, frames.kinds[label], frames.application) : null));
+  });
   function tellLegend() {
     const of = (PALETTES[palette()] || PALETTES.kind), legend = byId("legend"), both = pair();
     legend.textContent = "";
     if (both && CHANGE_PALETTES[palette()]) return both.legend().forEach(([of, title]) => tellColour(title, both.colour(of, "")));
-    for (const [name, title, kind] of of.legend || []) {
+    const entries = typeof of.legend === "function" ? of.legend(frames.application) : of.legend || [];
+    for (const [name, title, kinds] of entries) {
       if (of.byName) {
-        if (names.includes(name)) tellColour(title, of.of(name, "", kind));
+        if (names.includes(name)) tellColour(title, of.of(name, "", kinds));
         continue;
       }
-      if (!frames.kinds.includes(kind) || (kind === "n" && frames.kinds.length < 2)) continue;
-      tellColour(title, of.of(name, "", kind));
+      const kind = of.group ? kinds : [...kinds].find((one) => shownKinds().has(one));
+      if (of.group && !shownGroups(of).has(of.group(name, kind, frames.application))) continue;
+      if (!kind || (kind === "n" && frames.kinds.length < 2)) continue;
+      tellColour(title, of.of(name, "", kind, false, frames.application));
     }
     // Above the stacks of the chart.
-    if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (times.lasting.of.includes(kind)) tellColour(title, colour); });
+    if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (timed().lasting.of.includes(kind)) tellColour(title, colour); });
   }
   function tellColour(title, colour) {
     const entry = element("span", "", title), mark = element("i");
@@ -220,7 +269,7 @@
   }
   function tellFilters() {
     // What was brushed is told below the map: nothing above it may move it while it is brushed.
-    const list = byId("filters"), chosen = times && state.heat ? byId("heat-chosen") : list;
+    const times = timed(), list = byId("filters"), chosen = times && state.heat ? byId("heat-chosen") : list;
     for (const of of [list, byId("heat-chosen")]) of.textContent = "";
     const chip = (into, text, without) => {
       const made = element("button", "chip", text + " ×");
@@ -260,7 +309,9 @@
   }
   const read = (text) => {
     const told = stateOf(text, first);
-    return told.view === "chart" && !times ? { ...told, view: first.view } : told;
+    // A thread that no event has is not selected.
+    told.threads = told.threads.filter((name) => times.some((of) => of && of.lanes.some((lane) => lane.name === name)));
+    return told;
   };
   function back(way) {
     const text = past.go(way, stateText(state, first));
@@ -319,19 +370,24 @@
     else if (state.view === "chart") change({ at: null });
     else [callers, callees].forEach((one) => one.zoom(-1));
   };
+  const nameBoxes = () => {
+    const ways = Object.keys(NAMINGS), to = ways[(ways.indexOf(state.names) + 1) % ways.length];
+    change({ names: to });
+    say(`Names on boxes: ${to} (${NAMINGS[to]})`);
+  };
   const theme = () => change({ theme: document.documentElement.classList.contains("dark") ? "light" : "dark" });
   function picked(range, other, how) {
     const part = range === null ? { time: null, than: null } : other ? { than: range } : { time: range };
     change({ ...part, at: null }, how);
   }
   const openHeat = () => {
-    if (!times) return say("The page does not hold when samples were taken.");
+    if (!timed()) return say("The page does not hold when samples were taken.");
     change({ heat: !state.heat });
     if (state.heat) byId("heat-scroll").focus({ preventScroll: true });
   };
   const actions = {
     heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
-    tree: () => show("tree"), chart: () => times && show("chart"), invert: turnOver, measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), theme,
+    tree: () => show("tree"), chart: () => timed() && show("chart"), invert: turnOver, event: () => nextOf("event"), measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), names: nameBoxes, theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
     keep: () => filter(true), drop: () => filter(false), reset, copy: () => copy(), stack: () => copyStack(), undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
@@ -377,7 +433,7 @@
   for (const [id, action] of Object.entries(buttons)) byId(id).addEventListener("click", actions[action]);
   byId("palette").addEventListener("change", (event) => change({ palette: event.target.value }));
   byId("order").addEventListener("change", (event) => change({ [orderOf(state.view)]: event.target.value }));
-  for (const id of ["measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
+  for (const id of ["event", "measure", "widths", "by"]) byId(id).addEventListener("change", (event) => change({ [id]: event.target.value }));
   window.addEventListener("hashchange", () => { state = read(location.hash.slice(1)); apply(); });
   window.addEventListener("resize", strip.redraw);
 
@@ -394,38 +450,31 @@
   });
 
   // --- What does not change
-  byId("subtitle").textContent = profile.subtitle || "";
   const option = (list, value, text) => {
     const made = element("option", "", text);
     made.value = value;
     byId(list).append(made);
   };
-  for (const { name } of profile.measures) option("measure", name, name);
-  byId("measures").hidden = !!difference || profile.measures.length < 2;
+  profile.events.forEach(({ name }, i) => {
+    const { unit: of, total } = profile.measures.find(({ event: at }) => at === i);
+    option("event", name, `${name} (${amountIn(of, total)})`);
+  });
+  byId("events").hidden = profile.events.length < 2;
   document.body.classList.toggle("bare", !frames.modules.some(Boolean));
   document.body.classList.toggle("ratio", !!ratio);
   tellKeys(byId("keys"));
-  if (times) {
-    heat.load(times);
+  if (isTimed) {
     // Beside the brush that they are of, where they move nothing.
     byId("heat-bar").append(...document.querySelectorAll(".two"));
-    byId("heat-open").hidden = byId("views").lastElementChild.hidden = false;
     byId("finer").addEventListener("click", () => { heat.turn(heat.scale - 1); showHeat(); });
     byId("coarser").addEventListener("click", () => { heat.turn(heat.scale + 1); showHeat(); });
-    for (const { name, samples } of [...times.lanes].sort((a, b) => b.samples - a.samples)) {
-      const label = element("label"), box = element("input");
-      [box.type, box.value] = ["checkbox", name];
-      box.addEventListener("change", () => change({ threads: [...byId("thread-list").querySelectorAll("input:checked")].map(({ value }) => value) }));
-      label.append(box, ` ${name} (${grouped.format(samples)})`);
-      byId("thread-list").append(label);
-    }
   }
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const follow = () => {
     if (!state.theme) document.documentElement.classList.toggle("dark", system.matches);
     strip.redraw();
     // Changes fade into the ground.
-    if ((times || whole()) && "ready" in document.documentElement.dataset) apply();
+    if ((isTimed || whole()) && "ready" in document.documentElement.dataset) apply();
   };
   system.addEventListener("change", follow);
 

@@ -1,12 +1,12 @@
 "use strict";
 const VIEWS = ["flame", "icicle", "reverse", "sandwich", "three", "top", "tree", "chart"];
 /** Parts of the state that are one word or name. */
-const WORDS = ["q", "fn", "measure", "palette", "sort", "order", "lines", "theme", "widths", "by"];
+const WORDS = ["q", "fn", "event", "measure", "palette", "sort", "order", "lines", "theme", "widths", "by", "names"];
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
-  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", measure: "", palette: "kind", sort: "", theme: "",
-  order: "name", lines: "width", widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
+  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", event: "", measure: "", palette: "kind", sort: "", theme: "",
+  order: "name", lines: "width", names: "short", widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
 /** Names with semicolons between them; one in a name gets a backslash. */

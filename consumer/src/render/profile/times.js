@@ -1,30 +1,29 @@
 "use strict";
 /**
- * When samples were taken, thread by thread: `lanes` have `at` (ticks since the beginning, in order), `stack` (box that it ends at) and by
- * measure `weights`, one number if all weigh the same; some have events that last, as `lasting`. Ranges of time are `[from, to]` in ms, `to` not in it.
+ * When the samples of an event were taken, thread by thread: `lanes` have `at` (ticks since the beginning, in order), `stack` (box that it ends at) and by
+ * measure of the event `weights`, one number if all weigh the same; some have events that last, as `lasting`. Ranges of time are `[from, to]` in ms, `to` not in it.
  */
 class Times {
-  constructor(told, bytes) {
-    const number = numbers(bytes);
+  /** `page`: the tick, the last tick and the threads of all events; `told`: the event's own; `number()` gives the next number of the columns. */
+  constructor(page, told, number) {
     const column = (made, add) => {
       for (let i = 0, last = 0; i < made.length; i++) made[i] = last = add ? last + number() : number();
       return made;
     };
     const boxes = column(new Uint32Array(told.stacks), false);
-    this.tick = told.tick / 1e6;
-    this.lanes = told.lanes.map(({ name, process, samples }) => ({ name, process, samples, weights: [] }));
+    this.tick = page.tick / 1e6;
+    this.lanes = told.lanes.map(([thread, samples]) => ({ thread, ...page.threads[thread], samples, weights: [] }));
     for (const lane of this.lanes) lane.at = column(new Uint32Array(lane.samples), true);
     for (const lane of this.lanes) {
       const { stack } = Object.assign(lane, { stack: column(new Uint32Array(lane.samples), false) });
       for (let i = 0; i < stack.length; i++) stack[i] = boxes[stack[i]];
     }
     told.weights.forEach((each, measure) => {
-      // False: what samples weigh by it one by one is not known.
+      // False: the weights of single samples are not known by this measure.
       for (const lane of this.lanes) lane.weights[measure] = each ?? column(new Float64Array(lane.samples), false);
     });
-    this.lasting = lastingOf(told.events, this.lanes, bytes, number);
-    // To the end of the tick that the last was in.
-    this.end = (told.last + 1) * this.tick;
+    // To the end of the tick that the last sample of all events was in.
+    this.end = (page.last + 1) * this.tick;
     this.usualGap = usualGap(this.lanes.map(({ at }) => at));
     this.samples = this.lanes.reduce((all, { samples }) => all + samples, 0);
   }
@@ -34,10 +33,9 @@ class Times {
     return this.lanes.length > 0 && this.lanes[0].weights[measure] !== false;
   }
 
-  /** The lanes of some names; of none, all. */
+  /** The lanes of some threads; without names, all lanes. */
   of(names) {
-    const some = this.lanes.filter(({ name }) => names.includes(name));
-    return some.length ? some : this.lanes;
+    return names.length ? this.lanes.filter(({ name }) => names.includes(name)) : this.lanes;
   }
 
   /** Positions in a lane of what is in a range. */
@@ -75,6 +73,13 @@ class Times {
     }
     return cells;
   }
+}
+
+/** Reads the columns of a page: the times of each event, null where they are not known. */
+function timesOf(told, bytes) {
+  const number = numbers(bytes), all = told.sets.map((set) => set && new Times(told, set, number));
+  lastingOf(told, all.filter(Boolean), bytes, number);
+  return all;
 }
 
 /** A moment in words. */

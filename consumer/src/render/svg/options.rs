@@ -9,6 +9,7 @@ use inferno::flamegraph::color::{
 use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 
 use super::super::PictureOptions;
+use super::super::java::Java;
 
 /// Width of a letter as a share of its height, in the fonts that browsers take for "monospace" (DejaVu Sans Mono: 0.602): with inferno's own
 /// 0.59 the ends of names stand out of their boxes.
@@ -20,6 +21,8 @@ pub enum Colors {
     /// Kinds of code if there is Java in it, else warm colours.
     #[default]
     Auto,
+    /// Java by whose code it is: the application's, a library's, the JDK's. Other code is grey.
+    Origin,
     /// Blue up to a frame `--`, aqua above it, where its waker is; grey for `--` and `-`.
     Chain,
     /// One of inferno's palettes.
@@ -29,7 +32,7 @@ pub enum Colors {
 impl Colors {
     /// Their names.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        ["auto", "chain"].into_iter().chain(Palette::VARIANTS.iter().copied())
+        ["auto", "origin", "chain"].into_iter().chain(Palette::VARIANTS.iter().copied())
     }
 }
 
@@ -39,6 +42,7 @@ impl FromStr for Colors {
     fn from_str(name: &str) -> Result<Self, String> {
         match name {
             "auto" => Ok(Self::Auto),
+            "origin" => Ok(Self::Origin),
             "chain" => Ok(Self::Chain),
             name => name.parse().map(Self::Palette).map_err(|_: String| {
                 format!("no palette {name}; there are {}", Self::names().collect::<Vec<_>>().join(", "))
@@ -76,6 +80,8 @@ pub struct SvgOptions {
     pub picture: PictureOptions,
     /// What boxes are coloured by.
     pub colors: Colors,
+    /// The Java code of the picture.
+    pub java: Java,
     /// The hash of a name gives similar names similar colours. Otherwise it gives any, the same for the same name.
     pub hash: bool,
     /// The wider, the redder.
@@ -124,6 +130,7 @@ impl Default for SvgOptions {
         Self {
             picture: PictureOptions::default(),
             colors: Colors::default(),
+            java: Java::default(),
             hash: false,
             color_diffusion: false,
             palette_file: None,
@@ -167,7 +174,7 @@ impl SvgOptions {
         picture.direction = if *inverted { Direction::Inverted } else { Direction::Straight };
         picture.colors = match self.colors {
             Colors::Palette(palette) => palette,
-            Colors::Chain => Palette::Basic(BasicPalette::Blue),
+            Colors::Chain | Colors::Origin => Palette::Basic(BasicPalette::Blue),
             Colors::Auto if java => Palette::Multi(MultiPalette::Java),
             Colors::Auto => Palette::Basic(BasicPalette::Hot),
         };

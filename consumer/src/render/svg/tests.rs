@@ -48,6 +48,47 @@ fn both_delimiters_are_grey_and_wakers_aqua() {
 }
 
 #[test]
+fn java_has_colours_by_kind_of_code_and_by_origin() {
+    let text = "a/A.a_[0] 3\norg/lib/B.b_[j] 2\njava/lang/C.c_[i] 1\nD.d_[j] 1\nlibc_read 1\n";
+    let fills = |options: &SvgOptions| -> Vec<[i32; 3]> {
+        let boxes = drawn(&picture(text, options));
+        let rgb = |name: &str| {
+            let fill = find(&boxes, name).4.trim_start_matches("rgb(").trim_end_matches(')').to_owned();
+            let parts: Vec<i32> = fill.split(',').map(|part| part.parse().unwrap()).collect();
+            [parts[0], parts[1], parts[2]]
+        };
+        ["a/A.a_[0]", "org/lib/B.b", "java/lang/C.c", "D.d", "libc_read"].map(rgb).to_vec()
+    };
+    let kinds = fills(&SvgOptions::default());
+    let [interpreted, compiled, inlined, _, native] = kinds[..] else { panic!("{kinds:?}") };
+    assert!(
+        interpreted.iter().all(|&part| part >= 160) && interpreted[1] > interpreted[2],
+        "{interpreted:?}"
+    );
+    assert!(compiled[1] > compiled[0] + 60 && compiled[1] > compiled[2] + 60, "green: {compiled:?}");
+    assert!(inlined[2] > inlined[0] + 60, "aqua: {inlined:?}");
+    assert!(native[0] > native[1] + 40, "red: {native:?}");
+    // The recording says how the methods ran; names without suffixes do not.
+    let java =
+        Java { kinds: [("D.d_[j]".into(), FrameKind::Interpreted)].into(), application: vec!["org".into()] };
+    let recorded = fills(&SvgOptions { java: java.clone(), ..SvgOptions::default() });
+    assert!(recorded[3].iter().all(|&part| part >= 160), "interpreted: {:?}", recorded[3]);
+    let origins = fills(&SvgOptions { colors: Colors::Origin, ..SvgOptions::default() });
+    let is_orange = |[red, green, blue]: [i32; 3]| red > green + 40 && green > blue + 20;
+    // The package with most weight and classes without package.
+    assert!(is_orange(origins[0]) && is_orange(origins[3]), "{origins:?}");
+    assert!(origins[1][2] > origins[1][0] + 60, "blue: {:?}", origins[1]);
+    assert!(
+        origins[2][1] > origins[2][0] + 20 && origins[2][1] > origins[2][2] + 20,
+        "green: {:?}",
+        origins[2]
+    );
+    assert!(origins[4][0] == origins[4][1] && origins[4][1] == origins[4][2], "grey: {:?}", origins[4]);
+    let chosen = fills(&SvgOptions { colors: Colors::Origin, java, ..SvgOptions::default() });
+    assert!(is_orange(chosen[1]) && !is_orange(chosen[0]), "{chosen:?}");
+}
+
+#[test]
 fn what_is_left_out_is_told_and_moves_nothing() {
     let mut text = String::new();
     for i in 0..40_000 {

@@ -1,9 +1,13 @@
 //! Samples as they are read, in 8 bytes each: which tick, which stack; and what they weigh, where they do not all weigh the same.
 
+use std::collections::BTreeSet;
+
 use super::lasting::{self, Lasted, Lasting};
 use super::{COARSE, FINE, MANY};
 use crate::convert::{Collecting, Moment, Track, Tracks};
+use crate::fold::Types;
 use crate::live::{Item, Kind};
+use crate::model::{ASLEEP, is_asleep};
 
 /// Samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,43 +62,55 @@ impl Weights {
 pub struct Moments {
     /// Threads, by process and id, without samples; labels and stacks.
     pub(super) tracks: Tracks,
-    /// By thread.
-    pub(super) lanes: Vec<Lane>,
+    /// For each event of the page a lane for each thread, which may be empty.
+    pub(super) events: Vec<Vec<Lane>>,
     /// ns.
     pub(super) tick: i64,
     /// Events that last.
     pub(super) lasted: Lasted,
 }
 
-/// Takes samples one by one, and events that last.
+/// Collects samples one by one, and events that last.
 #[derive(Debug)]
 pub struct Gathering<'a> {
     collecting: Collecting<'a>,
     lasting: Lasting,
-    /// Types of events whose stacks are taken.
-    drawn: Vec<String>,
-    lanes: Vec<Lane>,
+    /// For each event of the page: the variants that it draws, and a lane for each thread.
+    events: Vec<(BTreeSet<String>, Vec<Lane>)>,
     origin: i64,
     tick: i64,
     count: usize,
 }
 
 impl<'a> Gathering<'a> {
-    /// Takes what `collecting` selects; times are from `origin` on, in ns since 1970, those before it count as at it: a clock may have
-    /// been set back. Events of the types `drawn` are stacks, whether they last or not.
-    pub fn new(collecting: Collecting<'a>, origin: i64, drawn: Vec<String>) -> Self {
+    /// Collects what `collecting` selects. Times count from `origin`, in ns since 1970; earlier samples count as at `origin`, because a clock
+    /// may have been set back. `drawn` has, for each event of the page, the types that it draws.
+    pub fn new(collecting: Collecting<'a>, origin: i64, drawn: &[Types]) -> Self {
         let lasting = Lasting::new(origin, lasting::MOST);
-        Self { collecting, lasting, drawn, lanes: Vec::new(), origin, tick: FINE, count: 0 }
+        let events = drawn.iter().map(|types| (types.variants.clone(), Vec::new())).collect();
+        Self { collecting, lasting, events, origin, tick: FINE, count: 0 }
     }
 
-    /// Takes a sample, or what else is told.
+    /// Adds a sample to each event that draws it, and an event that lasts to the lanes of threads. An event that lasts and that all events of
+    /// the page draw is not repeated above its stacks.
     pub fn take(&mut self, item: &Item) {
         let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
+        let name = match sample.variant.as_deref() {
+            Some(variant) => variant,
+            None if is_asleep(&sample.event, sample.state.as_deref()) => ASLEEP,
+            None => &sample.event,
+        };
+        let drawn: Vec<usize> =
+            (0..self.events.len()).filter(|&event| self.events[event].0.contains(name)).collect();
         let may_last = matches!(sample.kind, Kind::Lock | Kind::Io) || !sample.contextual.is_empty();
-        if may_last && !self.drawn.iter().any(|event| **event == *sample.event) {
+        if may_last && drawn.len() < self.events.len() {
             self.lasting.take(item, &mut self.collecting);
-        } else if let Some((track, moment)) = self.collecting.select(sample) {
-            self.put(track, &moment);
+        }
+        if drawn.is_empty() {
+            return;
+        }
+        if let Some((track, moment)) = self.collecting.select(sample) {
+            drawn.into_iter().for_each(|event| self.put(event, track, &moment));
         }
     }
 
@@ -103,15 +119,16 @@ impl<'a> Gathering<'a> {
         self.lasting.shortest()
     }
 
-    fn put(&mut self, track: usize, moment: &Moment) {
+    fn put(&mut self, event: usize, track: usize, moment: &Moment) {
         let since = moment.time.saturating_sub(self.origin).max(0);
         while since / self.tick > i64::from(u32::MAX) {
             self.coarsen();
         }
-        if track >= self.lanes.len() {
-            self.lanes.resize_with(track + 1, Lane::default);
+        let lanes = &mut self.events[event].1;
+        if track >= lanes.len() {
+            lanes.resize_with(track + 1, Lane::default);
         }
-        let lane = &mut self.lanes[track];
+        let lane = &mut lanes[track];
         let count = lane.samples.len();
         lane.samples.push((since / self.tick) as u64 * SLOT + u64::from(moment.stack));
         lane.weights[0].push(count, moment.weight);
@@ -125,31 +142,31 @@ impl<'a> Gathering<'a> {
     /// Ticks of ten times the length.
     fn coarsen(&mut self) {
         self.tick *= 10;
-        let samples = self.lanes.iter_mut().flat_map(|lane| &mut lane.samples);
+        let lanes = self.events.iter_mut().flat_map(|(_, lanes)| lanes);
+        let samples = lanes.flat_map(|lane| &mut lane.samples);
         samples.for_each(|sample| *sample = *sample / SLOT / 10 * SLOT + *sample % SLOT);
     }
 
-    /// All that was taken, in order.
+    /// Returns everything that was collected, in order. Threads without samples and events are left out.
     pub fn finish(mut self) -> Moments {
         let mut lasted = self.lasting.finish(&mut self.collecting);
         let mut tracks = self.collecting.threads();
         let threads = std::mem::take(&mut tracks.tracks);
-        self.lanes.resize_with(threads.len(), Lane::default);
-        let lanes = self.lanes.into_iter().zip(std::mem::take(&mut lasted.lanes));
-        let mut all: Vec<_> = threads.into_iter().zip(lanes).collect();
-        all.sort_by(|(a, _), (b, _)| Track::in_order(a, b));
-        let mut lanes = Vec::new();
-        for (track, (mut lane, events)) in all {
-            if !lane.samples.is_empty() {
-                lane.sort();
-                tracks.tracks.push(track);
-                lanes.push(lane);
-                lasted.lanes.push(events);
-            } else if !events.is_empty() {
-                lasted.others.push((track, events));
-            }
+        let mut events: Vec<Vec<Lane>> = self.events.into_iter().map(|(_, lanes)| lanes).collect();
+        events.iter_mut().for_each(|lanes| lanes.resize_with(threads.len(), Lane::default));
+        let mut order: Vec<usize> = (0..threads.len()).collect();
+        let is_used = |thread: usize| {
+            events.iter().any(|lanes| !lanes[thread].samples.is_empty()) || !lasted.lanes[thread].is_empty()
+        };
+        order.retain(|&thread| is_used(thread));
+        order.sort_by(|&a, &b| Track::in_order(&threads[a], &threads[b]));
+        for lanes in &mut events {
+            *lanes = order.iter().map(|&thread| std::mem::take(&mut lanes[thread])).collect();
+            lanes.iter_mut().for_each(Lane::sort);
         }
-        Moments { tracks, lanes, tick: self.tick, lasted }
+        lasted.lanes = order.iter().map(|&thread| std::mem::take(&mut lasted.lanes[thread])).collect();
+        tracks.tracks = order.iter().map(|&thread| threads[thread].clone()).collect();
+        Moments { tracks, events, tick: self.tick, lasted }
     }
 }
 
@@ -186,11 +203,11 @@ mod tests {
     fn gathered(moments: &[(i64, u32, u64)]) -> (i64, Lane) {
         let (options, reshape) = (FoldOptions::default(), Reshape::default());
         let collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
-        let mut gathering = Gathering::new(collecting, 1_000_000_000, Vec::new());
+        let mut gathering = Gathering::new(collecting, 1_000_000_000, &[Types::default()]);
         for &(time, stack, weight) in moments {
-            gathering.put(0, &Moment { time, stack, weight, otherwise: 7 });
+            gathering.put(0, 0, &Moment { time, stack, weight, otherwise: 7 });
         }
-        let mut lane = gathering.lanes.remove(0);
+        let mut lane = gathering.events.remove(0).1.remove(0);
         lane.sort();
         (gathering.tick, lane)
     }

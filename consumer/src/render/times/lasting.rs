@@ -280,7 +280,7 @@ impl Lasting {
         // One within another comes behind it.
         lanes.iter_mut().for_each(|lane| lane.sort_by_key(|of| (of.start, Reverse(of.micros), of.name)));
         let names = names.into_iter().map(|((of, name), _)| (of, name)).collect();
-        Lasted { names, lanes, others: Vec::new(), left_out: self.left_out }
+        Lasted { names, lanes, left_out: self.left_out }
     }
 
     fn named(&self, name: &Name) -> Arc<str> {
@@ -310,22 +310,19 @@ pub(super) struct Lasted {
     names: Vec<(Of, Arc<str>)>,
     /// By thread.
     pub(super) lanes: Vec<Vec<Lasts>>,
-    /// Of threads without samples.
-    pub(super) others: Vec<(Track, Vec<Lasts>)>,
     left_out: u64,
 }
 
 impl Lasted {
-    /// What the page is told of them, behind the columns of samples: of each thread the times between their starts, how long they last, which
-    /// names they have, all threads with samples first; then the names, in JSON. `None` if there are none.
+    /// Appends the events to `columns`, after the samples: for each thread the times between starts, the durations and the numbers of names;
+    /// then the names, in JSON. Returns the description for the page, or `None` if there are no events.
     pub(super) fn tell(&self, columns: &mut Vec<u8>) -> Option<Value> {
-        let lanes = || self.lanes.iter().chain(self.others.iter().map(|(_, lane)| lane));
-        let first = lanes().filter_map(|lane| lane.first()).map(|of| of.start).min();
+        let first = self.lanes.iter().filter_map(|lane| lane.first()).map(|of| of.start).min();
         if first.is_none() && self.left_out == 0 {
             return None;
         }
         let from = first.unwrap_or(0).min(0);
-        for lane in lanes() {
+        for lane in &self.lanes {
             let mut before = from;
             for of in lane {
                 varint::put(columns, of.start.abs_diff(before));
@@ -337,11 +334,9 @@ impl Lasted {
         let names: Vec<(usize, &str)> = self.names.iter().map(|(of, name)| (*of as usize, &**name)).collect();
         let names = json!(names).to_string();
         columns.extend_from_slice(names.as_bytes());
-        let other = |(track, lane): &(Track, Vec<Lasts>)| json!({"name": track.label, "process": track.process, "events": lane.len()});
         Some(json!({
             "from": from,
             "lanes": self.lanes.iter().map(Vec::len).collect::<Vec<_>>(),
-            "others": self.others.iter().map(other).collect::<Vec<_>>(),
             "names": names.len(),
             "leftOut": self.left_out,
         }))

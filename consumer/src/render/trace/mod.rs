@@ -14,6 +14,7 @@ use jfr_format::varint;
 use serde_json::{Value, json};
 
 use super::html;
+use super::java::Java;
 use super::page::{self, FLAME, PARTS, base64};
 use crate::error::Error;
 use crate::fold;
@@ -76,7 +77,7 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
     let box_of = |moment: &Moment| ends.get(*numbers.get(&moment.stack)? as usize).copied();
     let root = view.lines.first().map_or("", |line| &*line.name);
     let title = format!("{root} · trace {}", view.trace);
-    let (names, modules, kinds) = html::frames(calls.labels.iter());
+    let (names, modules, kinds) = html::frames(calls.labels.iter(), &Java::default());
     let about = json!({
         "trace": view.trace.to_string(),
         "began": clock::iso(columns.from),
