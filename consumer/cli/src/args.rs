@@ -212,6 +212,16 @@ pub struct StackArgs {
     pub select: SelectArgs,
 }
 
+impl StackArgs {
+    /// Frames of several runs are added up under the names that they have in common, unless `--names` says otherwise.
+    pub fn with_names(mut self) -> Self {
+        if self.inputs.len() > 1 {
+            self.select.names.get_or_insert(NameStyle::Stable);
+        }
+        self
+    }
+}
+
 /// Which samples, measured how, and under what names: common to all commands that draw, fold, compare and convert.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
@@ -253,7 +263,7 @@ pub struct SelectArgs {
     /// What boxes stand for; of modules and packages, neighbours that are the same become one
     #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
     pub group_by: GroupBy,
-    /// Style of function names [default: full; stable in comparisons]
+    /// Style of function names [default: full; stable in comparisons and of several inputs]
     #[arg(long, value_enum, value_name = "HOW")]
     pub names: Option<NameStyle>,
     /// A function that calls itself becomes one box

@@ -116,7 +116,10 @@ pub fn main() -> ExitCode {
         Command::Repositories(args) => repositories::run(&args),
         Command::List => list::run(),
         Command::Drain(args) => return drain::run(&args),
-        Command::Flame(args) => flame::run(&args),
+        Command::Flame(mut args) => {
+            args.stacks = args.stacks.with_names();
+            flame::run(&args)
+        }
         Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
         Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
         Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
@@ -125,7 +128,10 @@ pub fn main() -> ExitCode {
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Slower(args) => slower::run(&args),
-        Command::Fold(args) => fold::run(args),
+        Command::Fold(mut args) => {
+            args.stacks = args.stacks.with_names();
+            fold::run(args)
+        }
         Command::Summary(args) => summary::run(args),
         Command::Print(args) => print::run(*args),
         Command::Tail(args) => tail::run(&args),

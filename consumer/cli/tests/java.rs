@@ -197,3 +197,24 @@ fn native_memory_that_is_not_freed_is_drawn() {
     assert_eq!(sum(&["--total"]).to_string(), bytes);
     assert!(sum(&[]) > 0);
 }
+
+/// Names of lambdas differ between runs; several inputs are added up without their numbers.
+#[test]
+fn several_inputs_have_the_names_that_runs_have_in_common() {
+    let (one, other) = (recording("jdk17.jfr"), recording("jdk25.jfr"));
+    let numbered = regex::Regex::new(r"\$\$Lambda[^;. ]*[0-9]|\$\$Lambda\.0x").unwrap();
+    let alone = stdout(&["fold", "-e", "jdk.ExecutionSample,jdk.ObjectAllocationSample,alloc", &other]);
+    assert!(numbered.is_match(&alone), "{alone}");
+    let both = stdout(&["fold", "-e", "jdk.ExecutionSample,jdk.ObjectAllocationSample,alloc", &one, &other]);
+    assert!(both.contains("$$Lambda") && !numbered.is_match(&both), "{both}");
+    let full = stdout(&[
+        "fold",
+        "--names",
+        "full",
+        "-e",
+        "jdk.ExecutionSample,jdk.ObjectAllocationSample,alloc",
+        &one,
+        &other,
+    ]);
+    assert!(numbered.is_match(&full), "{full}");
+}
