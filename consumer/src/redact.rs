@@ -49,6 +49,9 @@ const PATTERNS: &[&str] = &[
     r"\bAIza[A-Za-z0-9_-]{30,}",
 ];
 
+/// Only so many characters at the end of a name are looked at.
+const LONGEST_NAME: usize = 256;
+
 static COMPILED: LazyLock<Vec<Regex>> =
     LazyLock::new(|| PATTERNS.iter().filter_map(|pattern| Regex::new(pattern).ok()).collect());
 
@@ -58,7 +61,9 @@ static COMPILED: LazyLock<Vec<Regex>> =
 /// any separators; those with the word `pass` or `pwd`, or a word that ends so (`storepass`); and those whose last word is
 /// `key` or `auth`. `PWD` and `OLDPWD` are folders.
 pub fn is_secret_name(name: &str) -> bool {
-    let words = words(name);
+    // A text without spaces may be one name of any length.
+    let start = name.char_indices().rev().nth(LONGEST_NAME - 1).map_or(0, |(at, _)| at);
+    let words = words(&name[start..]);
     let joined = words.concat();
     let pass = |word: &String| {
         word == "pwd" || (word.ends_with("pass") && !matches!(&word[..], "bypass" | "compass"))
@@ -213,6 +218,7 @@ mod tests {
             "sasl.jaas.config",
             "proxy-authorization",
             "npm_config__auth",
+            &format!("{}.password", "é".repeat(1000)),
         ] {
             assert!(is_secret_name(name), "{name}");
         }
