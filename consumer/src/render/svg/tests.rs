@@ -69,10 +69,8 @@ fn java_has_colours_by_kind_of_code_and_by_origin() {
     assert!(inlined[2] > inlined[0] + 60, "aqua: {inlined:?}");
     assert!(native[0] > native[1] + 40, "red: {native:?}");
     // The recording says how the methods ran; names without suffixes do not.
-    let java = Java {
-        kinds: [("D.d_[j]".into(), FrameKind::Interpreted)].into(),
-        application: vec!["org".into()],
-    };
+    let java =
+        Java { kinds: [("D.d_[j]".into(), FrameKind::Interpreted)].into(), application: vec!["org".into()] };
     let recorded = fills(&SvgOptions { java: java.clone(), ..SvgOptions::default() });
     assert!(recorded[3].iter().all(|&part| part >= 160), "interpreted: {:?}", recorded[3]);
     let origins = fills(&SvgOptions { colors: Colors::Origin, ..SvgOptions::default() });
