@@ -107,6 +107,42 @@ fn a_page_offers_the_events_of_the_recording() {
     assert!(subtitle.starts_with("burn (22396) · cpu: 95 samples, 190 ms · "), "{subtitle}");
 }
 
+/// The fill of the box of a function: red, green, blue.
+fn fill(svg: &str, function: &str) -> [i32; 3] {
+    let (_, rest) = svg.split_once(&format!("<title>{function} (")).unwrap();
+    let (_, rest) = rest.split_once("fill=\"rgb(").unwrap();
+    let parts: Vec<i32> =
+        rest.split_once(')').unwrap().0.split(',').map(|part| part.parse().unwrap()).collect();
+    [parts[0], parts[1], parts[2]]
+}
+
+#[test]
+fn svg_has_colours_by_frame_type_and_by_application() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |more: &[&str]| {
+        let output = folder.path().join("x.svg").to_str().unwrap().to_owned();
+        let recording = fixture("recordings/jdk25.jfr");
+        let done = flightline(&[&["flame", &recording, "-o", &output, "--width", "1200"], more].concat());
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        fs::read_to_string(output).unwrap()
+    };
+    let kinds = draw(&[]);
+    let [interpreted, inlined, compiled] =
+        ["Work.lambda$start$3", "Work.fib", "Work$$Lambda.0x0000000057040450.run"]
+            .map(|name| fill(&kinds, name));
+    assert!(interpreted.iter().all(|&part| part >= 160), "pale: {interpreted:?}");
+    assert!(inlined[2] > inlined[0] + 60, "aqua: {inlined:?}");
+    assert!(compiled[1] > compiled[2] + 60, "green: {compiled:?}");
+    let is_orange = |[red, green, blue]: [i32; 3]| red > green + 40 && green > blue + 20;
+    let origins = draw(&["--colors", "origin"]);
+    assert!(is_orange(fill(&origins, "Work.fib")) && !is_orange(fill(&origins, "java.util.ArrayList.grow")));
+    let chosen = draw(&["--colors", "origin", "--application", "java.util"]);
+    assert!(is_orange(fill(&chosen, "java.util.ArrayList.grow")));
+    assert!(!is_orange(fill(&chosen, "java.lang.Thread.run")));
+    let refused = flightline(&["flame", "x.jfr", "--application", "a b"]);
+    assert!(String::from_utf8(refused.stderr).unwrap().contains("give a Java package"));
+}
+
 #[test]
 fn events_beyond_the_limit_are_named() {
     let (offered, errors) = page(&fixture("recordings/jdk17-jcmd.jfr"), &[]);
