@@ -371,7 +371,7 @@ mod tests {
             model.samples.insert(key, Weight { count, value: 0 });
         }
         let tree = fold(&model, &FoldOptions { by_thread: true, ..options.clone() }).unwrap();
-        let roots = tree.nodes.iter().zip(tree.totals()).filter(|(node, _)| node.depth == 0);
+        let roots = tree.nodes.iter().map(|node| (node, node.total)).filter(|(node, _)| node.depth == 0);
         roots.map(|(node, total)| (tree.labels[node.label.index()].text.to_string(), total)).collect()
     }
 
