@@ -560,7 +560,7 @@ mod tests {
         };
         let events = [
             ("jdk.ExecutionSample", 9),
-            // The second group of `cpu`.
+            // The first group of `cpu`.
             ("jdk.CPUTimeSample", 3),
             ("jdk.ThreadPark", 2),
             ("jdk.JavaMonitorEnter", 2),
@@ -570,9 +570,11 @@ mod tests {
             ("my.Event", 4),
             ("my.Empty", 0),
         ];
-        let offered = [("alloc", 5), ("lock", 4), ("my.Event", 4), ("jdk.CPUTimeSample", 3)];
-        let offered: Vec<_> = offered.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
+        let owned = |offered: [(&str, u64); 4]| offered.map(|(name, count)| (name.to_owned(), count));
+        let offered = owned([("alloc", 5), ("lock", 4), ("my.Event", 4), ("cpu", 3)]);
         assert_eq!(others(&events, &["jdk.ExecutionSample"]), offered);
+        let offered = owned([("jdk.ExecutionSample", 9), ("alloc", 5), ("lock", 4), ("my.Event", 4)]);
+        assert_eq!(others(&events, &["jdk.CPUTimeSample"]), offered);
         assert_eq!(others(&events[..1], &["jdk.ExecutionSample"]), []);
     }
 }

@@ -24,6 +24,9 @@ use facts::Facts;
 pub use ledger::{Cause, Ledger, ThreadTime};
 pub use report::{Overview, Report};
 
+/// Bytes of events with facts that are kept of a chunk: those of a JVM take less than 100 KB.
+const MOST_FACTS: usize = 1 << 20;
+
 /// Builds a [`Report`] out of the items of a decoder.
 #[derive(Debug, Default)]
 pub struct Summary {
@@ -37,6 +40,8 @@ pub struct Summary {
     last_nanos: Option<i64>,
     /// Events to be looked into once the chunk's constants are known.
     kept: Vec<Kept>,
+    /// Bytes of events of the chunk that have facts.
+    fact_bytes: usize,
     facts: Facts,
     /// Whether the start of every event is looked at.
     all: bool,
@@ -226,6 +231,9 @@ impl Summary {
         };
         let told: Vec<u64> =
             types.classes().iter().filter(|class| told(class)).map(|class| class.id).collect();
+        let is_fact = |class: &Class| Facts::knows(&class.name);
+        let facts: Vec<u64> =
+            types.classes().iter().filter(|class| is_fact(class)).map(|class| class.id).collect();
         for frame in batch.frames() {
             if self.all
                 && let Some(nanos) = batch.event(&frame).and_then(|event| event.start_nanos())
@@ -233,6 +241,12 @@ impl Summary {
                 self.last_nanos = Some(self.last_nanos.map_or(nanos, |last| last.max(nanos)));
             }
             if told.contains(&frame.type_id) {
+                if facts.contains(&frame.type_id) {
+                    self.fact_bytes = self.fact_bytes.saturating_add(frame.payload.len());
+                    if self.fact_bytes > MOST_FACTS {
+                        continue;
+                    }
+                }
                 let payload = frame.payload.to_vec();
                 self.kept.push(Kept { type_id: frame.type_id, payload, offset: frame.offset });
             }
@@ -242,6 +256,7 @@ impl Summary {
     fn chunk_end(&mut self, end: &ChunkEnd<'_>) {
         // Streams hand events out when their constants are known: the first fact would be another one.
         self.kept.sort_by_key(|event| event.offset);
+        self.fact_bytes = 0;
         for Kept { type_id, payload, offset } in self.kept.drain(..) {
             if let Some(event) = end.chunk.event(type_id, &payload, offset) {
                 self.ledger.take(&event);

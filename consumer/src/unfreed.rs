@@ -145,3 +145,78 @@ impl Unfreed {
 fn address(fields: &Fields) -> Option<i64> {
     live::field(fields, "address").and_then(Value::integer)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::{Event, Kind, Sample, Time, Weight as Stands};
+
+    fn time(epoch_nanos: i64) -> Time {
+        Time { epoch_nanos, monotonic_nanos: None }
+    }
+
+    fn address(address: i64) -> Fields {
+        [("address".into(), Value::Integer(address))].into()
+    }
+
+    fn malloc(at: i64, of: i64, bytes: u64) -> Item {
+        Item::Sample(Box::new(Sample {
+            event: MALLOC.into(),
+            kind: Kind::Allocation,
+            variant: None,
+            time: time(at),
+            duration_nanos: None,
+            thread: None,
+            stack: None,
+            state: None,
+            weight: Stands { samples: 1, value: bytes, unit: Unit::Bytes },
+            span_id: None,
+            span: None,
+            labels: None,
+            fields: address(of),
+            contextual: [].into(),
+            offset: 0,
+        }))
+    }
+
+    fn free(at: i64, of: i64) -> Item {
+        let event = Event {
+            event: FREE.into(),
+            time: time(at),
+            fields: address(of),
+            contextual: [].into(),
+            offset: 0,
+        };
+        Item::Other(event)
+    }
+
+    fn left(range: [i64; 2], items: &[Item]) -> (u64, u64) {
+        let mut unfreed = Unfreed::new(range);
+        items.iter().for_each(|item| unfreed.take(item));
+        let (model, lost) = unfreed.finish();
+        assert_eq!(lost, 0);
+        let sums =
+            model.samples.values().fold((0, 0), |sum, weight| (sum.0 + weight.count, sum.1 + weight.value));
+        assert!(model.kinds.iter().all(|(_, kind)| kind.variant.as_deref() == Some(LIVE)));
+        sums
+    }
+
+    #[test]
+    fn what_is_not_freed_is_left_whatever_the_order_of_the_file() {
+        let all = [i64::MIN, i64::MAX];
+        // The thread that frees 1 wrote earlier than the one that allocated it. 2 is allocated again, 3 is never freed.
+        let items = [
+            free(20, 1),
+            malloc(10, 1, 100),
+            malloc(30, 2, 50),
+            free(40, 2),
+            malloc(50, 2, 7),
+            malloc(5, 3, 1_000),
+            free(60, 9),
+        ];
+        assert_eq!(left(all, &items), (2, 1_007));
+        // Up to a moment.
+        assert_eq!(left([i64::MIN, 15], &items), (2, 1_100));
+        assert_eq!(left([100, 200], &items), (0, 0));
+    }
+}

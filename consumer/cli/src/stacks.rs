@@ -89,6 +89,9 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
         return Ok(None);
     }
     let (model, lost) = tracks::unfreed(inputs, args)?;
+    if model.samples.is_empty() {
+        bail!("all native memory that {} allocated was freed", talk::all_shown(inputs));
+    }
     if lost > 0 {
         talk::warning(format_args!(
             "there was no room for {lost} allocations that were not freed: they are left out"

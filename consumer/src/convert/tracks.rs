@@ -97,6 +97,9 @@ impl Tracks {
     }
 }
 
+/// Address of a stack, and the class that it ends in.
+type KnownStack = (usize, Option<Arc<str>>);
+
 /// Frames of stacks that are kept to be known again.
 const MOST_KEPT: usize = 1 << 18;
 
@@ -107,7 +110,7 @@ pub struct Collecting<'a> {
     reshape: Reshaper<'a>,
     builder: Builder,
     /// By address and class; the stacks are kept, so that it stays theirs.
-    known: HashMap<(usize, Option<Arc<str>>), (Arc<live::Stack>, Option<u32>)>,
+    known: HashMap<KnownStack, (Arc<live::Stack>, Option<u32>)>,
     /// Frames of these.
     kept: usize,
     /// Without a stack, by class.
