@@ -13,7 +13,8 @@ use regex::Regex;
 use crate::error::Error;
 use crate::load::VARIED;
 use crate::model::{
-    ASLEEP, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey, Stack, Unit, Weight,
+    ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey,
+    Stack, Unit, Weight,
 };
 use crate::tree::Tree;
 use folder::Folder;
@@ -373,7 +374,7 @@ pub struct Types {
     pub names: BTreeSet<String>,
     /// What samples are of: the type, or the variant, where events of a type are of several things, or [`ASLEEP`].
     pub variants: BTreeSet<String>,
-    /// Time that a sample of a type stands for, in ns, where the recording states it.
+    /// Time that a sample of a type represents, in ns, where the recording states it.
     pub periods: BTreeMap<Arc<str>, u64>,
 }
 
@@ -386,7 +387,8 @@ pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
     for kind in choose(model, options)? {
         let kind = model.kinds.get(kind);
         types.names.insert(kind.name.to_string());
-        types.variants.insert(kind.variant.as_ref().unwrap_or(&kind.name).to_string());
+        let variant = kind.variant.as_ref().filter(|variant| ***variant != *COVERED);
+        types.variants.insert(variant.unwrap_or(&kind.name).to_string());
         if let Some(&period) = model.periods.get(&kind.name) {
             types.periods.insert(kind.name.clone(), period);
         }
@@ -433,8 +435,16 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     let is_asleep = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(ASLEEP);
     let awake =
         |kinds: Vec<Id<EventKind>>| -> Vec<_> { kinds.into_iter().filter(|id| !is_asleep(id)).collect() };
+    // Of each chunk the most exact type: several recordings may have different ones.
+    let of_cpu = || {
+        let is_covered = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(COVERED);
+        let less_exact = awake(present(CPU)).into_iter().filter(|id| !is_covered(id));
+        let kinds: Vec<_> = present(CPU_TIME_SAMPLE).into_iter().chain(less_exact).collect();
+        Some(kinds).filter(|kinds| !kinds.is_empty())
+    };
     if options.events.is_empty() {
-        let preferred = PREFERRED.iter().map(|name| awake(present(name))).find(|kinds| !kinds.is_empty());
+        let preferred = || PREFERRED.iter().map(|name| awake(present(name))).find(|kinds| !kinds.is_empty());
+        let preferred = of_cpu().or_else(preferred);
         // All threads may have slept all the time.
         let preferred = preferred.or_else(|| Some(present(CPU)).filter(|kinds| !kinds.is_empty()));
         let other = || {
@@ -456,7 +466,8 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     for asked in options.events.iter().map(|asked| canonical(asked)) {
         let named = |names: &[&str]| -> Vec<_> { names.iter().flat_map(|name| present(name)).collect() };
         if let Some(groups) = alias_groups(asked) {
-            let met = groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty());
+            let met = if asked == "cpu" { of_cpu() } else { None };
+            let met = met.or_else(|| groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty()));
             // Where some were asleep, all are of a wall clock, and those awake used CPU time.
             let of_wall =
                 || (asked == "wall").then(|| present(CPU)).filter(|kinds| kinds.iter().any(is_asleep));
@@ -482,7 +493,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
 
 /// What users call a kind of events.
 fn event_label(kind: &EventKind) -> &str {
-    kind.variant.as_deref().filter(|&variant| variant != ASLEEP).unwrap_or(&kind.name)
+    kind.variant.as_deref().filter(|variant| ![ASLEEP, COVERED].contains(variant)).unwrap_or(&kind.name)
 }
 
 /// Counts where nothing of what was chosen has a value, as exceptions, which last no time.

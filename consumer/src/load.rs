@@ -23,7 +23,9 @@ use jfr_format::read::{
     Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
 };
 
-use crate::model::{ASLEEP, EventKind, Id, Model, SampleKey, Unit, is_asleep};
+use crate::model::{
+    ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE, EventKind, Id, Model, SampleKey, Unit, is_asleep,
+};
 use crate::warnings::Warnings;
 use bound::Bound;
 use resolve::Resolver;
@@ -428,6 +430,8 @@ impl Loader {
             model.periods.entry(name.clone()).or_insert(*period);
         }
         let mut kinds: HashMap<(Id<EventKind>, u64), Id<EventKind>> = HashMap::new();
+        let is_exact = |kind: Id<EventKind>| &*model.kinds.get(kind).name == CPU_TIME_SAMPLE;
+        let has_exact = self.sums.kinds().any(is_exact);
         let repeats = self.roles.samples().flat_map(|bound| bound.repeats.sums());
         for (raw, weight) in self.sums.drain().chain(repeats) {
             let (variant, called, class) = match &*model.kinds.get(raw.kind).name {
@@ -453,7 +457,7 @@ impl Loader {
             };
             let state = self.resolver.state(chunk, model, raw.state);
             let key = SampleKey {
-                kind: in_state(model, kind, state),
+                kind: in_state(model, kind, state, has_exact),
                 thread: self.resolver.thread(chunk, model, raw.thread, warnings),
                 stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
                 state,
@@ -464,9 +468,18 @@ impl Loader {
     }
 }
 
-/// The kind of a sample in a state, see [`ASLEEP`].
-fn in_state(model: &mut Model, kind: Id<EventKind>, state: Option<Id<Arc<str>>>) -> Id<EventKind> {
+/// The kind of a sample in a state, see [`ASLEEP`]; in a chunk that has more exact samples of CPU time, see [`COVERED`].
+fn in_state(
+    model: &mut Model,
+    kind: Id<EventKind>,
+    state: Option<Id<Arc<str>>>,
+    has_exact: bool,
+) -> Id<EventKind> {
     let of = model.kinds.get(kind);
+    if has_exact && &*of.name == EXECUTION_SAMPLE {
+        let covered = EventKind { variant: Some(COVERED.into()), ..of.clone() };
+        return model.kinds.intern(covered);
+    }
     if !is_asleep(&of.name, state.map(|state| &**model.states.get(state))) {
         return kind;
     }

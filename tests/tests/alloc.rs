@@ -301,7 +301,7 @@ fn a_module_that_calls_the_allocator_directly_is_reported() {
                 (text.matches("calls the allocator of libc.so.6 directly").count(), text)
             };
             match reported {
-                true => drop(until(limit, "the notice", || (count().0 == 1).then_some(()))),
+                true => until(limit, "the notice", || (count().0 == 1).then_some(())),
                 // What the recorder looks at once a second.
                 false => std::thread::sleep(Duration::from_millis(2_500)),
             }

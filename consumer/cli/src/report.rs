@@ -21,7 +21,7 @@ use crate::{Outcome, output};
 pub const EXAMPLES: &str = "\
 Examples:
   flightline report run.jfr                               what is unusual, and the commands that show more
-  flightline report run.jfr -o report.html                a page with tables, and flame graphs beside it
+  flightline report run.jfr -o report.html                a page with tables, and flame graphs in its folder
   flightline report monday.jfr --before sunday.jfr        also what is different
   flightline report run.jfr --json | jq -r '.findings[] | select(.severity == \"high\").text'
 
@@ -36,7 +36,7 @@ pub struct ReportArgs {
     /// Compare with this recording
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     before: Option<PathBuf>,
-    /// Write a page, and flame graphs in files beside it: report.cpu.html, report.alloc.html, … [default: text to standard output]
+    /// Write a page, and flame graphs to files in its folder: report.cpu.html, report.alloc.html, … [default: text to standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// As JSON

@@ -82,7 +82,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     Ok(Profile { tree, outcome, model: Some(model), missing, before: None })
 }
 
-/// Native memory that was not freed, if it is asked for and the recordings have no events for what is alive.
+/// Native memory that was not freed, if it is selected and the recordings have no events of live memory.
 fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Option<Model>> {
     let asked = matches!(&args.events[..], [one] if one == unfreed::LIVE);
     if !asked || !model.samples.is_empty() || !model.passed_over.contains_key(unfreed::MALLOC) {

@@ -52,7 +52,7 @@ fn check_full_disk(args: &[&str]) {
     };
     let output = command(args).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr(&output));
-    // Beside the error only notes.
+    // Notes may precede the error.
     let errors: Vec<&str> =
         stderr(&output).lines().filter(|line| !line.starts_with("flightline: ")).collect();
     assert!(errors.len() == 1 && errors[0].starts_with("error: cannot write"), "{args:?}: {errors:?}");

@@ -78,7 +78,7 @@ pub struct Options {
     /// Whether events that last are wanted whatever `samples` and `others` say: where spans were active, contextual events, waits for locks, input
     /// and output, pauses of the collector.
     pub lasting: bool,
-    /// Time a sample of a type stands for, in ns, where the chunk has not stated it yet.
+    /// Time that a sample of a type represents, in ns, where the chunk has not stated it yet.
     pub periods: BTreeMap<Arc<str>, u64>,
     /// Bytes of one chunk that may have to be kept, because its events come before their constants; a chunk that needs more
     /// is left out. Chunks of a stream of Flightline need little more than a segment.

@@ -144,6 +144,11 @@ impl Sums {
         }
     }
 
+    /// Kinds of the samples that are added up.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Id<EventKind>> + '_ {
+        self.entries.iter().map(|(key, _)| key.kind)
+    }
+
     /// Takes out all sums; the memory stays.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
         self.places.fill(FREE);

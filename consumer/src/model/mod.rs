@@ -13,7 +13,7 @@ pub use jvm::Jvm;
 pub(crate) use jvm::cut;
 pub use losses::Losses;
 pub(crate) use losses::Lost;
-pub use sample::{ASLEEP, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
+pub use sample::{ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
 pub(crate) use sample::{SLEEPING, is_asleep};
 pub use thread::Thread;
 

@@ -38,6 +38,12 @@ pub const ASLEEP: &str = "asleep";
 /// The type of CPU samples of the JDK and of async-profiler.
 pub const EXECUTION_SAMPLE: &str = "jdk.ExecutionSample";
 
+/// The variant of `jdk.ExecutionSample` in a chunk that has samples of [`CPU_TIME_SAMPLE`] too: both measure the same time.
+pub const COVERED: &str = "covered";
+
+/// The type of CPU samples of JDK 25 by CPU time, which are more exact (JEP 509).
+pub const CPU_TIME_SAMPLE: &str = "jdk.CPUTimeSample";
+
 /// The state of a thread in a sample of [`ASLEEP`].
 pub(crate) const SLEEPING: &str = "STATE_SLEEPING";
 

@@ -19,7 +19,7 @@ pub struct Thread {
     pub is_virtual: bool,
 }
 
-/// Stands for all virtual threads.
+/// The name of all virtual threads together.
 const VIRTUAL_THREADS: &str = "virtual threads";
 
 impl Thread {
@@ -33,7 +33,7 @@ impl Thread {
         [&self.java_name, &self.os_name].into_iter().flatten().any(|name| !name.is_empty())
     }
 
-    /// The thread that stands for all virtual threads of this one's process, if this is a virtual thread.
+    /// The thread that represents all virtual threads of this one's process, if this is a virtual thread.
     pub(crate) fn all_virtual(&self) -> Option<Self> {
         self.is_virtual.then(|| Self {
             java_name: Some(VIRTUAL_THREADS.into()),

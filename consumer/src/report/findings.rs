@@ -307,7 +307,7 @@ fn collector(tables: Tables<'_>, measures: &Measures) -> Finding {
         .rule("GC Pauses")
 }
 
-/// Collections that the program itself asked for.
+/// Collections by System.gc().
 fn explicit_collections(tables: Tables<'_>) -> Option<Finding> {
     let table = tables.get("gc-causes")?;
     let is_explicit =
@@ -394,7 +394,7 @@ fn pinned(tables: Tables<'_>) -> Option<Finding> {
     );
     Some(
         Finding::new(Area::Locks, Severity::Medium, text, "pinned-threads")
-            .advice("Other virtual threads cannot run meanwhile. Do not block in native frames; before JDK 24, not in synchronized code either."),
+            .advice("Other virtual threads cannot run during that time. Do not block in native frames; before JDK 24, not in synchronized code either."),
     )
 }
 

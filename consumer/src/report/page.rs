@@ -1,4 +1,4 @@
-//! A report as a page without scripts: findings, then tables area by area, with links to pictures in files beside it.
+//! A report as a page without scripts: findings, then tables area by area, with links to pictures in the same folder.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("report.css");
 /// Rows of a table that the page has.
 const ROWS: usize = 20;
 
-/// A flame graph in a file beside the report.
+/// A flame graph in a file in the folder of the report.
 #[derive(Clone, Debug)]
 pub struct Picture {
     /// What it shows.

@@ -12,7 +12,7 @@
 //! A **path** names a value: `field.field…`, alternatives between `|` (the first whose first field the event type has). After
 //! a stack: `.top` the topmost frame, `.app` the topmost frame of a class that is not the JDK's own, `.thrower` the topmost
 //! frame that is no constructor, `.caller` the topmost frame that is no function of the allocator. After the id of an
-//! event type: `.@event` its label. Instead of a field: `@label` and `@type` of the event, `@span` the time that its samples stand for, `#1` a
+//! event type: `.@event` its label. Instead of a field: `@label` and `@type` of the event, `@span` the time that its samples represent, `#1` a
 //! number.
 
 /// Where a view is listed.

@@ -12,7 +12,7 @@ use super::names::{Names, Part};
 use super::plan;
 use crate::load::settings::Settings;
 
-/// Instead of a field: the time that the samples of the event stand for.
+/// Instead of a field: the time that the samples of the event represent.
 const SPAN: &str = "@span";
 /// Behind a field that holds the id of an event type: its label.
 const EVENT_TYPE: &str = "@event";
@@ -27,7 +27,7 @@ pub(super) enum Source {
     Missing,
     /// The same for all events of the type.
     Fixed(Datum),
-    /// The time that the samples of the event stand for: their number in the slot, 1 without one, times the interval in the settings.
+    /// The time that the samples of the event represent: their number in the slot, 1 without one, times the interval in the settings.
     Samples { slot: Option<usize> },
     /// A field or something in it.
     Field { slot: usize, rest: Vec<Arc<str>>, measure: Measure, id: usize },
@@ -117,7 +117,7 @@ impl<'a> Binder<'a> {
         Some(Source::Field { slot, rest, measure, id })
     }
 
-    /// The time that an event stands for. In recordings of async-profiler `timeSpan` is the time between the first and the last sample.
+    /// The time that an event represents. In recordings of async-profiler `timeSpan` is the time between the first and the last sample.
     fn span(&mut self) -> Option<Source> {
         if self.chunk.types.classes().iter().any(|class| class.name.starts_with("flightline.")) {
             return self.alternative("timeSpan");

@@ -112,7 +112,7 @@ impl Drain {
         self.report.traced.clone_from(&self.settings.off_cpu);
     }
 
-    /// Takes in files with code that were read meanwhile. Waits for them at most `wait`.
+    /// Adds the files with code that the reader has read. Waits for them at most `wait`.
     pub(crate) fn load_images(&mut self, wait: std::time::Duration) {
         self.images.take_loaded(self.session.rows(), wait);
     }

@@ -56,7 +56,7 @@ fn target(code: &[u8], start: u64) -> Option<u64> {
     Some((start + at as u64 + 6).wrapping_add_signed(i64::from(offset)))
 }
 
-/// The slots of the global offset table: by address, the name of the function that the loader binds. Only names that `wanted` accepts.
+/// The slots of the global offset table: by address, the name of the function that the loader binds, if `wanted` accepts it.
 pub fn slots(elf: &ElfFile64<'_, Endianness>, wanted: impl Fn(&[u8]) -> bool) -> HashMap<u64, Box<[u8]>> {
     let mut slots = HashMap::new();
     let kinds = match elf.elf_header().e_machine.get(elf.endian()) {

@@ -33,7 +33,7 @@ const NAMINGS = { short: "packages are shortened where there is no room", simple
 
 /** Packages of the JDK. */
 const JDK = ["java", "javax", "jdk", "sun", "com.sun"];
-/** Whose code a Java name is, as `render/java.rs` has it: the application's, a library's or the JDK's; "" if it is not Java. */
+/** Returns the origin of a Java name, as `render/java.rs` has it: the application's, a library's or the JDK's; "" if it is not Java. */
 function originOf(name, kind, application) {
   if (!JAVA_KINDS.includes(kind)) return "";
   const packages = (javaName(name, kind)?.packages || "").replace(/\//g, "."), within = (prefix) => packages.startsWith(prefix + ".");
