@@ -18,8 +18,8 @@ const WAIT_NS: u64 = 100_000_000;
 const MANY: usize = 64;
 /// Time within which the files that a stack needs are read, ns. Then the stack is recorded as far as it can be walked.
 const PATIENCE_NS: u64 = 5_000_000_000;
-/// The same at the end of the recording, ns.
-const LAST_PATIENCE_NS: u64 = 2_000_000_000;
+/// The same at the end of the recording, ns. The thread that reads files has a low priority.
+const LAST_PATIENCE_NS: u64 = 10_000_000_000;
 /// Longest pause between two looks at the end.
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
