@@ -93,7 +93,7 @@ test("narrow boxes show the end of a Java name; a key switches between short, si
   assert.ok(texts.includes("com/acme/shop/backend/App.fibonacci_[j]") && texts.some((text) => text.startsWith("java/util/") && text.endsWith("…")), `${texts}`);
   await page.keyboard.press("l");
   assert.doesNotMatch(await page.evaluate(() => location.hash), /names/);
-  const chart = await written(recorded("jdk25.jfr"), "#view=chart&names=simple");
+  const chart = await written(recorded("jdk25.jfr"), "#view=chart&names=simple&event=jdk.ExecutionSample");
   texts = await chart.texts();
   assert.ok(texts.includes("Thread.run") && !texts.some((text) => text.includes("java.lang")), `${texts}`);
   await chart.keyboard.press("?");
@@ -118,7 +118,7 @@ test("interpreted, compiled, inlined, native and kernel code differ in colour", 
   assert.ok(inlined[2] > inlined[0] + 30 && inlined[1] > inlined[0] + 30, `aqua: ${inlined}`);
   // As the recordings of a JDK and of async-profiler state it.
   const jdk = await opened(recorded("jdk25.jfr"));
-  assert.deepEqual(await legend(jdk), ["JIT-compiled", "inlined", "interpreted"]);
+  assert.deepEqual(await legend(jdk), ["JIT-compiled", "inlined", "interpreted", "native"]);
   await jdk.selectOption("#event", "jdk.NativeMethodSample");
   assert.ok((await legend(jdk)).includes("native"));
   const profiler = await opened(recorded("ap-java-multichunk.jfr"));

@@ -93,7 +93,7 @@ function flameChart(ui) {
       }
       focused = null;
       // The process helps where there are several.
-      several = new Set(lanes.map(({ lane }) => lane.process)).size > 1;
+      several = new Set(lanes.map(({ lane }) => lane.process).filter((of) => of && of !== "[unknown process]")).size > 1;
     }
     resize();
     schedule();
