@@ -114,7 +114,7 @@ pub fn offer(model: &Model, options: &FoldOptions) -> Result<Offer, Error> {
 pub struct Drawn {
     /// The event.
     pub event: Event,
-    /// What the page shows of its Java code.
+    /// Kinds and origins of its Java code.
     pub java: Java,
     /// The types of events that it draws.
     pub types: Types,
@@ -180,7 +180,7 @@ pub fn variants(model: &Model, name: &str) -> Vec<String> {
     names
 }
 
-/// What a stream has to deliver for the times of events that draw these types.
+/// Returns the options of a stream that delivers the times of these types.
 pub fn timed(drawn: &[Types]) -> live::Options {
     let samples = drawn.iter().flat_map(|types| types.names.iter().cloned()).collect();
     let periods = drawn.iter().flat_map(|types| types.periods.clone()).collect();

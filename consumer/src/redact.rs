@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets() {
+    fn secret_names() {
         for name in [
             "javax.net.ssl.keyStorePassword",
             "-Ddb.passwd",

@@ -93,7 +93,7 @@ fn sum(table: &Table, title: &str) -> f64 {
     (0..table.rows.len()).filter_map(|row| number(table, row, title)).sum()
 }
 
-/// What two recordings are compared by. Rates are per second of the recording.
+/// Figures by which two recordings are compared. Rates are per second of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measures {
     /// Length of the recording, in s: from the first event to the last.
@@ -185,7 +185,7 @@ pub struct Changed {
     pub after: f64,
 }
 
-/// What a report is compared with.
+/// The recording that a report is compared with.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     /// Name of the recording.
@@ -207,7 +207,7 @@ pub struct Report<'a> {
     pub measures: Measures,
     /// Most severe first.
     pub findings: Vec<Finding>,
-    /// What it is compared with.
+    /// The recording that it is compared with.
     pub before: Option<Before>,
 }
 
@@ -263,6 +263,19 @@ impl<'a> Report<'a> {
             "measures": self.measures.to_json(),
             "before": before,
         })
+    }
+}
+
+impl Report<'_> {
+    /// Name of each measure, and its value in the recording before and in this one.
+    fn compared(&self) -> Vec<[String; 3]> {
+        let Some(before) = &self.before else { return Vec::new() };
+        let shown =
+            |value: Option<f64>, unit| value.map_or_else(|| "-".to_owned(), |value| measure(value, unit));
+        let pairs = self.measures.all().into_iter().zip(before.measures.all());
+        pairs
+            .map(|((name, now, unit), (_, then, _))| [name.to_owned(), shown(then, unit), shown(now, unit)])
+            .collect()
     }
 }
 

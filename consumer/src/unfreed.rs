@@ -51,7 +51,7 @@ impl Unfreed {
         }
     }
 
-    /// What the reader of a recording has to hand out.
+    /// Options of the reader whose items [`Unfreed::take`] expects.
     pub fn wanted() -> live::Options {
         let samples = [MALLOC, FREE].map(str::to_owned).to_vec();
         live::Options { samples, ..live::Options::default() }

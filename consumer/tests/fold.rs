@@ -198,7 +198,7 @@ const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
     ("jdk17", "NativeMethodSample", 17, 17 * 20_000_000, "ns"),
     ("jdk17-multichunk", "ThreadPark", 2, 20_705_462, "ns"),
     ("jdk25", "jdk.ExecutionSample", 281, 281 * 10_000_000, "ns"),
-    // Of the two types that measure CPU time, the more exact one.
+    // The more exact one of the two types that measure CPU time.
     ("jdk25", "cpu", 391, 3_970_000_000, "ns"),
     ("jdk25", "NativeMethodSample", 23, 23 * 20_000_000, "ns"),
     ("jdk25", "jdk.CPUTimeSample", 391, 3_970_000_000, "ns"),

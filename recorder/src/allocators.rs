@@ -1,29 +1,14 @@
-//! Allocations that cannot be recorded, because the calls do not reach the interposed functions. The recorder reports them.
-//!
-//! * An allocator that is linked into the program is called directly.
-//! * A module that was opened with `RTLD_DEEPBIND` is bound to the C library's `malloc` and `free`. Blocks that it frees for others are
-//!   reported as live. See dlopen(3).
+//! Allocators that are part of a program itself. It calls them directly, so nobody in between can count, and the user must
+//! know that what they allocate is not in the recording.
 
 use std::{
-    collections::{HashMap, HashSet},
-    fs::File,
-    os::unix::fs::FileExt,
+    collections::HashMap,
     path::{Path, PathBuf},
 };
 
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, read::elf::ElfFile64};
 
-use crate::{
-    names::{
-        debug_files,
-        images::{Image, ImageId, Images},
-        plt,
-    },
-    process::modules::{Mapping, ModuleMap},
-};
-
-/// Functions whose calls are counted and that a module may be bound to past us.
-const COUNTED: &[&[u8]] = &[b"malloc", b"calloc", b"realloc", b"free"];
+use crate::names::debug_files;
 
 /// Functions by which allocators are known: as such, under the prefix that they have in Rust crates, under their own names.
 const FUNCTIONS: &[&str] = &[
@@ -79,77 +64,6 @@ fn linked_in(path: &Path) -> Option<&'static str> {
         .chain(elf.dynamic_symbols())
         .filter(|symbol| symbol.is_definition() && symbol.kind() == SymbolKind::Text)
         .find_map(|symbol| defined(symbol.name().ok()?))
-}
-
-/// Modules of one process that are bound to the C library's allocator.
-#[derive(Default)]
-pub struct DirectCalls {
-    /// First addresses of modules whose bindings are known, with what is mapped there.
-    known: HashSet<(u64, ImageId)>,
-    /// Modules that were reported.
-    reported: HashSet<PathBuf>,
-}
-
-impl DirectCalls {
-    /// Reads the bindings of modules that are new or whose functions were not called before. Returns what to report.
-    pub fn look(&mut self, pid: u32, modules: &ModuleMap, images: &Images) -> Vec<String> {
-        let new = |m: &&Mapping| !self.known.contains(&(m.start, m.image));
-        let new: Vec<Mapping> = modules.current().iter().filter(new).copied().collect();
-        if new.is_empty() {
-            return Vec::new();
-        }
-        let present = |(start, image): &(u64, ImageId)| {
-            modules.current().iter().any(|m| m.start == *start && m.image == *image)
-        };
-        self.known.retain(present);
-        let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
-        let mut reports = Vec::new();
-        for mapping in new {
-            let image = images.get(mapping.image);
-            let bound = bindings(pid, image, &mapping, &memory, modules).unwrap_or_default();
-            if !bound.contains(&mapping.image) {
-                // Nothing is left to be bound on the first call.
-                self.known.insert((mapping.start, mapping.image));
-            }
-            let Some(library) = bound.iter().map(|id| images.get(*id)).find(|to| is_libc(to)) else {
-                continue;
-            };
-            if is_libc(image) || !self.reported.insert(image.path.clone()) {
-                continue;
-            }
-            reports.push(format!(
-                "{} calls the allocator of {} directly (RTLD_DEEPBIND): its allocations are not recorded, and memory that it frees \
-                 is reported as live",
-                image.path.display(),
-                library.class
-            ));
-        }
-        reports
-    }
-}
-
-fn is_libc(image: &Image) -> bool {
-    image.class.starts_with("libc.so") || image.class.starts_with("libc-")
-}
-
-/// The images that the counted functions of a module are bound to: the module itself if a function is bound on its first call.
-fn bindings(
-    pid: u32,
-    image: &Image,
-    mapping: &Mapping,
-    memory: &File,
-    modules: &ModuleMap,
-) -> Option<Vec<ImageId>> {
-    let inside = image.path.strip_prefix("/").ok()?;
-    let map = debug_files::map(&Path::new(&format!("/proc/{pid}/root")).join(inside))?;
-    let elf = ElfFile64::<Endianness>::parse(&**map).ok()?;
-    let slots = plt::slots(&elf, |name| COUNTED.contains(&name));
-    let target = |slot: &u64| {
-        let mut word = [0; 8];
-        memory.read_exact_at(&mut word, slot.wrapping_add(mapping.bias)).ok()?;
-        modules.find(u64::from_ne_bytes(word)).map(|to| to.image)
-    };
-    Some(slots.keys().filter_map(target).collect())
 }
 
 #[cfg(test)]

@@ -302,7 +302,7 @@ fn a_module_that_calls_the_allocator_directly_is_reported() {
             };
             match reported {
                 true => until(limit, "the notice", || (count().0 == 1).then_some(())),
-                // What the recorder looks at once a second.
+                // The recorder reads bindings once a second.
                 false => std::thread::sleep(Duration::from_millis(2_500)),
             }
             std::fs::write(recording.folder().join("go"), "").unwrap();

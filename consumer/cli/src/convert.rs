@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::convert::{chrome, d3, firefox, speedscope};
 use flightline_consumer::folded;
 
-use crate::args::StackArgs;
+use crate::select::StackArgs;
 use crate::stacks::{self, For};
 use crate::{Outcome, output, talk, tracks};
 

@@ -37,7 +37,7 @@ pub struct CutArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
     /// What was sampled in spans with this label alone; given several times, with all of them
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::spans::label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::select::label)]
     pub labels: Vec<(String, String)>,
     /// Where to; `-` is standard output [default: FILE with `.cut.jfr` for its ending]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

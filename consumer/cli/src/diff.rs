@@ -14,7 +14,7 @@ use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::difference::{self, DifferenceOptions};
 use flightline_consumer::tree::Tree;
 
-use crate::args::SelectArgs;
+use crate::select::SelectArgs;
 use crate::stacks::{For, Profile};
 use crate::svg::SvgArgs;
 use crate::talk::{self, shown};
@@ -302,7 +302,7 @@ fn tell(verdict: &Verdict, difference: &Difference, by: By) {
 }
 
 fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Result<Vec<u8>> {
-    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
+    let name = |path: &PathBuf| talk::file_names(std::slice::from_ref(path));
     let title = match &args.after {
         Some(after) => format!("{} → {}", name(&args.before), name(after)),
         None => name(&args.before),

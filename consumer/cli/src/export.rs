@@ -18,7 +18,8 @@ use flightline_recorder::settings::text::{bytes, duration};
 use prost::Message;
 use regex::Regex;
 
-use crate::args::{SampleArgs, usage};
+use crate::args::usage;
+use crate::select::SampleArgs;
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, output, range, recover, repository, stream};
 

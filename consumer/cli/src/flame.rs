@@ -14,9 +14,10 @@ use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::{PictureOptions, chart, svg};
 use flightline_consumer::tree::Tree;
 
-use crate::args::{Counters, FlameArgs, PictureFormat, SelectArgs};
+use crate::args::{FlameArgs, PictureFormat};
+use crate::select::{Counters, SelectArgs};
 use crate::stacks::{For, Measures, Profile};
-use crate::talk::{self, shown};
+use crate::talk;
 use crate::{Outcome, output, png, stacks, tracks};
 
 /// Draws a flame graph.
@@ -218,7 +219,5 @@ pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
 }
 
 fn title(args: &FlameArgs) -> String {
-    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |n| shown(Path::new(n)));
-    let names: Vec<String> = args.stacks.inputs.iter().map(name).collect();
-    names.join(", ")
+    talk::file_names(&args.stacks.inputs)
 }

@@ -1,13 +1,14 @@
 //! Recordings item by item, with what cannot be read of them told.
 
 use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use flightline_consumer::live::{self, Feed, Item};
 use jfr_format::constants::MAGIC;
 
+use crate::select::SelectArgs;
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, repository};
 
@@ -133,6 +134,36 @@ fn of_bytes(
         reader.push(piece, taker);
         progress.at(read);
     }
+}
+
+/// Calls `take` for the wanted items of recordings that were read before: damage has been reported, and is not reported again.
+pub fn each(
+    inputs: &[PathBuf],
+    select: &SelectArgs,
+    wanted: &live::Options,
+    mut take: impl FnMut(&Item, &mut Feed),
+) -> Result<()> {
+    for path in &repository::expand(inputs, select.samples.last)? {
+        let reading = || format!("cannot read {}", shown(path));
+        let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
+        let mut feed = Feed::new(wanted.clone());
+        let mut buffer = vec![0; READ];
+        loop {
+            let bytes = file.read(&mut buffer).with_context(reading)?;
+            feed.push(buffer.get(..bytes).unwrap_or_default());
+            if bytes == 0 {
+                feed.close();
+            }
+            // What is damaged was told when the stacks were read.
+            while let Some(item) = feed.next() {
+                take(&item, &mut feed);
+            }
+            if bytes == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// # Errors

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use flightline_consumer::convert::Text;
 
-use crate::args::SelectArgs;
 use crate::input;
+use crate::select::SelectArgs;
 use crate::talk::{all_shown, shown};
 
 /// Folded text of the profiles' samples with all of the labels; none if the inputs are recordings.

@@ -46,6 +46,7 @@ mod report;
 mod repositories;
 mod repository;
 mod scrub;
+mod select;
 #[cfg(feature = "service")]
 mod serve;
 mod signals;

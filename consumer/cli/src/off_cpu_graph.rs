@@ -16,8 +16,8 @@ use flightline_consumer::spans::report::{By, Filter};
 use flightline_consumer::spans::{Counts, TraceId};
 use flightline_consumer::tree::Tree;
 
-use crate::args::{SelectArgs, StackArgs};
 use crate::items::{self, Taker};
+use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::svg::SvgArgs;
 use crate::talk::{self, all_shown};

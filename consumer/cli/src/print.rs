@@ -61,7 +61,7 @@ pub struct PrintArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Bound>,
     /// Only so much before the end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "SPAN", value_parser = crate::select::last, conflicts_with_all = ["from", "to"])]
     last: Option<Bound>,
     /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
     #[arg(long)]

@@ -8,7 +8,7 @@ use flightline_consumer::time_range::Bound;
 use jfr_format::edit;
 use jfr_format::header::ChunkHeader;
 
-use crate::args::SampleArgs;
+use crate::select::SampleArgs;
 use crate::talk::shown;
 
 /// # Errors
@@ -25,17 +25,6 @@ pub fn check(from: Option<Bound>, to: Option<Bound>) -> Result<()> {
         bail!("--from is after --to: nothing lies between them");
     }
     Ok(())
-}
-
-/// The value of `--last`: a span before the end.
-///
-/// # Errors
-/// It is no span.
-pub fn last(text: &str) -> Result<Bound, String> {
-    match text.parse::<Bound>() {
-        Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
-        _ => Err("give a span: 30s, 10m, 2h".into()),
-    }
 }
 
 /// A length of time, without a unit in µs, as bcc's off-CPU tools take it.

@@ -7,7 +7,6 @@ use flightline_consumer::redact;
 use jfr_format::edit::Redact;
 use jfr_format::read::{Class, Field};
 
-use crate::scrub::names;
 use crate::talk;
 use flightline_consumer::print::glob;
 
@@ -30,10 +29,10 @@ const CONFIDENTIAL: &[&str] = &[
     "jdk.SystemProcess.commandLine",
 ];
 
-/// What `--redact` replaces.
+/// The values of `--redact`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extent {
-    /// What looks like a secret, by its name or its form
+    /// Text that looks like a secret, by its name or its form
     Secrets,
     /// Every value of properties and environment variables, all command lines and options of agents
     All,
@@ -115,4 +114,9 @@ impl<'a> Fields<'a> {
         }
         all
     }
+}
+
+/// The names of a list, without blanks and quotation marks.
+pub fn names(filter: &str) -> impl Iterator<Item = &str> {
+    filter.split(',').map(|name| name.trim().trim_matches(|c| c == '"' || c == '\''))
 }

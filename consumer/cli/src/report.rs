@@ -6,6 +6,8 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::difference::{By, Difference, Scale};
 use flightline_consumer::fold;
+use flightline_consumer::missing;
+use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::{PictureOptions, html};
 use flightline_consumer::report::{
@@ -13,9 +15,9 @@ use flightline_consumer::report::{
 };
 use flightline_consumer::view::{self, Options, Plan, Table, Viewer};
 
-use crate::args::SelectArgs;
+use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
-use crate::talk::{self, all_shown, shown};
+use crate::talk::{self, all_shown};
 use crate::{Outcome, output};
 
 pub const EXAMPLES: &str = "\
@@ -57,23 +59,19 @@ const PICTURES: [(&str, bool, Area, &str); 6] = [
 /// Prints or draws a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
     let (tables, mut outcome, counts) = tables(&args.inputs)?;
-    let mut before = None;
-    let earlier;
-    if let Some(path) = &args.before {
-        let paths = std::slice::from_ref(path);
-        let (of_before, read, _) = self::tables(paths)?;
-        if read == Outcome::Partial {
-            outcome = Outcome::Partial;
-        }
-        earlier = of_before;
-        let measures = Measures::of(Tables(&earlier));
-        before = Some(Before { name: name(paths), measures, changed: changed(paths, &args.inputs)? });
-    }
-    let report = Report::new(name(&args.inputs), Tables(&tables), before);
-    match &args.output {
+    let before = match &args.before {
         Some(path) => {
-            page(args, path, &report, &counts)?;
+            let (before, read) = before(path, &args.inputs)?;
+            if read == Outcome::Partial {
+                outcome = Outcome::Partial;
+            }
+            Some(before)
         }
+        None => None,
+    };
+    let report = Report::new(talk::file_names(&args.inputs), Tables(&tables), before);
+    match &args.output {
+        Some(path) => page(args, path, &report, &counts)?,
         None => output::text(Path::new("-"), |out| -> Result<()> {
             match args.json {
                 true => writeln!(out, "{:#}", report.to_json())?,
@@ -83,6 +81,14 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
         })?,
     }
     Ok(outcome)
+}
+
+/// Reads the recording that `inputs` are compared with.
+fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
+    let paths = std::slice::from_ref(path);
+    let (tables, outcome, _) = tables(paths)?;
+    let (name, measures) = (talk::file_names(paths), Measures::of(Tables(&tables)));
+    Ok((Before { name, measures, changed: changed(paths, inputs)? }, outcome))
 }
 
 /// Events by type.
@@ -100,11 +106,6 @@ fn tables(inputs: &[PathBuf]) -> Result<(Vec<Table>, Outcome, Counts)> {
     Ok((viewer.finish(), outcome, counts))
 }
 
-fn name(inputs: &[PathBuf]) -> String {
-    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
-    inputs.iter().map(name).collect::<Vec<_>>().join(", ")
-}
-
 /// Writes the page and its flame graphs.
 fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) -> Result<()> {
     if output::is_stdout(path) {
@@ -112,36 +113,48 @@ fn page(args: &ReportArgs, path: &Path, report: &Report<'_>, counts: &Counts) ->
     }
     output::refuse_picture(path, "a report is a page, in .html")?;
     output::refuse_input(path, args.inputs.iter().chain(&args.before).map(PathBuf::as_path))?;
+    let recorded = PICTURES.iter().filter(|(event, ..)| !fold::taken(event, counts).is_empty());
+    let recorded: Vec<&(&str, bool, Area, &str)> = recorded.collect();
+    let events: Vec<String> = recorded.iter().map(|(event, ..)| (*event).to_owned()).collect();
+    let stacks = StackArgs { inputs: args.inputs.clone(), select: SelectArgs::default() }.with_names();
+    let Some(model) = stacks::read_more(&stacks.inputs, &stacks.select, &events)? else {
+        bail!("a report as a page reads its inputs twice: give it files");
+    };
     let mut pictures = Vec::new();
-    for (event, total, area, title) in PICTURES {
-        if fold::taken(event, counts).is_empty() {
-            continue;
-        }
-        let select = SelectArgs { events: vec![event.to_owned()], total, ..SelectArgs::default() };
-        let profile = match stacks::read(&args.inputs, &select, For::Page) {
-            Ok(profile) if profile.tree.total > 0 => profile,
-            Ok(_) => continue,
+    for &&(event, total, area, title) in &recorded {
+        let select = SelectArgs { events: vec![event.to_owned()], total, ..stacks.select.clone() };
+        let html = match picture(&model, &select, &report.name) {
+            Ok(Some(html)) => html,
+            Ok(None) => continue,
             Err(error) => {
                 talk::warning(format_args!("no flame graph of {event}: {error:#}"));
                 continue;
             }
         };
         let file = path.with_extension(format!("{event}.html"));
-        let shown = stacks::options(&select, For::Page);
-        let options = PictureOptions {
-            title: report.name.clone(),
-            subtitle: profile.model.as_ref().map(|model| {
-                picture::headline(model, &shown, &[&profile.tree], profile.missing.as_ref(), None, &[])
-            }),
-            inverted: false,
-        };
-        let mut html = Vec::new();
-        html::write(&profile.tree, &options, &mut html)?;
         output::document(&file, &html)?;
         let file = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         pictures.push(Picture { area, title: title.to_owned(), file });
     }
     output::text(path, |out| write_page(report, &pictures, out))
+}
+
+/// Draws the flame graph of an event. Returns `None` if it would be empty.
+fn picture(model: &Model, select: &SelectArgs, title: &str) -> Result<Option<Vec<u8>>> {
+    let options = stacks::options(select, For::Page);
+    let tree = stacks::reshape(select, For::Page)?.tree(fold::fold(model, &options)?);
+    if tree.total == 0 {
+        return Ok(None);
+    }
+    let missing = missing::of(model, &options);
+    if let Some(missing) = &missing {
+        talk::note(missing);
+    }
+    let subtitle = picture::headline(model, &options, &[&tree], missing.as_ref(), None, &[]);
+    let options = PictureOptions { title: title.to_owned(), subtitle: Some(subtitle), inverted: false };
+    let mut html = Vec::new();
+    html::write(&tree, &options, &mut html)?;
+    Ok(Some(html))
 }
 
 /// Functions whose share of the CPU time changed beyond noise, most first.

@@ -13,7 +13,7 @@ use jfr_format::read::{Class, Field};
 use serde_json::json;
 
 use crate::edit::{count, input, output};
-use crate::redact::{Fields, RedactArgs};
+use crate::redact::{Fields, RedactArgs, names};
 use crate::wanted::Wanted;
 use crate::{Outcome, talk};
 
@@ -133,10 +133,6 @@ impl Filters {
             |filter: &String| name.as_deref().is_some_and(|n| names(filter).any(|name| glob(name, n)));
         self.include_threads.iter().all(named) && !self.exclude_threads.iter().any(named)
     }
-}
-
-pub fn names(filter: &str) -> impl Iterator<Item = &str> {
-    filter.split(',').map(|name| name.trim().trim_matches(|c| c == '"' || c == '\''))
 }
 
 fn thread_name(event: &EventRef<'_>) -> Option<String> {

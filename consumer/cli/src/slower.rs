@@ -12,8 +12,8 @@ use flightline_consumer::live::{self, Choice, Feed, Item};
 use flightline_consumer::slow::{Call, EVENTS, Longest, Sorted, What};
 use serde_json::json;
 
-use crate::args::SampleArgs;
 use crate::items::{self, Taker};
+use crate::select::SampleArgs;
 use crate::talk::{self, all_shown};
 use crate::{Outcome, output, range, repository};
 

@@ -24,7 +24,7 @@ use flightline_consumer::spans::{Found, Profile, TraceId};
 use flightline_consumer::tree::Tree;
 use regex::Regex;
 
-use crate::args::SelectArgs;
+use crate::select::SelectArgs;
 use crate::stacks::For;
 use crate::talk::all_shown;
 use crate::{Outcome, output, stacks};
@@ -103,15 +103,6 @@ pub fn by(text: &str) -> Result<By, String> {
             None => Err("give span (or name), endpoint, trace or label=KEY".into()),
         },
     }
-}
-
-/// `KEY=VALUE`.
-///
-/// # Errors
-/// It is not.
-pub fn label(text: &str) -> Result<(String, String), String> {
-    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
-    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
 }
 
 /// Tells what was spent in which spans.

@@ -18,15 +18,15 @@ use flightline_consumer::render::svg::MinWidth;
 use flightline_consumer::reshape::{Boxes, Names, Reshape};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::tree::Tree;
-use flightline_consumer::unfreed;
+use flightline_consumer::unfreed::{self, Unfreed};
 use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{Input, Recording};
 
-use crate::args::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::input::{self, Source};
 use crate::range::{self, Times};
+use crate::select::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::talk::{self, Progress, shown};
-use crate::{Outcome, labelled, repository, tracks};
+use crate::{Outcome, items, labelled, repository};
 
 /// A tree and where it comes from.
 pub struct Profile {
@@ -88,7 +88,10 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     if !asked || !model.samples.is_empty() || !model.passed_over.contains_key(unfreed::MALLOC) {
         return Ok(None);
     }
-    let (model, lost) = tracks::unfreed(inputs, args)?;
+    let range = range::nanos(&repository::expand(inputs, args.samples.last)?, &args.samples)?;
+    let mut unfreed = Unfreed::new(range);
+    items::each(inputs, args, &Unfreed::wanted(), |item, _| unfreed.take(item))?;
+    let (model, lost) = unfreed.finish();
     if model.samples.is_empty() {
         bail!("all native memory that {} allocated was freed", talk::all_shown(inputs));
     }
@@ -165,7 +168,7 @@ fn open<T>(
 pub struct Measures {
     /// By time or bytes where samples have them, else by number, with the name of each event.
     pub trees: Vec<(String, Tree)>,
-    /// Whether all of the inputs was read.
+    /// [`Outcome::Partial`] if a part of the inputs could not be read.
     pub outcome: Outcome,
     /// The recordings' model; `None` for text.
     pub model: Option<Model>,

@@ -110,7 +110,7 @@ struct Row<'a> {
     problem: Option<String>,
 }
 
-/// Prints a line for each recording. Those that cannot be read have the reason instead of figures.
+/// Prints a line for each recording. A recording that cannot be read has the reason instead of figures.
 fn list(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     let rows: Vec<Row<'_>> = several.iter().map(|parts| row(parts, args)).collect();
     let bad = rows.iter().filter(|row| row.problem.is_some()).count();

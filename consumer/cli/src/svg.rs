@@ -135,7 +135,7 @@ impl SvgArgs {
         }
     }
 
-    /// What the picture shows of Java code: as recorded, with the packages of `--application`.
+    /// Kinds and origins of the Java code: as recorded, with the packages of `--application`.
     pub fn java(&self, recorded: Java) -> Java {
         match self.application.is_empty() {
             true => recorded,

@@ -74,6 +74,12 @@ pub fn all_shown(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
 
+/// The names of inputs without their folders, for titles.
+pub fn file_names(paths: &[PathBuf]) -> String {
+    let name = |path: &PathBuf| path.file_name().map_or_else(|| shown(path), |name| shown(Path::new(name)));
+    paths.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
 /// A bar on a terminal, nothing elsewhere.
 pub struct Progress(Option<ProgressBar>);
 

@@ -1,27 +1,25 @@
 //! Inputs sample by sample, as far as they have times.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use flightline_consumer::convert::{Collecting, Tracks};
 use flightline_consumer::fold::{self, Types};
-use flightline_consumer::live::{self, Feed, Item};
+use flightline_consumer::live::{self, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Moments};
-use flightline_consumer::unfreed::{self, Unfreed};
+use flightline_consumer::unfreed;
 use jfr_format::header::{ChunkHeader, LEN};
 
-use crate::args::SelectArgs;
+use crate::items;
 use crate::range;
 use crate::repository;
+use crate::select::SelectArgs;
 use crate::stacks::{self, For, Profile};
 use crate::talk::{self, shown};
-
-/// Bytes read at a time.
-const READ: usize = 256 << 10;
 
 /// Samples one by one where the inputs have times, else the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {
@@ -36,7 +34,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     let events = fold::events(model, &options)?.into_iter().collect();
     let periods = model.periods.clone();
     let wanted = live::Options { samples: events, others: false, periods, ..Default::default() };
-    each(inputs, select, &wanted, |item, _| {
+    items::each(inputs, select, &wanted, |item, _| {
         if let Item::Sample(sample) = item {
             collecting.take(sample);
         }
@@ -47,7 +45,7 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
 /// Returns the times of samples of events that draw these types, counted from the start of the earliest input; `None` if the inputs have no
 /// times.
 pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Option<Moments>> {
-    // What was not freed is a sum over the recording.
+    // Unfreed memory is a sum over the recording.
     let is_sum = drawn.iter().any(|types| types.variants.contains(unfreed::LIVE));
     if is_sum || !is_timed(inputs, select, For::Page) {
         return Ok(None);
@@ -56,18 +54,11 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let mut gathering = Gathering::new(collecting, origin, drawn);
-    each(inputs, select, &picture::timed(drawn), |item, feed| {
+    items::each(inputs, select, &picture::timed(drawn), |item, feed| {
         gathering.take(item);
         feed.plain_below(gathering.shortest());
     })?;
     Ok(Some(gathering.finish()))
-}
-
-/// Native memory that was allocated and not freed, and how many allocations there was no room for.
-pub fn unfreed(inputs: &[PathBuf], select: &SelectArgs) -> Result<(Model, u64)> {
-    let mut unfreed = Unfreed::new(range(inputs, select)?);
-    each(inputs, select, &Unfreed::wanted(), |item, _| unfreed.take(item))?;
-    Ok(unfreed.finish())
 }
 
 /// Returns true if each sample of recordings can be read with its time.
@@ -106,34 +97,4 @@ fn beginning(paths: &[PathBuf]) -> Result<Option<i64>> {
         earliest = Some(earliest.map_or(header.start_nanos, |before| before.min(header.start_nanos)));
     }
     Ok(earliest)
-}
-
-/// Calls `take` for all that is wanted of the inputs.
-fn each(
-    inputs: &[PathBuf],
-    select: &SelectArgs,
-    wanted: &live::Options,
-    mut take: impl FnMut(&Item, &mut Feed),
-) -> Result<()> {
-    for path in &repository::expand(inputs, select.samples.last)? {
-        let reading = || format!("cannot read {}", shown(path));
-        let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
-        let mut feed = Feed::new(wanted.clone());
-        let mut buffer = vec![0; READ];
-        loop {
-            let bytes = file.read(&mut buffer).with_context(reading)?;
-            feed.push(buffer.get(..bytes).unwrap_or_default());
-            if bytes == 0 {
-                feed.close();
-            }
-            // What is damaged was told when the stacks were read.
-            while let Some(item) = feed.next() {
-                take(&item, &mut feed);
-            }
-            if bytes == 0 {
-                break;
-            }
-        }
-    }
-    Ok(())
 }

@@ -61,7 +61,7 @@ pub struct ViewArgs {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     to: Option<Bound>,
     /// Only so much before the end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::range::last, conflicts_with_all = ["from", "to"])]
+    #[arg(long, value_name = "SPAN", value_parser = crate::select::last, conflicts_with_all = ["from", "to"])]
     last: Option<Bound>,
     /// Characters per line [default: the terminal's; elsewhere as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]

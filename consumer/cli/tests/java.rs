@@ -1,4 +1,4 @@
-//! What engineers of Java programs expect of recordings by the JDK and by async-profiler.
+//! Expectations of Java engineers of recordings by the JDK and by async-profiler.
 
 use crate::convert::{flightline, recording, stdout};
 
@@ -56,7 +56,7 @@ fn waits_and_exceptions_end_in_the_class() {
 
 /// `fold`, and a format that reads sample by sample, have the same stacks.
 #[test]
-fn formats_of_single_samples_have_the_class() {
+fn speedscope_stacks_end_in_the_class() {
     let file = recording("jdk25.jfr");
     let profile = stdout(&["convert", "-e", "alloc", "--format", "speedscope", &file, "-o", "-"]);
     assert!(profile.contains("\"byte[]\""));
@@ -104,13 +104,13 @@ fn enabled_events_that_did_not_happen_are_named() {
         said.contains("jdk.VirtualThreadPinned") && said.contains("enabled, and none happened"),
         "{said}"
     );
-    // Of an event that was not enabled, how to record it.
+    // For an event that was not enabled, the command that records it.
     let said = stderr(&["view", "monitor-inflation", &recording("jdk25.jfr")]);
     assert!(said.contains("To record them"), "{said}");
 }
 
 #[test]
-fn views_of_a_recording_come_with_their_numbers() {
+fn view_lists_the_events_of_a_recording() {
     let file = recording("jdk17.jfr");
     let list = stdout(&["view", &file]);
     let samples = first_row("recording", &file)["Events"].clone();
@@ -166,7 +166,7 @@ fn a_report_as_a_page_links_to_its_pictures() {
 
 /// A recording compared with itself has nothing unusual.
 #[test]
-fn a_report_beside_itself_finds_no_difference() {
+fn report_compared_with_itself_has_no_difference() {
     let file = recording("jdk17.jfr");
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&["report", "--json", &file, "--before", &file])).unwrap();

@@ -84,7 +84,7 @@ fn subtitles(profile: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_page_offers_the_events_of_the_recording() {
+fn page_lists_the_recorded_events() {
     let (offered, errors) = page(&fixture("recordings/jdk25.jfr"), &[]);
     let events = subtitles(&offered);
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
@@ -151,7 +151,7 @@ fn events_beyond_the_limit_are_named() {
 }
 
 #[test]
-fn a_range_of_time_offers_the_events_in_it() {
+fn page_of_a_time_range_lists_its_events() {
     let recording = fixture("recordings/ap-java-multichunk.jfr");
     let range = ["--from", "1", "--to", "2"];
     let (offered, _) = page(&recording, &range);

@@ -165,7 +165,7 @@ fn json_has_figures_and_units() {
 }
 
 #[test]
-fn lists_have_the_views_of_a_recording() {
+fn list_has_the_views_with_events() {
     let file = path("recordings/ap-native-lock.jfr");
     for args in [&["--list", &file][..], &[&file]] {
         let list = shown(args);

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_threads_are_one_unless_kept_apart() {
+    fn virtual_threads_are_grouped_by_default() {
         let together = FoldOptions::default();
         assert_eq!(roots(&together), [("[main tid=7]".to_owned(), 4), ("[virtual threads]".to_owned(), 3)]);
         assert_eq!(tracks(&together), ["[virtual threads]", "[main tid=7]"]);

@@ -30,7 +30,7 @@ pub(super) struct Folder<'m> {
     labels: Vec<Option<LabelId>>,
     /// By stack, as far as they were met.
     ends: Vec<Option<Place>>,
-    /// The same of stacks that end in a class.
+    /// By stack and class: where stacks that end in a class end in the trie.
     class_ends: HashMap<End, Place, KeyHash>,
     /// Left of [`NAMES`].
     names: usize,
@@ -173,7 +173,7 @@ impl<'m> Folder<'m> {
         })
     }
 
-    /// Where the class ends that stands on the stack.
+    /// Returns the end of a stack that a class is added to.
     fn class_end(&mut self, stack: Option<Id<Stack>>, class: Id<Arc<str>>) -> Place {
         if let Some(&known) = self.class_ends.get(&(stack, Some(class))) {
             return known;

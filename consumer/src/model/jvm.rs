@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_versions_of_machines() {
+    fn jvm_names_and_versions() {
         let of = |name: &str, version: &str, arguments: &str, pid| {
             let jvm = Jvm::new(name, version, arguments, pid);
             (jvm.program(), jvm.version)

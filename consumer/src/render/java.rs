@@ -1,4 +1,4 @@
-//! What pictures show of Java code besides names: how the virtual machine ran a method, and whose method it is.
+//! Kinds and origins of Java code in pictures: how the virtual machine ran a method, and whether it is of the application, a library or the JDK.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Java {
     pub application: Vec<String>,
 }
 
-/// Whose code a Java class is.
+/// The origin of a Java class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The application's.
@@ -72,10 +72,10 @@ fn is_within(package: &str, prefix: &str) -> bool {
     package.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns whose code a label is; `None` if it is not Java. A class without package is the application's.
+/// Returns the origin of a label; `None` if it is not Java. A class without package is the application's.
 pub(super) fn origin(label: &Label, application: &[String]) -> Option<Origin> {
     let package = package(label)?;
-    // What is said to be the application's is, also in a package of the JDK.
+    // The packages of the application may be within those of the JDK.
     if package.is_empty() || application.iter().any(|prefix| is_within(&package, prefix)) {
         return Some(Origin::Application);
     }

@@ -1,4 +1,4 @@
-//! What the tables say, area by area.
+//! Judges the tables, area by area.
 
 use super::{Before, Measures, NANOS, Tables, measure, number, shown, sum};
 use crate::view::{Table, how_to_record};
@@ -10,7 +10,7 @@ pub enum Severity {
     High,
     /// Worth a look.
     Medium,
-    /// Nothing unusual.
+    /// As usual.
     Low,
     /// The recording has no events for it.
     Unknown,
@@ -37,26 +37,26 @@ impl Severity {
     }
 }
 
-/// A question.
+/// A question about a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Area {
-    /// What used CPU time?
+    /// Methods that used CPU time.
     Cpu,
-    /// What allocated?
+    /// Classes and methods that allocated.
     Allocation,
-    /// What waited for locks?
+    /// Waits for locks.
     Locks,
-    /// How long did the collector stop the program, and why?
+    /// Pauses of the collector, and their causes.
     Collector,
-    /// Does memory grow?
+    /// Growth of the heap.
     Heap,
-    /// Which exceptions were thrown?
+    /// Exceptions that were thrown.
     Exceptions,
-    /// What was slow input and output?
+    /// Slow input and output.
     Io,
-    /// Is the recording complete?
+    /// Completeness of the recording.
     Recording,
-    /// What is different from another recording?
+    /// Differences from another recording.
     Compared,
 }
 
@@ -131,7 +131,7 @@ pub struct Finding {
     pub area: Area,
     /// The answer, a sentence or two.
     pub text: String,
-    /// What to do about it; may be empty.
+    /// Advice; may be empty.
     pub advice: String,
     /// The view with the details; may be empty.
     pub view: &'static str,
@@ -330,7 +330,7 @@ const MANY_COLLECTIONS: usize = 4;
 /// Growth that is worth a word, in bytes.
 const MUCH: f64 = 32.0 * 1024.0 * 1024.0;
 
-/// Whether more memory is in use after each collection.
+/// Judges whether more memory is in use after each collection.
 fn heap(tables: Tables<'_>) -> Option<Finding> {
     let table = tables.get("gc")?;
     let after: Vec<f64> = (0..table.rows.len()).filter_map(|row| number(table, row, "Heap After")).collect();
@@ -447,7 +447,7 @@ fn compared(measures: &Measures, before: &Before) -> Vec<Finding> {
     found
 }
 
-/// What is too little to be compared.
+/// The least value of a unit that is compared.
 fn floor(unit: &str) -> f64 {
     match unit {
         "%" => 0.02,

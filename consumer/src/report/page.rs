@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Area, Finding, Report, Severity, measure};
+use super::{Area, Finding, Report, Severity};
 use crate::error::Error;
 use crate::render::{escape, style_policy};
 use crate::view::{Table, cell_text};
@@ -14,7 +14,7 @@ const ROWS: usize = 20;
 /// A flame graph in a file in the folder of the report.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// What it shows.
+    /// The area that it belongs to.
     pub area: Area,
     /// The text of the link.
     pub title: String,
@@ -100,14 +100,11 @@ fn section(report: &Report<'_>, pictures: &[Picture], area: Area) -> String {
     tables.iter().for_each(|table| html.push_str(&table_of(table)));
     if let Some(before) = changes {
         let mut rows = String::new();
-        for ((name, now, unit), (_, then, _)) in report.measures.all().into_iter().zip(before.measures.all())
-        {
-            let shown =
-                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| measure(value, unit));
+        for [name, then, now] in report.compared() {
             rows.push_str(&format!(
                 "<tr><td>{name}</td><td class=\"number\">{}</td><td class=\"number\">{}</td></tr>\n",
-                escape(&shown(then)),
-                escape(&shown(now))
+                escape(&then),
+                escape(&now)
             ));
         }
         for one in before.changed.iter().take(ROWS) {

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Report, Severity, measure};
+use super::{Report, Severity};
 use crate::error::Error;
 
 /// Writes the findings, each with the command that shows the details of `files`.
@@ -28,11 +28,8 @@ pub fn write_text(report: &Report<'_>, files: &str, out: &mut (impl Write + ?Siz
     }
     if let Some(before) = &report.before {
         text.push_str(&format!("\n{:<24} {:>22} {:>22}\n", "Measure", before.name, "this recording"));
-        for ((name, now, unit), (_, then, _)) in report.measures.all().into_iter().zip(before.measures.all())
-        {
-            let shown =
-                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| measure(value, unit));
-            text.push_str(&format!("{name:<24} {:>22} {:>22}\n", shown(then), shown(now)));
+        for [name, then, now] in report.compared() {
+            text.push_str(&format!("{name:<24} {then:>22} {now:>22}\n"));
         }
     }
     text.push_str("\n!! probably the cause of a problem, ! worth a look, ? not recorded. The limits are rules of thumb.\n");

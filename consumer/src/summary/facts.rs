@@ -1,4 +1,4 @@
-//! What a recording reports about the program, its JVM and its host.
+//! Facts about the recorded program, its JVM and its host.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const MAX_TEXT: usize = 1 << 14;
 /// Process ids that are counted.
 const MAX_PROCESSES: usize = 1 << 12;
 
-/// What a recording reports about the program, its JVM and its host. The first event of each kind counts. Secrets in text
+/// Facts about the recorded program, its JVM and its host. The first event of each kind counts. Secrets in text
 /// are replaced as `flightline scrub --redact` does ([`redact::secrets`]).
 #[derive(Clone, Debug, Default)]
 pub struct Facts {

@@ -76,7 +76,7 @@ pub enum Datum {
 }
 
 impl Datum {
-    /// What rows are grouped by: virtual threads without a name are one.
+    /// Returns the value that rows are grouped by: virtual threads without a name are one.
     pub(super) fn grouped(self) -> Self {
         match self {
             Self::Named(name, id) if name.starts_with(UNNAMED_VIRTUAL) => {

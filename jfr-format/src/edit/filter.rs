@@ -134,7 +134,7 @@ fn strings(source: &Source, found: &Found) -> HashMap<u64, String> {
                 strings.entry(key).or_insert_with(|| text.into_owned());
             }
         };
-        // What can be read of a damaged one stays.
+        // The readable constants of a damaged one stay.
         let _ = scan::walk_pools(types, payload, add, |_| {});
     }
     strings

@@ -29,7 +29,7 @@ pub struct Redaction<'a> {
 /// in front of it, the text, and the mark.
 pub type FindSecrets = fn(Option<&str>, &str, &str) -> Option<String>;
 
-/// What to do with the text of a field.
+/// The treatment of the text of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// It stays.
@@ -110,7 +110,7 @@ impl Rewrite {
         let text = match cursor.string()? {
             StringRef::Null => None,
             StringRef::Text(text) => Some(text),
-            // What the pool lacks has no text.
+            // A key that the pool lacks has no text.
             StringRef::Pooled(key) => self.pooled.get(&key).map(|text| text.as_str().into()),
         };
         let find = |text: &str| (self.secrets?)(name, text, &self.mark);

@@ -15,7 +15,6 @@ use super::{
     writers::Writers,
 };
 use crate::{
-    allocators::DirectCalls,
     black_box::journal::Entry,
     clock::not_in_future,
     dump::Runs,
@@ -23,6 +22,7 @@ use crate::{
     names::frames::Frames,
     names::images::{ImageId, Images},
     names::intern::TraceIndex,
+    process::direct_calls::DirectCalls,
     process::modules::ModuleMap,
     process::proc_file::ProcFile,
     process::sequences::Sequences,

@@ -5,6 +5,7 @@ pub(crate) mod before;
 mod book;
 mod context;
 mod counted;
+pub(crate) mod direct_calls;
 mod former_names;
 pub(crate) mod ledger;
 mod look;

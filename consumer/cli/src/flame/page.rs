@@ -15,7 +15,7 @@ use crate::args::FlameArgs;
 use crate::stacks::{self, For, Profile};
 use crate::{talk, tracks};
 
-/// What a page is made of.
+/// The parts of a page.
 #[derive(Default)]
 pub(super) struct Page {
     events: Vec<Event>,

@@ -11,9 +11,9 @@ use flightline_consumer::spans::{Found, Inference, Limits, Options, Spans};
 use flightline_recorder::sink::stream::{Address, Token};
 
 use super::SpansArgs;
-use crate::args::{SampleArgs, SelectArgs};
 use crate::items::{self, READ, Reader, Taker};
 use crate::range;
+use crate::select::{SampleArgs, SelectArgs};
 use crate::signals::Signals;
 use crate::stream::{self, Got, Stream};
 use crate::talk::{self, shown};

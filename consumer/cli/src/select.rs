@@ -1,0 +1,222 @@
+//! Options that select samples and name frames, and their values: common to all commands that read samples.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use flightline_consumer::fold::Filter;
+use flightline_consumer::render::svg::MinWidth;
+use flightline_consumer::time_range::Bound;
+use regex::Regex;
+
+/// Stacks of some inputs.
+#[derive(Debug, Args)]
+pub struct StackArgs {
+    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
+    #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    pub inputs: Vec<PathBuf>,
+    /// Which of them.
+    #[command(flatten)]
+    pub select: SelectArgs,
+}
+
+impl StackArgs {
+    /// Frames of several runs are added up under the names that they have in common, unless `--names` says otherwise.
+    pub fn with_names(mut self) -> Self {
+        if self.inputs.len() > 1 {
+            self.select.names.get_or_insert(NameStyle::Stable);
+        }
+        self
+    }
+}
+
+/// Which samples, measured how, and under what names: common to all commands that draw, fold, compare and convert.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SelectArgs {
+    /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded (page-faults), or the
+    /// name of a type; may be repeated
+    /// [default: CPU samples, else wall-clock samples, else the most frequent]
+    #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
+    pub events: Vec<String>,
+    /// Measure time or bytes instead of samples
+    #[arg(long)]
+    pub total: bool,
+    /// Put the thread below its stacks
+    #[arg(short, long)]
+    pub threads: bool,
+    /// Keep virtual threads of Java apart, as `[virtual #31]` [default: all of them are one thread]
+    #[arg(long)]
+    pub virtual_threads: bool,
+    /// Put the process below its stacks
+    #[arg(short, long)]
+    pub process: bool,
+    /// Put the library before native functions: lib.so`function
+    #[arg(long)]
+    pub modules: bool,
+    /// Put the source line behind functions
+    #[arg(long)]
+    pub lines: bool,
+    /// Do not end stacks in the class of the object that was allocated, waited for or thrown
+    #[arg(long)]
+    pub no_class: bool,
+    /// Which samples.
+    #[command(flatten)]
+    pub samples: SampleArgs,
+    /// Begin stacks with their first frame that matches; drop those without one
+    #[arg(long, value_name = "REGEX")]
+    pub focus: Option<Regex>,
+    /// Leave out frames that match, but not what they call; may be repeated
+    #[arg(long, value_name = "REGEX")]
+    pub hide: Vec<Regex>,
+    /// What boxes stand for; of modules and packages, neighbours that are the same become one
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
+    pub group_by: GroupBy,
+    /// Style of function names [default: full; stable in comparisons and of several inputs]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub names: Option<NameStyle>,
+    /// A function that calls itself becomes one box
+    #[arg(long)]
+    pub collapse_recursion: bool,
+    /// Merge stacks from their leaves on: what the same functions were called from
+    #[arg(long)]
+    pub reverse: bool,
+    /// Leave out boxes narrower than a share of all, as 0.1%, in SVG also than pixels, as 0.5px. Pictures tell how much that is;
+    /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%, in PNG 4px]
+    #[arg(long, value_name = "PERCENT|PIXELS")]
+    pub min_width: Option<MinWidth>,
+    /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
+    #[arg(long = "span", value_name = "NAME")]
+    pub spans: Vec<String>,
+    /// Keep what was in spans with this label and in those within them, of pprof samples with this label (numbers in decimal); may be
+    /// repeated, then all must be there
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
+    #[arg(long, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+}
+
+impl SelectArgs {
+    /// Returns true if an option may leave samples out.
+    pub fn is_filtered(&self) -> bool {
+        let samples = &self.samples;
+        let names =
+            samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
+        let times = samples.from.is_some() || samples.to.is_some() || samples.last.is_some();
+        let frames = !samples.include.is_empty() || !samples.exclude.is_empty() || self.focus.is_some();
+        names || times || frames || !self.spans.is_empty() || !self.labels.is_empty()
+    }
+}
+
+/// Which samples, whatever becomes of them: common to all commands that read them.
+#[derive(Clone, Debug, Default, Args)]
+pub struct SampleArgs {
+    /// Keep stacks with a frame that matches; may be repeated, then all must match
+    #[arg(short = 'I', long, value_name = "REGEX")]
+    pub include: Vec<Regex>,
+    /// Drop stacks with a frame that matches; may be repeated
+    #[arg(short = 'X', long, value_name = "REGEX")]
+    pub exclude: Vec<Regex>,
+    /// Keep threads that match, as `[name tid=1]`
+    #[arg(long, value_name = "REGEX")]
+    pub only_thread: Option<Regex>,
+    /// Keep processes that match, as `name (pid)`
+    #[arg(long, value_name = "REGEX")]
+    pub only_process: Option<Regex>,
+    /// Keep samples in a thread state that matches
+    #[arg(long, value_name = "REGEX")]
+    pub state: Option<Regex>,
+    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, 25% of the length, or a
+    /// date
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<Bound>,
+    /// Leave out what was after, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<Bound>,
+    /// Only so much before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = last, conflicts_with_all = ["from", "to"])]
+    pub last: Option<Bound>,
+}
+
+impl SampleArgs {
+    /// As the library takes it.
+    pub fn filter(&self) -> Filter {
+        Filter {
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            thread: self.only_thread.clone(),
+            process: self.only_process.clone(),
+            state: self.state.clone(),
+        }
+    }
+
+    /// The earliest time.
+    pub fn earliest(&self) -> Option<Bound> {
+        self.from.or(self.last)
+    }
+}
+
+/// What boxes stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GroupBy {
+    /// Functions
+    #[default]
+    Function,
+    /// The libraries they are in; of Java, packages
+    Module,
+    /// Packages, namespaces, crates; libraries where names have none
+    Package,
+}
+
+/// The style of function names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum NameStyle {
+    /// As they are
+    #[default]
+    Full,
+    /// In full, without the numbers of lambdas, hidden classes and proxies that differ between runs of a JVM
+    Stable,
+    /// Without packages, outer namespaces, parameters and template arguments
+    Simple,
+    /// Java with dots for slashes
+    Dotted,
+}
+
+/// Names of two counters.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// What widths are of.
+    pub of: String,
+    /// What it is divided by.
+    pub over: String,
+}
+
+/// `COUNTER,COUNTER`.
+///
+/// # Errors
+/// The text does not have two names, or the same name twice.
+pub fn counters(text: &str) -> Result<Counters, String> {
+    let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
+    let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
+    counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
+}
+
+/// `KEY=VALUE`.
+///
+/// # Errors
+/// The text has no key, or no `=`.
+pub fn label(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
+}
+
+/// The value of `--last`: a span before the end.
+///
+/// # Errors
+/// The text is no span.
+pub fn last(text: &str) -> Result<Bound, String> {
+    match text.parse::<Bound>() {
+        Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
+        _ => Err("give a span: 30s, 10m, 2h".into()),
+    }
+}

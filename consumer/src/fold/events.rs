@@ -1,0 +1,234 @@
+//! Names of event types as `-e` accepts them: aliases, synonyms, and the types that are taken without a selection.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::load::VARIED;
+use crate::model::EXECUTION_SAMPLE as CPU;
+
+/// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
+/// the same time. JDK 25 can record both; `jdk.CPUTimeSample` is the more exact one (JEP 509). `alloc` is of the JVM's heap where there
+/// is one.
+const ALIASES: &[(&str, &[&[&str]])] = &[
+    ("cpu", &[&["jdk.CPUTimeSample"], &[CPU], &["datadog.ExecutionSample"]]),
+    ("wall", &[&["profiler.WallClockSample"], &["datadog.MethodSample"]]),
+    (
+        "alloc",
+        &[
+            &[
+                "jdk.ObjectAllocationSample",
+                "jdk.ObjectAllocationInNewTLAB",
+                "jdk.ObjectAllocationOutsideTLAB",
+            ],
+            &["profiler.Malloc"],
+        ],
+    ),
+    ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"]]),
+    // The native locks of a JVM have an alias of their own.
+    ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"], &["profiler.NativeLock"]]),
+    ("nativelock", &[&["profiler.NativeLock"]]),
+    (
+        "io",
+        &[&[
+            "jdk.FileRead",
+            "jdk.FileWrite",
+            "jdk.FileForce",
+            "jdk.SocketRead",
+            "jdk.SocketWrite",
+            "flightline.SocketConnect",
+            "flightline.SocketAccept",
+        ]],
+    ),
+    ("block", &[&["flightline.BlockIo"]]),
+    ("growth", &[&["flightline.MemoryGrowth"]]),
+    ("nativemem", &[&["profiler.Malloc"]]),
+    ("trace", &[&["jdk.MethodTrace", "flightline.FunctionCall"]]),
+    ("exception", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
+    ("throw", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
+];
+
+/// Taken when no event is asked for: the first that was recorded.
+pub(crate) const PREFERRED: &[&str] =
+    &["jdk.CPUTimeSample", CPU, "profiler.WallClockSample", "jdk.NativeMethodSample"];
+
+/// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
+pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;
+
+/// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
+pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
+    if let Some(name) = PREFERRED.iter().find(|&&name| events.contains_key(name)) {
+        return Some(name);
+    }
+    most(events.iter().map(|(name, &count)| (name.as_str(), count)))
+}
+
+/// Types that are drawn only if `-e` selects them. Each thread has a `jdk.ThreadStart`, also in a recording without samples, and
+/// `profiler.Free` has no stack.
+const NEVER_FIRST: [&str; 2] = ["jdk.ThreadStart", "profiler.Free"];
+
+/// The type with most events; of several, the first by name, whatever the order they came in.
+pub(super) fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
+    let sampled = types.filter(|(name, _)| !NEVER_FIRST.contains(name));
+    sampled.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
+}
+
+/// Other words for aliases, as other tools and people use them.
+const SYNONYMS: [(&str, &str); 10] = [
+    ("allocation", "alloc"),
+    ("allocations", "alloc"),
+    ("ctimer", "cpu"),
+    ("exceptions", "exception"),
+    ("execution", "cpu"),
+    ("itimer", "cpu"),
+    ("locks", "lock"),
+    ("memory", "alloc"),
+    ("monitors", "lock"),
+    ("wallclock", "wall"),
+];
+
+/// Returns the alias of a synonym, or the name itself.
+pub(super) fn canonical(name: &str) -> &str {
+    SYNONYMS.iter().find(|(word, _)| *word == name).map_or(name, |(_, alias)| alias)
+}
+
+/// Returns the groups of types of an alias or a synonym.
+pub(super) fn alias_groups(name: &str) -> Option<&'static [&'static [&'static str]]> {
+    let name = canonical(name);
+    ALIASES.iter().find(|(alias, _)| *alias == name).map(|&(_, groups)| groups)
+}
+
+/// Full names of the event types that `names` and aliases stand for.
+pub fn event_names(names: &[String]) -> Vec<String> {
+    let mut full = Vec::new();
+    for name in names {
+        match alias_groups(name) {
+            Some(groups) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
+            None => {
+                full.extend(spellings(name));
+                // It may be one of the things that events of this type tell of.
+                full.push(VARIED.to_owned());
+            }
+        }
+    }
+    full
+}
+
+/// Full names of the event types to load before [`fold`](super::fold()) selects events by `names`. `wall` includes the type that async-profiler used
+/// for its wall clock before version 4.
+pub fn loaded_names(names: &[String]) -> Vec<String> {
+    let of_wall = names.iter().any(|name| canonical(name) == "wall").then(|| CPU.to_owned());
+    event_names(names).into_iter().chain(of_wall).collect()
+}
+
+/// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
+pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
+    let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
+    match alias_groups(name) {
+        Some(groups) => {
+            let found = groups.iter().map(|group| group.iter().copied().filter(|event| there(event)));
+            let found = found.map(|group| group.map(str::to_owned).collect::<Vec<_>>());
+            found.into_iter().find(|group| !group.is_empty()).unwrap_or_default()
+        }
+        None => spellings(name).into_iter().filter(|event| there(&event.as_str())).collect(),
+    }
+}
+
+/// The short name of the group that an event type is in, if it is in one.
+pub fn alias_of(event: &str) -> Option<&'static str> {
+    let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));
+    ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
+}
+
+/// What can be asked for where these types of events with stack traces are: first short names of groups, then the names of types that are in no
+/// group.
+pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
+    let there = |name: &str| types.get(name).is_some_and(|&events| events > 0);
+    let met = |groups: &&'static [&'static [&'static str]]| {
+        groups.iter().find(|names| names.iter().any(|name| there(name))).copied()
+    };
+    let mut groups: Vec<(&str, &[&str])> = Vec::new();
+    // Two words for one thing; `flightline record -e` has the other.
+    for (alias, of) in ALIASES.iter().filter(|(alias, _)| *alias != "exception") {
+        // Another word for a group that is there already says nothing new.
+        if let Some(names) = met(of).filter(|names| !groups.iter().any(|(_, known)| known == names)) {
+            groups.push((alias, names));
+        }
+    }
+    let alone = types.keys().filter(|name| there(name) && alias_of(name).is_none());
+    groups.iter().map(|(alias, _)| (*alias).to_owned()).chain(alone.cloned()).collect()
+}
+
+/// Returns the events of a recording that can be drawn besides `drawn`, as `-e` accepts them, with their numbers of samples: those with most
+/// samples first. `events` are those of each type, see [`recorded`](super::recorded).
+pub fn others(events: &BTreeMap<String, u64>, drawn: &BTreeSet<String>) -> Vec<(String, u64)> {
+    let mut covered = drawn.clone();
+    let mut others: Vec<(String, u64)> = Vec::new();
+    // A type that only the second group of an alias has is offered by its own name.
+    for name in offered(events).into_iter().chain(events.keys().cloned()) {
+        let types = taken(&name, events);
+        let types = if types.is_empty() { vec![name.clone()] } else { types };
+        if NEVER_FIRST.contains(&&*name) || types.iter().all(|of| covered.contains(of)) {
+            continue;
+        }
+        let samples =
+            types.iter().filter_map(|of| events.get(of)).fold(0, |sum: u64, n| sum.saturating_add(*n));
+        covered.extend(types);
+        others.push((name, samples));
+    }
+    others.retain(|&(_, samples)| samples > 0);
+    others.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    others
+}
+
+pub(super) fn spellings(name: &str) -> Vec<String> {
+    match name.contains('.') {
+        true => vec![name.to_owned()],
+        false => ["jdk.", "profiler.", "flightline."].map(|prefix| format!("{prefix}{name}")).to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginnings_of_threads_are_no_samples() {
+        let of = |events: &[(&str, u64)]| {
+            let events: BTreeMap<String, u64> =
+                events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            else_loaded(&events).map(str::to_owned)
+        };
+        assert_eq!(of(&[("jdk.ThreadStart", 9)]), None);
+        assert_eq!(of(&[("jdk.ThreadStart", 9), ("my.Event", 2)]).as_deref(), Some("my.Event"));
+        assert_eq!(
+            of(&[("jdk.ThreadStart", 9), ("jdk.NativeMethodSample", 1), ("my.Event", 2)]).as_deref(),
+            Some("jdk.NativeMethodSample")
+        );
+    }
+
+    #[test]
+    fn other_events_are_sorted_by_samples() {
+        let others = |events: &[(&str, u64)], drawn: &[&str]| {
+            let events = events.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+            others(&events, &drawn.iter().map(|&name| name.to_owned()).collect())
+        };
+        let events = [
+            ("jdk.ExecutionSample", 9),
+            // The first group of `cpu`.
+            ("jdk.CPUTimeSample", 3),
+            ("jdk.ThreadPark", 2),
+            ("jdk.JavaMonitorEnter", 2),
+            ("profiler.Malloc", 5),
+            ("profiler.Free", 5),
+            ("jdk.ThreadStart", 8),
+            ("my.Event", 4),
+            ("my.Empty", 0),
+        ];
+        let owned = |offered: [(&str, u64); 4]| offered.map(|(name, count)| (name.to_owned(), count));
+        let offered = owned([("alloc", 5), ("lock", 4), ("my.Event", 4), ("cpu", 3)]);
+        assert_eq!(others(&events, &["jdk.ExecutionSample"]), offered);
+        let offered = owned([("jdk.ExecutionSample", 9), ("alloc", 5), ("lock", 4), ("my.Event", 4)]);
+        assert_eq!(others(&events, &["jdk.CPUTimeSample"]), offered);
+        assert_eq!(others(&events[..1], &["jdk.ExecutionSample"]), []);
+    }
+}
