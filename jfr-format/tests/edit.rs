@@ -44,13 +44,7 @@ fn every_case_and_its_prefixes() {
 
 #[test]
 fn bytes_changed_at_random() {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut random = crate::repair::random(0x2545_f491_4f6c_dd1d);
     let cases = cases();
     for (name, bytes) in &cases {
         for round in 0..60 {

@@ -20,6 +20,17 @@ fn cases() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
+/// The same numbers below a limit in every run (xorshift); the seed must not be 0.
+pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    }
+}
+
 #[test]
 fn every_case_and_many_prefixes() {
     for (name, bytes) in cases() {
@@ -32,13 +43,7 @@ fn every_case_and_many_prefixes() {
 
 #[test]
 fn bytes_changed_at_random() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut random = random(0x9e37_79b9_7f4a_7c15);
     for (name, bytes) in cases() {
         for round in 0..600 {
             let mut changed = bytes.clone();
@@ -133,13 +138,7 @@ fn damaged_size_costs_one_event() {
 /// 200 damaged bytes cost the events that they belong to and a few behind them.
 #[test]
 fn damaged_bytes_cost_the_events_that_have_them() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state % below as u64) as usize
-    };
+    let mut random = random(0x9e37_79b9_7f4a_7c15);
     for name in ["jdk17", "jdk25", "jdk17-multichunk", "ap-java-wall", "ap-java-multichunk"] {
         let sound = recording(name);
         let all = events(&sound);

@@ -154,7 +154,7 @@ pub fn each(
             if bytes == 0 {
                 feed.close();
             }
-            // What is damaged was told when the stacks were read.
+            // The first reading has reported damage.
             while let Some(item) = feed.next() {
                 take(&item, &mut feed);
             }
