@@ -222,3 +222,22 @@ test("two versions are compared, each by its last while; a group is viewed as on
   assert.ok(await page.locator("#versions").isHidden(), "one target has its own time line");
   assert.deepEqual(complaints(page), []);
 });
+
+test("keys of the service's pictures have no other meaning within a picture", async () => {
+  const keys = (of) => of.locator("#keys").evaluate((all) => [...all.querySelectorAll("section")].map((section) => [section.querySelector("h2, h3").textContent, [...section.querySelectorAll("kbd")].map((key) => key.textContent)]));
+  service.targets = [target("redis-server")];
+  keep("redis-server", NOW);
+  service.bytes.html = html("main;work 60\nmain;rest 40\n");
+  const page = await service.open("#target=redis-server", { timezoneId: "UTC" });
+  await page.keyboard.press("?");
+  const ofPicture = (await keys(page)).find(([title]) => title === "Picture")[1];
+  assert.ok(ofPicture.length > 5, ofPicture.join());
+  await page.keyboard.press("Escape");
+  await page.locator("#main").focus();
+  await page.keyboard.press("l");
+  const frame = await picture(page);
+  await frame.locator("body").press("?");
+  const within = (await keys(frame)).flatMap(([, all]) => all);
+  assert.ok(within.length > 20, within.join());
+  assert.deepEqual(["l", ...ofPicture].filter((key) => within.includes(key)), []);
+});

@@ -166,7 +166,7 @@ impl Sample {
     }
 
     /// The class of the object that was allocated, waited for or thrown, as in source (`byte[]`).
-    pub(crate) fn class(&self) -> Option<Arc<str>> {
+    pub fn class(&self) -> Option<Arc<str>> {
         match CLASS_FIELDS.iter().find_map(|name| self.field(name))? {
             Value::Text(name) if !name.contains(['[', '/']) => Some(name.clone()),
             Value::Text(name) => Some(class_name(name, None).into()),

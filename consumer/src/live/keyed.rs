@@ -56,6 +56,8 @@ pub struct Row {
     pub state: u32,
     /// Place in `variants`.
     pub variant: u32,
+    /// Place in `classes`.
+    pub class: u32,
     /// Place in `contexts`.
     pub context: u32,
 }
@@ -101,6 +103,8 @@ pub struct Keyed {
     pub states: Vec<Option<Arc<str>>>,
     /// Which of several things events of a type tell of.
     pub variants: Vec<Option<Arc<str>>>,
+    /// Classes of the objects that were allocated, waited for or thrown, as in source (`byte[]`).
+    pub classes: Vec<Option<Arc<str>>>,
     /// Spans that samples were taken in.
     pub contexts: Vec<Option<Arc<SpanContext>>>,
     /// What was lost.
@@ -197,6 +201,7 @@ struct Taken {
     stacks: Keys,
     states: Keys,
     variants: Keys,
+    classes: Keys,
     contexts: Keys,
     /// Threads, ns since 1970 and contexts, as they were told.
     told: Vec<(u32, i64, u32)>,
@@ -354,7 +359,11 @@ impl Taken {
             thread,
             stack: number(&mut self.stacks, STACK),
             state: number(&mut self.states, STATE),
-            variant: if plan.calls { NONE } else { number(&mut self.variants, DETAIL) },
+            variant: if plan.varied { number(&mut self.variants, DETAIL) } else { NONE },
+            class: match plan.classes && values[DETAIL] != 0 {
+                true => self.classes.number(values[DETAIL]),
+                false => NONE,
+            },
             context: told.map_or(NONE, |told| told.2),
         };
         self.keyed.rows.push(row);
@@ -382,6 +391,7 @@ impl Taken {
         keyed.resolve_stacks(chunk, &self.stacks.all, &mut cache)?;
         keyed.states = all(of(&self.states), |key| Ok(cache.state(chunk, key)))?;
         keyed.variants = all(of(&self.variants), |key| cache.variant(chunk, key))?;
+        keyed.classes = all(of(&self.classes), |key| cache.constants.class(chunk, key))?;
         keyed.contexts = all(of(&self.contexts), |key| span_context(&mut cache, chunk, key))?;
         join(&mut keyed, &self.told);
         for (type_id, payload, offset, plan) in &self.lost {

@@ -62,6 +62,8 @@ pub(super) struct SamplePlan {
     pub(super) calls: bool,
     /// Each reports one of several things.
     pub(super) varied: bool,
+    /// Its detail is the class of an object.
+    pub(super) classes: bool,
     /// Wanted because it lasts, and for nothing else.
     pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
@@ -144,6 +146,7 @@ impl SamplePlan {
             names,
             calls: detail == CALLED && binding.is_bound(DETAIL),
             varied: detail == VARIANT && binding.is_bound(DETAIL),
+            classes: CLASS_FIELDS.contains(&detail) && binding.is_bound(DETAIL),
             only_lasts: false,
             others: class.fields.iter().any(|field| !names.contains(&&*field.name)),
             duration: match value {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::kit::{self, answer, open, text};
 use flightline_consumer::fold::{FoldOptions, Measure as Folded, fold};
-use flightline_consumer::model::Model;
+use flightline_consumer::model::{ASLEEP, COVERED, Model};
 use flightline_store::place::Place;
 use flightline_store::query::paths::Paths;
 use flightline_store::query::weights::{Choice, Measure, weights};
@@ -50,20 +50,22 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
         }
         let session = open(folder.path()).await;
         for (model, lines) in [(&model, false), (&with_lines, true)] {
-            let names = FoldOptions { lines, ..FoldOptions::default() };
+            let names = FoldOptions { lines, classes: true, ..FoldOptions::default() };
             let all = weights(&session, Choice { table: "samples", filter: "", measure: Measure::Samples });
             let stacks = all.await.unwrap().by_stack.into_keys();
             let paths = Paths::read(&session, "samples", "", stacks, &names).await.unwrap();
             for (_, kind) in model.kinds.iter() {
                 kinds += 1;
                 let mut filter = format!("event_type = '{}'", kind.name);
-                if let Some(variant) = &kind.variant {
+                // The store has the variants that events report, not those derived from other events of a chunk.
+                let variant = kind.variant.as_ref().filter(|variant| ![ASLEEP, COVERED].contains(&&***variant));
+                if let Some(variant) = variant {
                     filter += &format!(" AND variant = '{variant}'");
                 }
                 for (folded, measure) in
                     [(Folded::Samples, Measure::Samples), (Folded::Total, Measure::Value)]
                 {
-                    let events = vec![kind.variant.as_ref().unwrap_or(&kind.name).to_string()];
+                    let events = vec![variant.unwrap_or(&kind.name).to_string()];
                     let how = FoldOptions { events, measure: folded, ..names.clone() };
                     let Ok(want) = fold(model, &how) else { continue };
                     if folded == Folded::Total && (lines || !one_unit(model, &kind.name)) {

@@ -14,7 +14,7 @@ const KEYS = [
     [["v"], "next event of the recording", "event"],
     [["m"], "next measure: number of samples, time or bytes", "measure"],
     [["p"], "next colours", "palette"],
-    [["l"], "Java names on boxes: short (packages as letters where there is no room), simple, full", "names"],
+    [["j"], "Java names on boxes: short (packages as letters where there is no room), simple, full", "names"],
     [["w"], "neighbours by width or by name", "order"],
     [["d"], "light or dark", "theme"],
   ]],

@@ -28,6 +28,11 @@ impl Frame {
         Self { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0 }
     }
 
+    /// The class of an object that was allocated, waited for or thrown, as the innermost frame of its stack.
+    fn object(class: &Arc<str>) -> Self {
+        Self { function: class.clone(), class: "".into(), kind: FrameKind::Class, line: 0 }
+    }
+
     /// Its id: of its type, class and function, each ended by a zero byte, and its line.
     fn id(&self, bytes: &mut Vec<u8>) -> i64 {
         bytes.clear();
@@ -119,6 +124,19 @@ impl Dictionary {
         self.add(cut.into_iter().chain(frames), truncated)
     }
 
+    /// The number of the stack that continues stack number `stack` with the class of an object.
+    pub(crate) fn with_class(&mut self, stack: u32, class: &Arc<str>) -> u32 {
+        let frame = self.id_of_frame(Frame::object(class));
+        let Stack { id: parent, truncated, ref path } = self.stacks[stack as usize];
+        let id = node_id(parent, frame);
+        if let Some(&known) = self.by_id.get(&id) {
+            return known;
+        }
+        let path: Box<[i64]> = path.iter().copied().chain([id]).collect();
+        self.nodes.entry(id).or_insert(Node { parent, frame, depth: path.len() as i32 });
+        self.push(Stack { id, truncated, path })
+    }
+
     fn id_of_frame(&mut self, frame: Frame) -> i64 {
         let id = frame.id(&mut self.bytes);
         self.frames.entry(id).or_insert(frame);
@@ -148,10 +166,14 @@ impl Dictionary {
         if let Some(&known) = self.by_id.get(&parent) {
             return known;
         }
+        self.push(Stack { id: parent, truncated, path: path.into() })
+    }
+
+    fn push(&mut self, stack: Stack) -> u32 {
         let number = self.stacks.len() as u32;
-        self.steps += path.len();
-        self.stacks.push(Stack { id: parent, truncated, path: path.into() });
-        self.by_id.insert(parent, number);
+        self.steps += stack.path.len();
+        self.by_id.insert(stack.id, number);
+        self.stacks.push(stack);
         number
     }
 }

@@ -1,7 +1,10 @@
 //! The samples of a whole chunk as rows: what they share becomes a number of the file once, not with each of them.
 
+use std::collections::HashMap;
+
 use flightline_consumer::live::keyed::{self, Keyed};
 use flightline_consumer::model::Unit;
+use jfr_format::pool::KeyHash;
 
 use super::rows::{MOST_ROWS, NONE, Row, Rows, Shared, number};
 
@@ -10,6 +13,8 @@ struct Numbers {
     events: Vec<u32>,
     threads: Vec<u32>,
     stacks: Vec<u32>,
+    /// Stacks that end in the class of an object: by the chunk's numbers of both.
+    with_class: HashMap<(u32, u32), u32, KeyHash>,
     states: Vec<u32>,
     variants: Vec<u32>,
     contexts: Vec<u32>,
@@ -24,7 +29,8 @@ impl Rows {
         if rest.is_empty() {
             return of.rows.len();
         }
-        let numbers = self.numbers(of, rest, shared);
+        let mut numbers = self.numbers(of, rest, shared);
+        self.classes(of, rest, &mut numbers);
         let mut at = from;
         self.rows.reserve(rest.len().min(MOST_ROWS));
         // At least some, so that it comes to an end.
@@ -40,6 +46,17 @@ impl Rows {
         }
         self.settled = self.rows.len();
         at
+    }
+
+    /// Adds the stacks that end in a class.
+    fn classes(&mut self, of: &Keyed, rows: &[keyed::Row], numbers: &mut Numbers) {
+        for row in rows {
+            if let Some(Some(class)) = of.classes.get(row.class as usize) {
+                let stack = numbers.stack(row);
+                let end = numbers.with_class.entry((row.stack, row.class));
+                end.or_insert_with(|| self.dictionary.with_class(stack, class));
+            }
+        }
     }
 
     fn numbers(&mut self, of: &Keyed, rows: &[keyed::Row], shared: &Shared) -> Numbers {
@@ -82,6 +99,7 @@ impl Rows {
                     _ => no_stack,
                 })
                 .collect(),
+            with_class: HashMap::default(),
             states: of.states.iter().map(|state| self.states.maybe(state.as_ref())).collect(),
             variants: of.variants.iter().map(|variant| self.variants.maybe(variant.as_ref())).collect(),
             contexts: contexts
@@ -96,6 +114,11 @@ impl Rows {
 }
 
 impl Numbers {
+    /// The stack of a row without its class.
+    fn stack(&self, row: &keyed::Row) -> u32 {
+        self.stacks.get(row.stack as usize).copied().unwrap_or(self.no_stack)
+    }
+
     #[inline]
     fn row(&self, of: &Keyed, row: &keyed::Row, chunk: u32) -> Row {
         let at = |list: &[u32], place: u32, or: u32| list.get(place as usize).copied().unwrap_or(or);
@@ -111,7 +134,10 @@ impl Numbers {
             samples,
             value,
             duration: if kind.lasts { number(row.duration_nanos) } else { -1 },
-            stack: at(&self.stacks, row.stack, self.no_stack),
+            stack: match row.class {
+                keyed::NONE => self.stack(row),
+                class => self.with_class.get(&(row.stack, class)).copied().unwrap_or_else(|| self.stack(row)),
+            },
             event: self.events[row.kind as usize],
             variant: at(&self.variants, row.variant, NONE),
             state: at(&self.states, row.state, NONE),

@@ -172,12 +172,16 @@ impl Rows {
 
     pub(super) fn sample(&mut self, sample: &live::Sample, shared: &Shared) {
         let thread = sample.thread.as_ref().map_or(NONE, |thread| self.thread(thread));
+        let mut stack = self.dictionary.stack(sample.stack.as_ref(), shared.lines);
+        if let Some(class) = sample.class() {
+            stack = self.dictionary.with_class(stack, &class);
+        }
         let row = Row {
             ts: sample.time.epoch_nanos.div_euclid(1000),
             samples: number(sample.weight.samples),
             value: number(sample.weight.value),
             duration: sample.duration_nanos.map_or(-1, number),
-            stack: self.dictionary.stack(sample.stack.as_ref(), shared.lines),
+            stack,
             event: self.events.number(&sample.event),
             variant: self.variants.maybe(sample.variant.as_ref()),
             state: self.states.maybe(sample.state.as_ref()),
