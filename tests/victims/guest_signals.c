@@ -427,7 +427,6 @@ static void interrupts(int s, int rounds) {
     install(s, count, 0);
     pthread_t t;
     pthread_create(&t, 0, kicker, &rounds);
-    long early = 0;
     for (int i = 1; i <= rounds; i++) {
         char c;
         int before = hits;
@@ -439,16 +438,17 @@ static void interrupts(int s, int rounds) {
             if (ppoll(0, 0, &(struct timespec){0, 200000}, 0) < 0) break;
             if (hits != before) break;
             long r = read(fds[0], &c, 1);
-            if (r == 1 && hits != before) { early++; break; }
+            if (r == 1) break;
         }
         reading = 0;
     }
     pthread_join(t, 0);
-    (void)early;
-    say("hits", hits);
+    // The kernel keeps one pending SIGTRAP or SIGPROF of a thread: a second one, by whomever, is merged with it (signal(7)).
+    if (s == SIGTRAP || s == SIGPROF) say("mostly delivered", hits >= rounds * 9 / 10 && hits <= rounds);
+    else say("hits", hits);
     // A signal right before the read is lost without a recorder too: seldom.
     say("mostly woken", lost_wakeups <= rounds / 50);
-    fprintf(stderr, "lost %d\n", lost_wakeups);
+    fprintf(stderr, "lost %d, delivered %d of %d\n", lost_wakeups, hits, rounds);
 }
 
 // Handlers without SA_RESTART of signals that nobody sends: no write may end early.
