@@ -11,13 +11,14 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::error::Error;
+use crate::live::Sample;
 use crate::model::{
     ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey,
-    Stack, Unit, Weight,
+    Stack, Unit, Weight, is_asleep,
 };
 use crate::tree::Tree;
-pub(crate) use events::PREFERRED;
 pub use events::{FIRST_LOADED, alias_of, else_loaded, event_names, loaded_names, offered, others, taken};
+pub(crate) use events::{PREFERRED, is_awake_only};
 use events::{alias_groups, canonical, most, spellings};
 use folder::Folder;
 pub(crate) use folder::class_label;
@@ -190,8 +191,23 @@ pub struct Types {
     pub names: BTreeSet<String>,
     /// The type of each sample, or its variant, where events of a type are of several things, or [`ASLEEP`].
     pub variants: BTreeSet<String>,
+    /// True if samples of [`COVERED`] are among them.
+    pub covered: bool,
     /// Time that a sample of a type represents, in ns, where the recording states it.
     pub periods: BTreeMap<Arc<str>, u64>,
+}
+
+impl Types {
+    /// Returns true if a sample is of one of these types. Samples of [`COVERED`] are known by their variant
+    /// ([`Covering`](crate::live::Covering)).
+    pub fn have(&self, sample: &Sample) -> bool {
+        match sample.variant.as_deref() {
+            Some(COVERED) => self.covered && self.names.contains(&*sample.event),
+            Some(variant) => self.variants.contains(variant),
+            None if is_asleep(&sample.event, sample.state.as_deref()) => self.variants.contains(ASLEEP),
+            None => self.variants.contains(&*sample.event),
+        }
+    }
 }
 
 /// Returns the types of events that [`fold`] selects.
@@ -203,12 +219,15 @@ pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
     for kind in choose(model, options)? {
         let kind = model.kinds.get(kind);
         types.names.insert(kind.name.to_string());
+        types.covered |= kind.variant.as_deref() == Some(COVERED);
         let variant = kind.variant.as_ref().filter(|variant| ***variant != *COVERED);
         types.variants.insert(variant.unwrap_or(&kind.name).to_string());
         if let Some(&period) = model.periods.get(&kind.name) {
             types.periods.insert(kind.name.clone(), period);
         }
     }
+    // Where the more exact samples are not drawn, they cover nothing.
+    types.covered |= !types.names.contains(CPU_TIME_SAMPLE);
     Ok(types)
 }
 

@@ -167,9 +167,12 @@ pub(crate) const CALLED: &str = "method";
 /// Fields that name the class of the object that was allocated, waited for or thrown; the first that a type has is taken.
 pub(crate) const CLASS_FIELDS: [&str; 4] = ["objectClass", "monitorClass", "parkedClass", "thrownClass"];
 
-/// Whether events of a type are samples. Settings have stack traces in some recordings, but tell of the recorder.
+/// Types that have a stack trace, but report the recorder or a request.
+const NO_SAMPLES: [&str; 3] = [SETTING, "jdk.ActiveRecording", "datadog.Endpoint"];
+
+/// Returns true if events of a type are samples.
 pub fn is_sample(class: &Class) -> bool {
-    class.field_index("stackTrace").is_some() && &*class.name != SETTING
+    class.field_index("stackTrace").is_some() && !NO_SAMPLES.contains(&&*class.name)
 }
 
 impl LoadOptions {

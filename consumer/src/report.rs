@@ -10,9 +10,11 @@ mod findings;
 mod page;
 mod text;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
-use crate::view::{Datum, Table};
+use crate::view::{Datum, Enabled, Table};
 
 pub use findings::{Area, Finding, Severity};
 pub use page::{Picture, write_page};
@@ -54,12 +56,17 @@ pub const VIEWS: &[&str] = &[
 
 /// The tables of a recording.
 #[derive(Clone, Copy, Debug)]
-pub struct Tables<'a>(pub &'a [Table]);
+pub struct Tables<'a> {
+    /// Those of the views in [`VIEWS`].
+    pub all: &'a [Table],
+    /// Settings of event types, by name.
+    pub enabled: &'a BTreeMap<String, Enabled>,
+}
 
 impl<'a> Tables<'a> {
     /// The table of a view, if it has rows.
     pub fn get(self, view: &str) -> Option<&'a Table> {
-        self.0.iter().find(|table| table.name == view && !table.is_empty())
+        self.all.iter().find(|table| table.name == view && !table.is_empty())
     }
 
     /// The first of some views that has rows.

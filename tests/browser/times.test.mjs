@@ -5,8 +5,9 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import vm from "node:vm";
 import { details, drawn, drawnOf, hover, opened, recorded, search, settled, sum } from "./flame.mjs";
-import { flightline, folder } from "./page.mjs";
+import { flightline, folder, visit } from "./page.mjs";
 
 const RECORDING = "ap-java-cpu.jfr", map = "#heat-map";
 const samples = (text) => Number(/\((?:[\d,.]+ → )?([\d,]+) samples?/.exec(text)[1].replaceAll(",", ""));
@@ -285,4 +286,43 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
     assert.equal(times?.events, undefined);
   }
   assert.deepEqual([...page.errors, ...other.errors], []);
+});
+
+test("a sample of a rare thread is no longer than the samples of all threads are apart", () => {
+  const { Covered, usualGap } = vm.runInNewContext(readFileSync(join(process.env.RENDER, "profile/chart.js"), "utf8") + "\n({ Covered, usualGap })");
+  // Ticks of 1 ms: one thread every 10 ms, one twice, 8 s apart, as in a recording of a JVM's idle thread.
+  const busy = { at: Uint32Array.from({ length: 900 }, (_, i) => 1000 + i * 10), weights: [] }, rare = { at: Uint32Array.from([1500, 9500]), weights: [] };
+  const times = { tick: 1, usualGap: usualGap([busy.at, rare.at]) };
+  assert.equal(times.usualGap, 10);
+  const { starts, ends } = new Covered(times, rare, -1);
+  for (let i = 0; i < 2; i++) {
+    assert.ok(ends[i] - starts[i] <= 11, `${starts[i]} to ${ends[i]}`);
+    assert.ok(starts[i] <= rare.at[i] && ends[i] >= rare.at[i], `${starts[i]} to ${ends[i]}`);
+  }
+  // A thread that is sampled all the time has no gaps.
+  const all = new Covered(times, busy, -1);
+  for (let i = 1; i < 900; i++) assert.equal(all.starts[i], all.ends[i - 1]);
+});
+
+test("lanes of one process are named by the thread, those of several by thread and process", async () => {
+  const titles = async (inputs) => {
+    const output = join(folder, `lanes-${inputs.length}.html`);
+    execFileSync(flightline, ["flame", ...inputs, "-o", output]);
+    const page = await visit(output, "light", "#view=chart", {
+      prepare: (page) => page.addInitScript(() => {
+        window.written = [];
+        const { fillText } = CanvasRenderingContext2D.prototype;
+        CanvasRenderingContext2D.prototype.fillText = function (text, ...place) { window.written.push(text); return fillText.call(this, text, ...place); };
+      }),
+    });
+    await page.waitForFunction(() => "ready" in document.documentElement.dataset);
+    await settled(page);
+    const all = await page.evaluate(() => window.written);
+    assert.deepEqual(page.errors, []);
+    return all.filter((text) => / tid=\d+\]/.test(text));
+  };
+  const [native, java] = ["flightline.jfr", "jdk25.jfr"].map((name) => join(process.env.RECORDINGS, name));
+  const one = await titles([java]), two = await titles([java, native]);
+  assert.ok(one.includes("[cpu-1 tid=18969]") && one.every((text) => !text.includes(" · ")), one.join("\n"));
+  assert.ok(two.length > 0 && two.every((text) => / · (java|burn)$/.test(text)), two.join("\n"));
 });

@@ -129,7 +129,8 @@ fn nested_pid_namespaces() {
     let recorded = Record::new().rate(1000).limit(LIMIT).run(program(), &["nested"]).expect_code(0);
     let stacks = folded::read(&recorded.path);
     // The outer process reports its own CPU time; the inner one has a tenth of it.
-    let used = recorded.finished.stderr.lines().find_map(|line| line.strip_prefix("nested: ")?.strip_suffix(" ms"));
+    let used =
+        recorded.finished.stderr.lines().find_map(|line| line.strip_prefix("nested: ")?.strip_suffix(" ms"));
     let used: u64 = used.and_then(|text| text.parse().ok()).expect("the program reports its CPU time");
     let nested = folded::sum_with(&stacks, "nested");
     assert!(nested > used * 3 / 4, "{nested} samples in {used} ms at 1 kHz");

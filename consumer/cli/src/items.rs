@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::live::{self, Feed, Item};
+use flightline_consumer::live::{self, Covering, Feed, Item};
 use jfr_format::constants::MAGIC;
 
 use crate::select::SelectArgs;
@@ -145,6 +145,10 @@ pub fn each(
 ) -> Result<()> {
     for path in &repository::expand(inputs, select.samples.last)? {
         let reading = || format!("cannot read {}", shown(path));
+        let mut covering = match Covering::is_needed(wanted) {
+            true => Covering::of(File::open(path).with_context(reading)?).with_context(reading)?,
+            false => Covering::default(),
+        };
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);
         let mut feed = Feed::new(wanted.clone());
         let mut buffer = vec![0; READ];
@@ -155,7 +159,8 @@ pub fn each(
                 feed.close();
             }
             // The first reading has reported damage.
-            while let Some(item) = feed.next() {
+            while let Some(mut item) = feed.next() {
+                covering.mark(&mut item);
                 take(&item, &mut feed);
             }
             if bytes == 0 {

@@ -63,6 +63,7 @@ mod symbolize;
 mod tail;
 mod talk;
 mod tracks;
+mod unknown;
 mod view;
 mod wanted;
 
@@ -99,9 +100,9 @@ pub fn main() -> ExitCode {
         return status;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    // The summary is the command for a file without a command.
+    // The summary is the command for a file or a folder without a command.
     if let [_, file] = &words[..]
-        && Path::new(file).is_file()
+        && Path::new(file).exists()
         && !is_subcommand(file)
     {
         talk::note(
@@ -109,7 +110,7 @@ pub fn main() -> ExitCode {
         );
         words.insert(1, "summary".into());
     }
-    let cli = Cli::parse_from(words);
+    let cli = Cli::try_parse_from(words).unwrap_or_else(|error| unknown::exit(error));
     let outcome = match cli.command {
         Command::Record(args) => return record::run(&args),
         Command::Ctl(args) => return ctl::run(&args),

@@ -13,7 +13,7 @@ use flightline_consumer::render::{PictureOptions, html};
 use flightline_consumer::report::{
     Area, Before, Changed, Measures, Picture, Report, Tables, VIEWS, write_page, write_text,
 };
-use flightline_consumer::view::{self, Options, Plan, Table, Viewer};
+use flightline_consumer::view::{self, Enabled, Options, Plan, Table, Viewer};
 
 use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
@@ -58,20 +58,20 @@ const PICTURES: [(&str, bool, Area, &str); 6] = [
 
 /// Prints or draws a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
-    let (tables, mut outcome, counts) = tables(&args.inputs)?;
+    let (read, mut outcome) = tables(&args.inputs)?;
     let before = match &args.before {
         Some(path) => {
-            let (before, read) = before(path, &args.inputs)?;
-            if read == Outcome::Partial {
+            let (before, of_before) = before(path, &args.inputs)?;
+            if of_before == Outcome::Partial {
                 outcome = Outcome::Partial;
             }
             Some(before)
         }
         None => None,
     };
-    let report = Report::new(talk::file_names(&args.inputs), Tables(&tables), before);
+    let report = Report::new(talk::file_names(&args.inputs), read.tables(), before);
     match &args.output {
-        Some(path) => page(args, path, &report, &counts)?,
+        Some(path) => page(args, path, &report, &read.counts)?,
         None => output::text(Path::new("-"), |out| -> Result<()> {
             match args.json {
                 true => writeln!(out, "{:#}", report.to_json())?,
@@ -86,16 +86,29 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
 /// Reads the recording that `inputs` are compared with.
 fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
     let paths = std::slice::from_ref(path);
-    let (tables, outcome, _) = tables(paths)?;
-    let (name, measures) = (talk::file_names(paths), Measures::of(Tables(&tables)));
+    let (read, outcome) = tables(paths)?;
+    let (name, measures) = (talk::file_names(paths), Measures::of(read.tables()));
     Ok((Before { name, measures, changed: changed(paths, inputs)? }, outcome))
 }
 
 /// Events by type.
 type Counts = std::collections::BTreeMap<String, u64>;
 
-/// The tables of a report, and how many events of each type there are.
-fn tables(inputs: &[PathBuf]) -> Result<(Vec<Table>, Outcome, Counts)> {
+/// A recording as a report reads it.
+struct Read {
+    tables: Vec<Table>,
+    enabled: std::collections::BTreeMap<String, Enabled>,
+    counts: Counts,
+}
+
+impl Read {
+    fn tables(&self) -> Tables<'_> {
+        Tables { all: &self.tables, enabled: &self.enabled }
+    }
+}
+
+/// Reads the tables of a report.
+fn tables(inputs: &[PathBuf]) -> Result<(Read, Outcome)> {
     let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::of_view).collect();
     let mut viewer = Viewer::new(plans, Options::default());
     let outcome = crate::view::read(&crate::view::Range::default(), inputs, &mut viewer)?;
@@ -103,7 +116,8 @@ fn tables(inputs: &[PathBuf]) -> Result<(Vec<Table>, Outcome, Counts)> {
     if counts.is_empty() {
         bail!("{} has no events", all_shown(inputs));
     }
-    Ok((viewer.finish(), outcome, counts))
+    let enabled = viewer.take_enabled();
+    Ok((Read { tables: viewer.finish(), enabled, counts }, outcome))
 }
 
 /// Writes the page and its flame graphs.

@@ -31,11 +31,14 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     };
     let (options, reshape) = (stacks::options(select, what), stacks::reshape(select, what)?);
     let mut collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
-    let events = fold::events(model, &options)?.into_iter().collect();
+    let types = fold::types(model, &options)?;
+    let samples = types.names.iter().cloned().collect();
     let periods = model.periods.clone();
-    let wanted = live::Options { samples: events, others: false, periods, ..Default::default() };
+    let wanted = live::Options { samples, others: false, periods, ..Default::default() };
     items::each(inputs, select, &wanted, |item, _| {
-        if let Item::Sample(sample) = item {
+        if let Item::Sample(sample) = item
+            && types.have(sample)
+        {
             collecting.take(sample);
         }
     })?;

@@ -75,12 +75,9 @@ fn cpu_time_samples_are_preferred() {
 fn wall_clock_tables_count_the_interval() {
     let file = recording("ap-java-wall.jfr");
     let csv = stdout(&["view", "wall-clock", "--csv", &file]);
-    let sum: u64 =
+    let nanos: u64 =
         csv.lines().skip(1).map(|line| line.rsplit(',').next().unwrap().parse::<u64>().unwrap()).sum();
-    let folded = stdout(&["fold", "-e", "wall", "--total", &file]);
-    let total: u64 =
-        folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
-    assert_eq!(sum, total);
+    assert_eq!(nanos, sum(&stdout(&["fold", "-e", "wall", "--total", &file])));
     assert!(csv.lines().skip(1).all(|line| !line.ends_with(",0")), "{csv}");
 }
 
@@ -89,11 +86,52 @@ fn wall_clock_tables_count_the_interval() {
 fn pages_by_time_have_their_moments() {
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
     let page = folder.path().join("page.html");
-    for name in
-        ["jdk11.jfr", "jdk17.jfr", "jdk17-multichunk.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-cpu.jfr"]
-    {
-        let said = stderr(&["flame", "--total", &recording(name), "-o", page.to_str().unwrap()]);
-        assert!(!said.contains("when samples were taken"), "{name}: {said}");
+    let names =
+        ["jdk11.jfr", "jdk17.jfr", "jdk17-multichunk.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-cpu.jfr"];
+    let files: Vec<String> = names.map(recording).into();
+    // The last page is of all of them: by `jdk.CPUTimeSample` and by `jdk.ExecutionSample`.
+    let mut inputs: Vec<&[String]> = files.chunks(1).collect();
+    inputs.push(&files);
+    for files in inputs {
+        let mut args = vec!["flame", "--total", "-o", page.to_str().unwrap()];
+        args.extend(files.iter().map(String::as_str));
+        let said = stderr(&args);
+        assert!(!said.contains("no heat map"), "{files:?}: {said}");
+        let html = std::fs::read_to_string(&page).unwrap();
+        assert!(html.contains("\"times\""), "{files:?}");
+    }
+}
+
+/// Sum of the weights of folded stacks.
+fn sum(folded: &str) -> u64 {
+    folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// A conversion sample by sample selects what a folded recording counts, also where two types of CPU samples are in one chunk.
+#[test]
+fn converted_samples_are_those_of_folded_stacks() {
+    let sets = [
+        &["jdk25.jfr"][..],
+        &["jdk25-multichunk.jfr", "ap-java-cpu.jfr"],
+        &["jdk25.jfr", "flightline.jfr", "jdk17.jfr"],
+        &["ap-java-multichunk.jfr", "jdk25.jfr"],
+    ];
+    for names in sets {
+        for event in ["", "cpu", "jdk.ExecutionSample", "wall", "alloc"] {
+            let files: Vec<String> = names.iter().map(|name| recording(name)).collect();
+            let mut args: Vec<&str> = if event.is_empty() { vec![] } else { vec!["-e", event] };
+            args.extend(files.iter().map(String::as_str));
+            let folded = flightline(&[&["fold"], &args[..]].concat());
+            if !folded.status.success() {
+                continue;
+            }
+            let rows = stdout(&[&["convert", "--format", "speedscope", "-o", "-"], &args[..]].concat());
+            let profiles: serde_json::Value = serde_json::from_str(&rows).unwrap();
+            let weights = profiles["profiles"].as_array().unwrap().iter();
+            let weights = weights.flat_map(|profile| profile["weights"].as_array().unwrap());
+            let converted: u64 = weights.map(|weight| weight.as_f64().unwrap() as u64).sum();
+            assert_eq!(converted, sum(&String::from_utf8(folded.stdout).unwrap()), "{names:?} {event}");
+        }
     }
 }
 

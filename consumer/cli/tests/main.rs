@@ -1,5 +1,6 @@
 //! All tests of the command line in one executable.
 
+mod agents;
 mod convert;
 mod cpi;
 mod diff;

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::load::VARIED;
-use crate::model::EXECUTION_SAMPLE as CPU;
+use crate::model::{EXECUTION_SAMPLE as CPU, WALL_CLOCK_SAMPLE as WALL};
 
 /// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
 /// the same time. JDK 25 can record both; `jdk.CPUTimeSample` is the more exact one (JEP 509). `alloc` is of the JVM's heap where there
 /// is one.
 const ALIASES: &[(&str, &[&[&str]])] = &[
     ("cpu", &[&["jdk.CPUTimeSample"], &[CPU], &["datadog.ExecutionSample"]]),
-    ("wall", &[&["profiler.WallClockSample"], &["datadog.MethodSample"]]),
+    ("wall", &[&[WALL], &["datadog.MethodSample"]]),
     (
         "alloc",
         &[
@@ -20,10 +20,11 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
                 "jdk.ObjectAllocationInNewTLAB",
                 "jdk.ObjectAllocationOutsideTLAB",
             ],
+            &["datadog.ObjectSample"],
             &["profiler.Malloc"],
         ],
     ),
-    ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"]]),
+    ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"], &["datadog.HeapLiveObject"]]),
     // The native locks of a JVM have an alias of their own.
     ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"], &["profiler.NativeLock"]]),
     ("nativelock", &[&["profiler.NativeLock"]]),
@@ -48,11 +49,17 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
 ];
 
 /// Taken when no event is asked for: the first that was recorded.
-pub(crate) const PREFERRED: &[&str] =
-    &["jdk.CPUTimeSample", CPU, "profiler.WallClockSample", "jdk.NativeMethodSample"];
+pub(crate) const PREFERRED: &[&str] = &[
+    "jdk.CPUTimeSample",
+    CPU,
+    "datadog.ExecutionSample",
+    WALL,
+    "datadog.MethodSample",
+    "jdk.NativeMethodSample",
+];
 
 /// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
-pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(3).0;
+pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(5).0;
 
 /// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
 pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
@@ -120,6 +127,11 @@ pub fn loaded_names(names: &[String]) -> Vec<String> {
     event_names(names).into_iter().chain(of_wall).collect()
 }
 
+/// Returns true if `name` selects no samples of threads that slept.
+pub(crate) fn is_awake_only(name: &str) -> bool {
+    canonical(name) == "cpu"
+}
+
 /// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
 pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
@@ -183,7 +195,9 @@ pub fn others(events: &BTreeMap<String, u64>, drawn: &BTreeSet<String>) -> Vec<(
 pub(super) fn spellings(name: &str) -> Vec<String> {
     match name.contains('.') {
         true => vec![name.to_owned()],
-        false => ["jdk.", "profiler.", "flightline."].map(|prefix| format!("{prefix}{name}")).to_vec(),
+        false => {
+            ["jdk.", "profiler.", "flightline.", "datadog."].map(|prefix| format!("{prefix}{name}")).to_vec()
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::plan::{COUNT, DETAIL, DURATION, SLOTS, SPAN, STACK, START, STATE, Sam
 use super::segments::Told;
 use super::value::{Owner, Value, field};
 use crate::load::SETTING;
+use crate::load::bound::scaled;
 use crate::load::losses::{Cause, LossPlan};
 use crate::model::{Unit, is_asleep};
 use crate::spans::{SpanContext, told};
@@ -152,19 +153,27 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     let span = told::own_context(values[SPAN], &fields).map(Arc::new);
     let cache = &mut state.cache;
     let time = state.clock.tick(chunk, values[START] as i64);
-    let samples = if has(COUNT) { values[COUNT] } else { 1 };
+    let samples = if has(COUNT) && !plan.is_factor { values[COUNT] } else { 1 };
     let period = state.settings.period(&plan.event).or_else(|| state.periods.get(&plan.event).copied());
     let weight = match (has(VALUE), period) {
-        (true, _) => Weight { samples, value: plan.scale.of(chunk, values[VALUE] as i64), unit: plan.unit },
+        (true, _) => {
+            let value = plan.scale.of(chunk, values[VALUE] as i64);
+            let value = if plan.is_factor { scaled(value, values[COUNT]) } else { value };
+            Weight { samples, value, unit: plan.unit }
+        }
         (false, Some(period)) => {
             Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds }
         }
         (false, None) => Weight { samples, value: samples, unit: Unit::Samples },
     };
     let thread_state = if has(STATE) { cache.state(chunk, values[STATE]) } else { text_of(&fields, "state") };
+    let asleep = is_asleep(&plan.event, thread_state.as_deref());
+    if plan.awake_only && asleep || plan.wall_only && thread_state.as_deref() == Some("STATE_DEFAULT") {
+        return Ok(None);
+    }
     Ok(Some(Item::Sample(Box::new(Sample {
         event: plan.event.clone(),
-        kind: if is_asleep(&plan.event, thread_state.as_deref()) { Kind::Wall } else { plan.kind },
+        kind: if asleep || plan.wall_only { Kind::Wall } else { plan.kind },
         variant: if plan.varied { cache.variant(chunk, values[DETAIL])? } else { None },
         time,
         duration_nanos,

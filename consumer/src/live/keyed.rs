@@ -224,8 +224,7 @@ enum Role {
 impl Reader {
     /// One that reads samples of these types, by name or as `cpu`, `wall`, …; empty: all.
     pub fn new(samples: &[String]) -> Self {
-        let wanted =
-            Wanted { samples: crate::fold::event_names(samples), no_others: true, ..Wanted::default() };
+        let wanted = Wanted { no_others: true, ..Wanted::of(samples) };
         Self { wanted, ..Self::default() }
     }
 
@@ -318,7 +317,9 @@ impl Taken {
             Plan::Sample(plan) => {
                 // Its own span, or its state as text: in fields of its own.
                 let own = |name| class.field_index(name).is_some();
-                self.odd |= own("spanId") || own("state") && !plan.binding.is_bound(STATE);
+                self.odd |= own("spanId") || own("state") && !plan.binding.is_bound(STATE) || plan.is_factor;
+                // Of which samples are selected by their state.
+                self.odd |= plan.awake_only || plan.wall_only;
                 let unit = if plan.binding.is_bound(VALUE) { plan.unit } else { Unit::Samples };
                 let lasts = plan.duration.is_some();
                 self.keyed.kinds.push(KindOf { event: plan.event.clone(), unit, lasts, period: None });

@@ -40,6 +40,7 @@ mod cache;
 mod choice;
 mod clock;
 mod contexts;
+mod covered;
 mod events;
 mod feed;
 mod item;
@@ -58,6 +59,7 @@ use std::sync::Arc;
 #[cfg(feature = "tokio")]
 pub use asynchronous::Async;
 pub use choice::Choice;
+pub use covered::Covering;
 pub use feed::Feed;
 pub use item::{
     ChunkStart, DAMAGE, Event, Frame, Item, Kind, Loss, Sample, Segment, Stack, Time, Warning, Weight,

@@ -10,7 +10,7 @@ use super::item::Kind;
 use crate::load::bound::{Names, Scale};
 use crate::load::losses::{LOSSES, LossPlan};
 use crate::load::{CALLED, CLASS_FIELDS, SETTING, VARIANT, is_sample};
-use crate::model::Unit;
+use crate::model::{EXECUTION_SAMPLE, Unit, WALL_CLOCK_SAMPLE};
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
@@ -42,10 +42,42 @@ pub(super) enum Plan {
 pub(super) struct Wanted {
     /// Types of samples; empty: all.
     pub(super) samples: Vec<String>,
+    /// Samples of the wall clock of async-profiler before version 4, which are of the type [`EXECUTION_SAMPLE`]: those of threads that
+    /// slept, and those of threads that ran although this type is not selected.
+    pub(super) asleep: bool,
+    pub(super) old_wall: bool,
     /// Not the events that are neither samples nor losses.
     pub(super) no_others: bool,
     /// Those that last in any case.
     pub(super) lasting: bool,
+}
+
+impl Wanted {
+    /// Samples of these types, by name, alias or synonym; empty: all.
+    pub(super) fn of(samples: &[String]) -> Self {
+        let is_cpu = |name: &String| !crate::fold::is_awake_only(name);
+        Self {
+            samples: crate::fold::event_names(samples),
+            asleep: samples.is_empty() || samples.iter().any(is_cpu),
+            old_wall: crate::fold::loaded_names(samples).iter().any(|name| name == EXECUTION_SAMPLE),
+            ..Self::default()
+        }
+    }
+
+    fn names(&self, class: &Class) -> bool {
+        self.samples.is_empty() || self.samples.iter().any(|of| **of == *class.name)
+    }
+
+    fn only_as_wall(&self, class: &Class) -> bool {
+        self.old_wall && &*class.name == EXECUTION_SAMPLE && !self.names(class)
+    }
+}
+
+/// Returns true for the wall clock's samples in a recording of async-profiler before version 4: later ones, and no JDK, declare types so.
+fn has_old_wall(chunk: &Chunk) -> bool {
+    let classes = chunk.types.classes();
+    let declares = |prefix: &str| classes.iter().any(|class| class.name.starts_with(prefix));
+    declares("profiler.") && !declares(WALL_CLOCK_SAMPLE)
 }
 
 #[derive(Debug)]
@@ -64,6 +96,12 @@ pub(super) struct SamplePlan {
     pub(super) varied: bool,
     /// Its detail is the class of an object.
     pub(super) classes: bool,
+    /// Its count is a factor of its value, as a floating-point number.
+    pub(super) is_factor: bool,
+    /// Samples in the state [`SLEEPING`](crate::model::SLEEPING) are not wanted.
+    pub(super) awake_only: bool,
+    /// Samples in the state `STATE_DEFAULT` are not wanted: they are not of the wall clock.
+    pub(super) wall_only: bool,
     /// Wanted because it lasts, and for nothing else.
     pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
@@ -103,11 +141,16 @@ impl Plan {
         }
         let lasting = || wanted.lasting && (is_lasting(name) || class.fields.iter().any(is_contextual));
         if is_sample(class) {
-            let named = wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+            let wall_only = wanted.only_as_wall(class);
+            let named = wanted.names(class) || wall_only && has_old_wall(chunk);
+            let awake_only = name == EXECUTION_SAMPLE && !wanted.asleep;
             return match named || lasting() {
-                true => {
-                    Self::Sample(Box::new(SamplePlan { only_lasts: !named, ..SamplePlan::new(chunk, class) }))
-                }
+                true => Self::Sample(Box::new(SamplePlan {
+                    only_lasts: !named,
+                    awake_only,
+                    wall_only,
+                    ..SamplePlan::new(chunk, class)
+                })),
                 false => Self::Ignored,
             };
         }
@@ -120,14 +163,14 @@ impl Plan {
     pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
         let name = &*class.name;
         let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
-        let named = || wanted.samples.is_empty() || wanted.samples.iter().any(|of| **of == *name);
+        let named = || wanted.names(class) || wanted.only_as_wall(class);
         !(told || is_sample(class) && named())
     }
 }
 
 impl SamplePlan {
     fn new(chunk: &Chunk, class: &Class) -> Self {
-        let Names { thread, count, value, unit, scale, detail } = Names::of(chunk, class);
+        let Names { thread, count, is_factor, value, unit, scale, detail } = Names::of(chunk, class);
         let duration = if value == "duration" { "" } else { "duration" };
         let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
         let binding = Binding::new(chunk, class, &names);
@@ -147,6 +190,9 @@ impl SamplePlan {
             calls: detail == CALLED && binding.is_bound(DETAIL),
             varied: detail == VARIANT && binding.is_bound(DETAIL),
             classes: CLASS_FIELDS.contains(&detail) && binding.is_bound(DETAIL),
+            is_factor,
+            awake_only: false,
+            wall_only: false,
             only_lasts: false,
             others: class.fields.iter().any(|field| !names.contains(&&*field.name)),
             duration: match value {

@@ -18,6 +18,7 @@ pub(super) struct Bound {
     has_state: bool,
     has_detail: bool,
     has_count: bool,
+    is_factor: bool,
     /// The start matters, and there is one.
     timed: bool,
     /// All fields but the start are thread, stack and state.
@@ -49,6 +50,8 @@ pub(crate) struct Names {
     pub(crate) thread: &'static str,
     /// How many samples an event stands for.
     pub(crate) count: &'static str,
+    /// The count is a factor of the value, as a floating-point number.
+    pub(crate) is_factor: bool,
     pub(crate) value: &'static str,
     pub(crate) unit: Unit,
     pub(crate) scale: Scale,
@@ -70,10 +73,17 @@ impl Names {
             Some((name, unit, scale(chunk, field, unit, known)?))
         });
         let (value, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
+        // An allocation sample of Datadog stands for `weight` objects of `size` bytes.
+        let is_factor = matches!(&*class.name, "datadog.ObjectSample" | "datadog.HeapLiveObject")
+            && class.field_index("weight").is_some_and(|index| {
+                kind_of(chunk, &class.fields[index]) == Some(Kind::Float) && !class.fields[index].pooled
+            });
         Self {
             thread: thread.unwrap_or(""),
+            is_factor,
             count: match &*class.name {
                 "datadog.ExecutionSample" | "datadog.MethodSample" => "weight",
+                _ if is_factor => "weight",
                 _ if known => "samples",
                 _ => "",
             },
@@ -118,7 +128,7 @@ const DETAIL: usize = 6;
 
 impl Bound {
     pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
-        let Names { thread, count, value, unit, scale, detail } = Names::of(chunk, class);
+        let Names { thread, count, is_factor, value, unit, scale, detail } = Names::of(chunk, class);
         // A name no field has leaves its slot unbound.
         let start = if timed { "startTime" } else { "" };
         let names = [start, thread, "stackTrace", "state", count, value, detail];
@@ -134,7 +144,8 @@ impl Bound {
             scale,
             has_state: binding.is_bound(STATE),
             has_detail: binding.is_bound(DETAIL),
-            has_count: binding.is_bound(COUNT),
+            has_count: binding.is_bound(COUNT) && !is_factor,
+            is_factor,
             timed: binding.is_bound(START),
             plain: !timed && class.fields.len() == fields + 1 && starts_with_time,
             repeats: Repeats::default(),
@@ -169,7 +180,10 @@ impl Bound {
         if self.timed && !options.wants(model, chunk, fields[START] as i64) {
             return Ok(None);
         }
-        let value = self.scale.of(chunk, fields[VALUE] as i64);
+        let mut value = self.scale.of(chunk, fields[VALUE] as i64);
+        if self.is_factor {
+            value = scaled(value, fields[COUNT]);
+        }
         let key = RawKey {
             kind: self.kind,
             thread: fields[THREAD],
@@ -180,6 +194,13 @@ impl Bound {
         let count = if self.has_count { fields[COUNT] } else { 1 };
         Ok(Some((key, Weight { count, value })))
     }
+}
+
+/// Returns `value` times a floating-point number, which is given as its bits.
+pub(crate) fn scaled(value: u64, factor: u64) -> u64 {
+    let factor = f32::from_bits(u32::try_from(factor).unwrap_or(0));
+    // The conversion saturates; of no number it is 0.
+    (value as f64 * f64::from(factor)).round() as u64
 }
 
 /// The field with the class of an object, empty if a type has none. Other producers may give these names to fields of other types.

@@ -14,7 +14,7 @@ pub(crate) use jvm::cut;
 pub use losses::Losses;
 pub(crate) use losses::Lost;
 pub use sample::{ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE, EventKind, SampleKey, Unit, Weight};
-pub(crate) use sample::{SLEEPING, is_asleep};
+pub(crate) use sample::{SLEEPING, WALL_CLOCK_SAMPLE, is_asleep};
 pub use thread::Thread;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

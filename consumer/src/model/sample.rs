@@ -44,6 +44,9 @@ pub const COVERED: &str = "covered";
 /// The type of CPU samples of JDK 25 by CPU time, which are more exact (JEP 509).
 pub const CPU_TIME_SAMPLE: &str = "jdk.CPUTimeSample";
 
+/// The type of samples of the wall clock of async-profiler since version 4.
+pub(crate) const WALL_CLOCK_SAMPLE: &str = "profiler.WallClockSample";
+
 /// The state of a thread in a sample of [`ASLEEP`].
 pub(crate) const SLEEPING: &str = "STATE_SLEEPING";
 

@@ -182,6 +182,21 @@ pub(super) fn all(tables: Tables<'_>, measures: &Measures, before: Option<&Befor
     all
 }
 
+/// There are no events of these types: none happened, or none was enabled.
+fn none(tables: Tables<'_>, area: Area, event: &str, types: &[&str]) -> Finding {
+    let settings = types.iter().filter_map(|name| tables.enabled.get(*name));
+    let mut enabled = settings.filter(|of| of.is_enabled == Some(true)).peekable();
+    if enabled.peek().is_none() {
+        return Finding::unknown(area, types[0]);
+    }
+    let threshold = enabled.find_map(|of| of.threshold.as_deref().filter(|least| !least.starts_with("0 ")));
+    let text = match threshold {
+        Some(least) => format!("{event} took {least} or longer."),
+        None => format!("{event} happened."),
+    };
+    Finding::new(area, Severity::Low, text, "")
+}
+
 /// The first rows of a table: `App.fib(int) 79.0 %, …`.
 fn leaders(table: &Table, name: &str, share: &str, count: usize) -> String {
     let row = |row: usize| {
@@ -270,13 +285,8 @@ fn locks(tables: Tables<'_>, measures: &Measures) -> Finding {
     let Some(((view, table), rate)) =
         tables.first(&["contention-by-class", "native-locks"]).zip(measures.locked)
     else {
-        return Finding::new(
-            Area::Locks,
-            Severity::Low,
-            "No wait for a lock was recorded. By default only those that last longer than 10 or 20 ms are."
-                .to_owned(),
-            "",
-        );
+        const WAITS: [&str; 3] = ["jdk.JavaMonitorEnter", "jdk.ThreadPark", "profiler.NativeLock"];
+        return none(tables, Area::Locks, "No wait for a lock", &WAITS);
     };
     let name = if view == "native-locks" { "Stack" } else { "Class" };
     let text = format!(
@@ -368,8 +378,8 @@ fn exceptions(tables: Tables<'_>, measures: &Measures) -> Finding {
 
 fn io(tables: Tables<'_>) -> Finding {
     let Some(table) = tables.get("slowest-io") else {
-        let text = "No slow read or write was recorded. By default only those that last longer than 10 or 20 ms are.";
-        return Finding::new(Area::Io, Severity::Low, text.to_owned(), "");
+        const CALLS: [&str; 4] = ["jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite"];
+        return none(tables, Area::Io, "No read or write", &CALLS);
     };
     let longest = number(table, 0, "Duration").unwrap_or(0.0) / NANOS;
     let text = format!(

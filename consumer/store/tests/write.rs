@@ -58,7 +58,8 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
                 kinds += 1;
                 let mut filter = format!("event_type = '{}'", kind.name);
                 // The store has the variants that events report, not those derived from other events of a chunk.
-                let variant = kind.variant.as_ref().filter(|variant| ![ASLEEP, COVERED].contains(&&***variant));
+                let variant =
+                    kind.variant.as_ref().filter(|variant| ![ASLEEP, COVERED].contains(&&***variant));
                 if let Some(variant) = variant {
                     filter += &format!(" AND variant = '{variant}'");
                 }

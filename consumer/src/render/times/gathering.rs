@@ -1,13 +1,10 @@
 //! Samples as they are read, in 8 bytes each: which tick, which stack; and what they weigh, where they do not all weigh the same.
 
-use std::collections::BTreeSet;
-
 use super::lasting::{self, Lasted, Lasting};
 use super::{COARSE, FINE, MANY};
 use crate::convert::{Collecting, Moment, Track, Tracks};
 use crate::fold::Types;
 use crate::live::{Item, Kind};
-use crate::model::{ASLEEP, is_asleep};
 
 /// Samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,8 +72,8 @@ pub struct Moments {
 pub struct Gathering<'a> {
     collecting: Collecting<'a>,
     lasting: Lasting,
-    /// For each event of the page: the variants that it draws, and a lane for each thread.
-    events: Vec<(BTreeSet<String>, Vec<Lane>)>,
+    /// For each event of the page: the types that it draws, and a lane for each thread.
+    events: Vec<(Types, Vec<Lane>)>,
     origin: i64,
     tick: i64,
     count: usize,
@@ -87,7 +84,7 @@ impl<'a> Gathering<'a> {
     /// may have been set back. `drawn` has, for each event of the page, the types that it draws.
     pub fn new(collecting: Collecting<'a>, origin: i64, drawn: &[Types]) -> Self {
         let lasting = Lasting::new(origin, lasting::MOST);
-        let events = drawn.iter().map(|types| (types.variants.clone(), Vec::new())).collect();
+        let events = drawn.iter().map(|types| (types.clone(), Vec::new())).collect();
         Self { collecting, lasting, events, origin, tick: FINE, count: 0 }
     }
 
@@ -95,13 +92,8 @@ impl<'a> Gathering<'a> {
     /// the page draw is not repeated above its stacks.
     pub fn take(&mut self, item: &Item) {
         let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
-        let name = match sample.variant.as_deref() {
-            Some(variant) => variant,
-            None if is_asleep(&sample.event, sample.state.as_deref()) => ASLEEP,
-            None => &sample.event,
-        };
         let drawn: Vec<usize> =
-            (0..self.events.len()).filter(|&event| self.events[event].0.contains(name)).collect();
+            (0..self.events.len()).filter(|&event| self.events[event].0.have(sample)).collect();
         let may_last = matches!(sample.kind, Kind::Lock | Kind::Io) || !sample.contextual.is_empty();
         if may_last && drawn.len() < self.events.len() {
             self.lasting.take(item, &mut self.collecting);
