@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicI32, Ordering},
-    time::Duration,
 };
 
 use flightline_in_signal::layout::SESSION_ENV;
@@ -26,11 +25,7 @@ use nix::{
 };
 
 use crate::{
-    Drain, Error, Report, Settings, Target,
-    control::{self, Condition},
-    helper::Left,
-    left_behind, memory,
-    process::proc_file::pidfd,
+    Drain, Error, Report, Settings, Target, helper::Left, left_behind, memory, process::proc_file::pidfd,
     program, sigbus,
 };
 
@@ -85,7 +80,7 @@ pub fn record(
             return Err(Error::Program(refusal.clone()));
         }
         say(&format!("{}, so it is recorded from outside", refusal.what()));
-        say_left_out(drain.settings(), say);
+        drain.settings().unseen_from_outside().iter().for_each(|notice| say(notice));
     }
     let refuses =
         |r: &program::Refusal| matches!(r.reason, program::Reason::OtherLibc(_) | program::Reason::Sanitizer);
@@ -125,116 +120,6 @@ pub fn record(
     // A reader that leaves at once ends the recording before the program has joined.
     let unseen = report.processes == 0 && !stopped && report.failures.is_empty();
     Ok(Ended { code, unseen, report })
-}
-
-/// Says which of the wanted engines see nothing from outside.
-fn say_left_out(settings: &Settings, say: &mut dyn FnMut(&str)) {
-    let engines = settings.inside_only();
-    if !engines.is_empty() {
-        say(&format!(
-            "from outside only cpu and metrics are recorded, not {}: these work in programs that are started by \
-             `flightline record -- PROGRAM` and can be preloaded",
-            engines.join(", ")
-        ));
-    }
-}
-
-/// Records running processes until they end, the recording is over or a signal comes: those that wait for it by having
-/// them join, all others from outside.
-pub fn watch(
-    pids: &[u32],
-    settings: Settings,
-    target: Target,
-    say: &mut dyn FnMut(&str),
-) -> Result<Ended, Error> {
-    let mut waiting = Vec::new();
-    let mut outside = Vec::new();
-    for pid in pids {
-        let found = match control::find(*pid) {
-            Ok(found) => found,
-            // It may not be looked at; why, and what to do about it, comes out of the attempt to watch it.
-            Err(_) if Path::new(&format!("/proc/{pid}")).exists() => {
-                outside.push(*pid);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        match found.condition {
-            Condition::Waiting if !settings.outside => waiting.push(*pid),
-            // From outside there may be any number.
-            Condition::Recorded(_) if !settings.outside => {
-                let problem =
-                    format!("{} ({pid}) is being recorded already; see `flightline ctl`", found.name);
-                return Err(Error::Setting { name: "pid", problem });
-            }
-            _ => outside.push(*pid),
-        }
-    }
-    if !settings.cpu && settings.off_cpu.is_none() && !outside.is_empty() {
-        return Err(Error::Setting {
-            name: "event",
-            problem:
-                "a process that was not preloaded can only be asked for cpu: leave -e away, or start it by \
-                      `flightline record -- PROGRAM`"
-                    .into(),
-        });
-    }
-    if !outside.is_empty() {
-        say_left_out(&settings, say);
-    }
-    sigbus::survive();
-    memory::keep_little();
-    raise_file_limit();
-    let signals = Signals::catch(&settings.trigger_signals())?;
-    Signals::let_through();
-    let all = settings.off_cpu.as_ref().is_some_and(|o| o.all);
-    let mut drain = Drain::start(settings, target)?;
-    let mut code = 0;
-    let mut begun = false;
-    let mut joining = Vec::new();
-    while !drain.stop_wanted() {
-        // From outside there is no pause: a delay is a later beginning.
-        if !begun && !drain.paused() {
-            begun = true;
-            if drain.settings().cpu {
-                outside.iter().try_for_each(|pid| drain.attach(*pid))?;
-            }
-            match all {
-                true => drain.off_cpu_all()?,
-                false => pids.iter().try_for_each(|pid| drain.off_cpu_attach(*pid))?,
-            }
-            for pid in &waiting {
-                joining.push((*pid, control::join(*pid, drain.session_dir(), false)?));
-            }
-        }
-        joining.retain(|(pid, _)| !drain.records(*pid));
-        for (_, joining) in &mut joining {
-            joining.urge()?;
-        }
-        if begun && joining.is_empty() && drain.running() == 0 {
-            break;
-        }
-        let mut asked = signals.take();
-        asked.retain(|(signal, _)| !drain.signalled(*signal));
-        if let Some((signal, _)) = asked.first() {
-            // Control-C is the usual way to end such a recording.
-            code = if i32::from(*signal) == Signal::SIGINT as i32 { 0 } else { 128 + signal };
-            break;
-        }
-        let pause = if joining.is_empty() { Duration::MAX } else { Duration::from_millis(2) };
-        drain.wait_at_most(pause, &[signals.reader()]);
-        drain.round();
-        for notice in drain.take_notices() {
-            say(&notice);
-        }
-    }
-    let report = drain.finish(&|| !signals.take().is_empty());
-    drop(signals);
-    for notice in &report.notices {
-        say(notice);
-    }
-    // Of all processes nothing may have happened.
-    Ok(Ended { code, unseen: report.processes == 0 && !all, report })
 }
 
 enum Outcome {
@@ -362,7 +247,7 @@ fn code_of(status: ExitStatus) -> u8 {
 }
 
 /// Many processes and their modules mean many open files; the program keeps the limit it had.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {

@@ -50,6 +50,7 @@ pub mod program;
 mod recording;
 pub mod repository;
 pub mod rows;
+pub mod running;
 pub mod schedule;
 mod service;
 pub mod session;

@@ -284,6 +284,72 @@ fn several_by_name_for_a_while() {
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
 }
 
+/// A process is recorded with the children that it has already; one that has ended is left out.
+#[test]
+fn running_children_are_recorded() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let burns = victim::c("known_answer", STATIC);
+    let script = format!("{0} 60 & {0} 60 & wait", burns.display());
+    let mut ended = start(Path::new("/bin/true"), &[], folder.path());
+    ended.wait().unwrap();
+    let mut shell = start(Path::new("/bin/sh"), &["-c", &script], folder.path());
+    let children = || {
+        let path = format!("/proc/{0}/task/{0}/children", shell.id());
+        let children = fs::read_to_string(path).unwrap_or_default();
+        let children: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        let is_running = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == burns);
+        (children.len() == 2 && children.iter().all(is_running)).then_some(children)
+    };
+    let children = run::until(LIMIT, "the children of the shell", children);
+    let list = format!("{},{}", shell.id(), ended.id());
+    let (with, path) = attach(&list, folder.path(), &["-F", "200", "--duration", "700ms"]);
+    let recording = Recording::read(&path);
+    let (alone, _) = attach(&shell.id().to_string(), folder.path(), &["--no-follow", "--duration", "300ms"]);
+    for pid in children {
+        signal(pid, libc::SIGKILL);
+    }
+    shell.wait().unwrap();
+    assert_eq!(with.code(), 0, "{}", with.stderr);
+    assert!(with.stderr.contains("3 processes recorded"), "{}", with.stderr);
+    assert!(with.stderr.contains("1 process ended before"), "{}", with.stderr);
+    let recording = recording.unwrap();
+    assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
+    assert!(recording.samples.len() > 20, "{}", recording.samples.len());
+    assert!(alone.stderr.contains(" 0 samples"), "{}", alone.stderr);
+}
+
+/// Processes of a name that start later are recorded too.
+#[test]
+fn later_processes_of_a_name_are_recorded() {
+    if not_here() {
+        return;
+    }
+    let _turn = turn();
+    let folder = tempfile::tempdir().unwrap();
+    let name = format!("fl-late-{}", std::process::id());
+    let program = folder.path().join(&name);
+    fs::copy(victim::c("known_answer", STATIC), &program).unwrap();
+    victim::flightline();
+    let mut first = start(&program, &["60"], folder.path());
+    let ((finished, path), mut second) = std::thread::scope(|s| {
+        let attached = s.spawn(|| attach(&name, folder.path(), &["-F", "200", "--duration", "6s"]));
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let second = start(&program, &["60"], folder.path());
+        (attached.join().unwrap(), second)
+    });
+    for child in [&mut first, &mut second] {
+        signal(child.id(), libc::SIGKILL);
+        child.wait().unwrap();
+    }
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    let recording = Recording::read(&path).unwrap();
+    assert_eq!(recording.events["jdk.JVMInformation"], 2, "{:?}", recording.events);
+}
+
 /// The kernel's part of the stack where it may be seen; where not, its CPU time is told all the same.
 #[test]
 fn time_in_the_kernel() {

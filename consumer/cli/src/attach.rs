@@ -8,8 +8,8 @@ use flightline_recorder::Error;
 /// Running processes to record.
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Record a running process from outside, whatever it is written in (repeat for several): its id, or the name of all
-    /// processes of a program
+    /// Record a running process from outside, in any language, with its children (repeat for several): its id, or the name
+    /// of all processes of a program, also of those that start later
     #[arg(short, long, value_name = "PID|NAME")]
     pub pid: Vec<String>,
     /// Also what waits to be recorded (`record --dormant`): it takes no command then, which it cannot where all its threads sleep
@@ -60,6 +60,35 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     }
 }
 
+/// Process ids as [`pids`] returns them, with those of all descendants of these processes.
+pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
+    let mut pids = pids(wanted)?;
+    let parents = parents();
+    let own = std::process::id();
+    let mut known: std::collections::HashSet<u32> = pids.iter().copied().chain([own]).collect();
+    let mut at = 0;
+    while let Some(&parent) = pids.get(at) {
+        let children = parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid);
+        let new: Vec<u32> = children.filter(|pid| known.insert(*pid)).collect();
+        pids.extend(new);
+        at += 1;
+    }
+    Ok(pids)
+}
+
+/// All processes and their parents.
+fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |pid: u32| {
+        // `1 (name) S 0 …`; the name may contain anything.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        Some((pid, parent))
+    };
+    pids.filter_map(parent).collect()
+}
+
 /// Processes whose program or first thread has this name.
 fn named(name: &str) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
@@ -86,6 +115,7 @@ mod tests {
             assert!(pids(&words(&[bad])).is_err(), "{bad:?}");
         }
         let own = std::process::id().to_string();
+        assert!(with_descendants(&words(&["1"])).unwrap().starts_with(&[1]));
         assert!(pids(&words(&[&own])).unwrap_err().to_string().contains("itself"));
     }
 }

@@ -13,11 +13,12 @@ use std::{
 use clap::{Args, Parser, ValueEnum, ValueHint};
 use flightline_recorder::{
     Engine, Error, Settings, Target,
-    command::{Ended, Recorded, record, watch},
+    command::{Ended, Recorded, record},
     dump::Condition,
     exposition::Places,
     labels, loss, preload,
     repository::{self, Repository},
+    running::watch,
     settings::{
         DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection,
         text::{bytes, duration, percent},
@@ -403,11 +404,11 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
         file.map_err(|e| Error::io("create", picture, e))?;
     }
     if !args.attach.pid.is_empty() || args.off_cpu.all() {
-        let pids = match args.off_cpu.all() {
-            true => Vec::new(),
-            false => attach::pids(&args.attach.pid)?,
+        let mut find = || match args.sampling.no_follow {
+            false => attach::with_descendants(&args.attach.pid),
+            true => attach::pids(&args.attach.pid),
         };
-        let ended = watch(&pids, settings, target, &mut say)?;
+        let ended = watch(&mut find, settings, target, &mut say)?;
         return conclude(args, &ended, stdout, &path, scratch);
     }
     let (program, arguments) = args

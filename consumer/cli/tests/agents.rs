@@ -16,6 +16,7 @@ fn sleeping_threads_used_no_cpu_time() {
     assert_eq!(folded(&[&file]), awake);
     assert_eq!(folded(&["-e", "cpu", &file]), awake);
     assert_eq!(folded(&["-e", "wall", &file]), all);
+    assert!(stdout(&["summary", &file]).contains("\n364 more samples of threads that slept"));
     // A sample stands for 20 ms.
     assert_eq!(folded(&["-e", "wall", "--total", &file]), all * 20_000_000);
     for (event, samples) in [("cpu", awake), ("wall", all)] {

@@ -2,7 +2,7 @@
 
 use super::{FoldOptions, Folder, choose, scaled, unit};
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{ASLEEP, Model, SampleKey};
 use crate::tree::Label;
 
 /// What the samples of a model say of functions.
@@ -18,6 +18,8 @@ pub(crate) struct Functions {
     pub truncated: u64,
     /// Weight of the samples without a stack.
     pub without_stack: u64,
+    /// Number of samples of sleeping threads that were not chosen ([`ASLEEP`]).
+    pub asleep: u64,
 }
 
 /// A function and the weight of the stacks it is in.
@@ -38,7 +40,8 @@ pub(crate) struct Function {
 pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Functions, Error> {
     let kinds = choose(model, options)?;
     let unit = unit(model, options, &kinds)?;
-    let mut sum = Functions { functions: Vec::new(), total: 0, unit, truncated: 0, without_stack: 0 };
+    let mut sum =
+        Functions { functions: Vec::new(), total: 0, unit, truncated: 0, without_stack: 0, asleep: 0 };
     let mut of_stacks = vec![0u64; model.stacks.len()];
     for (key, weight) in model.samples.iter().filter(|(key, _)| kinds.contains(&key.kind)) {
         let weight = scaled(model, options, key, *weight);
@@ -49,6 +52,9 @@ pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Function
         *of_stack = of_stack.saturating_add(weight);
         sum.total = sum.total.saturating_add(weight);
     }
+    let is_asleep = |key: &SampleKey| model.kinds.get(key.kind).variant.as_deref() == Some(ASLEEP);
+    let left_out = model.samples.iter().filter(|(key, _)| is_asleep(key) && !kinds.contains(&key.kind));
+    sum.asleep = left_out.map(|(_, weight)| weight.count).fold(0, u64::saturating_add);
     let mut folder = Folder::new(model, options);
     let mut sums: Vec<Sum> = Vec::new();
     for ((id, stack), weight) in model.stacks.iter().zip(of_stacks).filter(|&(_, weight)| weight > 0) {

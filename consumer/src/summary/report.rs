@@ -41,6 +41,8 @@ struct Samples {
     unit: String,
     truncated: u64,
     without_stack: u64,
+    /// Samples of sleeping threads, which are not in `total`.
+    asleep: u64,
     /// Of the samples with one, whose leaf has no name.
     nameless: u64,
     /// Where those are: libraries and programs, most first.
@@ -295,7 +297,8 @@ impl Report {
     }
 
     fn top_text(&self) -> String {
-        let Samples { total, unit, truncated, without_stack, nameless, nameless_in, top } = &self.samples;
+        let Samples { total, unit, truncated, without_stack, asleep, nameless, nameless_in, top } =
+            &self.samples;
         if *total == 0 {
             return String::new();
         }
@@ -305,6 +308,9 @@ impl Report {
             percent(*without_stack, *total),
             percent(*nameless, *total),
         );
+        if *asleep > 0 {
+            out.push_str(&format!("{asleep} more samples of threads that slept: flightline flame -e wall\n"));
+        }
         if nameless.saturating_mul(WORTH_NAMES) >= *total && !nameless_in.is_empty() {
             let files = nameless_in.iter().map(|(file, own)| format!("{file} {}", percent(*own, *total)));
             out.push_str(&format!(
@@ -333,7 +339,7 @@ impl Report {
     fn to_json(&self) -> Value {
         let Ledger { losses, events_lost, truncated, notices, labels, .. } = &self.ledger;
         let (signals, pauses) = self.ends.to_json();
-        let Samples { total, unit, truncated: cut, without_stack, nameless, nameless_in, top } =
+        let Samples { total, unit, truncated: cut, without_stack, asleep, nameless, nameless_in, top } =
             &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
@@ -359,7 +365,7 @@ impl Report {
             "fatalSignals": signals,
             "pauses": pauses,
             "samples": {
-                "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack,
+                "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack, "asleep": asleep,
                 "withoutName": nameless,
                 "withoutNameIn": nameless_in.iter().map(|(file, own)| json!({"file": file, "self": own})).collect::<Vec<_>>(),
                 "top": top.iter().map(|f| json!({
@@ -372,7 +378,7 @@ impl Report {
 
 impl Samples {
     fn new(of: Functions, top: usize) -> Self {
-        let Functions { mut functions, total, unit, truncated, without_stack } = of;
+        let Functions { mut functions, total, unit, truncated, without_stack, asleep } = of;
         functions.retain(|f| f.own > 0);
         let nameless = functions.iter().filter(|f| is_nameless(&f.label.text)).map(|f| f.own).sum();
         let nameless_in = nameless_files(&functions);
@@ -392,6 +398,7 @@ impl Samples {
             unit: unit.to_owned(),
             truncated,
             without_stack,
+            asleep,
             nameless,
             nameless_in,
             top: top.collect(),
@@ -449,7 +456,8 @@ mod tests {
             function("0x7f00", None, 9),
             function("main", Some("prog"), 80),
         ];
-        let of = Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0 };
+        let of =
+            Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0, asleep: 0 };
         let report = Report { samples: Samples::new(of, 3), ..Report::default() };
         let text = report.top_text();
         assert!(
@@ -457,7 +465,8 @@ mod tests {
             "{text}"
         );
         let functions = vec![function("a.so+0x10", Some("a.so"), 1)];
-        let few = Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0 };
+        let few =
+            Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0, asleep: 0 };
         let text = Report { samples: Samples::new(few, 3), ..Report::default() }.top_text();
         assert!(text.contains("1.00% in functions") && !text.contains("Without names"), "{text}");
     }

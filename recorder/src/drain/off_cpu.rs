@@ -58,6 +58,10 @@ impl Drain {
         self.off_cpu.iter().flat_map(|o| o.wake())
     }
 
+    pub(super) fn records_off_cpu(&mut self, pid: u32) -> bool {
+        self.off_cpu.as_mut().is_some_and(|off_cpu| off_cpu.records(pid))
+    }
+
     /// Processes of which only off-CPU time is recorded.
     pub(super) fn off_cpu_running(&self) -> usize {
         let alone = !self.settings.samples_cpu_time();

@@ -65,6 +65,11 @@ impl Drain {
         self.watch.as_ref().map_or(0, |w| w.running())
     }
 
+    /// Returns true if CPU time or off-CPU time of a process is recorded from outside.
+    pub fn watches(&mut self, pid: u32) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.samples(pid)) || self.records_off_cpu(pid)
+    }
+
     pub(super) fn watch_round(&mut self, now: u64) -> u32 {
         let paused = self.paused();
         self.with_watch(|watch, drain| {

@@ -227,8 +227,8 @@ impl OffCpu {
         let threads = filter::Threads::new(known.iter().copied(), last);
         self.trace(Pass::Threads(threads))?;
         if self.settings.switches {
-            self.before
-                .extend(known.into_iter().filter_map(|tid| Before::observe(self.tasks.pid_of(tid)?, tid)));
+            let own = known.into_iter().filter(|&tid| self.tasks.pid_of(tid) == Some(pid));
+            self.before.extend(own.filter_map(|tid| Before::observe(pid, tid)));
         }
         Ok(())
     }
@@ -248,6 +248,11 @@ impl OffCpu {
     /// For waiting: readable when a ring fills up.
     pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().map(|s| s.ring.event())
+    }
+
+    /// Returns true if the process is recorded.
+    pub fn records(&mut self, pid: u32) -> bool {
+        self.tasks.known(pid).is_some_and(|process| process.recorded && !process.over)
     }
 
     /// Recorded processes that run.

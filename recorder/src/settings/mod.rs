@@ -287,18 +287,33 @@ impl Settings {
         Ok(Duration::from_nanos((1e9 / rate) as u64))
     }
 
-    /// Engines that have to be in the program: from outside they see nothing.
-    pub fn inside_only(&self) -> Vec<&'static str> {
+    /// Explains which of the selected engines record nothing of a process that runs already and into which nothing was preloaded, and which
+    /// options record similar things of it.
+    pub fn unseen_from_outside(&self) -> Option<String> {
+        const OFF_CPU: &str = "--off-cpu records where threads wait";
+        const NOTHING: &str = "";
         let engines = [
-            ("wall", self.wall.is_some()),
-            ("alloc", self.alloc.is_some()),
-            ("lock", self.lock.is_some()),
-            ("io", self.io.is_some()),
-            ("throw", self.throw),
-            ("perf events", !self.events.is_empty()),
-            ("--trace", !self.trace.is_empty()),
+            ("-e wall", self.wall.is_some(), OFF_CPU),
+            ("-e alloc", self.alloc.is_some(), "--growth records where memory is mapped"),
+            ("-e lock", self.lock.is_some(), OFF_CPU),
+            ("-e io", self.io.is_some(), "--syscall-io records reads and writes"),
+            ("-e throw", self.throw, NOTHING),
+            ("perf events (-e)", !self.events.is_empty(), NOTHING),
+            ("--trace", !self.trace.is_empty(), NOTHING),
         ];
-        engines.into_iter().filter(|(_, wanted)| *wanted).map(|(name, _)| name).collect()
+        let unseen: Vec<_> = engines.into_iter().filter(|(_, wanted, _)| *wanted).collect();
+        let names: Vec<&str> = unseen.iter().map(|(name, ..)| *name).collect();
+        let mut instead: Vec<&str> = unseen.iter().map(|(.., instead)| *instead).collect();
+        instead.retain(|text| !text.is_empty());
+        instead.dedup();
+        let instead = instead.iter().map(|text| format!("; {text}")).collect::<String>();
+        (!names.is_empty()).then(|| {
+            format!(
+                "from outside only CPU time and metrics are recorded, not {}: these need a program that \
+                 `flightline record -- PROGRAM` starts and that can be preloaded{instead}",
+                names.join(", ")
+            )
+        })
     }
 
     /// Whether programs sample their CPU time: for itself, or as the running part of wall-clock time.

@@ -1,0 +1,234 @@
+//! Records processes that run already: those that wait for the recorder join it, all others are recorded from outside.
+
+use std::{
+    collections::HashSet,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use nix::sys::signal::Signal;
+
+use crate::{
+    Drain, Error, Settings, Target,
+    command::{Ended, Signals, raise_file_limit},
+    control::{self, Condition},
+    memory, sigbus,
+};
+
+/// How often [`watch`] looks for further processes.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Processes that can be recorded, and those that cannot.
+#[derive(Default)]
+struct Chosen {
+    /// They wait for a command to join.
+    waiting: Vec<u32>,
+    outside: Vec<u32>,
+    /// Why the others are not recorded.
+    refused: Vec<Error>,
+    /// Processes that ended before they were recorded.
+    gone: usize,
+}
+
+impl Chosen {
+    fn of(pids: &[u32], settings: &Settings) -> Self {
+        let mut chosen = Self::default();
+        for &pid in pids {
+            match control::find(pid) {
+                Ok(found) => match found.condition {
+                    Condition::Waiting if !settings.outside => chosen.waiting.push(pid),
+                    // From outside there may be any number.
+                    Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Setting {
+                        name: "pid",
+                        problem: format!(
+                            "{} ({pid}) is being recorded already; see `flightline ctl`",
+                            found.name
+                        ),
+                    }),
+                    _ => chosen.outside.push(pid),
+                },
+                // It may not be looked at; the attempt to record it says why, and what to do about it.
+                Err(_) if exists(pid) => chosen.outside.push(pid),
+                Err(error) => chosen.leave_out(pid, error),
+            }
+        }
+        chosen
+    }
+
+    fn leave_out(&mut self, pid: u32, error: Error) {
+        match exists(pid) {
+            true => self.refused.push(error),
+            false => self.gone += 1,
+        }
+    }
+
+    /// Begins to record, and returns the processes that have to join.
+    fn begin(&mut self, drain: &mut Drain) -> Result<Vec<(u32, control::Joining)>, Error> {
+        let mut joining = Vec::new();
+        for pid in std::mem::take(&mut self.waiting) {
+            match control::join(pid, drain.session_dir(), false) {
+                Ok(join) => {
+                    // Its off-CPU time is seen from outside.
+                    let begun = drain.off_cpu_attach(pid);
+                    joining.push((pid, join));
+                    begun?;
+                }
+                Err(error) => self.leave_out(pid, error),
+            }
+        }
+        for pid in std::mem::take(&mut self.outside) {
+            let cpu = if drain.settings().cpu { drain.attach(pid) } else { Ok(()) };
+            match cpu.and_then(|()| drain.off_cpu_attach(pid)) {
+                Ok(()) => self.outside.push(pid),
+                Err(error) => self.leave_out(pid, error),
+            }
+        }
+        Ok(joining)
+    }
+
+    /// Takes the reason why nothing can be recorded.
+    fn reason(&mut self, pids: &[u32]) -> Error {
+        match self.refused.is_empty() {
+            true => Error::Setting {
+                name: "pid",
+                problem: match pids {
+                    [pid] => format!("there is no process {pid}"),
+                    _ => format!("all {} processes ended before they were recorded", pids.len()),
+                },
+            },
+            false => self.refused.swap_remove(0),
+        }
+    }
+
+    /// Says which processes are not recorded.
+    fn say(&self, say: &mut dyn FnMut(&str)) {
+        if self.gone > 0 {
+            say(&format!("{} ended before they were recorded", processes(self.gone)));
+        }
+        if let Some(first) = self.refused.first() {
+            say(&format!("{} not recorded: {first}", processes(self.refused.len())));
+        }
+    }
+}
+
+fn processes(count: usize) -> String {
+    if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
+}
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Records running processes until they end, the recording is over or a signal comes: those that wait for it by having
+/// them join, all others from outside.
+///
+/// `find` returns the ids of the processes. It is called again every second, and processes that it returns twice in a row are
+/// recorded from then on. Processes that have ended meanwhile are left out; `say` gets their number, and the reason for others that are
+/// left out.
+///
+/// # Errors
+/// None of the processes can be recorded, or the output cannot be written.
+pub fn watch(
+    find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
+    settings: Settings,
+    target: Target,
+    say: &mut dyn FnMut(&str),
+) -> Result<Ended, Error> {
+    let all = settings.off_cpu.as_ref().is_some_and(|o| o.all);
+    let mut known = if all { Vec::new() } else { find()? };
+    let mut chosen = Chosen::of(&known, &settings);
+    if !all && chosen.waiting.is_empty() && chosen.outside.is_empty() {
+        return Err(chosen.reason(&known));
+    }
+    if !settings.cpu && settings.off_cpu.is_none() && !chosen.outside.is_empty() {
+        return Err(Error::Setting {
+            name: "event",
+            problem: settings.unseen_from_outside().unwrap_or_else(|| "nothing to record is selected".into()),
+        });
+    }
+    if !chosen.outside.is_empty() {
+        settings.unseen_from_outside().iter().for_each(|notice| say(notice));
+    }
+    sigbus::survive();
+    memory::keep_little();
+    raise_file_limit();
+    let signals = Signals::catch(&settings.trigger_signals())?;
+    Signals::let_through();
+    let mut drain = Drain::start(settings, target)?;
+    let mut code = 0;
+    let mut begun = false;
+    let mut joining = Vec::new();
+    let mut looked = Instant::now();
+    let mut seen = HashSet::new();
+    while !drain.stop_wanted() {
+        // From outside there is no pause: a delay is a later beginning.
+        if !begun && !drain.paused() {
+            begun = true;
+            if all {
+                drain.off_cpu_all()?;
+            }
+            joining = chosen.begin(&mut drain)?;
+            let recorded = joining.len() + chosen.outside.len();
+            if !all && recorded == 0 {
+                return Err(chosen.reason(&known));
+            }
+            if known.len() > 1 {
+                say(&format!("{} recorded", processes(recorded)));
+            }
+            chosen.say(say);
+        }
+        joining.retain(|(pid, _)| !drain.records(*pid));
+        for (_, joining) in &mut joining {
+            joining.urge()?;
+        }
+        if begun && joining.is_empty() && drain.running() == 0 {
+            break;
+        }
+        let mut asked = signals.take();
+        asked.retain(|(signal, _)| !drain.signalled(*signal));
+        if let Some((signal, _)) = asked.first() {
+            // Control-C is the usual way to end such a recording.
+            code = if i32::from(*signal) == Signal::SIGINT as i32 { 0 } else { 128 + signal };
+            break;
+        }
+        let pause = if joining.is_empty() { LOOK } else { Duration::from_millis(2) };
+        drain.wait_at_most(pause, &[signals.reader()]);
+        drain.round();
+        for notice in drain.take_notices() {
+            say(&notice);
+        }
+        if begun && !all && looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            joining.extend(later(find, &mut seen, &mut known, &mut drain)?);
+        }
+    }
+    let report = drain.finish(&|| !signals.take().is_empty());
+    drop(signals);
+    for notice in &report.notices {
+        say(notice);
+    }
+    // Of all processes nothing may have happened.
+    Ok(Ended { code, unseen: report.processes == 0 && !all, report })
+}
+
+/// Begins to record processes that `find` returned at this look and at the one before. The children of recorded processes are recorded from
+/// their start; the drain knows them when it has read the records of that.
+fn later(
+    find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
+    seen: &mut HashSet<u32>,
+    known: &mut Vec<u32>,
+    drain: &mut Drain,
+) -> Result<Vec<(u32, control::Joining)>, Error> {
+    // No process may be left of a name.
+    let found = find().unwrap_or_default();
+    let mut is_new = |pid: u32| !known.contains(&pid) && !drain.records(pid) && !drain.watches(pid);
+    let new: Vec<u32> = found.into_iter().filter(|&pid| is_new(pid)).collect();
+    let twice: Vec<u32> = new.iter().copied().filter(|pid| seen.contains(pid)).collect();
+    *seen = new.into_iter().collect();
+    known.retain(|pid| exists(*pid));
+    if twice.is_empty() {
+        return Ok(Vec::new());
+    }
+    known.extend(&twice);
+    Chosen::of(&twice, drain.settings()).begin(drain)
+}
