@@ -123,8 +123,8 @@ fn exists(pid: u32) -> bool {
 /// them join, all others from outside.
 ///
 /// `find` returns the ids of the processes. It is called again every second, and processes that it returns twice in a row are
-/// recorded from then on. Processes that have ended meanwhile are left out; `say` gets their number, and the reason for others that are
-/// left out.
+/// recorded from then on. `say` gets the number of processes that ended before they were recorded, and the reason why others are not
+/// recorded.
 ///
 /// # Errors
 /// None of the processes can be recorded, or the output cannot be written.

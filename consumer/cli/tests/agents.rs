@@ -17,7 +17,7 @@ fn sleeping_threads_used_no_cpu_time() {
     assert_eq!(folded(&["-e", "cpu", &file]), awake);
     assert_eq!(folded(&["-e", "wall", &file]), all);
     assert!(stdout(&["summary", &file]).contains("\n364 more samples of threads that slept"));
-    // A sample stands for 20 ms.
+    // A sample represents 20 ms.
     assert_eq!(folded(&["-e", "wall", "--total", &file]), all * 20_000_000);
     for (event, samples) in [("cpu", awake), ("wall", all)] {
         let speedscope = stdout(&["convert", "-e", event, "--format", "speedscope", "-o", "-", &file]);
@@ -37,7 +37,7 @@ fn datadog_samples_are_selected_by_the_usual_names() {
     for (event, samples) in [("cpu", 45), ("wall", 253), ("alloc", 79), ("live", 11), ("ObjectSample", 79)] {
         assert_eq!(folded(&["-e", event, &file]), samples, "{event}");
     }
-    // Each sample of an allocation stands for size × weight bytes.
+    // Each sample of an allocation represents size × weight bytes.
     let bytes = folded(&["-e", "alloc", "--total", &file]);
     assert!(bytes.abs_diff(166_202_811) < 79, "{bytes}");
     assert!(stdout(&["fold", "-e", "alloc", &file]).lines().any(|line| line.contains(";byte[] ")));

@@ -21,7 +21,7 @@ pub struct Covering {
 }
 
 impl Covering {
-    /// Returns true if samples of both types are wanted: only then they have to be told apart.
+    /// Returns true if samples of both types are selected, so that they have to be distinguished.
     pub fn is_needed(wanted: &Options) -> bool {
         [CPU_TIME_SAMPLE, EXECUTION_SAMPLE].iter().all(|name| wanted.samples.iter().any(|of| of == name))
     }
@@ -57,14 +57,16 @@ impl Covering {
         }
     }
 
+    fn is_exact(&self) -> bool {
+        self.exact.get(self.chunk).is_some_and(|&exact| exact)
+    }
+
     /// Marks the next item of the same recording.
     pub fn mark(&mut self, item: &mut Item) {
         match item {
             Item::ChunkStart(start) => self.chunk = start.index as usize,
-            Item::Sample(sample) if &*sample.event == EXECUTION_SAMPLE => {
-                if self.exact.get(self.chunk).is_some_and(|&exact| exact) {
-                    sample.variant.clone_from(&self.variant);
-                }
+            Item::Sample(sample) if &*sample.event == EXECUTION_SAMPLE && self.is_exact() => {
+                sample.variant.clone_from(&self.variant);
             }
             _ => {}
         }

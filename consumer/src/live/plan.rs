@@ -98,9 +98,9 @@ pub(super) struct SamplePlan {
     pub(super) classes: bool,
     /// Its count is a factor of its value, as a floating-point number.
     pub(super) is_factor: bool,
-    /// Samples in the state [`SLEEPING`](crate::model::SLEEPING) are not wanted.
+    /// Samples in the state [`SLEEPING`](crate::model::SLEEPING) are not selected.
     pub(super) awake_only: bool,
-    /// Samples in the state `STATE_DEFAULT` are not wanted: they are not of the wall clock.
+    /// Samples in the state `STATE_DEFAULT` are not selected. The wall clock does not write this state.
     pub(super) wall_only: bool,
     /// Wanted because it lasts, and for nothing else.
     pub(super) only_lasts: bool,

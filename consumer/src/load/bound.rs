@@ -73,7 +73,7 @@ impl Names {
             Some((name, unit, scale(chunk, field, unit, known)?))
         });
         let (value, unit, scale) = value.unwrap_or(("", Unit::Samples, Scale::Times(1)));
-        // An allocation sample of Datadog stands for `weight` objects of `size` bytes.
+        // An allocation sample of Datadog represents `weight` objects of `size` bytes.
         let is_factor = matches!(&*class.name, "datadog.ObjectSample" | "datadog.HeapLiveObject")
             && class.field_index("weight").is_some_and(|index| {
                 kind_of(chunk, &class.fields[index]) == Some(Kind::Float) && !class.fields[index].pooled
