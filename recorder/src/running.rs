@@ -17,6 +17,8 @@ use crate::{
 
 /// How often [`watch`] looks for further processes.
 const LOOK: Duration = Duration::from_secs(1);
+/// Looks take at most this part of the time: a machine may have thousands of processes.
+const LOOK_SHARE: u32 = 100;
 
 /// Processes that can be recorded, and those that cannot.
 #[derive(Default)]
@@ -122,7 +124,7 @@ fn exists(pid: u32) -> bool {
 /// Records running processes until they end, the recording is over or a signal comes: those that wait for it by having
 /// them join, all others from outside.
 ///
-/// `find` returns the ids of the processes. It is called again every second, and processes that it returns twice in a row are
+/// `find` returns the ids of the processes. It is called again every second or less often, and processes that it returns twice in a row are
 /// recorded from then on. `say` gets the number of processes that ended before they were recorded, and the reason why others are not
 /// recorded.
 ///
@@ -158,7 +160,7 @@ pub fn watch(
     let mut code = 0;
     let mut begun = false;
     let mut joining = Vec::new();
-    let mut looked = Instant::now();
+    let mut next_look = Instant::now() + LOOK;
     let mut seen = HashSet::new();
     while !drain.stop_wanted() {
         // From outside there is no pause: a delay is a later beginning.
@@ -197,9 +199,10 @@ pub fn watch(
         for notice in drain.take_notices() {
             say(&notice);
         }
-        if begun && !all && looked.elapsed() >= LOOK {
-            looked = Instant::now();
+        let now = Instant::now();
+        if begun && !all && now >= next_look {
             joining.extend(later(find, &mut seen, &mut known, &mut drain)?);
+            next_look = now + LOOK.max(now.elapsed() * LOOK_SHARE);
         }
     }
     let report = drain.finish(&|| !signals.take().is_empty());
