@@ -101,8 +101,9 @@ fn times_are_those_of_the_reader() {
         let mut input = Input::open(&path).unwrap();
         while let Some(item) = input.next().unwrap() {
             if let jfr_format::read::Item::Events(batch) = item {
+                const NO_SAMPLES: [&str; 3] = ["jdk.ActiveSetting", "jdk.ActiveRecording", "datadog.Endpoint"];
                 let sample = |e: &jfr_format::event::EventRef<'_>| {
-                    e.class().field_index("stackTrace").is_some() && &*e.class().name != "jdk.ActiveSetting"
+                    e.class().field_index("stackTrace").is_some() && !NO_SAMPLES.contains(&&*e.class().name)
                 };
                 expected.extend(batch.events().filter(sample).filter_map(|e| e.start_nanos()));
             }
