@@ -101,7 +101,8 @@ fn times_are_those_of_the_reader() {
         let mut input = Input::open(&path).unwrap();
         while let Some(item) = input.next().unwrap() {
             if let jfr_format::read::Item::Events(batch) = item {
-                const NO_SAMPLES: [&str; 3] = ["jdk.ActiveSetting", "jdk.ActiveRecording", "datadog.Endpoint"];
+                const NO_SAMPLES: [&str; 3] =
+                    ["jdk.ActiveSetting", "jdk.ActiveRecording", "datadog.Endpoint"];
                 let sample = |e: &jfr_format::event::EventRef<'_>| {
                     e.class().field_index("stackTrace").is_some() && !NO_SAMPLES.contains(&&*e.class().name)
                 };
