@@ -105,7 +105,7 @@ impl Chosen {
     /// Says which processes are not recorded.
     fn say(&self, say: &mut dyn FnMut(&str)) {
         if self.gone > 0 {
-            say(&format!("{} ended before they were recorded", processes(self.gone)));
+            say(&format!("{} had ended already", processes(self.gone)));
         }
         if let Some(first) = self.refused.first() {
             say(&format!("{} not recorded: {first}", processes(self.refused.len())));

@@ -315,7 +315,7 @@ fn running_children_are_recorded() {
     shell.wait().unwrap();
     assert_eq!(with.code(), 0, "{}", with.stderr);
     assert!(with.stderr.contains("3 processes recorded"), "{}", with.stderr);
-    assert!(with.stderr.contains("1 process ended before"), "{}", with.stderr);
+    assert!(with.stderr.contains("1 process had ended already"), "{}", with.stderr);
     let recording = recording.unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
