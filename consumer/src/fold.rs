@@ -11,10 +11,9 @@ use std::sync::Arc;
 use regex::Regex;
 
 use crate::error::Error;
-use crate::live::Sample;
 use crate::model::{
     ASLEEP, COVERED, CPU_TIME_SAMPLE, EXECUTION_SAMPLE as CPU, EventKind, FrameKind, Id, Model, SampleKey,
-    Stack, Unit, Weight, is_asleep,
+    Stack, Unit, Weight,
 };
 use crate::tree::Tree;
 pub use events::{FIRST_LOADED, alias_of, else_loaded, event_names, loaded_names, offered, others, taken};
@@ -198,15 +197,9 @@ pub struct Types {
 }
 
 impl Types {
-    /// Returns true if a sample is of one of these types. Samples of [`COVERED`] are known by their variant
-    /// ([`Covering`](crate::live::Covering)).
-    pub fn have(&self, sample: &Sample) -> bool {
-        match sample.variant.as_deref() {
-            Some(COVERED) => self.covered && self.names.contains(&*sample.event),
-            Some(variant) => self.variants.contains(variant),
-            None if is_asleep(&sample.event, sample.state.as_deref()) => self.variants.contains(ASLEEP),
-            None => self.variants.contains(&*sample.event),
-        }
+    /// Returns true if samples of [`COVERED`] have to be distinguished from others of the same type, which are selected.
+    pub fn exclude_covered(&self) -> bool {
+        !self.covered && self.names.contains(CPU)
     }
 }
 
@@ -226,7 +219,7 @@ pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
             types.periods.insert(kind.name.clone(), period);
         }
     }
-    // Where the more exact samples are not drawn, they cover nothing.
+    // If the more exact samples are not selected, they cover nothing.
     types.covered |= !types.names.contains(CPU_TIME_SAMPLE);
     Ok(types)
 }

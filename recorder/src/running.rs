@@ -15,9 +15,9 @@ use crate::{
     memory, sigbus,
 };
 
-/// How often [`watch`] looks for further processes.
+/// The shortest time between two searches for further processes.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks take at most this part of the time: a machine may have thousands of processes.
+/// A search takes at most one part in so many of the time until the next one: a machine may have thousands of processes.
 const LOOK_SHARE: u32 = 100;
 
 /// Processes that can be recorded, and those that cannot.
@@ -33,7 +33,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn of(pids: &[u32], settings: &Settings) -> Self {
+    fn classify(pids: &[u32], settings: &Settings) -> Self {
         let mut chosen = Self::default();
         for &pid in pids {
             match control::find(pid) {
@@ -49,7 +49,7 @@ impl Chosen {
                     }),
                     _ => chosen.outside.push(pid),
                 },
-                // It may not be looked at; the attempt to record it says why, and what to do about it.
+                // Its files in /proc cannot be read. The attempt to record it gives the reason and the remedy.
                 Err(_) if exists(pid) => chosen.outside.push(pid),
                 Err(error) => chosen.leave_out(pid, error),
             }
@@ -70,10 +70,9 @@ impl Chosen {
         for pid in std::mem::take(&mut self.waiting) {
             match control::join(pid, drain.session_dir(), false) {
                 Ok(join) => {
-                    // Its off-CPU time is seen from outside.
-                    let begun = drain.off_cpu_attach(pid);
+                    // Its off-CPU time is recorded from outside.
+                    drain.off_cpu_attach(pid)?;
                     joining.push((pid, join));
-                    begun?;
                 }
                 Err(error) => self.leave_out(pid, error),
             }
@@ -102,11 +101,8 @@ impl Chosen {
         }
     }
 
-    /// Says which processes are not recorded.
-    fn say(&self, say: &mut dyn FnMut(&str)) {
-        if self.gone > 0 {
-            say(&format!("{} had ended already", processes(self.gone)));
-        }
+    /// Prints why processes are not recorded.
+    fn say_refused(&self, say: &mut dyn FnMut(&str)) {
         if let Some(first) = self.refused.first() {
             say(&format!("{} not recorded: {first}", processes(self.refused.len())));
         }
@@ -137,10 +133,10 @@ pub fn watch(
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, Error> {
     let all = settings.off_cpu.as_ref().is_some_and(|o| o.all);
-    let mut known = if all { Vec::new() } else { find()? };
-    let mut chosen = Chosen::of(&known, &settings);
+    let first = if all { Vec::new() } else { find()? };
+    let mut chosen = Chosen::classify(&first, &settings);
     if !all && chosen.waiting.is_empty() && chosen.outside.is_empty() {
-        return Err(chosen.reason(&known));
+        return Err(chosen.reason(&first));
     }
     if !settings.cpu && settings.off_cpu.is_none() && !chosen.outside.is_empty() {
         return Err(Error::Setting {
@@ -161,7 +157,7 @@ pub fn watch(
     let mut begun = false;
     let mut joining = Vec::new();
     let mut next_look = Instant::now() + LOOK;
-    let mut seen = HashSet::new();
+    let mut later = Later { known: first.iter().copied().collect(), seen: HashSet::new() };
     while !drain.stop_wanted() {
         // From outside there is no pause: a delay is a later beginning.
         if !begun && !drain.paused() {
@@ -172,12 +168,15 @@ pub fn watch(
             joining = chosen.begin(&mut drain)?;
             let recorded = joining.len() + chosen.outside.len();
             if !all && recorded == 0 {
-                return Err(chosen.reason(&known));
+                return Err(chosen.reason(&first));
             }
-            if known.len() > 1 {
+            if first.len() > 1 {
                 say(&format!("{} recorded", processes(recorded)));
             }
-            chosen.say(say);
+            if chosen.gone > 0 {
+                say(&format!("{} had ended already", processes(chosen.gone)));
+            }
+            chosen.say_refused(say);
         }
         joining.retain(|(pid, _)| !drain.records(*pid));
         for (_, joining) in &mut joining {
@@ -201,7 +200,7 @@ pub fn watch(
         }
         let now = Instant::now();
         if begun && !all && now >= next_look {
-            joining.extend(later(find, &mut seen, &mut known, &mut drain)?);
+            joining.extend(later.begin(find, &mut drain, say)?);
             next_look = now + LOOK.max(now.elapsed() * LOOK_SHARE);
         }
     }
@@ -210,28 +209,38 @@ pub fn watch(
     for notice in &report.notices {
         say(notice);
     }
-    // Of all processes nothing may have happened.
+    // A recording of all processes may be empty.
     Ok(Ended { code, unseen: report.processes == 0 && !all, report })
 }
 
-/// Begins to record processes that `find` returned at this look and at the one before. The children of recorded processes are recorded from
-/// their start; the drain knows them when it has read the records of that.
-fn later(
-    find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
-    seen: &mut HashSet<u32>,
-    known: &mut Vec<u32>,
-    drain: &mut Drain,
-) -> Result<Vec<(u32, control::Joining)>, Error> {
-    // No process may be left of a name.
-    let found = find().unwrap_or_default();
-    let mut is_new = |pid: u32| !known.contains(&pid) && !drain.records(pid) && !drain.watches(pid);
-    let new: Vec<u32> = found.into_iter().filter(|&pid| is_new(pid)).collect();
-    let twice: Vec<u32> = new.iter().copied().filter(|pid| seen.contains(pid)).collect();
-    *seen = new.into_iter().collect();
-    known.retain(|pid| exists(*pid));
-    if twice.is_empty() {
-        return Ok(Vec::new());
+/// Processes that are recorded later than others.
+struct Later {
+    /// Processes that are recorded or refused.
+    known: HashSet<u32>,
+    /// Processes that the last search found for the first time.
+    seen: HashSet<u32>,
+}
+
+impl Later {
+    /// Begins to record processes that this search and the last one found, and returns those that have to join. The kernel records children
+    /// of recorded processes from their start; they are known when the records of their start have been read.
+    fn begin(
+        &mut self,
+        find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
+        drain: &mut Drain,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Vec<(u32, control::Joining)>, Error> {
+        // All processes of a name may have ended.
+        let mut new = find().unwrap_or_default();
+        new.retain(|pid| !self.known.contains(pid) && !drain.records(*pid) && !drain.watches(*pid));
+        let twice: Vec<u32> = new.iter().copied().filter(|pid| self.seen.contains(pid)).collect();
+        self.seen = new.into_iter().collect();
+        // The kernel uses the ids of ended processes again.
+        self.known.retain(|pid| exists(*pid));
+        self.known.extend(&twice);
+        let mut chosen = Chosen::classify(&twice, drain.settings());
+        let joining = chosen.begin(drain)?;
+        chosen.say_refused(say);
+        Ok(joining)
     }
-    known.extend(&twice);
-    Chosen::of(&twice, drain.settings()).begin(drain)
 }

@@ -284,7 +284,7 @@ fn several_by_name_for_a_while() {
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
 }
 
-/// A process is recorded with the children that it has already; one that has ended is left out.
+/// The children that a process already has are recorded; a process that has ended is counted.
 #[test]
 fn running_children_are_recorded() {
     if not_here() {
@@ -324,7 +324,7 @@ fn running_children_are_recorded() {
 
 /// Processes of a name that start later are recorded too.
 #[test]
-fn later_processes_of_a_name_are_recorded() {
+fn new_processes_with_a_recorded_name_are_recorded() {
     if not_here() {
         return;
     }

@@ -444,7 +444,7 @@ static void interrupts(int s, int rounds) {
         ended = i;
     }
     pthread_join(t, 0);
-    // The kernel keeps one pending SIGTRAP or SIGPROF of a thread: a second one, by whomever, is merged with it (signal(7)).
+    // The kernel keeps one pending SIGTRAP or SIGPROF of a thread: a second one is merged with it, whoever sends it (signal(7)).
     if (s == SIGTRAP || s == SIGPROF) say("mostly delivered", hits >= rounds * 9 / 10 && hits <= rounds);
     else say("hits", hits);
     // A signal right before the read is lost without a recorder too: seldom.

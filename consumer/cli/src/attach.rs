@@ -1,9 +1,12 @@
 //! `flightline record -p`: which running processes are meant.
 
+use std::collections::HashSet;
 use std::fs;
 
 use clap::Args;
 use flightline_recorder::Error;
+
+use crate::processes;
 
 /// Running processes to record.
 #[derive(Debug, Args)]
@@ -52,7 +55,7 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
         }
         pids.extend(found.into_iter().filter(|pid| *pid != std::process::id()));
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     pids.retain(|pid| seen.insert(*pid));
     match pids.is_empty() {
         true => Err(refusal("flightline cannot record itself".into())),
@@ -60,33 +63,13 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     }
 }
 
-/// Process ids as [`pids`] returns them, with those of all descendants of these processes.
+/// Process ids as [`pids`] returns them, and those of all descendants of these processes.
 pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     let mut pids = pids(wanted)?;
-    let parents = parents();
-    let own = std::process::id();
-    let mut known: std::collections::HashSet<u32> = pids.iter().copied().chain([own]).collect();
-    let mut at = 0;
-    while let Some(&parent) = pids.get(at) {
-        let children = parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid);
-        let new: Vec<u32> = children.filter(|pid| known.insert(*pid)).collect();
-        pids.extend(new);
-        at += 1;
-    }
+    let own = HashSet::from([std::process::id()]);
+    let found = processes::descendants(&processes::processes(), &pids, &own);
+    pids.extend(found.into_iter().map(|(pid, _)| pid));
     Ok(pids)
-}
-
-/// All processes and their parents.
-fn parents() -> Vec<(u32, u32)> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    let parent = |pid: u32| {
-        // `1 (name) S 0 …`; the name may contain anything.
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
-        Some((pid, parent))
-    };
-    pids.filter_map(parent).collect()
 }
 
 /// Processes whose program or first thread has this name.

@@ -5,6 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use flightline_consumer::fold::Types;
 use flightline_consumer::live::{self, Covering, Feed, Item};
 use jfr_format::constants::MAGIC;
 
@@ -136,17 +137,19 @@ fn of_bytes(
     }
 }
 
-/// Calls `take` for the wanted items of recordings that were read before: damage has been reported, and is not reported again.
+/// Calls `take` for the selected items of recordings that were read before: damage has been reported, and is not reported again. `drawn` has the
+/// types of which each picture selects samples.
 pub fn each(
     inputs: &[PathBuf],
     select: &SelectArgs,
     wanted: &live::Options,
+    drawn: &[Types],
     mut take: impl FnMut(&Item, &mut Feed),
 ) -> Result<()> {
     for path in &repository::expand(inputs, select.samples.last)? {
         let reading = || format!("cannot read {}", shown(path));
-        let mut covering = match Covering::is_needed(wanted) {
-            true => Covering::of(File::open(path).with_context(reading)?).with_context(reading)?,
+        let mut covering = match drawn.iter().any(Types::exclude_covered) {
+            true => Covering::scan(File::open(path).with_context(reading)?).with_context(reading)?,
             false => Covering::default(),
         };
         let mut file = BufReader::with_capacity(READ, File::open(path).with_context(reading)?);

@@ -34,6 +34,7 @@ mod off_cpu_graph;
 mod output;
 mod png;
 mod print;
+mod processes;
 mod range;
 mod record;
 mod recover;

@@ -58,7 +58,7 @@ const PICTURES: [(&str, bool, Area, &str); 6] = [
 
 /// Prints or draws a report.
 pub fn run(args: &ReportArgs) -> Result<Outcome> {
-    let (read, mut outcome) = tables(&args.inputs)?;
+    let (contents, mut outcome) = contents(&args.inputs)?;
     let before = match &args.before {
         Some(path) => {
             let (before, of_before) = before(path, &args.inputs)?;
@@ -69,9 +69,9 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
         }
         None => None,
     };
-    let report = Report::new(talk::file_names(&args.inputs), read.tables(), before);
+    let report = Report::new(talk::file_names(&args.inputs), contents.tables(), before);
     match &args.output {
-        Some(path) => page(args, path, &report, &read.counts)?,
+        Some(path) => page(args, path, &report, &contents.counts)?,
         None => output::text(Path::new("-"), |out| -> Result<()> {
             match args.json {
                 true => writeln!(out, "{:#}", report.to_json())?,
@@ -86,29 +86,29 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
 /// Reads the recording that `inputs` are compared with.
 fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
     let paths = std::slice::from_ref(path);
-    let (read, outcome) = tables(paths)?;
-    let (name, measures) = (talk::file_names(paths), Measures::of(read.tables()));
+    let (contents, outcome) = contents(paths)?;
+    let (name, measures) = (talk::file_names(paths), Measures::of(contents.tables()));
     Ok((Before { name, measures, changed: changed(paths, inputs)? }, outcome))
 }
 
 /// Events by type.
 type Counts = std::collections::BTreeMap<String, u64>;
 
-/// A recording as a report reads it.
-struct Read {
+/// The parts of a recording that a report needs.
+struct Contents {
     tables: Vec<Table>,
     enabled: std::collections::BTreeMap<String, Enabled>,
     counts: Counts,
 }
 
-impl Read {
+impl Contents {
     fn tables(&self) -> Tables<'_> {
         Tables { all: &self.tables, enabled: &self.enabled }
     }
 }
 
-/// Reads the tables of a report.
-fn tables(inputs: &[PathBuf]) -> Result<(Read, Outcome)> {
+/// Reads a recording.
+fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
     let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::of_view).collect();
     let mut viewer = Viewer::new(plans, Options::default());
     let outcome = crate::view::read(&crate::view::Range::default(), inputs, &mut viewer)?;
@@ -117,7 +117,7 @@ fn tables(inputs: &[PathBuf]) -> Result<(Read, Outcome)> {
         bail!("{} has no events", all_shown(inputs));
     }
     let enabled = viewer.take_enabled();
-    Ok((Read { tables: viewer.finish(), enabled, counts }, outcome))
+    Ok((Contents { tables: viewer.finish(), enabled, counts }, outcome))
 }
 
 /// Writes the page and its flame graphs.

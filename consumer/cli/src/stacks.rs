@@ -90,7 +90,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     }
     let range = range::nanos(&repository::expand(inputs, args.samples.last)?, &args.samples)?;
     let mut unfreed = Unfreed::new(range);
-    items::each(inputs, args, &Unfreed::wanted(), |item, _| unfreed.take(item))?;
+    items::each(inputs, args, &Unfreed::wanted(), &[], |item, _| unfreed.take(item))?;
     let (model, lost) = unfreed.finish();
     if model.samples.is_empty() {
         bail!("all native memory that {} allocated was freed", talk::all_shown(inputs));

@@ -35,9 +35,9 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     let samples = types.names.iter().cloned().collect();
     let periods = model.periods.clone();
     let wanted = live::Options { samples, others: false, periods, ..Default::default() };
-    items::each(inputs, select, &wanted, |item, _| {
+    items::each(inputs, select, &wanted, std::slice::from_ref(&types), |item, _| {
         if let Item::Sample(sample) = item
-            && types.have(sample)
+            && sample.matches(&types)
         {
             collecting.take(sample);
         }
@@ -57,7 +57,7 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let mut gathering = Gathering::new(collecting, origin, drawn);
-    items::each(inputs, select, &picture::timed(drawn), |item, feed| {
+    items::each(inputs, select, &picture::timed(drawn), drawn, |item, feed| {
         gathering.take(item);
         feed.plain_below(gathering.shortest());
     })?;

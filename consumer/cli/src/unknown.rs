@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Commands of other tools (the JDK's `jfr`, JMC, perf, async-profiler, samply, py-spy), and those that do the same here.
+/// Commands of other tools and other common words, with the commands that do the same here.
 const OTHERS: &[(&str, &[&str])] = &[
     ("analyse", &["report FILE", "summary FILE", "view FILE"]),
     ("analyze", &["report FILE", "summary FILE", "view FILE"]),
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_files_are_not_taken_for_commands() {
+    fn missing_files_are_reported_as_files() {
         assert_eq!(hint("run.jfr").unwrap(), "run.jfr: there is no such file, and no command of this name");
         assert!(hint("analyze").unwrap().contains("`flightline report FILE`"));
         assert_eq!(hint("flam"), None);

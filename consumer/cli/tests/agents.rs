@@ -54,9 +54,9 @@ fn pyroscope_samples_have_their_span() {
     assert!(stdout(&["spans", "--by", "name", &file]).contains("[name 1]"));
 }
 
-/// What was not enabled is unknown, whatever else the recording has.
+/// A recording in which no event of an area was enabled answers nothing about that area.
 #[test]
-fn reports_do_not_judge_what_was_not_recorded() {
+fn reports_state_which_events_were_not_recorded() {
     for (name, area, expected) in [
         ("ap3-java-wall.jfr", "Locks: ", "has no events"),
         ("ap3-java-wall.jfr", "Input and output: ", "has no events"),

@@ -109,7 +109,7 @@ fn sum(folded: &str) -> u64 {
 
 /// A conversion sample by sample selects what a folded recording counts, also where two types of CPU samples are in one chunk.
 #[test]
-fn converted_samples_are_those_of_folded_stacks() {
+fn conversions_select_the_samples_that_fold_selects() {
     let sets = [
         &["jdk25.jfr"][..],
         &["jdk25-multichunk.jfr", "ap-java-cpu.jfr"],

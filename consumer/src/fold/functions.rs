@@ -18,7 +18,7 @@ pub(crate) struct Functions {
     pub truncated: u64,
     /// Weight of the samples without a stack.
     pub without_stack: u64,
-    /// Number of samples of sleeping threads that were not chosen ([`ASLEEP`]).
+    /// Number of samples of sleeping threads that are not selected ([`ASLEEP`]).
     pub asleep: u64,
 }
 

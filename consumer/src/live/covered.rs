@@ -1,4 +1,5 @@
-//! Chunks with two types of CPU samples. A sample is marked as [`COVERED`] as models have it; that needs the whole chunk, so it is read twice.
+//! Chunks with two types of CPU samples. The less exact samples of such a chunk get the variant [`COVERED`], as in a model. The other type
+//! may come later in the chunk, so the recording is read twice.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -21,16 +22,11 @@ pub struct Covering {
 }
 
 impl Covering {
-    /// Returns true if samples of both types are selected, so that they have to be distinguished.
-    pub fn is_needed(wanted: &Options) -> bool {
-        [CPU_TIME_SAMPLE, EXECUTION_SAMPLE].iter().all(|name| wanted.samples.iter().any(|of| of == name))
-    }
-
-    /// Reads which chunks of a recording have samples of both types.
+    /// Reads which chunks of a recording have samples of `jdk.CPUTimeSample`.
     ///
     /// # Errors
     /// The recording cannot be read. Damage is no error here.
-    pub fn of(mut recording: impl Read) -> io::Result<Self> {
+    pub fn scan(mut recording: impl Read) -> io::Result<Self> {
         let samples = vec![CPU_TIME_SAMPLE.to_owned()];
         let mut feed = Feed::new(Options { samples, others: false, ..Options::default() });
         let mut exact = Vec::new();

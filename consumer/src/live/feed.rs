@@ -83,7 +83,7 @@ impl Feed {
     /// An empty one.
     pub fn new(options: Options) -> Self {
         let Options { samples, others, lasting, periods, memory } = options;
-        let wanted = Wanted { no_others: !others, lasting, ..Wanted::of(&samples) };
+        let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
         Self {
             decoder: Decoder::new(Delivery::Earliest),
             state: State {

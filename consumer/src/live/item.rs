@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::fold;
+use crate::fold::{self, Types};
 use crate::load::CLASS_FIELDS;
-use crate::model::{self, FrameKind, Thread, Unit};
+use crate::model::{self, ASLEEP, COVERED, FrameKind, Thread, Unit, is_asleep};
 use crate::print::class_name;
 use crate::spans::SpanContext;
 
@@ -163,6 +163,17 @@ impl Sample {
     /// The field `name` among those that are nothing else of it.
     pub fn field(&self, name: &str) -> Option<&Value> {
         value::field(&self.fields, name)
+    }
+
+    /// Returns true if the sample is of one of `types`. A sample of [`COVERED`] has this variant after
+    /// [`Covering::mark`](super::Covering::mark).
+    pub fn matches(&self, types: &Types) -> bool {
+        match self.variant.as_deref() {
+            Some(COVERED) => types.covered && types.names.contains(&*self.event),
+            Some(variant) => types.variants.contains(variant),
+            None if is_asleep(&self.event, self.state.as_deref()) => types.variants.contains(ASLEEP),
+            None => types.variants.contains(&*self.event),
+        }
     }
 
     /// The class of the object that was allocated, waited for or thrown, as in source (`byte[]`).

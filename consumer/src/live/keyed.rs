@@ -224,7 +224,7 @@ enum Role {
 impl Reader {
     /// One that reads samples of these types, by name or as `cpu`, `wall`, …; empty: all.
     pub fn new(samples: &[String]) -> Self {
-        let wanted = Wanted { no_others: true, ..Wanted::of(samples) };
+        let wanted = Wanted { no_others: true, ..Wanted::from_names(samples) };
         Self { wanted, ..Self::default() }
     }
 
@@ -318,7 +318,7 @@ impl Taken {
                 // Its own span, or its state as text: in fields of its own.
                 let own = |name| class.field_index(name).is_some();
                 self.odd |= own("spanId") || own("state") && !plan.binding.is_bound(STATE) || plan.is_factor;
-                // Of which samples are selected by their state.
+                // A selection by state needs the texts of states.
                 self.odd |= plan.awake_only || plan.wall_only;
                 let unit = if plan.binding.is_bound(VALUE) { plan.unit } else { Unit::Samples };
                 let lasts = plan.duration.is_some();

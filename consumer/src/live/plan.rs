@@ -42,9 +42,9 @@ pub(super) enum Plan {
 pub(super) struct Wanted {
     /// Types of samples; empty: all.
     pub(super) samples: Vec<String>,
-    /// Samples of the wall clock of async-profiler before version 4, which are of the type [`EXECUTION_SAMPLE`]: those of threads that
-    /// slept, and those of threads that ran although this type is not selected.
+    /// Samples of sleeping threads, which async-profiler before version 4 writes as [`EXECUTION_SAMPLE`].
     pub(super) asleep: bool,
+    /// The wall clock's samples of this type, also if the type itself is not selected.
     pub(super) old_wall: bool,
     /// Not the events that are neither samples nor losses.
     pub(super) no_others: bool,
@@ -53,27 +53,27 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Samples of these types, by name, alias or synonym; empty: all.
-    pub(super) fn of(samples: &[String]) -> Self {
-        let is_cpu = |name: &String| !crate::fold::is_awake_only(name);
+    /// Selects samples of these types, by name, alias or synonym; of all types if `samples` is empty.
+    pub(super) fn from_names(samples: &[String]) -> Self {
         Self {
             samples: crate::fold::event_names(samples),
-            asleep: samples.is_empty() || samples.iter().any(is_cpu),
+            asleep: samples.is_empty() || !samples.iter().all(|name| crate::fold::is_awake_only(name)),
             old_wall: crate::fold::loaded_names(samples).iter().any(|name| name == EXECUTION_SAMPLE),
             ..Self::default()
         }
     }
 
-    fn names(&self, class: &Class) -> bool {
+    fn includes(&self, class: &Class) -> bool {
         self.samples.is_empty() || self.samples.iter().any(|of| **of == *class.name)
     }
 
     fn only_as_wall(&self, class: &Class) -> bool {
-        self.old_wall && &*class.name == EXECUTION_SAMPLE && !self.names(class)
+        self.old_wall && &*class.name == EXECUTION_SAMPLE && !self.includes(class)
     }
 }
 
-/// Returns true for the wall clock's samples in a recording of async-profiler before version 4: later ones, and no JDK, declare types so.
+/// Returns true if the wall clock's samples in a chunk are of the type [`EXECUTION_SAMPLE`]. Async-profiler before version 4 declares its own
+/// types but not [`WALL_CLOCK_SAMPLE`]; the JDK declares none of them.
 fn has_old_wall(chunk: &Chunk) -> bool {
     let classes = chunk.types.classes();
     let declares = |prefix: &str| classes.iter().any(|class| class.name.starts_with(prefix));
@@ -142,7 +142,7 @@ impl Plan {
         let lasting = || wanted.lasting && (is_lasting(name) || class.fields.iter().any(is_contextual));
         if is_sample(class) {
             let wall_only = wanted.only_as_wall(class);
-            let named = wanted.names(class) || wall_only && has_old_wall(chunk);
+            let named = wanted.includes(class) || wall_only && has_old_wall(chunk);
             let awake_only = name == EXECUTION_SAMPLE && !wanted.asleep;
             return match named || lasting() {
                 true => Self::Sample(Box::new(SamplePlan {
@@ -163,7 +163,7 @@ impl Plan {
     pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
         let name = &*class.name;
         let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
-        let named = || wanted.names(class) || wanted.only_as_wall(class);
+        let named = || wanted.includes(class) || wanted.only_as_wall(class);
         !(told || is_sample(class) && named())
     }
 }

@@ -199,7 +199,7 @@ impl Bound {
 /// Returns `value` times a floating-point number, which is given as its bits.
 pub(crate) fn scaled(value: u64, factor: u64) -> u64 {
     let factor = f32::from_bits(u32::try_from(factor).unwrap_or(0));
-    // The conversion saturates; of no number it is 0.
+    // The conversion saturates, and turns NaN into 0.
     (value as f64 * f64::from(factor)).round() as u64
 }
 

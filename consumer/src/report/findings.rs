@@ -182,8 +182,8 @@ pub(super) fn all(tables: Tables<'_>, measures: &Measures, before: Option<&Befor
     all
 }
 
-/// There are no events of these types: none happened, or none was enabled.
-fn none(tables: Tables<'_>, area: Area, event: &str, types: &[&str]) -> Finding {
+/// The finding for a recording without events of these types: none was enabled, or none happened.
+fn no_events(tables: Tables<'_>, area: Area, event: &str, types: &[&str]) -> Finding {
     let settings = types.iter().filter_map(|name| tables.enabled.get(*name));
     let mut enabled = settings.filter(|of| of.is_enabled == Some(true)).peekable();
     if enabled.peek().is_none() {
@@ -286,7 +286,7 @@ fn locks(tables: Tables<'_>, measures: &Measures) -> Finding {
         tables.first(&["contention-by-class", "native-locks"]).zip(measures.locked)
     else {
         const WAITS: [&str; 3] = ["jdk.JavaMonitorEnter", "jdk.ThreadPark", "profiler.NativeLock"];
-        return none(tables, Area::Locks, "No wait for a lock", &WAITS);
+        return no_events(tables, Area::Locks, "No wait for a lock", &WAITS);
     };
     let name = if view == "native-locks" { "Stack" } else { "Class" };
     let text = format!(
@@ -379,7 +379,7 @@ fn exceptions(tables: Tables<'_>, measures: &Measures) -> Finding {
 fn io(tables: Tables<'_>) -> Finding {
     let Some(table) = tables.get("slowest-io") else {
         const CALLS: [&str; 4] = ["jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite"];
-        return none(tables, Area::Io, "No read or write", &CALLS);
+        return no_events(tables, Area::Io, "No read or write", &CALLS);
     };
     let longest = number(table, 0, "Duration").unwrap_or(0.0) / NANOS;
     let text = format!(

@@ -58,8 +58,8 @@ impl Drain {
         self.off_cpu.iter().flat_map(|o| o.wake())
     }
 
-    pub(super) fn records_off_cpu(&mut self, pid: u32) -> bool {
-        self.off_cpu.as_mut().is_some_and(|off_cpu| off_cpu.records(pid))
+    pub(super) fn records_off_cpu(&self, pid: u32) -> bool {
+        self.off_cpu.as_ref().is_some_and(|off_cpu| off_cpu.records(pid))
     }
 
     /// Processes of which only off-CPU time is recorded.

@@ -66,7 +66,7 @@ impl Drain {
     }
 
     /// Returns true if CPU time or off-CPU time of a process is recorded from outside.
-    pub fn watches(&mut self, pid: u32) -> bool {
+    pub fn watches(&self, pid: u32) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.samples(pid)) || self.records_off_cpu(pid)
     }
 

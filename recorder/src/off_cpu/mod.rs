@@ -251,8 +251,8 @@ impl OffCpu {
     }
 
     /// Returns true if the process is recorded.
-    pub fn records(&mut self, pid: u32) -> bool {
-        self.tasks.known(pid).is_some_and(|process| process.recorded && !process.over)
+    pub fn records(&self, pid: u32) -> bool {
+        self.tasks.recorded(pid)
     }
 
     /// Recorded processes that run.

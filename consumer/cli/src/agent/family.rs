@@ -3,14 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-/// A process as `/proc` lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    parent: u32,
-    name: String,
-    /// Ticks after boot.
-    started: u64,
-}
+use crate::processes::{Entry, RECORDER, descendants, processes};
 
 /// Descendants that were there the last time.
 #[derive(Debug, Default)]
@@ -32,25 +25,6 @@ impl Family {
     }
 }
 
-fn processes() -> HashMap<u32, Entry> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| Some((pid, entry(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
-        .collect()
-}
-
-/// Of a line of `/proc/PID/stat`; the name may hold anything.
-fn entry(stat: &str) -> Option<Entry> {
-    let (_, rest) = stat.split_once(" (")?;
-    let (name, rest) = rest.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    if matches!(fields.next()?, "Z" | "X") {
-        return None;
-    }
-    let parent = fields.next()?.parse().ok()?;
-    Some(Entry { parent, name: name.to_owned(), started: fields.nth(17)?.parse().ok()? })
-}
-
 /// Processes that another agent has.
 fn taken(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
     let own = std::process::id();
@@ -58,8 +32,6 @@ fn taken(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
     let words = others.filter_map(|(pid, _)| fs::read(format!("/proc/{pid}/cmdline")).ok());
     words.flat_map(|words| of_agent(&words)).collect()
 }
-
-const RECORDER: &str = "flightline";
 
 /// The numbers after `--pid` on the command line of an agent.
 fn of_agent(words: &[u8]) -> Vec<u32> {
@@ -73,64 +45,14 @@ fn of_agent(words: &[u8]) -> Vec<u32> {
     pairs.filter_map(|pair| pair[1].parse().ok()).collect()
 }
 
-fn descendants(processes: &HashMap<u32, Entry>, roots: &[u32], taken: &HashSet<u32>) -> HashSet<(u32, u64)> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for (pid, entry) in processes {
-        children.entry(entry.parent).or_default().push(*pid);
-    }
-    let mut found = HashSet::new();
-    let mut left: Vec<u32> = roots.to_vec();
-    while let Some(parent) = left.pop() {
-        for pid in children.remove(&parent).into_iter().flatten() {
-            let Some(entry) = processes.get(&pid) else { continue };
-            if entry.name == RECORDER || taken.contains(&pid) {
-                continue;
-            }
-            left.push(pid);
-            if !roots.contains(&pid) {
-                found.insert((pid, entry.started));
-            }
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn process(parent: u32, name: &str) -> Entry {
-        Entry { parent, name: name.to_owned(), started: 7 }
-    }
-
     #[test]
-    fn lines_with_any_name_are_understood() {
-        let fields: Vec<String> = (5..=52).map(|n| n.to_string()).collect();
-        let line = |state: &str| format!("10 (a) b (c) {state} 3 {}", fields.join(" "));
-        assert_eq!(entry(&line("S")), Some(Entry { parent: 3, name: "a) b (c".into(), started: 22 }));
-        assert_eq!(entry(&line("Z")), None);
-        assert_eq!(entry("10 (a"), None);
+    fn both_readers_agree_on_the_start_time() {
         let own = processes().remove(&std::process::id()).unwrap();
         assert_eq!(Some(own.started), super::super::process::started(std::process::id()));
-    }
-
-    #[test]
-    fn what_recorders_start_is_theirs() {
-        let tree = HashMap::from([
-            (10, process(1, "nginx")),
-            (11, process(10, "nginx")),
-            (12, process(11, "sh")),
-            (13, process(10, "flightline")),
-            (14, process(13, "server")),
-            (15, process(10, "joined")),
-            (16, process(15, "of joined")),
-            (20, process(1, "other")),
-        ]);
-        let found = descendants(&tree, &[10], &HashSet::from([15]));
-        assert_eq!(found, HashSet::from([(11, 7), (12, 7)]));
-        // A loop, as of numbers that are given anew while we look, has an end.
-        let tree = HashMap::from([(10, process(11, "a")), (11, process(10, "b"))]);
-        assert_eq!(descendants(&tree, &[10], &HashSet::new()), HashSet::from([(11, 7)]));
     }
 
     #[test]

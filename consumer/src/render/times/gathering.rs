@@ -93,7 +93,7 @@ impl<'a> Gathering<'a> {
     pub fn take(&mut self, item: &Item) {
         let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
         let drawn: Vec<usize> =
-            (0..self.events.len()).filter(|&event| self.events[event].0.have(sample)).collect();
+            (0..self.events.len()).filter(|&event| sample.matches(&self.events[event].0)).collect();
         let may_last = matches!(sample.kind, Kind::Lock | Kind::Io) || !sample.contextual.is_empty();
         if may_last && drawn.len() < self.events.len() {
             self.lasting.take(item, &mut self.collecting);
