@@ -13,6 +13,8 @@ pub struct Difference {
     pub after: Tree,
     /// What weights of the first are multiplied with to compare them.
     pub scale: f64,
+    /// How `scale` was chosen.
+    pub compared: Scale,
     /// Average weight of a sample in the first and in the second.
     pub per_sample: [f64; 2],
     /// Standard deviations that a change must exceed to be more than chance.
@@ -26,6 +28,8 @@ pub enum Scale {
     Normalized,
     /// By this number; 1 compares the weights as they are.
     By(f64),
+    /// By the amounts of work done in the first and in the second, so that weights per unit of work are compared.
+    PerWork([f64; 2]),
 }
 
 /// A weight before and after.
@@ -35,6 +39,8 @@ pub struct Change {
     pub before: f64,
     /// After.
     pub after: f64,
+    /// Standard deviation of the difference, in the unit of the weights, from the numbers of samples.
+    pub deviation: f64,
     /// Whether it may be chance.
     pub noise: bool,
 }
@@ -43,6 +49,11 @@ impl Change {
     /// What there is more.
     pub fn delta(&self) -> f64 {
         self.after - self.before
+    }
+
+    /// The same in percent of what there was before; infinite if there was nothing.
+    pub fn relative(&self) -> f64 {
+        if self.delta() == 0.0 { 0.0 } else { self.delta() / self.before * 100.0 }
     }
 }
 
@@ -97,33 +108,55 @@ impl Difference {
         let mut placed = aligned(&[before, after]).into_iter();
         let mut next = || placed.next().expect("a tree for each");
         let (placed_before, placed_after) = (next(), next());
+        let compared = scale;
         let scale = match scale {
             Scale::Normalized if before.total > 0 && after.total > 0 => {
                 after.total as f64 / before.total as f64
             }
             Scale::Normalized => 1.0,
             Scale::By(scale) => scale,
+            Scale::PerWork([before, after]) => after / before,
         };
-        Self { before: placed_before, after: placed_after, scale, per_sample: [1.0; 2], sigmas: SIGMAS }
+        let (before, after) = (placed_before, placed_after);
+        Self { before, after, scale, compared, per_sample: [1.0; 2], sigmas: SIGMAS }
     }
 
-    /// Totals of both, and how they are compared: normalised, or as they were recorded.
-    pub fn totals(&self, normalized: bool) -> String {
+    /// Totals of both, and how they are compared.
+    pub fn totals(&self) -> String {
         let Self { before, after, scale, .. } = self;
-        let how = match normalized {
-            false => "as recorded".to_owned(),
-            true => format!("the first scaled by {scale:.4}"),
+        let how = match self.compared {
+            Scale::By(1.0) => "as recorded".to_owned(),
+            Scale::Normalized | Scale::By(_) => format!("the first scaled by {scale:.4}"),
+            Scale::PerWork(work) => {
+                let each = [before.total as f64 / work[0], after.total as f64 / work[1]].map(four_digits);
+                let change = percent_more(self.total().relative());
+                format!(
+                    "{} → {} per unit of work ({change}), the first scaled by {scale:.4}",
+                    each[0], each[1]
+                )
+            }
         };
         format!("{} → {} {}, {how}", before.total, after.total, after.unit)
+    }
+
+    /// The change of the total: per unit of work if so compared, else as recorded.
+    pub fn total(&self) -> Change {
+        let scale = if self.compared == Scale::Normalized { 1.0 } else { self.scale };
+        self.scaled_change(self.before.total, self.after.total, scale, self.sigmas)
     }
 
     /// Compares two weights: a change within [`Difference::sigmas`] standard deviations is noise. How many samples fall on
     /// something varies by the square root of their number.
     pub fn change(&self, before: u64, after: u64) -> Change {
-        let scaled = before as f64 * self.scale;
-        let variance = self.per_sample[0] * self.scale * scaled + self.per_sample[1] * after as f64;
+        self.scaled_change(before, after, self.scale, self.sigmas)
+    }
+
+    fn scaled_change(&self, before: u64, after: u64, scale: f64, sigmas: f64) -> Change {
+        let scaled = before as f64 * scale;
+        let variance = self.per_sample[0] * scale * scaled + self.per_sample[1] * after as f64;
+        let deviation = variance.sqrt();
         let delta = after as f64 - scaled;
-        Change { before: scaled, after: after as f64, noise: delta.abs() <= self.sigmas * variance.sqrt() }
+        Change { before: scaled, after: after as f64, deviation, noise: delta.abs() <= sigmas * deviation }
     }
 
     /// The change of the box at `position`: of all stacks through it.
@@ -134,11 +167,6 @@ impl Difference {
     /// The change of the stacks that end in the box at `position`.
     pub fn of_box_alone(&self, position: usize) -> Change {
         self.change(self.before.nodes[position].own, self.after.nodes[position].own)
-    }
-
-    /// The change of all.
-    pub fn all(&self) -> Change {
-        self.change(self.before.total, self.after.total)
     }
 
     /// What 100 % is: the second profile if they were normalised, else the first.
@@ -182,15 +210,59 @@ impl Difference {
         rows
     }
 
-    /// The functions that grew by more than `percent` of [`Difference::whole`], and by more than noise.
-    pub fn grown(&self, percent: f64, by: By) -> Vec<Row> {
-        let limit = self.whole() * percent / 100.0;
+    /// The functions that grew by more than the limits allow, and by more than noise.
+    ///
+    /// With many functions, chance makes some of them grow by more than [`Difference::sigmas`] standard deviations. The largest of n normal
+    /// deviations is about √(2 ln n) (Donoho and Johnstone, "Ideal spatial adaptation by wavelet shrinkage", 1994), so that a function
+    /// must grow by more than this, too.
+    pub fn grown(&self, limits: &Limits, by: By) -> Vec<Row> {
+        let whole = self.whole();
         let mut rows = self.functions(by);
-        rows.retain(|row| {
-            let change = row.by(by);
-            !change.noise && change.delta() > limit
+        let sigmas = self.sigmas.max((2.0 * (rows.len().max(1) as f64).ln()).sqrt());
+        let exceeds =
+            |change: Change| change.delta() > sigmas * change.deviation && limits.exceeded(change, whole);
+        rows.retain(|row| match by {
+            By::Either => exceeds(row.own) || exceeds(row.total),
+            By::Own | By::Total => exceeds(row.by(by)),
         });
         rows
+    }
+}
+
+/// Percent of the profile that a function must have to be judged by its relative growth.
+pub const LEAST_SHARE: f64 = 1.0;
+
+/// How much functions may grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Percentage points of [`Difference::whole`].
+    pub points: Option<f64>,
+    /// Percent of what the function weighed before. Functions with less than [`LEAST_SHARE`] of the profile afterwards are not judged.
+    pub relative: Option<f64>,
+}
+
+impl Limits {
+    /// Returns whether a change exceeds a limit, in a profile that weighs `whole`.
+    pub fn exceeded(&self, change: Change, whole: f64) -> bool {
+        let share = |weight: f64| weight / whole * 100.0;
+        let relative = |percent: f64| share(change.after) >= LEAST_SHARE && change.relative() > percent;
+        self.points.is_some_and(|points| share(change.delta()) > points)
+            || self.relative.is_some_and(relative)
+    }
+}
+
+/// A number with four significant digits.
+fn four_digits(number: f64) -> String {
+    let decimals = if number >= 1000.0 || number == 0.0 { 0 } else { 3 - number.log10().floor() as i32 };
+    format!("{number:.*}", usize::try_from(decimals.clamp(0, 12)).unwrap_or(0))
+}
+
+/// A growth in percent, as `+12.50 %`.
+pub fn percent_more(percent: f64) -> String {
+    match percent {
+        _ if percent.is_infinite() => "new".to_owned(),
+        _ if percent < 0.0 => format!("−{:.2} %", -percent),
+        _ => format!("+{percent:.2} %"),
     }
 }
 
@@ -230,7 +302,7 @@ mod tests {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
         let own: f64 = (0..difference.after.nodes.len()).map(|i| difference.of_box_alone(i).delta()).sum();
         assert_eq!(own, 39.0);
-        assert_eq!(difference.all().delta(), 39.0);
+        assert_eq!(difference.total().delta(), 39.0);
         assert_eq!((difference.vanished(), difference.appeared()), (5.0, 4.0));
     }
 
@@ -254,8 +326,9 @@ mod tests {
     #[test]
     fn what_grew_by_more_than_is_allowed() {
         let difference = difference(BEFORE, AFTER, Scale::By(1.0));
-        let grown = |percent: f64, by: By| -> Vec<String> {
-            difference.grown(percent, by).iter().map(|row| row.label.text.to_string()).collect()
+        let grown = |points: f64, by: By| -> Vec<String> {
+            let limits = Limits { points: Some(points), relative: None };
+            difference.grown(&limits, by).iter().map(|row| row.label.text.to_string()).collect()
         };
         assert_eq!(grown(19.0, By::Own), ["a", "b"]);
         assert_eq!(grown(20.0, By::Own), [""; 0]);
@@ -263,6 +336,55 @@ mod tests {
         assert_eq!(grown(19.0, By::Either), ["root", "parent", "a", "b"]);
         // `fresh`: 4 samples of nothing may be chance.
         assert!(!grown(1.0, By::Either).contains(&"fresh".to_owned()));
+    }
+
+    fn grown_relatively(before: &str, after: &str, percent: f64) -> Vec<String> {
+        let limits = Limits { points: None, relative: Some(percent) };
+        let rows = difference(before, after, Scale::Normalized).grown(&limits, By::Own);
+        rows.iter().map(|row| row.label.text.to_string()).collect()
+    }
+
+    #[test]
+    fn a_function_that_grew_fourfold_exceeds_a_relative_limit() {
+        // From 1.46 % to 5.89 % of the profile: 4.43 points.
+        let (before, after) = ("f 146\nrest 9854\n", "f 589\nrest 9411\n");
+        assert_eq!(grown_relatively(before, after, 50.0), ["f"]);
+        assert_eq!(grown_relatively(before, after, 310.0), [""; 0]);
+        let limits = Limits { points: Some(5.0), relative: None };
+        assert!(difference(before, after, Scale::Normalized).grown(&limits, By::Either).is_empty());
+        // Below one percent of the profile afterwards.
+        assert_eq!(grown_relatively("f 10\nrest 9990\n", "f 90\nrest 9910\n", 50.0), [""; 0]);
+    }
+
+    #[test]
+    fn the_largest_of_many_chance_changes_is_not_growth() {
+        // 100 functions of 100 samples; one has 130 the next time: 2.0 of its standard deviations, below √(2 ln 100) = 3.03.
+        let profile = |first: u64| {
+            let mut text = format!("f0 {first}\n");
+            (1..100).for_each(|n| text += &format!("f{n} 100\n"));
+            text
+        };
+        assert_eq!(grown_relatively(&profile(100), &profile(132), 20.0), [""; 0]);
+        assert_eq!(grown_relatively(&profile(100), &profile(160), 20.0), ["f0"]);
+    }
+
+    #[test]
+    fn work_done_scales_the_first_profile() {
+        let (before, after) = ("main;a 1000\nmain;b 1000\n", "main;a 1500\nmain;b 500\n");
+        let difference = difference(before, after, Scale::PerWork([20.0, 40.0]));
+        let rows = by_name(&difference);
+        assert_eq!((rows["a"].own.before, rows["a"].own.after), (2000.0, 1500.0));
+        assert_eq!(difference.total().relative(), -50.0);
+        let totals =
+            "2000 → 2000 samples, 100.0 → 50.00 per unit of work (−50.00 %), the first scaled by 2.0000";
+        assert_eq!(difference.totals(), totals);
+    }
+
+    #[test]
+    fn the_total_is_compared_as_recorded_when_shares_are() {
+        let normalized = difference("f 1000\n", "f 2000\n", Scale::Normalized);
+        assert_eq!((normalized.total().relative(), normalized.total().noise), (100.0, false));
+        assert_eq!(normalized.totals(), "1000 → 2000 samples, the first scaled by 2.0000");
     }
 
     #[test]

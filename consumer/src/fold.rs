@@ -16,6 +16,7 @@ use crate::model::{
     Stack, Unit, Weight,
 };
 use crate::tree::Tree;
+use events::is_counted;
 pub use events::{FIRST_LOADED, alias_of, else_loaded, event_names, loaded_names, offered, others, taken};
 pub(crate) use events::{PREFERRED, is_awake_only};
 use events::{alias_groups, canonical, most, spellings};
@@ -130,6 +131,30 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let samples = model.samples.iter().filter(|(key, _)| chosen[key.kind.index()]);
     let weighed = samples.map(|(key, weight)| (key, scaled(model, options, key, *weight)));
     Ok(Folder::new(model, options).fold(weighed).finish(unit))
+}
+
+/// The chosen events as users call them: the names that were asked for, else the short names of the types that [`fold`] takes.
+pub fn event_names_of(model: &Model, options: &FoldOptions) -> Vec<String> {
+    if !options.events.is_empty() {
+        return options.events.clone();
+    }
+    let drawn = events(model, options).unwrap_or_default();
+    let mut names: Vec<String> =
+        drawn.iter().map(|event| alias_of(event).unwrap_or(event).to_owned()).collect();
+    names.dedup();
+    names
+}
+
+/// Returns what pictures of the chosen events measure: time or bytes of allocations, waits, reads and writes, else the number of samples.
+///
+/// # Errors
+/// An event that was asked for is not in the recording.
+pub fn usual_measure(model: &Model, options: &FoldOptions) -> Result<Measure, Error> {
+    let kinds = choose(model, options)?;
+    let total = FoldOptions { measure: Measure::Total, ..options.clone() };
+    let is_counted = kinds.iter().any(|kind| is_counted(&model.kinds.get(*kind).name));
+    let has_one_unit = unit(model, &total, &kinds).is_ok();
+    Ok(if is_counted || !has_one_unit { Measure::Samples } else { measure(model, &total, &kinds) })
 }
 
 /// Names of the event types that [`fold`] takes.

@@ -200,20 +200,6 @@ pub fn times(moments: Moments, events: &[&[&Tree]], options: &FoldOptions) -> Op
     Times::new(moments, events, frames)
 }
 
-/// Names the events of a picture by their short names.
-pub fn event_name(model: &Model, options: &FoldOptions) -> String {
-    let drawn = fold::events(model, options).unwrap_or_default();
-    names(&drawn, options).join(", ")
-}
-
-fn names(drawn: &BTreeSet<String>, options: &FoldOptions) -> Vec<String> {
-    let called = |event: &String| fold::alias_of(event).unwrap_or(event).to_owned();
-    let mut names: Vec<String> =
-        if options.events.is_empty() { drawn.iter().map(called).collect() } else { options.events.clone() };
-    names.dedup();
-    names
-}
-
 /// Describes a picture of recordings: the program and the virtual machine if there is one only, the host, the events and their totals by each
 /// measure, the time range, the share that is missing, and `others`, which were recorded but are not in the picture. An interval, in ns since
 /// 1970, replaces the time range of the model.
@@ -226,8 +212,7 @@ pub fn headline(
     others: &[String],
 ) -> String {
     let mut parts = about(model);
-    let drawn = fold::events(model, options).unwrap_or_default();
-    let names = names(&drawn, options);
+    let names = fold::event_names_of(model, options);
     let totals: Vec<String> = measures.iter().map(|tree| amount(tree.total, &tree.unit)).collect();
     parts.push(format!("{}: {}", names.join(", "), totals.join(", ")));
     if let Some((start, end)) = interval.or(model.range_nanos) {
@@ -251,7 +236,7 @@ pub fn headline(
 /// The events of a recording that `options` do not select.
 pub fn also_recorded(model: &Model, options: &FoldOptions) -> Vec<String> {
     let drawn = fold::events(model, options).unwrap_or_default();
-    let names = names(&drawn, options);
+    let names = fold::event_names_of(model, options);
     let there = model.passed_over.iter().map(|(name, &events)| (name.clone(), events));
     let others = fold::offered(&there.filter(|(name, _)| !drawn.contains(name)).collect());
     others.into_iter().filter(|name| !names.contains(name)).collect()

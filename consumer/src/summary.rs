@@ -301,9 +301,11 @@ impl Summary {
 
     fn finish(self, top: usize) -> Result<(Report, Warnings), Error> {
         let loaded = self.loader.finish();
-        let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
+        let mut options = FoldOptions { split_modules: true, ..FoldOptions::default() };
+        options.measure = fold::usual_measure(&loaded.model, &options)?;
         let functions = fold::functions(&loaded.model, &options)?;
-        let report = Report::new(functions, self.ledger, self.events, &self.chunks, top)
+        let event = fold::event_names_of(&loaded.model, &options).join(", ");
+        let report = Report::new(functions, event, self.ledger, self.events, &self.chunks, top)
             .with_ends(self.ends)
             .with_end(self.last_nanos)
             .with_facts(self.facts)

@@ -1,9 +1,10 @@
-//! A range of time as people give it: seconds from the start, from the end, or a date.
+//! The grammar of times on the command line: seconds from the start or before the end, a share of the length, a clock time, or a date.
 
 use std::fmt;
 use std::str::FromStr;
 
 const SECOND: i64 = 1_000_000_000;
+const DAY: i64 = 86_400 * SECOND;
 
 /// One end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub enum Bound {
     FromEnd(i64),
     /// Nanoseconds since 1970.
     Absolute(i64),
+    /// Nanoseconds after midnight, UTC, of the last day of the recording that has this time.
+    Clock(i64),
     /// Thousandths of a percent of the recording's length after its start.
     Part(u32),
 }
@@ -26,8 +29,8 @@ impl fmt::Display for NotATime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no time: give 12.5 or 90s or 2m or 1h (from the start), -30 (before the end), 25% (of its length) or \
-             2026-11-20T21:44:22.5Z",
+            "{:?} is not a time: give 12.5, 90s, 2m or 1h (from the start), -30 (before the end), 25% (of the length), 21:44:22 (a \
+             clock time of the recording's day, UTC) or 2026-11-20T21:44:22.5Z",
             self.0
         )
     }
@@ -38,8 +41,9 @@ impl std::error::Error for NotATime {}
 impl FromStr for Bound {
     type Err = NotATime;
 
-    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `25%`: of the length; `2026-11-20T21:44:22.5Z`, also
-    /// with `+01:00` for `Z`: a moment. Without zone it is UTC, without time midnight.
+    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `25%`: of the length; `21:44` or `21:44:22.5`: a clock
+    /// time; `2026-11-20T21:44:22.5Z`, also with `+01:00` for `Z`: a moment. A moment without a zone is in UTC, and without a time it is
+    /// midnight.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         let fail = || NotATime(text.to_owned());
         if text.len() > 64 || !text.is_ascii() {
@@ -51,6 +55,9 @@ impl FromStr for Bound {
         let is_day = || text.bytes().filter(|&b| b == b'-').count() == 2;
         if text.contains('T') || is_day() {
             return date(text).map(Self::Absolute).ok_or_else(fail);
+        }
+        if text.contains(':') {
+            return clock(text).map(Self::Clock).ok_or_else(fail);
         }
         let (end, span) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -68,6 +75,7 @@ impl Bound {
             Self::FromStart(nanos) => start.saturating_add(nanos),
             Self::FromEnd(nanos) => end.saturating_sub(nanos),
             Self::Absolute(nanos) => nanos,
+            Self::Clock(nanos) => clock_at(nanos, start, end),
             // All: events may be later than the header says, as in files of agents that write it before them.
             Self::Part(100_000) => i64::MAX,
             Self::Part(part) => {
@@ -80,8 +88,29 @@ impl Bound {
 
     /// Whether the end of the recording must be known first.
     pub fn needs_end(self) -> bool {
-        matches!(self, Self::FromEnd(_) | Self::Part(_))
+        matches!(self, Self::FromEnd(_) | Self::Part(_) | Self::Clock(_))
     }
+}
+
+/// The moment of a clock time: the last one within the recording or, if there is none, the one nearest to it.
+fn clock_at(nanos: i64, start: i64, end: i64) -> i64 {
+    let last_day = end.div_euclid(DAY).saturating_mul(DAY).saturating_add(nanos);
+    let outside = |moment: i64| start.saturating_sub(moment).max(moment.saturating_sub(end)).max(0);
+    let days = [last_day, last_day.saturating_sub(DAY), last_day.saturating_add(DAY)];
+    days.into_iter().min_by_key(|&moment| outside(moment)).unwrap_or(last_day)
+}
+
+/// Both ends in nanoseconds since 1970, given the recording's own range. A clock time at the end is the first one after the start.
+pub fn moments(from: Option<Bound>, to: Option<Bound>, start: i64, end: i64) -> (Option<i64>, Option<i64>) {
+    let from = from.map(|bound| bound.at(start, end));
+    let to = to.map(|bound| match (bound, from) {
+        (Bound::Clock(nanos), Some(from)) => {
+            let same_day = from.div_euclid(DAY).saturating_mul(DAY).saturating_add(nanos);
+            if same_day < from { same_day.saturating_add(DAY) } else { same_day }
+        }
+        _ => bound.at(start, end),
+    });
+    (from, to)
 }
 
 /// A percentage up to 100, as thousandths of it.
@@ -140,16 +169,24 @@ fn date(text: &str) -> Option<i64> {
             (h * 3600 + m * 60) * if sign == "-" { -1 } else { 1 }
         }
     };
-    let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
-    let mut parts = time.split(':');
-    let [h, m] = [two(parts.next()?, 23)?, two(parts.next()?, 59)?];
-    let s = parts.next().map_or(Some(0), |s| two(s, 60))?;
-    if parts.next().is_some() || !(1..=12).contains(&month) || !(1..=length(year, month)).contains(&day) {
+    let time = clock(time)?;
+    if !(1..=12).contains(&month) || !(1..=length(year, month)).contains(&day) {
         return None;
     }
-    let seconds = days(year, month, day) * 86_400 + h * 3600 + m * 60 + s - offset;
-    let nanos = i128::from(seconds) * i128::from(SECOND) + i128::from(scaled(fraction, SECOND)?);
-    i64::try_from(nanos).ok()
+    let seconds = days(year, month, day) * 86_400 - offset;
+    i64::try_from(i128::from(seconds) * i128::from(SECOND) + i128::from(time)).ok()
+}
+
+/// Nanoseconds after midnight of `21:44` or `21:44:22.5`.
+fn clock(text: &str) -> Option<i64> {
+    let (time, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut parts = time.split(':');
+    let [hours, minutes] = [two(parts.next()?, 23)?, two(parts.next()?, 59)?];
+    let seconds = parts.next().map_or(Some(0), |seconds| two(seconds, 60))?;
+    if parts.next().is_some() {
+        return None;
+    }
+    Some((hours * 3600 + minutes * 60 + seconds) * SECOND + scaled(fraction, SECOND)?)
 }
 
 fn three(text: &str, between: char, widths: [usize; 3]) -> Option<[i64; 3]> {
@@ -205,8 +242,48 @@ mod tests {
         check("99.95%", Bound::Part(99_950));
         assert_eq!(Bound::Part(25_000).at(1_000, 5_000), 2_000);
         assert_eq!(Bound::Part(100_000).at(i64::MIN, i64::MAX), i64::MAX);
+        check("21:44", Bound::Clock((21 * 3600 + 44 * 60) * SECOND));
+        check("00:00:01.5", Bound::Clock(1_500_000_000));
         check("2026-11-20", Bound::Absolute(1_795_132_800_000_000_000));
         check("1969-12-31T23:59:59.5Z", Bound::Absolute(-500_000_000));
+    }
+
+    #[test]
+    fn clock_times_are_of_the_recordings_day() {
+        let moment = |text: &str| text.parse::<Bound>().expect("a time").at(0, 0);
+        let clock = |text: &str, start: &str, end: &str| {
+            let bound = text.parse::<Bound>().expect("a time");
+            assert!(matches!(bound, Bound::Clock(_)), "{text}");
+            bound.at(moment(start), moment(end))
+        };
+        let (start, end) = ("2026-11-20T21:44:00Z", "2026-11-20T21:54:00Z");
+        assert_eq!(clock("21:45:10", start, end), moment("2026-11-20T21:45:10Z"));
+        assert_eq!(clock("09:00", start, end), moment("2026-11-20T09:00Z"));
+        // A recording over midnight has two days.
+        let (start, end) = ("2026-11-20T23:50:00Z", "2026-11-21T00:10:00Z");
+        assert_eq!(clock("23:55", start, end), moment("2026-11-20T23:55Z"));
+        assert_eq!(clock("00:05", start, end), moment("2026-11-21T00:05Z"));
+        assert_eq!(clock("00:30", start, end), moment("2026-11-21T00:30Z"));
+        let (start, end) = ("2026-11-21T00:01:00Z", "2026-11-21T00:10:00Z");
+        assert_eq!(clock("23:59", start, end), moment("2026-11-20T23:59Z"));
+        // The last of several days.
+        assert_eq!(clock("12:00", "2026-11-20T11:00Z", "2026-11-25T08:00Z"), moment("2026-11-24T12:00Z"));
+        assert_eq!(Bound::Clock(DAY).at(i64::MIN, i64::MAX), i64::MAX);
+        assert_eq!(Bound::Clock(0).at(i64::MIN, i64::MIN), i64::MIN);
+    }
+
+    #[test]
+    fn a_clock_time_at_the_end_follows_the_start() {
+        let moment = |text: &str| text.parse::<Bound>().expect("a time").at(0, 0);
+        let (start, end) = (moment("2026-11-20T10:02Z"), moment("2026-11-22T10:02Z"));
+        let check = |from: &str, to: &str, want: (&str, &str)| {
+            let range = moments(from.parse().ok(), to.parse().ok(), start, end);
+            assert_eq!(range, (Some(moment(want.0)), Some(moment(want.1))), "{from} to {to}");
+        };
+        check("10:00", "10:05", ("2026-11-22T10:00Z", "2026-11-22T10:05Z"));
+        check("23:50", "00:10", ("2026-11-21T23:50Z", "2026-11-22T00:10Z"));
+        check("0", "10:05", ("2026-11-20T10:02Z", "2026-11-20T10:05Z"));
+        check("12:00", "10%", ("2026-11-21T12:00Z", "2026-11-20T14:50Z"));
     }
 
     #[test]
@@ -231,6 +308,12 @@ mod tests {
             "%",
             "101%",
             "-5%",
+            "24:00",
+            "1:00",
+            "21:44:61",
+            "21:44:22:10",
+            "-21:44",
+            "21:44Z",
         ] {
             assert!(text.parse::<Bound>().is_err(), "{text}");
         }

@@ -315,6 +315,21 @@ fn a_module_that_calls_the_allocator_directly_is_reported() {
     }
 }
 
+/// A program that ends before the recorder reads its map, and opens a module by a relative path.
+#[test]
+fn modules_opened_by_relative_paths_have_names() {
+    let _place = beside();
+    let program = victim::c("alloc_direct", victim::OPTIMISED);
+    // -O1 has no tail calls: `make` is on the stack.
+    let module = victim::compile("gcc", "alloc_direct.c", &["-O1", "-shared", "-fPIC", "-DMODULE"], &[]);
+    let recording = record("alloc@1,live");
+    std::fs::copy(module, recording.folder().join("module.so")).unwrap();
+    std::fs::write(recording.folder().join("go"), "").unwrap();
+    let recorded = recording.run(&program, &["./module.so", "1"]).expect_code(0);
+    let live = by_function(&read(&recorded).live);
+    assert!(live.contains_key("make"), "{live:?}");
+}
+
 /// What a program holds that does nothing more is told while it runs, not at its end.
 #[test]
 fn what_is_alive_is_told_while_the_program_sleeps() {

@@ -319,6 +319,8 @@ fn running_children_are_recorded() {
     let recording = recording.unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
+    // The processes run on after the recording; this is not a loss.
+    assert!(recording.losses.iter().all(|loss| loss.cause != "stopped"), "{:?}", recording.losses);
     assert!(alone.stderr.contains(" 0 samples"), "{}", alone.stderr);
 }
 

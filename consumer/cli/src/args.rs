@@ -32,7 +32,7 @@ Examples:
   flightline print run.jfr --events ExecutionSample --json
   flightline view hot-methods run.jfr             one of many ready tables
 
-Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage; diff: 3 something grew by more than --fail-above.";
+Exit status: record: that of the program, 126 or 127 if it cannot be run, 1 if it succeeded but its recording could not be written; others: 0 done; 1 error, or the recording could be read in part only; 2 wrong usage; diff: 3 a limit (--fail-above, --fail-relative, --fail-total) was exceeded.";
 
 const FLAME_EXAMPLES: &str = "\
 Examples:
@@ -200,11 +200,14 @@ pub enum Command {
 }
 
 /// Arguments of `flame`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct FlameArgs {
     /// What to draw.
     #[command(flatten)]
     pub stacks: StackArgs,
+    /// Measure samples. Without it, allocations and live memory are measured in bytes, waits, reads and writes in time
+    #[arg(long, conflicts_with_all = ["total", "measure", "cpi"])]
+    pub count: bool,
     /// Where to; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
@@ -268,7 +271,7 @@ pub struct SummaryArgs {
     #[arg(long)]
     pub arguments: bool,
     /// Read only the chunks of a repository that overlap the time before its end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::select::last)]
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     pub last: Option<Bound>,
     /// Print JSON
     #[arg(long)]

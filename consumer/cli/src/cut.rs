@@ -5,16 +5,17 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::{self, Labelled};
-use flightline_consumer::time_range::Bound;
 use jfr_format::edit;
 
 use crate::edit::{beside, count, input, output};
+use crate::range::RangeArgs;
 use crate::{Outcome, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
   flightline cut run.jfr --from 10 --to 20 -o ten-seconds.jfr
-  flightline cut run.jfr --from -30                          the last half minute, to run.cut.jfr
+  flightline cut run.jfr --last 30s                          the last half minute, to run.cut.jfr
+  flightline cut run.jfr --from 10:00 --to 10:05             by the clock, in UTC
   flightline cut run.jfr --from 2026-11-20T21:44:00Z --to 2026-11-20T21:45:00Z --strict
   flightline cut job.jfr --label attempt=A7 -o a7.jfr        what was sampled in one task attempt
 
@@ -30,12 +31,8 @@ pub struct CutArgs {
     /// A recording; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
-    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, with a minus before its end, or a date
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub from: Option<Bound>,
-    /// End, in the same forms
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub to: Option<Bound>,
+    #[command(flatten)]
+    pub range: RangeArgs,
     /// What was sampled in spans with this label alone; given several times, with all of them
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::select::label)]
     pub labels: Vec<(String, String)>,
@@ -58,8 +55,8 @@ pub const CANNOT: &str = "cannot write the recording";
 
 /// Writes a part of a recording.
 pub fn run(args: CutArgs) -> Result<Outcome> {
-    if args.from.is_none() && args.to.is_none() && args.labels.is_empty() {
-        bail!("give --from, --to or both, or --label");
+    if args.range.is_everything() && args.labels.is_empty() {
+        bail!("give a range (--from, --to, --last) or --label");
     }
     let source = input(&args.input)?;
     let name = talk::shown(&args.input);
@@ -67,8 +64,8 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
         bail!("{name} is not a JFR recording: it holds no chunk header");
     };
     // An event may end after the headers say the recording does.
-    let (from, to) =
-        (args.from.map_or(i64::MIN, |b| b.at(start, end)), args.to.map_or(i64::MAX, |b| b.at(start, end)));
+    let (from, to) = args.range.moments(start, end);
+    let (from, to) = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     if from >= to {
         bail!("--from is not before --to: nothing lies between them");
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::amount;
-use flightline_consumer::difference::{By, Difference, Row, SIGMAS, Scale};
+use flightline_consumer::difference::{self, By, Change, Difference, Limits, Row, SIGMAS, Scale};
 use flightline_consumer::fold;
 use flightline_consumer::render::PictureOptions;
-use flightline_consumer::render::difference::{self, DifferenceOptions};
+use flightline_consumer::render::difference::{self as picture, DifferenceOptions};
 use flightline_consumer::tree::Tree;
 
 use crate::select::SelectArgs;
@@ -24,17 +24,23 @@ pub const EXAMPLES: &str = "\
 Examples:
   flightline diff before.jfr after.jfr                         the functions that changed most
   flightline diff before.jfr after.jfr -o diff.html            a flame graph: red more, blue less; what vanished to the right
-  flightline diff main.jfr branch.jfr --fail-above 5% --json   for CI: a verdict, and exit status 3
+  flightline diff main.jfr branch.jfr --fail-total 10% --fail-above 5 --fail-relative 50%
+                                                               for CI: exit status 3 if anything exceeds a limit
+  flightline diff old.jfr new.jfr --per 20,11500               by the transactions that each recording served
   flightline diff a.folded b.folded --no-normalize --by inclusive
   flightline diff both.folded -o diff.svg                      differential text, as difffolded.pl writes it
   flightline diff monday.jfr tuesday.jfr -e cpu --total -I handle_request
 
-The first profile is scaled to the total of the second, so that shares are compared; with --no-normalize weights are as recorded. A \
-change within 2 standard deviations of what chance makes of so many samples (--sigma) is marked ~ and never a failure. Percentages \
-are of the second profile; of the first if not normalised.
+The first profile is scaled to the total of the second, so that shares are compared; with --no-normalize weights are as recorded, and \
+with --per they are compared per unit of work. A change within 2 standard deviations of what chance makes of so many samples (--sigma) \
+is marked ~. Percentages are of the second profile; of the first, scaled, if not normalised.
 
-Exit status: 0 compared, and nothing grew by more than --fail-above; 3 something did; 1 error, or an input could be read in part \
-only; 2 wrong usage.";
+Limits: --fail-above and --fail-relative judge each function, in points of the profile and in percent of its own weight before. A \
+function also has to grow by more than the largest of so many chance changes. --fail-total judges the total, which is the CPU time of \
+a program that does the same work twice; of a server, give --per too.
+
+Exit status: 0 compared, and no limit was exceeded; 3 a limit was exceeded; 1 error, or an input could be read in part only; 2 wrong \
+usage.";
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
@@ -50,15 +56,24 @@ pub struct DiffArgs {
     /// Compare weights as they are, not shares
     #[arg(long)]
     no_normalize: bool,
+    /// Compare weights per unit of work: how much both recordings did, as requests or transactions
+    #[arg(long, value_name = "BEFORE,AFTER", value_parser = work, conflicts_with = "no_normalize")]
+    per: Option<Work>,
     /// Sort, judge and colour by this [default: table and --fail-above by what changed more, pictures by inclusive weights]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
     /// Standard deviations that a change must exceed to be more than noise
     #[arg(long, value_name = "N", default_value_t = SIGMAS, value_parser = sigmas)]
     sigma: f64,
-    /// Fail, with exit status 3, if a function grew by more than this share of the profile; not normalised, also if all did
-    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    /// Fail, with exit status 3, if a function grew by more than this many percentage points of the profile
+    #[arg(long, value_name = "POINTS", value_parser = percent)]
     fail_above: Option<f64>,
+    /// Fail if a function, of at least 1% of the profile, grew by more than this percentage of what it had before
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_relative: Option<f64>,
+    /// Fail if the total grew by more than this percentage: as recorded, or with --per for each unit of work
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    fail_total: Option<f64>,
     /// As JSON, with the verdict
     #[arg(long)]
     json: bool,
@@ -107,7 +122,17 @@ enum Format {
 
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
-    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a share of the profile, as 5%".into())
+    number.filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(|| "give a number of percent, as 5%".into())
+}
+
+/// Amounts of work before and after.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Work([f64; 2]);
+
+fn work(text: &str) -> Result<Work, String> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0);
+    let pair = text.split_once(',').and_then(|(before, after)| Some(Work([number(before)?, number(after)?])));
+    pair.ok_or_else(|| "give two positive numbers, as 20,11500".into())
 }
 
 fn sigmas(text: &str) -> Result<f64, String> {
@@ -117,19 +142,20 @@ fn sigmas(text: &str) -> Result<f64, String> {
         .ok_or_else(|| "give a number of standard deviations, as 2".into())
 }
 
-/// What a comparison came to.
+/// A comparison with limits.
 struct Verdict {
-    /// Percent that were allowed.
-    limit: f64,
-    /// What grew by more.
+    limits: Limits,
+    /// Percent by which the total may grow.
+    total_limit: Option<f64>,
+    /// The functions that exceed a limit.
     grown: Vec<Row>,
-    /// The whole did, in percent.
-    all: Option<f64>,
+    /// The growth of the total in percent, if it exceeds its limit.
+    total: Option<f64>,
 }
 
 impl Verdict {
     fn failed(&self) -> bool {
-        !self.grown.is_empty() || self.all.is_some()
+        !self.grown.is_empty() || self.total.is_some()
     }
 }
 
@@ -145,7 +171,7 @@ pub fn run(args: &DiffArgs) -> Result<Outcome> {
     }
     let (difference, outcome) = read(args)?;
     let by = args.by.map_or(By::Either, |by| if by == ByArg::Own { By::Own } else { By::Total });
-    let verdict = args.fail_above.map(|limit| verdict(args, &difference, limit, by));
+    let verdict = verdict(args, &difference, by);
     let to_stdout =
         format == Format::Table || args.output.as_deref().is_some_and(|path| !output::is_stdout(path));
     if format != Format::Table {
@@ -242,11 +268,15 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     if before.tree.total == 0 && after.tree.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
     }
-    let scale = if args.no_normalize { Scale::By(1.0) } else { Scale::Normalized };
+    let scale = match args.per {
+        Some(Work(work)) => Scale::PerWork(work),
+        None if args.no_normalize => Scale::By(1.0),
+        None => Scale::Normalized,
+    };
     let mut difference = Difference::new(&before.tree, &after.tree, scale);
     difference.per_sample = [&before, &after].map(|side| side.per_sample(&args.select));
     difference.sigmas = args.sigma;
-    if let Some(hint) = hint(args.no_normalize, &before.tree, &after.tree) {
+    if let Some(hint) = hint(scale != Scale::Normalized, &before.tree, &after.tree) {
         talk::note(format_args!("{hint}"));
     }
     let partial = [before.outcome, after.outcome].contains(&Outcome::Partial);
@@ -261,7 +291,15 @@ fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
             shown(&args.before)
         );
     };
-    Ok((Profile { tree: before, outcome: input.outcome, model: None, missing: None, before: None }, input))
+    let before = Profile {
+        tree: before,
+        outcome: input.outcome,
+        model: None,
+        is_total: false,
+        missing: None,
+        before: None,
+    };
+    Ok((before, input))
 }
 
 /// Who made something twice as fast wants to see that, not what is left of it in shares.
@@ -270,34 +308,58 @@ fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     (!as_recorded && less > 0 && more / 2 > less).then(|| {
         let (first, second) = (before.total, after.total);
         let unit = &after.unit;
-        format!("{first} and {second} {unit}: the shares of both are compared; --no-normalize compares the amounts")
+        format!("{first} and {second} {unit}: the shares of both are compared; --no-normalize compares the amounts, --per the amounts for each unit of work")
     })
 }
 
-fn verdict(args: &DiffArgs, difference: &Difference, limit: f64, by: By) -> Verdict {
-    let all = difference.all();
-    let grew = all.delta() / difference.whole() * 100.0;
-    let all = (args.no_normalize && !all.noise && grew > limit).then_some(grew);
-    Verdict { limit, grown: difference.grown(limit, by), all }
+/// Compares with the limits that were given; `None` if there is none.
+fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> {
+    let limits = Limits { points: args.fail_above, relative: args.fail_relative };
+    let total_limit = args.fail_total;
+    if limits == Limits::default() && total_limit.is_none() {
+        return None;
+    }
+    let total = difference.total();
+    let grew = total.relative();
+    let total = total_limit.filter(|limit| !total.noise && grew > *limit).map(|_| grew);
+    let grown = if limits == Limits::default() { Vec::new() } else { difference.grown(&limits, by) };
+    Some(Verdict { limits, total_limit, grown, total })
 }
 
-/// Says what failed, on standard error.
+/// Prints which limits were exceeded, on standard error.
 fn tell(verdict: &Verdict, difference: &Difference, by: By) {
     const TOLD: usize = 5;
-    if let Some(grew) = verdict.all {
-        talk::warning(format_args!("all grew by {grew:.2}%, which is more than {}%", verdict.limit));
+    if let (Some(grew), Some(limit)) = (verdict.total, verdict.total_limit) {
+        let more = difference::percent_more(grew);
+        talk::warning(format_args!("the total grew by {more}; the limit is {limit} % (--fail-total)"));
     }
+    let share = |weight: f64| weight / difference.whole() * 100.0;
     for row in verdict.grown.iter().take(TOLD) {
-        let change = row.by(by);
+        // Either weight may be the one that exceeds a limit.
+        let exceeded = |change: &Change| verdict.limits.exceeded(*change, difference.whole());
+        let change = Some(row.by(by))
+            .filter(exceeded)
+            .unwrap_or_else(|| if exceeded(&row.own) { row.own } else { row.total });
         let weight = if change == row.own { "self" } else { "inclusive" };
-        let share = change.delta() / difference.whole() * 100.0;
+        let mut exceeded = Vec::new();
+        if let Some(limit) = verdict.limits.points.filter(|limit| share(change.delta()) > *limit) {
+            exceeded.push(format!("{limit} points (--fail-above)"));
+        }
+        if let Some(limit) = verdict.limits.relative.filter(|limit| change.relative() > *limit) {
+            exceeded.push(format!("{limit} % of its weight (--fail-relative)"));
+        }
         talk::warning(format_args!(
-            "{} grew by {share:.2}% ({weight}), which is more than {}%",
-            row.label.text, verdict.limit
+            "{} grew from {:.2} % to {:.2} % of the profile ({weight}): {:+.2} points, {}; the limit is {}",
+            row.label.text,
+            share(change.before),
+            share(change.after),
+            share(change.delta()),
+            difference::percent_more(change.relative()),
+            exceeded.join(" and ")
         ));
     }
     if let Some(more) = verdict.grown.len().checked_sub(TOLD).filter(|&more| more > 0) {
-        talk::warning(format_args!("and {more} more functions"));
+        talk::warning(format_args!("{more} more functions exceed a limit"));
     }
 }
 
@@ -308,7 +370,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         None => name(&args.before),
     };
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
-    let totals = difference.totals(!args.no_normalize);
+    let totals = difference.totals();
     // A page tells its colours itself.
     let subtitle = match format {
         Format::Html => totals,
@@ -322,17 +384,17 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
         color_blind: args.color_blind,
         ratio: None,
     };
-    let mut picture = Vec::new();
+    let mut written = Vec::new();
     match format {
         Format::Table => {}
-        Format::Folded => difference::folded(difference, &mut picture)?,
-        Format::Svg => difference::svg(difference, &options, &mut picture)?,
+        Format::Folded => picture::folded(difference, &mut written)?,
+        Format::Svg => picture::svg(difference, &options, &mut written)?,
         Format::Html => {
             if args.select.min_width.is_some() {
                 talk::note("the page leaves out nothing: --min-width is of SVG");
             }
-            difference::page(difference, &options, &mut picture)?;
+            picture::page(difference, &options, &mut written)?;
         }
     }
-    Ok(picture)
+    Ok(written)
 }

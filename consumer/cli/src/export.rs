@@ -286,8 +286,8 @@ fn feed(args: &ExportArgs) -> Feed {
 /// Gives `each` the items of all inputs, with their feed, to their ends.
 fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::Whole;
-    let paths = repository::expand(&args.inputs, args.samples.last)?;
-    let mut choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples)?);
+    let paths = repository::expand(&args.inputs, args.samples.range.last)?;
+    let mut choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples.range)?);
     for path in paths {
         let from: Result<Box<dyn Read>> = if path.as_os_str() == "-" {
             Ok(Box::new(std::io::stdin()))

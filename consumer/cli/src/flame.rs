@@ -39,7 +39,11 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     }
     let is_page = format == PictureFormat::Html;
     let as_what = if is_page { For::Page } else { For::Svg };
+    let mut args = args.clone();
+    args.stacks.select.count = args.count || args.flame_chart;
     let mut profile = stacks::read(&args.stacks.inputs, &args.stacks.select, as_what)?;
+    args.stacks.select.total = profile.is_total;
+    let args = &args;
     if let Some(before) = profile.before.take() {
         return differential(args, &before, &profile.tree, format);
     }
@@ -155,7 +159,7 @@ fn differential(args: &FlameArgs, before: &Tree, after: &Tree, format: PictureFo
         return Err(flightline_consumer::Error::NoSamples.into());
     }
     let difference = Difference::new(before, after, Scale::Normalized);
-    let (totals, colors) = (difference.totals(true), "red: more, blue: less, grey: not beyond noise");
+    let (totals, colors) = (difference.totals(), "red: more, blue: less, grey: not beyond noise");
     draw_difference(args, &difference, None, &totals, colors, format)?;
     Ok(Outcome::Whole)
 }

@@ -146,7 +146,7 @@ pub fn each(
     drawn: &[Types],
     mut take: impl FnMut(&Item, &mut Feed),
 ) -> Result<()> {
-    for path in &repository::expand(inputs, select.samples.last)? {
+    for path in &repository::expand(inputs, select.samples.range.last)? {
         let reading = || format!("cannot read {}", shown(path));
         let mut covering = match drawn.iter().any(Types::exclude_covered) {
             true => Covering::scan(File::open(path).with_context(reading)?).with_context(reading)?,

@@ -260,7 +260,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         ..live::Options::default()
     };
     let mut outcome = Outcome::Whole;
-    for path in &repository::expand(inputs, select.samples.last)? {
+    for path in &repository::expand(inputs, select.samples.range.last)? {
         match items::of_file(path, &wanted, &mut off_cpu) {
             Ok(Outcome::Whole) => {}
             Ok(other) => outcome = other,

@@ -13,7 +13,7 @@ use flightline_consumer::warnings::Warnings;
 use jfr_format::read::{self, Follow, Input, Item, default_jobs};
 
 use crate::output::{Tame, is_stdout, refuse_input};
-use crate::range::{self, Times};
+use crate::range::{self, RangeArgs, Times};
 use crate::signals::Signals;
 use crate::talk::{self, shown};
 use crate::wanted::Wanted;
@@ -54,15 +54,8 @@ pub struct PrintArgs {
     /// Frames of a stack to print [default: 5; with --compact all]
     #[arg(long, value_name = "N")]
     stack_depth: Option<usize>,
-    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, or a date
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    from: Option<Bound>,
-    /// Leave out what was after, in the same forms
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    to: Option<Bound>,
-    /// Only so much before the end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::select::last, conflicts_with_all = ["from", "to"])]
-    last: Option<Bound>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
     #[arg(long)]
     follow: bool,
@@ -110,7 +103,8 @@ impl Form {
 
 /// Prints events.
 pub fn run(args: PrintArgs) -> Result<Outcome> {
-    let paths = if args.follow { args.inputs.clone() } else { repository::expand(&args.inputs, args.last)? };
+    let paths =
+        if args.follow { args.inputs.clone() } else { repository::expand(&args.inputs, args.range.last)? };
     let format = args.form.format();
     let stack_depth = args.stack_depth.unwrap_or(if format == Format::Compact { usize::MAX } else { 5 });
     let options = PrintOptions {
@@ -258,26 +252,22 @@ fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
     let mut selection = Selection {
         events: Patterns::new(args.events.clone()),
         categories: Categories::new(args.categories.clone()),
-        from: args.from.or(args.last),
-        to: args.to,
+        from: args.range.earliest(),
+        to: args.range.to,
         end: None,
     };
-    range::check(args.from, args.to)?;
-    let bounds = || [args.from.or(args.last), args.to].into_iter().flatten();
-    let from_end = bounds().any(Bound::needs_end);
-    let relative = bounds().any(|bound| !matches!(bound, Bound::Absolute(_)));
+    range::check(&args.range)?;
+    let from_end = args.range.bounds().any(Bound::needs_end);
+    let relative = args.range.bounds().any(|bound| !matches!(bound, Bound::Absolute(_)));
     if !from_end && (!relative || paths.len() == 1) {
         return Ok(selection);
     }
     if args.follow {
-        bail!(
-            "a time before the end cannot be told while the recording is written: its end is not known yet"
-        );
+        bail!("--follow takes no time before the end, percentage or clock time: the end is not known yet");
     }
     if let Some(times) = Times::of(paths)? {
-        let at = |bound: Bound| Bound::Absolute(bound.at(times.start, times.end));
-        selection.from = selection.from.map(at);
-        selection.to = args.to.map(at);
+        let (from, to) = args.range.moments(times.start, times.end);
+        (selection.from, selection.to) = (from.map(Bound::Absolute), to.map(Bound::Absolute));
     }
     Ok(selection)
 }

@@ -1,20 +1,68 @@
-//! `--from` and `--to`: which part of recordings is wanted.
+//! `--from`, `--to` and `--last`: the part of recordings that a command takes.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use flightline_consumer::time_range::Bound;
+use clap::Args;
+use flightline_consumer::time_range::{self, Bound};
 use jfr_format::edit;
 use jfr_format::header::ChunkHeader;
 
-use crate::select::SampleArgs;
 use crate::talk::shown;
+
+/// A part of recordings, by time.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct RangeArgs {
+    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, with a minus before its end, 25% of its length, a clock
+    /// time (21:44:22, UTC), or a date (2026-11-20T21:44:22Z)
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub from: Option<Bound>,
+    /// End, in the same forms
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
+    pub to: Option<Bound>,
+    /// Take this span before the end: 30s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = last, conflicts_with_all = ["from", "to"])]
+    pub last: Option<Bound>,
+}
+
+impl RangeArgs {
+    /// The start, however it is given.
+    pub fn earliest(&self) -> Option<Bound> {
+        self.from.or(self.last)
+    }
+
+    /// Returns whether no range is given.
+    pub fn is_everything(&self) -> bool {
+        self.earliest().is_none() && self.to.is_none()
+    }
+
+    /// Both ends in ns since 1970, given the recording's own range.
+    pub fn moments(&self, start: i64, end: i64) -> (Option<i64>, Option<i64>) {
+        time_range::moments(self.earliest(), self.to, start, end)
+    }
+
+    /// The ends that are given.
+    pub fn bounds(&self) -> impl Iterator<Item = Bound> {
+        [self.earliest(), self.to].into_iter().flatten()
+    }
+}
+
+/// The value of `--last`: a span before the end.
+///
+/// # Errors
+/// The text is not a span.
+pub fn last(text: &str) -> Result<Bound, String> {
+    match text.parse::<Bound>() {
+        Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
+        _ => Err("give a span: 30s, 10m, 2h".into()),
+    }
+}
 
 /// # Errors
 /// Nothing can lie in the range, whatever the recording.
-pub fn check(from: Option<Bound>, to: Option<Bound>) -> Result<()> {
-    let empty = match (from, to) {
+pub fn check(range: &RangeArgs) -> Result<()> {
+    let empty = match (range.from, range.to) {
         (Some(Bound::FromStart(from)), Some(Bound::FromStart(to)))
         | (Some(Bound::Absolute(from)), Some(Bound::Absolute(to))) => from > to,
         (Some(Bound::Part(from)), Some(Bound::Part(to))) => from > to,
@@ -61,7 +109,7 @@ impl Times {
         for path in inputs {
             if !path.is_file() {
                 bail!(
-                    "{}: what counts from the start or end of a recording needs a file to look it up in",
+                    "{}: a time relative to the recording needs a file; for a stream, give dates such as 2026-11-20T21:44:22Z",
                     shown(path)
                 );
             }
@@ -79,13 +127,12 @@ impl Times {
 ///
 /// # Errors
 /// It is empty, or has to be looked up in what is no file.
-pub fn nanos(paths: &[PathBuf], samples: &SampleArgs) -> Result<[i64; 2]> {
-    let (from, to) = (samples.earliest(), samples.to);
-    check(from, to)?;
-    if from.is_none() && to.is_none() {
+pub fn nanos(paths: &[PathBuf], range: &RangeArgs) -> Result<[i64; 2]> {
+    check(range)?;
+    if range.is_everything() {
         return Ok([i64::MIN, i64::MAX]);
     }
     let Some(times) = Times::of(paths)? else { return Ok([i64::MIN, i64::MAX]) };
-    let at = |bound: Option<Bound>, or: i64| bound.map_or(or, |bound| bound.at(times.first, times.end));
-    Ok([at(from, i64::MIN), at(to, i64::MAX)])
+    let (from, to) = range.moments(times.first, times.end);
+    Ok([from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX)])
 }

@@ -15,6 +15,7 @@ use flightline_consumer::report::{
 };
 use flightline_consumer::view::{self, Enabled, Options, Plan, Table, Viewer};
 
+use crate::range::RangeArgs;
 use crate::select::{SelectArgs, StackArgs};
 use crate::stacks::{self, For};
 use crate::talk::{self, all_shown};
@@ -111,7 +112,7 @@ impl Contents {
 fn contents(inputs: &[PathBuf]) -> Result<(Contents, Outcome)> {
     let plans = VIEWS.iter().filter_map(|name| view::find(name)).map(Plan::of_view).collect();
     let mut viewer = Viewer::new(plans, Options::default());
-    let outcome = crate::view::read(&crate::view::Range::default(), inputs, &mut viewer)?;
+    let outcome = crate::view::read(&RangeArgs::default(), None, inputs, &mut viewer)?;
     let counts = viewer.counts().clone();
     if counts.is_empty() {
         bail!("{} has no events", all_shown(inputs));

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::fold::Filter;
 use flightline_consumer::render::svg::MinWidth;
-use flightline_consumer::time_range::Bound;
 use regex::Regex;
 
+use crate::range::RangeArgs;
+
 /// Stacks of some inputs.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct StackArgs {
     /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
@@ -41,6 +42,9 @@ pub struct SelectArgs {
     /// Measure time or bytes instead of samples
     #[arg(long)]
     pub total: bool,
+    /// Measure samples in pictures too, of events that stand for time or bytes.
+    #[arg(skip)]
+    pub count: bool,
     /// Put the thread below its stacks
     #[arg(short, long)]
     pub threads: bool,
@@ -102,7 +106,7 @@ impl SelectArgs {
         let samples = &self.samples;
         let names =
             samples.only_thread.is_some() || samples.only_process.is_some() || samples.state.is_some();
-        let times = samples.from.is_some() || samples.to.is_some() || samples.last.is_some();
+        let times = !samples.range.is_everything();
         let frames = !samples.include.is_empty() || !samples.exclude.is_empty() || self.focus.is_some();
         names || times || frames || !self.spans.is_empty() || !self.labels.is_empty()
     }
@@ -126,16 +130,8 @@ pub struct SampleArgs {
     /// Keep samples in a thread state that matches
     #[arg(long, value_name = "REGEX")]
     pub state: Option<Regex>,
-    /// Leave out what was before: seconds (also 90s, 2m, 1h) from the start, with a minus before the end, 25% of the length, or a
-    /// date
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub from: Option<Bound>,
-    /// Leave out what was after, in the same forms
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    pub to: Option<Bound>,
-    /// Only so much before the end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = last, conflicts_with_all = ["from", "to"])]
-    pub last: Option<Bound>,
+    #[command(flatten)]
+    pub range: RangeArgs,
 }
 
 impl SampleArgs {
@@ -148,11 +144,6 @@ impl SampleArgs {
             process: self.only_process.clone(),
             state: self.state.clone(),
         }
-    }
-
-    /// The earliest time.
-    pub fn earliest(&self) -> Option<Bound> {
-        self.from.or(self.last)
     }
 }
 
@@ -208,15 +199,4 @@ pub fn counters(text: &str) -> Result<Counters, String> {
 pub fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())
-}
-
-/// The value of `--last`: a span before the end.
-///
-/// # Errors
-/// The text is no span.
-pub fn last(text: &str) -> Result<Bound, String> {
-    match text.parse::<Bound>() {
-        Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
-        _ => Err("give a span: 30s, 10m, 2h".into()),
-    }
 }

@@ -76,8 +76,8 @@ impl SlowerArgs {
 /// Lists slow calls.
 pub fn run(args: &SlowerArgs) -> Result<Outcome> {
     output::refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
-    let paths = repository::expand(&args.inputs, args.samples.last)?;
-    let choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples)?);
+    let paths = repository::expand(&args.inputs, args.samples.range.last)?;
+    let choice = Choice::new(args.samples.filter(), range::nanos(&paths, &args.samples.range)?);
     let mut outcome = Outcome::Whole;
     output::text(&args.output, |out| -> Result<()> {
         let mut list = List {

@@ -36,6 +36,8 @@ pub struct Profile {
     pub outcome: Outcome,
     /// The recordings' model; `None` for folded text.
     pub model: Option<Model>,
+    /// The tree measures time or bytes.
+    pub is_total: bool,
     /// What the recordings say is missing of what was chosen.
     pub missing: Option<Missing>,
     /// The stacks before, if the input is differential text.
@@ -49,7 +51,7 @@ enum Opened {
 
 /// Reads the inputs and folds them.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile> {
-    let (options, reshape) = (options(args, what), reshape(args, what)?);
+    let (mut options, reshape) = (options(args, what), reshape(args, what)?);
     let roots = Roots { process: args.process, thread: args.threads };
     let choice = Choice { events: args.events.clone(), roots };
     let (model, outcome) = match open(inputs, args, |text| Ok(convert::to_folded(text, &choice)?), Ok)? {
@@ -66,9 +68,19 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
             let folded = fold_text(texts.into_iter().map(|(_, text)| text), &options.filter);
             let Folded { tree, before, .. } = folded.with_context(|| names.join(", "))?;
             let (tree, before) = (reshape.tree(tree), before.map(|before| reshape.tree(before)));
-            return Ok(Profile { tree, outcome: Outcome::Whole, model: None, missing: None, before });
+            return Ok(Profile {
+                tree,
+                outcome: Outcome::Whole,
+                model: None,
+                is_total: false,
+                missing: None,
+                before,
+            });
         }
     };
+    if matches!(what, For::Page | For::Svg) && !args.total && !args.count {
+        options.measure = fold::usual_measure(&model, &options)?;
+    }
     let tree = reshape.tree(fold::fold(&model, &options)?);
     let missing = missing::of(&model, &options);
     if let Some(missing) = &missing {
@@ -79,7 +91,8 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not say what a sample stands for; counting samples");
     }
-    Ok(Profile { tree, outcome, model: Some(model), missing, before: None })
+    let is_total = options.measure == Measure::Total;
+    Ok(Profile { tree, outcome, model: Some(model), is_total, missing, before: None })
 }
 
 /// Native memory that was not freed, if it is selected and the recordings have no events of live memory.
@@ -88,7 +101,7 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     if !asked || !model.samples.is_empty() || !model.passed_over.contains_key(unfreed::MALLOC) {
         return Ok(None);
     }
-    let range = range::nanos(&repository::expand(inputs, args.samples.last)?, &args.samples)?;
+    let range = range::nanos(&repository::expand(inputs, args.samples.range.last)?, &args.samples.range)?;
     let mut unfreed = Unfreed::new(range);
     items::each(inputs, args, &Unfreed::wanted(), &[], |item, _| unfreed.take(item))?;
     let (model, lost) = unfreed.finish();
@@ -131,7 +144,7 @@ fn open<T>(
         let (model, outcome) = crate::spans::read_model(inputs, args)?;
         return Ok(Taken::Model(Box::new(model), outcome));
     }
-    let paths = repository::expand(inputs, args.samples.last)?;
+    let paths = repository::expand(inputs, args.samples.range.last)?;
     let mut recordings = Vec::new();
     let mut texts = Vec::new();
     for path in &paths {
@@ -208,7 +221,7 @@ pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[Strin
 
 /// Reads more events of recordings that [`read`] has read. Returns `None` if an input cannot be read again.
 pub fn read_more(inputs: &[PathBuf], args: &SelectArgs, names: &[String]) -> Result<Option<Model>> {
-    let paths = repository::expand(inputs, args.samples.last)?;
+    let paths = repository::expand(inputs, args.samples.range.last)?;
     let mut recordings = Vec::new();
     for path in &paths {
         match input::whole(path) {
@@ -372,9 +385,9 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
         ("--only-thread", args.samples.only_thread.is_some()),
         ("--only-process", args.samples.only_process.is_some()),
         ("--state", args.samples.state.is_some()),
-        ("--from", args.samples.from.is_some()),
-        ("--to", args.samples.to.is_some()),
-        ("--last", args.samples.last.is_some()),
+        ("--from", args.samples.range.from.is_some()),
+        ("--to", args.samples.range.to.is_some()),
+        ("--last", args.samples.range.last.is_some()),
     ];
     match asked.iter().find(|(_, asked)| *asked) {
         Some((option, _)) => bail!(
@@ -500,17 +513,17 @@ pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
 
 /// What is to be loaded, times from the start of the first recording.
 pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
-    let from = args.samples.from.or(args.samples.last);
-    range::check(args.samples.from, args.samples.to)?;
-    let looked_up =
-        [from, args.samples.to].iter().flatten().any(|bound| !matches!(bound, Bound::FromStart(_)));
+    let range = &args.samples.range;
+    range::check(range)?;
+    let looked_up = range.bounds().any(|bound| !matches!(bound, Bound::FromStart(_)));
     let times = if looked_up { Times::of(paths)? } else { None };
     let times = times.unwrap_or(Times { first: 0, start: 0, end: i64::MAX });
-    let since_start = |bound: Bound| bound.at(times.first, times.end).saturating_sub(times.first);
+    let (from, to) = range.moments(times.first, times.end);
+    let since_start = |moment: i64| moment.saturating_sub(times.first);
     Ok(LoadOptions {
         events: fold::loaded_names(&args.events),
         lines: args.lines,
         from_nanos: from.map(since_start),
-        to_nanos: args.samples.to.map(since_start),
+        to_nanos: to.map(since_start),
     })
 }

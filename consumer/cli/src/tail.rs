@@ -105,7 +105,7 @@ pub struct TailArgs {
     #[arg(long, value_name = "N", conflicts_with = "top")]
     stack_depth: Option<usize>,
     /// Begin with what was so long ago: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::select::last)]
+    #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     last: Option<Bound>,
     /// Begin with everything that is there
     #[arg(long, conflicts_with = "last")]

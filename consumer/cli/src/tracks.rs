@@ -54,7 +54,9 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
         return Ok(None);
     }
     let (options, reshape) = (stacks::options(select, For::Page), stacks::reshape(select, For::Page)?);
-    let Some(origin) = beginning(&repository::expand(inputs, select.samples.last)?)? else { return Ok(None) };
+    let Some(origin) = beginning(&repository::expand(inputs, select.samples.range.last)?)? else {
+        return Ok(None);
+    };
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let mut gathering = Gathering::new(collecting, origin, drawn);
     items::each(inputs, select, &picture::timed(drawn), drawn, |item, feed| {
@@ -82,7 +84,7 @@ fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
 
 /// The range of time that is asked for, in ns since 1970, both ends included.
 pub fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
-    range::nanos(&repository::expand(inputs, select.samples.last)?, &select.samples)
+    range::nanos(&repository::expand(inputs, select.samples.range.last)?, &select.samples.range)
 }
 
 /// When the earliest begins, in ns since 1970: whatever order they are given in. What is no recording was told when it was read.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
-use flightline_consumer::time_range::Bound;
+use flightline_consumer::time_range::{self, Bound};
 use flightline_consumer::view::{
     self, Category, Datum, Enabled, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
     how_to_record, similar, write_csv, write_json, write_json_list, write_text,
@@ -16,6 +16,7 @@ use flightline_consumer::view::{
 use jfr_format::read::{Item, Recording, default_jobs};
 
 use crate::args::usage;
+use crate::range::RangeArgs;
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, output, range, repository};
 
@@ -54,15 +55,8 @@ pub struct ViewArgs {
     /// Rows at most [default: depends on the view]
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
-    /// Leave out what began before: 12.5 or 2m (from the start), -30 (before the end), 2026-11-20T21:44:22Z
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    from: Option<Bound>,
-    /// Leave out what began after, in the same forms
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    to: Option<Bound>,
-    /// Only so much before the end: 30s, 10m, 2h
-    #[arg(long, value_name = "SPAN", value_parser = crate::select::last, conflicts_with_all = ["from", "to"])]
-    last: Option<Bound>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// Characters per line [default: the terminal's; elsewhere as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
     width: Option<u16>,
@@ -120,7 +114,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         let message = format!("the view comes first: flightline view {} {name}", args.inputs[0].display());
         usage("view", ErrorKind::InvalidValue, &message);
     }
-    range::check(args.from, args.to)?;
+    range::check(&args.range)?;
     let options = Options {
         limit: args.limit.map(NonZeroUsize::get),
         event_types: wanted.event_types.clone(),
@@ -128,7 +122,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         ..Options::default()
     };
     let mut viewer = Viewer::new(wanted.plans, options);
-    let outcome = read(&args.range(), &args.inputs, &mut viewer)?;
+    let outcome = read(&args.range, args.jobs, &args.inputs, &mut viewer)?;
     for name in &wanted.event_types {
         let named = |full: &&String| *full == name || full.rsplit('.').next() == Some(name);
         match viewer.declared().iter().find(named) {
@@ -186,36 +180,26 @@ impl Wanted {
     }
 }
 
-/// Which part of the recordings is read, and by how many threads.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Range {
-    from: Option<Bound>,
-    to: Option<Bound>,
-    last: Option<Bound>,
-    jobs: Option<NonZeroUsize>,
-}
-
-impl ViewArgs {
-    fn range(&self) -> Range {
-        Range { from: self.from, to: self.to, last: self.last, jobs: self.jobs }
-    }
-}
-
 /// Reads the recordings to their ends.
-pub fn read(args: &Range, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Outcome> {
-    let paths = repository::expand(inputs, args.last)?;
-    let (mut from, mut to) = (args.from.or(args.last), args.to);
+pub fn read(
+    wanted: &RangeArgs,
+    jobs: Option<NonZeroUsize>,
+    inputs: &[PathBuf],
+    viewer: &mut Viewer,
+) -> Result<Outcome> {
+    let paths = repository::expand(inputs, wanted.last)?;
+    let (mut from, mut to) = (wanted.earliest(), wanted.to);
     // A chunk of a repository is no recording of its own: times count from the first.
     if paths != inputs
         && (from.is_some() || to.is_some())
         && let Some(times) = range::Times::of(&paths)?
     {
-        let at = |bound: Bound| Bound::Absolute(bound.at(times.first, times.end));
-        (from, to) = (from.map(at), to.map(at));
+        let moments = wanted.moments(times.first, times.end);
+        (from, to) = (moments.0.map(Bound::Absolute), moments.1.map(Bound::Absolute));
     }
     let needs_end = [from, to].iter().flatten().any(|bound| bound.needs_end());
     let mut outcome = Outcome::Whole;
-    let jobs = args.jobs.map_or_else(default_jobs, NonZeroUsize::get);
+    let jobs = jobs.map_or_else(default_jobs, NonZeroUsize::get);
     let timed = from.is_some() || to.is_some();
     for path in &paths {
         // Times count from the first chunk, which a thread in the middle does not know.
@@ -240,8 +224,8 @@ pub fn read(args: &Range, inputs: &[PathBuf], viewer: &mut Viewer) -> Result<Out
             let Some(item) = input.next().with_context(|| shown(path))? else { break };
             if let (Item::ChunkStart(chunk), false) = (&item, started) {
                 started = true;
-                let at = |bound: Bound| bound.at(chunk.header.start_nanos, end);
-                viewer.between(from.map(at), to.map(at));
+                let (from, to) = time_range::moments(from, to, chunk.header.start_nanos, end);
+                viewer.between(from, to);
             }
             viewer.take(item);
         }
@@ -264,7 +248,7 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
 /// The end of a recording, in ns since 1970: what its last chunk says.
 fn end_of(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
-        bail!("a time before the end cannot be told of standard input: its end is not known yet");
+        bail!("standard input has no end yet: times before the end, percentages and clock times need a file");
     }
     let mut input = input::recording(path)?;
     let mut end = i64::MIN;
@@ -325,7 +309,7 @@ fn names(inputs: &[PathBuf]) -> String {
 /// Why a table is empty, and what to do about it.
 fn missing(table: &Table, args: &ViewArgs, settings: &BTreeMap<String, Enabled>) -> String {
     let inputs = &args.inputs;
-    if args.from.or(args.last).is_some() || args.to.is_some() {
+    if !args.range.is_everything() {
         return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
     }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
@@ -380,7 +364,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
         }
     }
     let mut viewer = Viewer::new(Vec::new(), Options::default());
-    let outcome = read(&args.range(), &inputs, &mut viewer)?;
+    let outcome = read(&args.range, args.jobs, &inputs, &mut viewer)?;
     list(args, Some(viewer.counts()))?;
     Ok(Some(outcome))
 }

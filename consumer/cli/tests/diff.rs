@@ -75,16 +75,55 @@ fn a_verdict_for_ci() {
     assert_eq!(verdict["verdict"]["functions"], serde_json::json!(["root", "parent"]));
     let parent = verdict["functions"].as_array().unwrap().iter().find(|f| f["function"] == "parent").unwrap();
     assert_eq!((&parent["inclusive"]["change"], &parent["self"]["change"]), (&400.0.into(), &0.0.into()));
-    assert!(text(&failed.stderr).contains("parent grew by 40.00% (inclusive), which is more than 30%"));
+    let grew = "parent grew from 20.00 % to 60.00 % of the profile (inclusive): +40.00 points, +200.00 %; the limit is 30 points \
+                (--fail-above)";
+    assert!(text(&failed.stderr).contains(grew), "{}", text(&failed.stderr));
     let by_self = profiles.diff(&["--no-normalize", "--fail-above", "38", "--by", "self"]);
-    assert_eq!(by_self.status.code(), Some(3), "all grew: {}", text(&by_self.stderr));
+    assert_eq!(by_self.status.code(), Some(0), "{}", text(&by_self.stderr));
     let passed = profiles.diff(&["--fail-above", "25%", "--json"]);
     assert_eq!(passed.status.code(), Some(0), "{}", text(&passed.stderr));
     let verdict: serde_json::Value = serde_json::from_slice(&passed.stdout).unwrap();
     assert_eq!(verdict["verdict"]["failed"], false);
+    // The total is compared as recorded, although shares of functions are.
+    let total = profiles.diff(&["--fail-total", "38%", "--json"]);
+    assert_eq!(total.status.code(), Some(3), "{}", text(&total.stderr));
+    let message = "the total grew by +39.00 %; the limit is 38 % (--fail-total)";
+    assert!(text(&total.stderr).contains(message), "{}", text(&total.stderr));
+    assert_eq!(profiles.diff(&["--fail-total", "39%"]).status.code(), Some(0));
+    // 20 % of 1,000 samples became 43 % of 1,390.
+    let relative = profiles.diff(&["--fail-relative", "110%"]);
+    assert_eq!(relative.status.code(), Some(3), "{}", text(&relative.stderr));
+    assert!(text(&relative.stderr).contains("of its weight (--fail-relative)"), "{}", text(&relative.stderr));
+    let relative = profiles.diff(&["--fail-relative", "120%"]);
+    assert!(
+        text(&relative.stderr).contains("fresh grew from 0.00 % to 2.88 %"),
+        "{}",
+        text(&relative.stderr)
+    );
+    assert_eq!(profiles.diff(&["--fail-relative", "120%", "-X", "fresh"]).status.code(), Some(0));
     // A profile is no different from itself, whatever is allowed.
     let same = profiles.of("a.folded", "a.folded", &["--fail-above", "0"]);
     assert_eq!((same.status.code(), text(&same.stdout).contains("no function changed")), (Some(0), true));
+}
+
+/// A server that did 575 times the work in the same time.
+#[test]
+fn weights_are_compared_per_unit_of_work() {
+    let profiles = Profiles::new();
+    let headline =
+        "1000 → 1390 samples, 50.00 → 0.1209 per unit of work (−99.76 %), the first scaled by 575.0000";
+    let table = profiles.diff(&["--per", "20,11500", "-o", "d.html", "--fail-total", "0"]);
+    assert_eq!(table.status.code(), Some(0), "{}", text(&table.stderr));
+    assert!(text(&table.stdout).contains(headline), "{}", text(&table.stdout));
+    assert!(profiles.read("d.html").contains(headline));
+    assert!(profiles.diff(&["--per", "20,11500", "-o", "d.svg"]).status.success());
+    assert!(profiles.read("d.svg").contains(headline));
+    // The same samples for a tenth of the work.
+    let slower = profiles.of("a.folded", "a.folded", &["--per", "100,10", "--fail-total", "10%"]);
+    assert_eq!(slower.status.code(), Some(3), "{}", text(&slower.stderr));
+    for wrong in ["20", "0,5", "1,x", "1,-2"] {
+        assert_eq!(profiles.diff(&["--per", wrong]).status.code(), Some(2), "{wrong}");
+    }
 }
 
 #[test]

@@ -55,11 +55,19 @@ pub(crate) const PREFERRED: &[&str] = &[
     "datadog.ExecutionSample",
     WALL,
     "datadog.MethodSample",
+    "profiler.LiveObject",
+    "flightline.LiveAllocation",
+    "datadog.HeapLiveObject",
     "jdk.NativeMethodSample",
 ];
 
-/// What to load if no event is asked for, to begin with: all of them but the last are mostly alone in a recording.
+/// What to load if no event is asked for, to begin with: samples of processor time and of the wall clock, which are mostly alone in a recording.
 pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(5).0;
+
+/// Returns true if each event of the type stands for the same time or is counted, so that pictures show the number of samples.
+pub(super) fn is_counted(name: &str) -> bool {
+    FIRST_LOADED.contains(&name) || name == "jdk.NativeMethodSample" || name == VARIED
+}
 
 /// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
 pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
@@ -217,6 +225,11 @@ mod tests {
         assert_eq!(
             of(&[("jdk.ThreadStart", 9), ("jdk.NativeMethodSample", 1), ("my.Event", 2)]).as_deref(),
             Some("jdk.NativeMethodSample")
+        );
+        // Memory that was not freed, of a recording that also has what was.
+        assert_eq!(
+            of(&[("profiler.Malloc", 900), ("flightline.LiveAllocation", 3)]).as_deref(),
+            Some("flightline.LiveAllocation")
         );
     }
 

@@ -186,7 +186,7 @@ pub(super) fn write_difference(
     how: &DifferenceOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    let Difference { before, after, scale, per_sample, sigmas } = difference;
+    let Difference { before, after, scale, per_sample, sigmas, .. } = difference;
     if before.total == 0 && after.total == 0 {
         return Err(Error::NoSamples);
     }

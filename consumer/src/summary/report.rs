@@ -11,6 +11,7 @@ use super::ChunkFacts;
 use super::ends::Ends;
 use super::facts::Facts;
 use super::ledger::{Ledger, ThreadTime};
+use crate::amount::amount;
 use crate::error::Error;
 use crate::fold::{self, Functions};
 use crate::print::clock;
@@ -37,6 +38,8 @@ pub struct Report {
 
 #[derive(Clone, Debug, Default)]
 struct Samples {
+    /// The events that are counted, as `-e` accepts them.
+    event: String,
     total: u64,
     unit: String,
     truncated: u64,
@@ -65,6 +68,8 @@ const NAMELESS_FILES: usize = 3;
 /// From this share of samples on in functions without a name it is told what gives them one: 1 in so many.
 const WORTH_NAMES: u64 = 50;
 
+/// Threads in the text.
+const SHOWN_THREADS: usize = 30;
 /// Values of a label in the text.
 const SHOWN_VALUES: usize = 8;
 
@@ -123,6 +128,7 @@ impl Overview {
 impl Report {
     pub(super) fn new(
         functions: Functions,
+        event: String,
         ledger: Ledger,
         events: BTreeMap<String, TypeCount>,
         chunks: &[ChunkFacts],
@@ -142,7 +148,7 @@ impl Report {
             events,
             ledger,
             ends: Ends::default(),
-            samples: Samples::new(functions, top),
+            samples: Samples::new(functions, event, top),
             sample_types: BTreeMap::new(),
         }
     }
@@ -264,13 +270,21 @@ impl Report {
             rows.sort_by_key(|(_, _, time)| std::cmp::Reverse(time.cpu));
             let names: Vec<String> =
                 rows.iter().map(|(process, name, _)| format!("{name}  {process}")).collect();
-            let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(6);
+            let shown = names.iter().take(SHOWN_THREADS);
+            let width = shown.map(|name| name.chars().count()).max().unwrap_or(0).max(6);
             out.push_str(&format!(
                 "\n{:<width$} {:>11} {:>11} {:>11}\n",
                 "Thread", "CPU s", "sampled s", "lost s"
             ));
-            for (name, (_, _, time)) in names.iter().zip(&rows) {
+            for (name, (_, _, time)) in names.iter().zip(&rows).take(SHOWN_THREADS) {
                 let [cpu, sampled, lost] = [time.cpu, time.sampled, time.lost].map(seconds);
+                out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
+            }
+            if let Some(more) = rows.get(SHOWN_THREADS..).filter(|more| !more.is_empty()) {
+                let sum =
+                    |of: fn(&ThreadTime) -> u64| seconds(more.iter().map(|(_, _, time)| of(time)).sum());
+                let name = format!("{} more threads (--json has all)", more.len());
+                let [cpu, sampled, lost] = [sum(|t| t.cpu), sum(|t| t.sampled), sum(|t| t.lost)];
                 out.push_str(&format!("{name:<width$} {cpu:>11.3} {sampled:>11.3} {lost:>11.3}\n"));
             }
         }
@@ -297,13 +311,14 @@ impl Report {
     }
 
     fn top_text(&self) -> String {
-        let Samples { total, unit, truncated, without_stack, asleep, nameless, nameless_in, top } =
+        let Samples { event, total, unit, truncated, without_stack, asleep, nameless, nameless_in, top } =
             &self.samples;
         if *total == 0 {
             return String::new();
         }
         let mut out = format!(
-            "\n{total} {unit}; {} with a truncated stack, {} without one, {} in functions without a name\n",
+            "\n{event}: {}; {} with a truncated stack, {} without one, {} in functions without a name\n",
+            amount(*total, unit),
             percent(*truncated, *total),
             percent(*without_stack, *total),
             percent(*nameless, *total),
@@ -339,7 +354,7 @@ impl Report {
     fn to_json(&self) -> Value {
         let Ledger { losses, events_lost, truncated, notices, labels, .. } = &self.ledger;
         let (signals, pauses) = self.ends.to_json();
-        let Samples { total, unit, truncated: cut, without_stack, asleep, nameless, nameless_in, top } =
+        let Samples { event, total, unit, truncated: cut, without_stack, asleep, nameless, nameless_in, top } =
             &self.samples;
         json!({
             "version": format!("{}.{}", self.version.0, self.version.1),
@@ -365,7 +380,7 @@ impl Report {
             "fatalSignals": signals,
             "pauses": pauses,
             "samples": {
-                "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack, "asleep": asleep,
+                "event": event, "total": total, "unit": unit, "truncated": cut, "withoutStack": without_stack, "asleep": asleep,
                 "withoutName": nameless,
                 "withoutNameIn": nameless_in.iter().map(|(file, own)| json!({"file": file, "self": own})).collect::<Vec<_>>(),
                 "top": top.iter().map(|f| json!({
@@ -377,7 +392,7 @@ impl Report {
 }
 
 impl Samples {
-    fn new(of: Functions, top: usize) -> Self {
+    fn new(of: Functions, event: String, top: usize) -> Self {
         let Functions { mut functions, total, unit, truncated, without_stack, asleep } = of;
         functions.retain(|f| f.own > 0);
         let nameless = functions.iter().filter(|f| is_nameless(&f.label.text)).map(|f| f.own).sum();
@@ -394,6 +409,7 @@ impl Samples {
             total: f.total,
         });
         Self {
+            event,
             total,
             unit: unit.to_owned(),
             truncated,
@@ -458,7 +474,7 @@ mod tests {
         ];
         let of =
             Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0, asleep: 0 };
-        let report = Report { samples: Samples::new(of, 3), ..Report::default() };
+        let report = Report { samples: Samples::new(of, "cpu".into(), 3), ..Report::default() };
         let text = report.top_text();
         assert!(
             text.contains("20.00% in functions without a name\nWithout names: a.so 6.00%, b.so 5.00%. Debug"),
@@ -467,7 +483,7 @@ mod tests {
         let functions = vec![function("a.so+0x10", Some("a.so"), 1)];
         let few =
             Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0, asleep: 0 };
-        let text = Report { samples: Samples::new(few, 3), ..Report::default() }.top_text();
+        let text = Report { samples: Samples::new(few, "cpu".into(), 3), ..Report::default() }.top_text();
         assert!(text.contains("1.00% in functions") && !text.contains("Without names"), "{text}");
     }
 

@@ -609,6 +609,10 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
     let place = attached.put_string(buffer.get(..exe).unwrap_or_default()).unwrap_or_default();
     // SAFETY: the file is not yet visible to the drain and no other thread knows it: plain fields may be written.
     unsafe { (&raw mut (*header_at).exe).write(place) };
+    let directory = os::readlink(c"/proc/self/cwd", &mut buffer).unwrap_or(0);
+    let place = attached.put_string(buffer.get(..directory).unwrap_or_default()).unwrap_or_default();
+    // SAFETY: as above.
+    unsafe { (&raw mut (*header_at).directory).write(place) };
     if let Ok(fd) = os::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
         let start = header.string_len.load(Relaxed);
         let mut total = 0;

@@ -14,6 +14,7 @@ use crate::interrupted::Regs;
 use crate::layout::{
     SampleRecord, ThreadSlot, engines, event_kind, loss, sample_flags, session_flags, slot_state,
 };
+use crate::pace;
 use crate::perf_ring::{self, Reader, runs};
 use crate::process_timer;
 use crate::publish::{self, Taken};
@@ -182,6 +183,12 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     let now = clock::monotonic_ns();
     let regular = cookie.source == engine::FROM_PERF && slot.stage.load(Relaxed) == engine::stage::PERF;
+    if (regular || cookie.source == engine::FROM_TIMER) && pace::is_resting(slot, now) {
+        // The kernel's part of this stack is not of the next sample.
+        drop(Reader::take(&slot.engine_handle, false));
+        return;
+    }
+    let rested = pace::rested(slot);
     let weight = match cookie.source {
         engine::FROM_PROCESS => weight::of_process(state, slot),
         _ => weight::since_last(slot, now, if regular { period } else { 0 }),
@@ -202,11 +209,12 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     let waited = cookie.source == engine::FROM_PERF && late;
     let overflows =
         if cookie.source == engine::FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
-    if waited && weight > period.saturating_add(OWN_NS.max(period / 2)) {
+    if waited && weight > period.saturating_add(rested).saturating_add(OWN_NS.max(period / 2)) {
         engine::count_loss(slot, loss::BLOCKED, weight);
         drop(overflows);
     } else {
         sample(state, slot, regs, fixed, overflows);
+        pace::took(slot, now, clock::monotonic_ns());
     }
     match slot.stage.load(Relaxed) {
         engine::stage::PERF_FIRST | engine::stage::PERF

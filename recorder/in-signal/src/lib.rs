@@ -34,6 +34,7 @@ pub mod layout;
 pub mod loader;
 pub mod memo;
 pub mod modules;
+mod pace;
 pub mod payload;
 pub mod perf_event;
 pub mod perf_ring;

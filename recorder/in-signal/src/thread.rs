@@ -67,6 +67,7 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
         &slot.samples,
         &slot.sampled_ns,
         &slot.handler_cycles,
+        &slot.rest_until_ns,
         &slot.engine_handle,
         &slot.engine_handle2,
         &slot.waits,

@@ -443,6 +443,11 @@ impl Watch {
     pub fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
+            // The threads run on. CPU time that they use from here on is no part of the recording. The clocks are read first, so that no
+            // sample is due that did not come.
+            for target in self.targets.iter_mut().filter(|t| !t.over) {
+                target.read_last_clocks();
+            }
             for event in
                 self.events.iter().map(AsFd::as_fd).chain(self.sources.iter().map(|s| s.ring.event()))
             {

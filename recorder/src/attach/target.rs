@@ -366,6 +366,15 @@ impl Target {
         }
     }
 
+    /// Reads the CPU clocks of its threads for the last time: sampling stops.
+    pub fn read_last_clocks(&mut self) {
+        let pid = self.about.pid;
+        for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
+            watched.read_clock(pid);
+            watched.clock_is_final = true;
+        }
+    }
+
     /// The recording ends here for it.
     pub fn close(&mut self, now_ns: u64, period_ns: u64, cause: usize) {
         let pid = self.about.pid;

@@ -21,6 +21,8 @@ pub struct Watched {
     pub samples_count: bool,
     /// CPU time in no sample when sampling was switched off.
     pub before_pause_ns: u64,
+    /// Sampling stops: its CPU clock is no longer read.
+    pub clock_is_final: bool,
     /// CLOCK_MONOTONIC ns of its end, once told.
     pub ended_ns: Option<u64>,
 }
@@ -35,6 +37,7 @@ impl Watched {
             tail_ns: 0,
             samples_count: true,
             before_pause_ns: 0,
+            clock_is_final: false,
             ended_ns: None,
         }
     }
@@ -59,6 +62,9 @@ impl Watched {
 
     /// Reads its CPU clock, if it still has one.
     pub fn read_clock(&mut self, pid: u32) {
+        if self.clock_is_final {
+            return;
+        }
         if let Some(ran) = cpu_ns(pid, self.thread.tid) {
             let since = ran.saturating_sub(self.base_ns);
             self.thread.ledger.cpu_ns = self.thread.ledger.cpu_ns.max(since);

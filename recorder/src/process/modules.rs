@@ -77,6 +77,7 @@ impl ModuleMap {
         let mut added = false;
         for module in file.init_modules(self.log.len()) {
             let path = PathBuf::from(std::ffi::OsString::from_vec(file.string(module.path)));
+            let path = file.module_path(path);
             if module.start < module.end {
                 let mapping = from_log(&module, &path, None, images);
                 added |= self.replace(mapping);

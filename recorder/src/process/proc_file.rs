@@ -52,6 +52,7 @@ pub struct ProcFile {
     pub names_recorded: bool,
     exe: [u32; 2],
     cmdline: [u32; 2],
+    directory: [u32; 2],
     pidfd: Option<OwnedFd>,
     foreign: Cell<bool>,
     present: Present,
@@ -119,7 +120,7 @@ impl ProcFile {
         let header = map.as_ptr().cast::<ProcHeader>();
         // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
         // are defined whatever another process writes meanwhile.
-        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline) = unsafe {
+        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline, directory) = unsafe {
             (
                 ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
                 ptr::addr_of!((*header).thread_slots).read_volatile(),
@@ -129,6 +130,7 @@ impl ProcFile {
                 ptr::addr_of!((*header).names_recorded).read_volatile(),
                 ptr::addr_of!((*header).exe).read_volatile(),
                 ptr::addr_of!((*header).cmdline).read_volatile(),
+                ptr::addr_of!((*header).directory).read_volatile(),
             )
         };
         if magic != MAGIC {
@@ -165,6 +167,7 @@ impl ProcFile {
             names_recorded: names_recorded == 1,
             exe,
             cmdline,
+            directory,
             pidfd,
             foreign: Cell::new(false),
             present,
@@ -445,6 +448,17 @@ impl ProcFile {
     pub fn exe(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         PathBuf::from(std::ffi::OsString::from_vec(self.string(self.exe)))
+    }
+
+    /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the program's first working directory. The
+    /// loader's own objects, such as the vDSO, have names without a slash.
+    pub fn module_path(&self, path: PathBuf) -> PathBuf {
+        use std::os::unix::ffi::OsStringExt;
+        if path.is_absolute() || path.components().nth(1).is_none() {
+            return path;
+        }
+        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.directory)));
+        directory.join(path).components().collect()
     }
 
     /// The command line, split into arguments.

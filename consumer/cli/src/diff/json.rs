@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use flightline_consumer::difference::{By, Change, Difference, Row};
+use flightline_consumer::difference::{By, Change, Difference, Row, Scale};
 use serde_json::{Value, json};
 
 use super::{DiffArgs, Verdict};
@@ -22,8 +22,10 @@ pub fn write(
     let verdict = verdict.map(|verdict| {
         json!({
             "failed": verdict.failed(),
-            "limitPercent": verdict.limit,
-            "totalGrewByPercent": verdict.all,
+            "limitPoints": verdict.limits.points,
+            "limitRelativePercent": verdict.limits.relative,
+            "limitTotalPercent": verdict.total_limit,
+            "totalGrewByPercent": verdict.total,
             "functions": verdict.grown.iter().map(|row| json!(&*row.label.text)).collect::<Vec<_>>(),
         })
     });
@@ -31,7 +33,8 @@ pub fn write(
         "before": { "input": shown(&args.before), "total": difference.before.total },
         "after": { "input": shown(args.after()), "total": difference.after.total },
         "unit": difference.after.unit,
-        "normalized": !args.no_normalize,
+        "normalized": difference.compared == Scale::Normalized,
+        "totalChangePercent": difference.total().relative(),
         "scale": difference.scale,
         "sigmas": difference.sigmas,
         "onlyBeforePercent": share(difference.vanished()),
@@ -51,6 +54,7 @@ fn function(row: &Row, difference: &Difference) -> Value {
             "after": change.after,
             "change": change.delta(),
             "changePercent": change.delta() / difference.whole() * 100.0,
+            "relativePercent": change.relative(),
             "noise": change.noise,
         })
     };

@@ -11,7 +11,7 @@ use crate::talk::shown;
 /// Writes the functions that changed most.
 pub fn write(args: &DiffArgs, difference: &Difference, by: By, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{} → {}", shown(&args.before), shown(args.after()))?;
-    writeln!(out, "{}", difference.totals(!args.no_normalize))?;
+    writeln!(out, "{}", difference.totals())?;
     let share = |weight: f64| weight / difference.whole() * 100.0;
     let (vanished, appeared) = (difference.vanished(), difference.appeared());
     if vanished > 0.0 || appeared > 0.0 {

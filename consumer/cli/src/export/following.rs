@@ -35,7 +35,7 @@ pub(super) fn follow(
         Stream::open(address, token.as_ref()).with_context(|| format!("cannot open {}", shown(path)))?;
     let mut outcome = Outcome::Whole;
     let (mut feed, mut buffer) = (feed(args), vec![0; READ]);
-    let mut choice = Choice::new(args.samples.filter(), range::nanos(&args.inputs, &args.samples)?);
+    let mut choice = Choice::new(args.samples.filter(), range::nanos(&args.inputs, &args.samples.range)?);
     loop {
         let got = stream.read(&mut buffer, Some(signals), often);
         let got = got.with_context(|| format!("cannot read {}", shown(path)))?;

@@ -5,25 +5,21 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use flightline_consumer::time_range::Bound;
 use flightline_service::wire::{Bounds, Target, Targets};
 use serde::Serialize;
 
 use super::client::Client;
 use super::{Format, RemoteArgs, by_name, meant, save, word};
 use crate::Outcome;
+use crate::range::RangeArgs;
 use crate::talk::{bytes, plain};
 
 #[derive(Debug, Args)]
 pub struct WindowArgs {
     /// Target, or KEY=VALUE: all targets with this label as one
     of: String,
-    /// From when on: 2026-11-23T14:03:10Z, -5m (before the end), 30s (after the beginning)
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    from: Option<Bound>,
-    /// Up to when
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    to: Option<Bound>,
+    #[command(flatten)]
+    range: RangeArgs,
     /// In which format [default: by the name of the output]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -61,7 +57,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
         let told = Told { of: &asked.of, targets, bounds };
         return args.tell(&told, || describe(&told));
     };
-    let (from, to) = interval(bounds, asked.from, asked.to)?;
+    let (from, to) = interval(bounds, &asked.range)?;
     let event = asked.event.as_deref().map(word).transpose()?;
     let event = event.map_or(String::new(), |event| format!("&event={event}"));
     let path = match &whose {
@@ -84,7 +80,8 @@ pub fn side(client: &Client, text: &str) -> Result<String> {
     };
     let bound = |text: &str| if text.is_empty() { Ok(None) } else { text.parse().map(Some) };
     let (whose, bounds) = find(client, of)?;
-    let (from, to) = interval(bounds, bound(from)?, bound(to)?)?;
+    let range = RangeArgs { from: bound(from)?, to: bound(to)?, last: None };
+    let (from, to) = interval(bounds, &range)?;
     Ok(match whose {
         Whose::One(target) => format!("window:{}:{from}:{to}", target.id),
         Whose::Labelled(label, _) => format!("windows:{}:{from}:{to}", escaped(&label)),
@@ -114,11 +111,11 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
 }
 
 /// UTC ms; the end is not part of it.
-fn interval(bounds: Bounds, from: Option<Bound>, to: Option<Bound>) -> Result<(i64, i64)> {
+fn interval(bounds: Bounds, range: &RangeArgs) -> Result<(i64, i64)> {
     let nanos = |ms: i64| ms.saturating_mul(1_000_000);
     let (start, end) = (nanos(bounds.from), nanos(bounds.to.saturating_add(1)));
-    let at = |bound: Option<Bound>, or| bound.map_or(or, |bound| bound.at(start, end)).div_euclid(1_000_000);
-    let (from, to) = (at(from, start), at(to, end));
+    let (from, to) = range.moments(start, end);
+    let [from, to] = [from.unwrap_or(start), to.unwrap_or(end)].map(|nanos| nanos.div_euclid(1_000_000));
     if from >= to {
         bail!(
             "nothing lies between these times; there is something from {} to {} UTC ms",
@@ -166,7 +163,7 @@ mod tests {
         let bounds = Bounds { from: 1_000_000, to: 1_059_999, bytes: 1 };
         let of = |from: &str, to: &str| {
             let bound = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-            interval(bounds, bound(from), bound(to)).ok()
+            interval(bounds, &RangeArgs { from: bound(from), to: bound(to), last: None }).ok()
         };
         assert_eq!(of("", ""), Some((1_000_000, 1_060_000)));
         assert_eq!(of("-10s", ""), Some((1_050_000, 1_060_000)));

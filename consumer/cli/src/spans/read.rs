@@ -40,8 +40,7 @@ pub(super) fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
 /// The samples of some spans, as a model of them alone.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     // Which samples is decided when they are folded; only a recording's time is of all.
-    let SampleArgs { from, to, last, .. } = args.samples.clone();
-    let times = SampleArgs { from, to, last, ..SampleArgs::default() };
+    let times = SampleArgs { range: args.samples.range, ..SampleArgs::default() };
     let (found, outcome) = of_inputs(inputs, &times, Options::default(), None)?;
     let filter = Filter { names: args.spans.clone(), labels: args.labels.clone(), trace: None };
     let model =
@@ -58,7 +57,7 @@ fn of_inputs(
     let streams: Vec<Option<Address>> =
         inputs.iter().map(|path| stream::address(path)).collect::<Result<_>>()?;
     if let (1, Some(Some(address))) = (inputs.len(), streams.first()) {
-        if samples.earliest().is_some() || samples.to.is_some() {
+        if !samples.range.is_everything() {
             bail!(
                 "--from, --to and --last need a file to look times up in; {} is a stream",
                 shown(&inputs[0])
@@ -71,8 +70,8 @@ fn of_inputs(
     if let Some((path, _)) = inputs.iter().zip(&streams).find(|(_, stream)| stream.is_some()) {
         bail!("{} is a stream: give it alone", shown(path));
     }
-    let paths = repository::expand(inputs, samples.last)?;
-    [options.from, options.to] = range::nanos(&paths, samples)?;
+    let paths = repository::expand(inputs, samples.range.last)?;
+    [options.from, options.to] = range::nanos(&paths, &samples.range)?;
     let mut chosen = Chosen::new(options, samples);
     let mut outcome = Outcome::Whole;
     for path in &paths {

@@ -91,11 +91,8 @@ pub fn compare(
     let trees = [before.tree, after.tree].map(with_stable_names);
     let mut difference = Difference::new(&trees[0], &trees[1], Scale::Normalized);
     difference.per_sample = [before.per_sample, after.per_sample];
-    let picture = PictureOptions {
-        title: wanted.title.clone(),
-        subtitle: Some(difference.totals(true)),
-        inverted: false,
-    };
+    let picture =
+        PictureOptions { title: wanted.title.clone(), subtitle: Some(difference.totals()), inverted: false };
     let svg = SvgOptions { picture, ..SvgOptions::default() };
     difference::page(&difference, &DifferenceOptions { svg, ..DifferenceOptions::default() }, out)?;
     let of_side = |which: &'static str| move |note: String| format!("{which}: {note}");

@@ -107,6 +107,8 @@ pub struct ProcHeader {
     pub exe: [u32; 2],
     /// Offset, length in the string area of the command line (NUL separated).
     pub cmdline: [u32; 2],
+    /// Offset, length in the string area of the working directory at the start: modules that the program opens by relative paths lie there.
+    pub directory: [u32; 2],
     /// Threads that found no free slot.
     pub no_slot: AtomicU64,
     /// Samples taken (handler reached its end or counted a loss), all threads.
@@ -266,6 +268,8 @@ pub struct ThreadSlot {
     pub span_samples: AtomicU32,
     /// Engine stage: see `handler`.
     pub stage: AtomicU32,
+    /// CLOCK_MONOTONIC ns until which no sample of CPU time is taken: see `pace`.
+    pub rest_until_ns: AtomicU64,
     /// Time without a processor, as the thread read it when it last entered or left a span after having been put aside: CLOCK_MONOTONIC
     /// less its CPU clock, ns. 0: it never did.
     pub off_ns: AtomicU64,

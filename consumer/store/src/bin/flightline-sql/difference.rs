@@ -44,7 +44,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
         }
     }
     let title = format!("{} → {}", args.before, args.after);
-    let totals = difference.totals(!args.no_normalize);
+    let totals = difference.totals();
     let common = PictureOptions { title, subtitle: Some(totals), inverted: false };
     let options = DifferenceOptions {
         svg: SvgOptions { picture: common, ..SvgOptions::default() },
@@ -63,7 +63,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
 /// The functions that changed most.
 fn table(args: &DiffArgs, difference: &Difference, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{} → {}", args.before, args.after)?;
-    writeln!(out, "{}", difference.totals(!args.no_normalize))?;
+    writeln!(out, "{}", difference.totals())?;
     let rows = difference.functions(By::Either);
     let changed = |row: &&Row| row.own.delta() != 0.0 || row.total.delta() != 0.0;
     let share = |weight: f64| weight / difference.whole() * 100.0;
