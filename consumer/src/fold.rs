@@ -133,7 +133,7 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     Ok(Folder::new(model, options).fold(weighed).finish(unit))
 }
 
-/// The chosen events as users call them: the names that were asked for, else the short names of the types that [`fold`] takes.
+/// The chosen events by their names on the command line: those of `options`, else the short names of the types that [`fold`] selects.
 pub fn event_names_of(model: &Model, options: &FoldOptions) -> Vec<String> {
     if !options.events.is_empty() {
         return options.events.clone();
@@ -148,7 +148,7 @@ pub fn event_names_of(model: &Model, options: &FoldOptions) -> Vec<String> {
 /// Returns what pictures of the chosen events measure: time or bytes of allocations, waits, reads and writes, else the number of samples.
 ///
 /// # Errors
-/// An event that was asked for is not in the recording.
+/// A selected event is not in the recording.
 pub fn usual_measure(model: &Model, options: &FoldOptions) -> Result<Measure, Error> {
     let kinds = choose(model, options)?;
     let total = FoldOptions { measure: Measure::Total, ..options.clone() };

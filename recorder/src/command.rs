@@ -25,8 +25,8 @@ use nix::{
 };
 
 use crate::{
-    Drain, Error, Report, Settings, Target, helper::Left, left_behind, memory, process::proc_file::pidfd,
-    program, sigbus,
+    Drain, Error, Report, Settings, Target, engines, helper::Left, left_behind, memory,
+    process::proc_file::pidfd, program, sigbus,
 };
 
 /// A program to be run and recorded.
@@ -63,6 +63,9 @@ pub fn record(
     say: &mut dyn FnMut(&str),
 ) -> Result<Ended, Error> {
     let path = program::find(&recorded.program).map_err(Error::Program)?;
+    if settings.samples_cpu_time() {
+        engines::check(settings.engine, settings.period)?;
+    }
     let outside = match program::check(&path) {
         Ok(()) => None,
         Err(refusal) if settings.cpu && refusal.reason.leaves_outside() => Some(refusal),

@@ -451,7 +451,7 @@ impl Drain {
                 self.report.engine(process.file.engine());
                 if self.settings.live {
                     let every_ns = u64::try_from(self.settings.live_interval.as_nanos()).unwrap_or(u64::MAX);
-                    process.book.tell_alive(every_ns, monotonic_ns());
+                    process.book.record_alive(process.file.start_mono_ns, every_ns, monotonic_ns());
                 }
             }
         }

@@ -1,7 +1,11 @@
 //! Which engines work here, tried out.
 
+use std::time::Duration;
+
 use flightline_in_signal::{engine::probe, layout::engine};
 use nix::errno::Errno;
+
+use crate::{error::Error, settings::Engine};
 
 /// One engine and whether it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +55,25 @@ pub fn list() -> Vec<Availability> {
         .collect()
 }
 
+/// Checks that a requested engine works in the calling thread.
+///
+/// # Errors
+/// It does not; the error has the reason and the remedy.
+pub fn check(engine: Engine, period: Duration) -> Result<(), Error> {
+    let code = engine.code();
+    let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+    if engine == Engine::Auto {
+        return Ok(());
+    }
+    match probe(code, nanos, 100) {
+        (found, _) if found == code => Ok(()),
+        (_, errno) => Err(Error::Setting {
+            name: "engine",
+            problem: format!("{}; --engine auto takes one that works", explain(code, errno)),
+        }),
+    }
+}
+
 fn kernel_before(major: u32, minor: u32) -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
@@ -63,7 +86,7 @@ fn explain(code: u32, errno: i32) -> String {
     let paranoid = paranoid.trim();
     match reason {
         Errno::EACCES | Errno::EPERM if code == engine::PERF => format!(
-            "{}: kernel.perf_event_paranoid is {paranoid}; needs 1 or less, or CAP_PERFMON",
+            "{}: kernel.perf_event_paranoid is {paranoid}; needs 1 or less or CAP_PERFMON, and no seccomp filter (containers)",
             reason.desc()
         ),
         Errno::EACCES | Errno::EPERM if code == engine::PERF_USER => format!(

@@ -92,7 +92,9 @@ impl Session {
             for _ in 0..16 {
                 let dir = parent.join(format!("{PREFIX}{uid}-{:016x}", random()));
                 match fs::DirBuilder::new().mode(0o700).create(&dir) {
-                    Ok(()) => match Session::fill(&dir, settings) {
+                    Ok(()) => match Session::fill(&dir, settings)
+                        .and_then(|made| room::check(&dir).map(|()| made))
+                    {
                         Ok(session) => return Ok(session),
                         Err(error) => {
                             let _ = fs::remove_dir_all(&dir);

@@ -177,9 +177,9 @@ fn the_last_part() {
         let said = dumped(&words, &out);
         (after_first.elapsed() - last < gap).then_some(said)
     };
-    let whole = until(LIMIT, "a command in time", || window(&[]));
+    let whole = until(LIMIT, "a command in time", || window(&["--whole-chunks"]));
     assert!(seen(&out).contains("during_work"), "{whole}");
-    let cut = until(LIMIT, "a command in time", || window(&["--exact"]));
+    let cut = until(LIMIT, "a command in time", || window(&[]));
     assert_eq!(seen(&out), set(&["during"]), "{cut}");
     jdks_agree(&out);
     let all = dumped(&["-p", &pid, "--last", "1h", "--force"], &out);
@@ -204,8 +204,16 @@ fn several_processes() {
     let child = victim.number("child ");
     victim.work("during", MS);
     let recorder = recorder_of(&victim).to_string();
-    let one = dump(&["-p", &recorder], &folder.path().join("out.jfr"));
-    assert!(one.code() == 1 && one.stderr.contains("2 processes"), "{}", one.stderr);
+    // All in one file: by the recorder, by the parent, and by the repository.
+    let one = folder.path().join("one.jfr");
+    let parent_id = parent.to_string();
+    for target in [&["-p", &recorder][..], &["-p", &parent_id], &[repository.to_str().unwrap()]] {
+        let said = dumped(&[target, &["--force", "--last", "1h"]].concat(), &one);
+        assert_eq!(seen(&one), set(&["before", "during"]), "{target:?}: {said}");
+    }
+    jdks_agree(&one);
+    dumped(&["-p", &parent_id, "--no-follow", "--force"], &one);
+    assert_eq!(seen(&one), set(&["before"]));
     dump(&["-p", &recorder], &folder.path().join("out-%p.jfr")).expect_success("a file for each");
     let of = |pid: u32| seen(&folder.path().join(format!("out-{pid}.jfr")));
     assert_eq!(of(parent), set(&["before"]));
@@ -213,6 +221,17 @@ fn several_processes() {
     let out = folder.path().join("child.jfr");
     dumped(&["-p", &child.to_string()], &out);
     assert_eq!(seen(&out), of(child));
+    // `tail` follows the children too.
+    let followed = folder.path().join("followed");
+    let mut tail = Command::new(victim::flightline());
+    tail.args(["tail", "-p", &parent_id, "--all", "--ndjson", "--events", "ExecutionSample"]);
+    let mut tail = spawn(tail.stdout(fs::File::create(&followed).unwrap()));
+    until(LIMIT, "samples of both processes", || {
+        let text = fs::read_to_string(&followed).unwrap();
+        ["before_work", "during_work"].iter().all(|function| text.contains(function)).then_some(())
+    });
+    tail.kill().unwrap();
+    tail.wait().unwrap();
     let mut list = Command::new(victim::flightline());
     let list = run(list.args(["repositories", "--json"]), LIMIT).expect_success("flightline repositories");
     let list: Value = serde_json::from_slice(&list.stdout).unwrap();

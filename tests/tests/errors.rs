@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use flightline_tests::agents::without_perf;
 use flightline_tests::record::Record;
 use flightline_tests::recording::Recording;
 use flightline_tests::run::{Finished, beside, run};
@@ -346,6 +347,52 @@ fn usage_errors() {
 }
 
 /// A recording that cannot be drawn afterwards is refused before the program runs, and no page is left.
+#[test]
+fn an_engine_that_is_refused_fails_before_the_program_starts() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(victim::flightline());
+    command.args(["record", "--engine", "perf", "-o", "run.jfr", "--", "touch", "started"]);
+    without_perf(command.current_dir(folder.path()));
+    let finished = run(&mut command, LIMIT);
+    expect_message(&finished, 1, &["engine", "perf_event_paranoid", "seccomp", "--engine auto"]);
+    assert!(!folder.path().join("started").exists() && !folder.path().join("run.jfr").exists());
+}
+
+#[test]
+fn a_recording_with_the_name_of_a_picture_is_refused() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    for (name, remedy) in [("x.svg", "--flame x.svg"), ("x.HTML", "--flame x.HTML"), ("x.folded", "fold")] {
+        let mut command = Command::new(victim::flightline());
+        command.args(["record", "-o", name, "--", "touch", "started"]).current_dir(folder.path());
+        expect_message(&run(&mut command, LIMIT), 1, &[name, remedy]);
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// Where a session finds no memory for a program, it uses the next place.
+#[test]
+fn a_full_shared_memory_is_not_used() {
+    let _place = beside();
+    // SAFETY: no preconditions.
+    let unshare = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-rm" };
+    let folder = tempfile::tempdir().unwrap();
+    for size in ["4k", "64k", "128k"] {
+        let script = format!(
+            "mount -t tmpfs -o size={size} none /dev/shm && exec \"$0\" record -F 1000 -o run.jfr -- \
+             perl -e 'for (1 .. 3000000) {{ $x++ }}'"
+        );
+        let mut command = Command::new("unshare");
+        command.args([unshare, "sh", "-c", &script]).arg(victim::flightline());
+        command.env("TMPDIR", folder.path()).current_dir(folder.path()).stdin(Stdio::null());
+        let finished = run(&mut command, LIMIT);
+        assert_eq!(finished.code(), 0, "{size}: {}", finished.stderr);
+        let samples = Recording::read(&folder.path().join("run.jfr")).unwrap().samples.len();
+        assert!(samples > 10, "{size}: {samples}: {}", finished.stderr);
+    }
+}
+
 #[test]
 fn flame_of_what_cannot_be_drawn_is_refused() {
     let _place = beside();

@@ -5,6 +5,7 @@ use std::fs;
 
 use clap::Args;
 use flightline_recorder::Error;
+use flightline_recorder::control::{self, Condition, Found};
 
 use crate::processes;
 
@@ -51,7 +52,7 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
             Err(_) => named(word),
         };
         if found.is_empty() {
-            return Err(refusal(format!("no process is called {word:?}; see `ps -e`")));
+            return Err(refusal(format!("no process has the name {word:?}; see `ps -e`")));
         }
         pids.extend(found.into_iter().filter(|pid| *pid != std::process::id()));
     }
@@ -60,6 +61,51 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     match pids.is_empty() {
         true => Err(refusal("flightline cannot record itself".into())),
         false => Ok(pids),
+    }
+}
+
+/// The process of an id or a name that is recorded; of several of one recording the one with the lowest id, which is the oldest in most cases.
+///
+/// # Errors
+/// There is none, or several recordings have processes of this name.
+pub fn recorded(wanted: &str) -> Result<Found, Error> {
+    let mut chosen: Option<Found> = None;
+    let mut failed = None;
+    for pid in pids(&[wanted.to_owned()])? {
+        let found = match control::find_recorded(pid) {
+            Ok(found) => found,
+            // It may have ended since.
+            Err(error) => {
+                failed = failed.or(Some(error));
+                continue;
+            }
+        };
+        match &chosen {
+            Some(first) if matches!(first.condition, Condition::Recorded(_)) => {
+                if matches!(found.condition, Condition::Recorded(_)) && found.condition != first.condition {
+                    let problem = format!(
+                        "several recordings have processes with the name {wanted:?}, such as {} and {}: give a process id",
+                        first.pid, found.pid
+                    );
+                    return Err(refusal(problem));
+                }
+            }
+            Some(first) if rank(&found.condition) <= rank(&first.condition) => {}
+            _ => chosen = Some(found),
+        }
+    }
+    chosen.ok_or_else(|| {
+        failed.unwrap_or_else(|| refusal(format!("no process has the name {wanted:?}; see `ps -e`")))
+    })
+}
+
+/// What a command is meant for comes first.
+fn rank(condition: &Condition) -> u8 {
+    match condition {
+        Condition::Recorded(_) => 3,
+        Condition::Waiting => 2,
+        Condition::Deaf => 1,
+        Condition::NotLoaded => 0,
     }
 }
 

@@ -15,13 +15,13 @@ use std::{
 use clap::{Args, Subcommand, ValueHint};
 use flightline_recorder::{
     Error,
-    control::{self, Condition, Found, client::ask},
+    control::{Condition, Found, client::ask},
     settings::text::duration,
 };
 use serde_json::{Value, json};
 
 use crate::record::{SamplingArgs, say};
-use crate::status;
+use crate::{attach, status};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +40,9 @@ poll, select or sleep takes it when one of them runs, or at once with --interrup
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
-    /// The program
-    #[arg(short, long, value_name = "PID")]
-    pid: u32,
+    /// The program, by process id or name
+    #[arg(short, long, value_name = "PID|NAME")]
+    pid: String,
     /// Answer as JSON on standard output
     #[arg(long, global = true)]
     json: bool,
@@ -106,7 +106,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
 }
 
 fn act(args: &CtlArgs) -> Result<Value, Error> {
-    let found = control::find(args.pid)?;
+    let found = attach::recorded(&args.pid)?;
     let request = match &args.action {
         Action::Start(start) => return begin(&found, start),
         Action::Stop => "stop".to_owned(),

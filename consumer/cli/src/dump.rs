@@ -1,11 +1,12 @@
 //! `flightline dump`: the last part of a recording as a file, while recording goes on.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::part;
 use flightline_recorder::control::{self, Condition, client::ask_within};
@@ -19,18 +20,18 @@ use serde_json::{Value, json};
 
 use crate::edit::count;
 use crate::output::{is_stdout, refuse_input, whole};
-use crate::{Outcome, cut, recover, talk};
+use crate::{Outcome, attach, cut, processes, recover, talk};
 
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline dump -p 4711 -o out.jfr                   everything that is kept of this process
-  flightline dump -p 4711 --last 10m -o out.jfr        all chunks with something of the last ten minutes
-  flightline dump -p 4711 --last 30s --exact -o x.jfr  these 30 seconds, not a second more
+  flightline dump -p 4711 -o out.jfr                   everything that is kept of this process and its children
+  flightline dump -p nginx --last 30s -o out.jfr       the last 30 seconds, not a second more
   flightline dump -p $RECORDER -o 'out-%p.jfr'         a file for each process that this flightline records
+  flightline dump /var/lib/fl --last 1m -o out.jfr     the last minute of all processes of a repository
   flightline dump /var/lib/fl/2026_11_21_15_07_41_4711 -o out.jfr    a folder of a repository, also of one that has ended
 
-The recording goes on meanwhile. What is written is a standard recording of several chunks. PID is that of a recorded \
-program or of the flightline that records it; what a killed recorder left is completed first.
+The recording goes on meanwhile. What is written is a standard recording of several chunks, of one or of several processes. PID is \
+that of a recorded program or of the flightline that records it; what a killed recorder left is completed first.
 
 Exit status: 0 done; 1 error, or something could not be copied.";
 
@@ -40,17 +41,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArgs {
-    /// The program, or the flightline that records it
-    #[arg(short, long, value_name = "PID", required_unless_present = "path", conflicts_with = "path")]
-    pub pid: Option<u32>,
+    /// The program, by process id or name, or the flightline that records it
+    #[arg(short, long, value_name = "PID|NAME", required_unless_present = "path", conflicts_with = "path")]
+    pub pid: Option<String>,
+    /// With -p: leave out the children of the process
+    #[arg(long, requires = "pid")]
+    pub no_follow: bool,
     /// A repository, the folder of one process in it, or a recording
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub path: Option<PathBuf>,
-    /// Only chunks that have something of the last so many minutes, as 90s, 10m, 2h
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Copy this span before now: 90s, 10m, 2h
+    #[arg(long, value_name = "SPAN", value_parser = duration)]
     pub last: Option<Duration>,
-    /// With --last: leave out what was before, in the first chunk too
+    /// With --last: copy whole chunks, which is faster and includes what the first chunk has from before. Standard output always gets
+    /// whole chunks
     #[arg(long, requires = "last")]
+    pub whole_chunks: bool,
+    /// The default; accepted for scripts.
+    #[arg(long, requires = "last", conflicts_with = "whole_chunks", hide = true)]
     pub exact: bool,
     /// Where to; `-` is standard output; `%p` in the name stands for the process id
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -73,29 +81,31 @@ struct Recorded {
 pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     let since = args.last.map(|last| i64::try_from(now.saturating_sub(last.as_nanos())).unwrap_or(0));
-    let found = match (args.pid, &args.path) {
-        (Some(pid), _) => of_process(pid)?,
+    let found = match (&args.pid, &args.path) {
+        (Some(wanted), _) => of_target(wanted, !args.no_follow)?,
         (None, Some(path)) => vec![of_path(path)?],
         (None, None) => bail!("give -p PID or a path"),
     };
+    // One file for each process, or one for all.
     let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
-    if found.len() > 1 && !named {
-        bail!(
-            "{} processes are recorded there: give -p of one of them, or a file for each with -o 'out-%p.jfr'",
-            found.len()
-        );
-    }
+    let groups: Vec<&[Recorded]> = if named { found.chunks(1).collect() } else { vec![&found] };
     // All are opened before any is copied: what is old may be removed meanwhile.
     let mut copies = Vec::new();
-    for Recorded { pid, path } in &found {
-        let chunks = Chunks::open(&files(path)?, since)?;
-        copies.push((*pid, path, chunks));
+    for group in groups {
+        let mut paths = Vec::new();
+        for recorded in group {
+            paths.extend(files(&recorded.path)?);
+        }
+        let chunks = Chunks::open(&paths, since)?;
+        copies.push((group, paths, chunks));
     }
     let mut done = Vec::new();
     let mut outcome = Outcome::Whole;
-    for (pid, path, chunks) in &copies {
-        let output = sink::path_of(&args.output, *pid);
-        let dumped = write(args, path, chunks, &output, since.filter(|_| args.exact))?;
+    for (group, paths, chunks) in &copies {
+        let pid = group.first().map_or(0, |recorded| recorded.pid);
+        let output = sink::path_of(&args.output, pid);
+        let exact = since.filter(|_| !args.whole_chunks && (args.exact || !is_stdout(&output)));
+        let dumped = write(args, paths, chunks, &output, exact)?;
         for problem in &chunks.problems {
             talk::warning(problem);
             outcome = Outcome::Partial;
@@ -109,7 +119,8 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
         }
         done.push(json!({
             "pid": pid,
-            "from": path,
+            "processes": group.len(),
+            "from": group.first().map(|recorded| &recorded.path),
             "output": output,
             "chunks": dumped.chunks,
             "bytes": dumped.bytes,
@@ -137,7 +148,13 @@ fn tell(output: &Path, dumped: Dumped) {
     ));
 }
 
-fn write(args: &DumpArgs, from: &Path, chunks: &Chunks, output: &Path, exact: Option<i64>) -> Result<Dumped> {
+fn write(
+    args: &DumpArgs,
+    from: &[PathBuf],
+    chunks: &Chunks,
+    output: &Path,
+    exact: Option<i64>,
+) -> Result<Dumped> {
     if is_stdout(output) {
         if exact.is_some() {
             bail!("--exact needs a file to work on: name one with -o");
@@ -148,7 +165,7 @@ fn write(args: &DumpArgs, from: &Path, chunks: &Chunks, output: &Path, exact: Op
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
         return chunks.write(&File::from(out)).context("cannot write to standard output");
     }
-    refuse_input(output, files(from)?.iter().map(PathBuf::as_path))?;
+    refuse_input(output, from.iter().map(PathBuf::as_path))?;
     if !args.force && output.is_file() {
         bail!("{} exists: give --force to overwrite it, or another name with -o", output.display());
     }
@@ -178,9 +195,32 @@ impl Drop for Uncut {
     }
 }
 
-/// The recordings of a process, or of all that a recorder records; what they have by now is in their files.
-fn of_process(pid: u32) -> Result<Vec<Recorded>> {
-    let found = match control::find(pid) {
+/// The recordings of the processes that are meant by a process id or a name, each once.
+fn of_target(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
+    let mut found: Vec<Recorded> = Vec::new();
+    let mut failed = None;
+    for pid in attach::pids(&[wanted.to_owned()]).unwrap_or_default() {
+        match of_process(pid, follow) {
+            Ok(more) => found.extend(more),
+            // Of several with this name, some are recorded.
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    let mut seen = HashSet::new();
+    found.retain(|recorded| seen.insert(recorded.path.clone()));
+    match (found.is_empty(), failed) {
+        (false, _) => Ok(found),
+        (true, Some(error)) => Err(error),
+        (true, None) => Err(anyhow!(
+            "no process has the name {wanted:?}; `flightline repositories` lists what is recorded"
+        )),
+    }
+}
+
+/// The recordings of a process and, with `follow`, of its descendants, or of all that a recorder records; what they have by now is in their
+/// files.
+fn of_process(pid: u32, follow: bool) -> Result<Vec<Recorded>> {
+    let found = match control::find_recorded(pid) {
         Ok(found) => found,
         // It is gone; so may be its recorder.
         Err(error) => return left_by_killed(pid)?.with_context(|| error.to_string()),
@@ -202,7 +242,12 @@ fn of_process(pid: u32) -> Result<Vec<Recorded>> {
         bail!("{} ({pid}) is recorded to a pipe, of which nothing is kept", found.name);
     }
     if recorded.iter().any(|r| r.pid == pid) {
-        recorded.retain(|r| r.pid == pid);
+        let own = HashSet::from([std::process::id()]);
+        let tree = processes::descendants(&processes::processes(), &[pid], &own);
+        let is_child = |of: u32| follow && tree.iter().any(|(child, _)| *child == of);
+        recorded.retain(|r| r.pid == pid || is_child(r.pid));
+        // Its own comes first: the file may have its id in its name.
+        recorded.sort_by_key(|r| r.pid != pid);
     }
     if recorded.is_empty() {
         bail!("nothing of {} ({pid}) was recorded yet", found.name);
@@ -238,11 +283,12 @@ fn of_path(path: &Path) -> Result<Recorded> {
     }
     recover::before_reading(path);
     let mut recorded = Recorded { pid: 0, path: path.to_owned() };
-    if let Some(folder) = files(path)?.first().and_then(|file| file.parent())
-        && let Some(owner) = Owner::read(folder)
-    {
+    let files = files(path)?;
+    let mut asked = HashSet::new();
+    for folder in files.iter().filter_map(|file| file.parent()) {
+        let Some(owner) = Owner::read(folder) else { continue };
         recorded.pid = owner.pid;
-        if owner.session.is_dir() {
+        if owner.session.is_dir() && asked.insert(owner.session.clone()) {
             // It may have ended this moment: then all is there.
             let _ = ask_within(&owner.session, "save", PATIENCE);
         }

@@ -382,6 +382,9 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
             problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
         });
     }
+    if let Some(output) = &args.output {
+        check_ending(output)?;
+    }
     let scratch = folder_for_picture(args)?;
     let only_for_picture = scratch.as_ref().map(|folder| folder.path().join("run.jfr"));
     let path = args.output.clone().or(only_for_picture).unwrap_or_else(|| DEFAULT_OUTPUT.into());
@@ -438,6 +441,10 @@ fn conclude(
         Some(picture) if !ended.unseen => draw(args, path, picture).map(|()| Some(picture)),
         _ => Ok(None),
     };
+    if ended.unseen {
+        say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load it");
+        return Ok(ended.code.max(1));
+    }
     if !args.quiet {
         let size = loss::size(ended.report.bytes);
         let place = match (&drawn, &scratch) {
@@ -476,6 +483,19 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
     })
 }
 
+/// Refuses names of pictures and text for a recording.
+fn check_ending(output: &Path) -> Result<(), Error> {
+    let ending = output.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
+    let remedy = match ending.as_str() {
+        "html" | "htm" | "svg" | "png" => format!("--flame {} draws it", output.display()),
+        "folded" | "collapsed" | "txt" | "json" => "`flightline fold` and `convert` write text".to_owned(),
+        _ => return Ok(()),
+    };
+    let problem =
+        format!("{} would hold a recording (JFR), not what its name says; {remedy}", output.display());
+    Err(Error::Setting { name: "output", problem })
+}
+
 /// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for the flame graph: returns
 /// a private folder for it.
 fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
@@ -500,10 +520,6 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
 /// The closing line, with where it all is.
 fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     let report = &ended.report;
-    if ended.unseen {
-        say("the program was not recorded: it ended before, or never loaded, libflightline.so");
-        return;
-    }
     say(&format!("{report}, {place}"));
     if let Some(advice) = report.advice() {
         say(advice);

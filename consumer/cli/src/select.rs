@@ -42,7 +42,7 @@ pub struct SelectArgs {
     /// Measure time or bytes instead of samples
     #[arg(long)]
     pub total: bool,
-    /// Measure samples in pictures too, of events that stand for time or bytes.
+    /// Pictures measure samples, also of events with a time or a size.
     #[arg(skip)]
     pub count: bool,
     /// Put the thread below its stacks

@@ -76,6 +76,9 @@ pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
             "changedChunks": done.changed,
             "places": done.places,
             "named": done.named,
+            "renamed": done.renamed,
+            "withLines": done.lines,
+            "withInlinedFunctions": done.inlined,
             "missingFiles": files.collect::<Vec<_>>(),
             "unreadBytes": done.unread,
         });
@@ -89,9 +92,13 @@ pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
         let places = count(done.places, "place");
         let chunks = count(done.changed, "chunk");
         eprintln!(
-            "{}: named {} of {places} without debug information, in {chunks}",
+            "{}: {} of {places} without debug information have it now, in {chunks}: {} have another function name, {} a source line, {} \
+             inlined functions",
             shown(&path),
-            done.named
+            done.named,
+            done.renamed,
+            done.lines,
+            done.inlined
         );
     }
     Ok(if done.unread == 0 { Outcome::Whole } else { Outcome::Partial })

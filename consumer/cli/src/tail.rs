@@ -16,6 +16,7 @@ use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::top::{Table, Top};
+use flightline_recorder::repository::Owner;
 use flightline_recorder::{black_box, control, repository};
 use jfr_format::read::Follow;
 use serde_json::json;
@@ -23,7 +24,7 @@ use serde_json::json;
 use crate::output::Tame;
 use crate::signals::Signals;
 use crate::talk::{self, shown};
-use crate::{Outcome, recover};
+use crate::{Outcome, attach, processes, recover};
 use source::Source;
 
 pub const EXAMPLES: &str = "\
@@ -64,9 +65,9 @@ pub struct TailArgs {
     /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(value_name = "DIR|FILE|STREAM", value_hint = ValueHint::AnyPath, group = "what")]
     path: Option<PathBuf>,
-    /// What is being recorded of a running program
-    #[arg(short, long, value_name = "PID", group = "what")]
-    pid: Option<u32>,
+    /// A running program, by process id or name, with its children
+    #[arg(short, long, value_name = "PID|NAME", group = "what")]
+    pid: Option<String>,
     /// A table of the functions that run most, with so many lines [default: 20]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     top: Option<usize>,
@@ -118,9 +119,9 @@ pub struct TailArgs {
 /// Follows.
 pub fn run(args: &TailArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
-    let path = match (&args.path, args.pid) {
-        (Some(path), _) => path.clone(),
-        (None, pid) => output_of(pid.unwrap_or_default())?,
+    let (path, family) = match (&args.path, &args.pid) {
+        (Some(path), _) => (path.clone(), None),
+        (None, wanted) => output_of(wanted.as_deref().unwrap_or_default())?,
     };
     let text = args.table().is_none() && !args.shows_stream() && !args.ndjson && io::stdout().is_terminal();
     let mut out: Box<dyn Write> =
@@ -135,7 +136,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
             "--samples, --flame and --per-thread are for streams: -, a FIFO, fd:N, unix:PATH or tcp:HOST:PORT"
         );
     }
-    let mut tail = Tail::new(args, &path)?;
+    let mut tail = Tail::new(args, &path, family)?;
     let mut silent = true;
     while !tail.round(&signals, &mut out)? {
         if std::mem::take(&mut silent) && tail.none() {
@@ -155,25 +156,52 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     Ok(tail.outcome)
 }
 
-/// Where the recording of a program is written, or all that a recorder writes.
-fn output_of(pid: u32) -> Result<PathBuf> {
-    let found = control::find(pid)?;
-    let control::Condition::Recorded(session) = found.condition else {
+/// A program in a repository, and its children.
+struct Family {
+    pid: u32,
+    /// The recorder of all of them.
+    recorder: u32,
+}
+
+impl Family {
+    /// Returns true if a folder is of the program or of a descendant that runs. All that a recorder records descends from what it started.
+    fn has(&self, folder: &Path) -> bool {
+        let Some(owner) = Owner::read(folder).filter(|owner| owner.recorder == self.recorder) else {
+            return false;
+        };
+        let processes = processes::processes();
+        let parent = |pid: &u32| processes.get(pid).map(|entry| entry.parent);
+        let mut ancestors = std::iter::successors(Some(owner.pid), parent).take(MOST_ANCESTORS);
+        ancestors.any(|pid| pid == self.pid) || parent(&self.pid) == Some(self.recorder)
+    }
+}
+
+/// The longest chain of parents that is followed: the list of processes changes while it is read.
+const MOST_ANCESTORS: usize = 1000;
+
+/// Where the recording of a program is written, with those of its children, or all that a recorder writes.
+fn output_of(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
+    let found = attach::recorded(wanted)?;
+    let (pid, name) = (found.pid, &found.name);
+    let control::Condition::Recorded(session) = &found.condition else {
         bail!(
-            "{} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
-             {pid} start if it waits for that",
-            found.name
+            "{name} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
+             {pid} start if it waits for that"
         );
     };
     let since = Instant::now();
     loop {
-        if let Some(path) = black_box::output_of(&session, pid) {
-            return Ok(path);
+        if let Some(path) = black_box::output_of(session, pid) {
+            return Ok(match (Owner::read(&path), path.parent()) {
+                (Some(owner), Some(root)) if path.is_dir() => {
+                    (root.to_owned(), Some(Family { pid, recorder: owner.recorder }))
+                }
+                _ => (path, None),
+            });
         }
         if since.elapsed() > FIRST_WRITTEN {
             bail!(
-                "nothing of {} ({pid}) has been written to a file yet; a pipe cannot be followed twice",
-                found.name
+                "nothing of {name} ({pid}) has been written to a file yet; a pipe cannot be followed twice"
             );
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -197,6 +225,8 @@ struct Tail {
     sources: Vec<Source>,
     /// It was said that not all processes are followed.
     told_most: bool,
+    /// Of a repository: what is followed, if not everything.
+    family: Option<Family>,
     /// Folders that are over or were before.
     done: HashSet<PathBuf>,
     /// Whose events were printed last.
@@ -221,8 +251,8 @@ impl TailArgs {
 }
 
 impl Tail {
-    fn new(args: &TailArgs, path: &Path) -> Result<Self> {
-        let mut tail = Self::of(args, path, false);
+    fn new(args: &TailArgs, path: &Path, family: Option<Family>) -> Result<Self> {
+        let mut tail = Self { family, ..Self::of(args, path, false) };
         if !tail.several {
             recover::before_reading(path);
             tail.add(path.to_owned())?;
@@ -277,6 +307,7 @@ impl Tail {
         Self {
             path: path.to_owned(),
             several: path.is_dir() && !is_one(path),
+            family: None,
             since,
             every,
             form,
@@ -335,6 +366,10 @@ impl Tail {
             if self.done.contains(&folder) || self.sources.iter().any(|source| source.path == folder) {
                 continue;
             }
+            if self.family.as_ref().is_some_and(|family| !family.has(&folder)) {
+                self.done.insert(folder);
+                continue;
+            }
             let newest = repository::chunks(&folder)
                 .ok()
                 .and_then(|chunks| chunks.last()?.metadata().ok()?.modified().ok());
@@ -378,7 +413,9 @@ impl Tail {
             }
             self.printed |= step(source, &mut self.form, self.several, &mut self.shown, out)?;
         }
-        let ended = self.sources.iter().all(|source| source.ended) && !self.several;
+        // A repository goes on; a program ends, and so do its children.
+        let goes_on = self.several && (self.family.is_none() || self.sources.is_empty());
+        let ended = self.sources.iter().all(|source| source.ended) && !goes_on;
         self.table(ended, out)?;
         out.flush().context("cannot write")?;
         for source in self.sources.extract_if(.., |source| source.ended) {

@@ -138,10 +138,11 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
         }
     }
     let settings: BTreeMap<String, Enabled> = viewer.take_enabled();
+    let counts = viewer.counts().clone();
     let mut tables = viewer.finish();
     if !wanted.all_views && !wanted.all_events {
         for table in tables.iter().filter(|table| table.is_empty()) {
-            talk::warning(missing(table, &args, &settings));
+            talk::warning(missing(table, &args, &settings, &counts));
         }
     } else {
         tables.retain(|table| !table.is_empty());
@@ -306,13 +307,33 @@ fn names(inputs: &[PathBuf]) -> String {
     inputs.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
 
+/// Event types, types that have the same subject, and the views of these: what was not freed while the program ran and at its end.
+const RELATED: [(&str, &str, &str); 2] = [
+    ("flightline.LiveAllocation", "flightline.LiveMemory", "live-memory"),
+    ("flightline.LiveMemory", "flightline.LiveAllocation", "live-allocation"),
+];
+
 /// Why a table is empty, and what to do about it.
-fn missing(table: &Table, args: &ViewArgs, settings: &BTreeMap<String, Enabled>) -> String {
+fn missing(
+    table: &Table,
+    args: &ViewArgs,
+    settings: &BTreeMap<String, Enabled>,
+    counts: &BTreeMap<String, u64>,
+) -> String {
     let inputs = &args.inputs;
     if !args.range.is_everything() {
         return format!("{}: nothing to show in that range of {}", table.name, names(inputs));
     }
     let needs: Vec<&str> = table.needs.iter().map(String::as_str).collect();
+    let related = |(of, other, _): &&(&str, &str, &str)| needs.contains(of) && counts.contains_key(*other);
+    if let Some((_, other, view)) = RELATED.iter().find(related) {
+        return format!(
+            "{}: nothing to show in {}: it has {} events {other} instead; flightline view {view}",
+            table.name,
+            names(inputs),
+            counts[*other]
+        );
+    }
     let enabled = |name: &&str| settings.get(*name).filter(|of| of.is_enabled == Some(true));
     let recorded: Vec<String> = needs
         .iter()

@@ -61,10 +61,10 @@ pub(crate) const PREFERRED: &[&str] = &[
     "jdk.NativeMethodSample",
 ];
 
-/// What to load if no event is asked for, to begin with: samples of processor time and of the wall clock, which are mostly alone in a recording.
+/// The types to load first if no event is selected: samples of processor time and of the wall clock, which are mostly alone in a recording.
 pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(5).0;
 
-/// Returns true if each event of the type stands for the same time or is counted, so that pictures show the number of samples.
+/// Returns true if pictures show the number of samples of the type: each has the same weight, or is a count.
 pub(super) fn is_counted(name: &str) -> bool {
     FIRST_LOADED.contains(&name) || name == "jdk.NativeMethodSample" || name == VARIED
 }

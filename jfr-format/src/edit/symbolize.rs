@@ -56,8 +56,14 @@ pub struct Symbolized {
     pub changed: u64,
     /// Distinct places without debug information.
     pub places: u64,
-    /// Of them those for which there is now.
+    /// Places that have debug information now.
     pub named: u64,
+    /// Places whose function has another name now.
+    pub renamed: u64,
+    /// Places that have a source line now.
+    pub lines: u64,
+    /// Places at which functions are inlined.
+    pub inlined: u64,
     /// Bytes that could not be read.
     pub unread: u64,
 }
@@ -247,9 +253,23 @@ impl Namer<'_> {
         let place = Place { path: &path, build_id: &build_id, address: address.into() };
         let named = (self.name)(place);
         self.report.places += 1;
-        self.report.named += u64::from(!named.is_empty());
+        if let Some((last, inlined)) = named.split_last() {
+            let is_renamed =
+                !last.name.is_empty() && self.recorded_name(method).as_deref() != Some(&last.name);
+            self.report.named += 1;
+            self.report.renamed += u64::from(is_renamed);
+            self.report.lines += u64::from(last.line != 0);
+            self.report.inlined += u64::from(!inlined.is_empty());
+        }
         self.places.insert((class, address), named.clone());
         named
+    }
+
+    fn recorded_name(&self, method: u64) -> Option<String> {
+        let (index, _) = self.chunk.types.by_name("jdk.types.Method")?;
+        let method = constant(self.chunk, index, method, 0).ok()??.record().ok()??;
+        let symbol = method.field("name").ok()??.record().ok()??;
+        symbol.field("string").ok()??.text().ok()?.map(|text| text.into_owned())
     }
 
     /// The class of a method, and path and build id of the file that it is.

@@ -183,7 +183,8 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     let now = clock::monotonic_ns();
     let regular = cookie.source == engine::FROM_PERF && slot.stage.load(Relaxed) == engine::stage::PERF;
-    if (regular || cookie.source == engine::FROM_TIMER) && pace::is_resting(slot, now) {
+    let begun_at = pace::begin(slot, now);
+    if begun_at.is_none() && (regular || cookie.source == engine::FROM_TIMER) {
         // The kernel's part of this stack is not of the next sample.
         drop(Reader::take(&slot.engine_handle, false));
         return;
@@ -214,7 +215,9 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
         drop(overflows);
     } else {
         sample(state, slot, regs, fixed, overflows);
-        pace::took(slot, now, clock::monotonic_ns());
+        if let Some(begun_at) = begun_at {
+            pace::end(slot, begun_at, period);
+        }
     }
     match slot.stage.load(Relaxed) {
         engine::stage::PERF_FIRST | engine::stage::PERF

@@ -26,8 +26,8 @@ use std::{
 use flightline_in_signal::layout::loss;
 
 use crate::{
-    drain::Drain, loss::Report, names::images::ImageId, off_cpu::Known, recording::Recording,
-    settings::ThreadSelection, tell,
+    drain::Drain, loss::Report, names::images::ImageId, off_cpu::Known, process::thread::Thread,
+    recording::Recording, settings::ThreadSelection, tell,
 };
 
 pub(crate) mod attr;
@@ -151,6 +151,15 @@ impl Watch {
     /// Whether samples of `pid` are taken.
     pub fn samples(&self, pid: u32) -> bool {
         self.targets.iter().any(|t| !t.over && t.pid() == pid && t.records_itself_ns.is_none())
+    }
+
+    /// The processes whose samples are taken: id, name and threads.
+    pub fn sampled(&self) -> impl Iterator<Item = (u32, String, Vec<&Thread>)> {
+        let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
+        live.map(|target| {
+            let threads = target.threads.values().map(|watched| &watched.thread).collect();
+            (target.pid(), target.about.called(), threads)
+        })
     }
 
     /// The constant of a thread in output `index`, and the group of its process; `name` is its newest.

@@ -4,10 +4,12 @@ use std::{
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use flightline_in_signal::{command::LISTENING, layout::SESSION_FILE};
 
+use super::client::ask_within;
 use crate::{
     error::Error,
     session::{self, Seen},
@@ -63,6 +65,29 @@ pub fn find(pid: u32) -> Result<Found, Error> {
     }
     Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
 }
+
+/// Looks at a process as [`find`] does, and asks the recorders of this machine if one records it from outside, which its memory map does not
+/// show.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_recorded(pid: u32) -> Result<Found, Error> {
+    let found = find(pid)?;
+    if !matches!(found.condition, Condition::NotLoaded | Condition::Deaf) {
+        return Ok(found);
+    }
+    let running =
+        session::on_machine().into_iter().filter(|session| session.drain.is_some_and(|pid| pid != 0));
+    let records = |session: &session::OnMachine| {
+        let status = ask_within(&session.dir, "status", PATIENCE).unwrap_or_default();
+        status["processes"].as_array().is_some_and(|all| all.iter().any(|process| process["pid"] == pid))
+    };
+    let condition = running.into_iter().find(records).map(|session| Condition::Recorded(session.dir));
+    Ok(Found { condition: condition.unwrap_or(found.condition.clone()), ..found })
+}
+
+/// Time for a recorder to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a process may not be looked at, and who may.
 fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {

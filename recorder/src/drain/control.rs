@@ -366,6 +366,23 @@ impl Drain {
                 "takesCommands": process.file.controlled().is_some(),
             }));
         }
+        for (pid, name, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+            let mut one = Report::default();
+            for thread in &threads {
+                one.add_thread(thread);
+                sum.add_thread(thread);
+            }
+            processes.push(json!({
+                "pid": pid,
+                "name": name,
+                "threads": threads.iter().filter(|t| t.end_ns.is_none()).count(),
+                "samples": one.samples,
+                "cpuSeconds": status::seconds(one.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
+                "fromOutside": true,
+                "takesCommands": false,
+            }));
+        }
         let mut answer = status::of_report(&sum);
         let own = json!({
             "ok": true,

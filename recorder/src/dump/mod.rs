@@ -64,28 +64,27 @@ pub struct Dumped {
     pub clock_set_ns: u64,
 }
 
-/// The recordings at `path`, in order of time: a file, the chunks in a process's folder.
+/// The recordings at `path`: a file, the chunks in a process's folder, or those in all folders of a repository.
 ///
 /// # Errors
-/// It cannot be read, or holds the folders of several processes.
+/// It cannot be read, or has no chunk.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let failed = |e| Error::io("read", path, e);
     let folders = crate::repository::folders(path).map_err(failed)?;
-    match folders.as_slice() {
-        [one] => crate::repository::chunks(one).map_err(failed),
-        [] => Err(Error::io("find a chunk in", path, io::ErrorKind::NotFound.into())),
-        several => {
-            let problem = format!(
-                "{} holds the folders of {} processes; name one, as {}",
-                path.display(),
-                several.len(),
-                several.last().unwrap_or(&several[0]).display()
-            );
-            Err(Error::Setting { name: "path", problem })
+    let mut found = Vec::new();
+    for folder in &folders {
+        match crate::repository::chunks(folder) {
+            // It was removed because it is old.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            chunks => found.extend(chunks.map_err(failed)?),
         }
+    }
+    match found.is_empty() {
+        true => Err(Error::io("find a chunk in", path, io::ErrorKind::NotFound.into())),
+        false => Ok(found),
     }
 }
 
@@ -105,6 +104,8 @@ impl Chunks {
             }
         }
         if !chunks.pieces.is_empty() {
+            // Those of several processes, in order of time.
+            chunks.pieces.sort_by_key(|piece| piece.header.start_nanos);
             return Ok(chunks);
         }
         let problem = match chunks.problems.first() {

@@ -15,10 +15,10 @@ impl Book {
         self.tell_left(left, now_ns);
     }
 
-    /// Tells what is alive, if that was not told for so long.
-    pub fn tell_alive(&mut self, every_ns: u64, now_ns: u64) {
+    /// Records what is alive, if this was last recorded `every_ns` ago. The first interval begins at `start_ns`, with the process.
+    pub fn record_alive(&mut self, start_ns: u64, every_ns: u64, now_ns: u64) {
         if self.alive_told_ns == 0 {
-            self.alive_told_ns = now_ns;
+            self.alive_told_ns = start_ns;
         }
         if now_ns - self.alive_told_ns.min(now_ns) >= every_ns && self.waiting() < PENDING_SAMPLES {
             self.alive_told_ns = now_ns;

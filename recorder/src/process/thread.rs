@@ -199,9 +199,10 @@ impl Thread {
         let booked = ledger.sampled_ns.saturating_add(ledger.lost_total_ns());
         ledger.cpu_ns = ledger.cpu_ns.max(booked.saturating_add(tail_ns));
         let tail = ledger.tail_ns();
-        // The clock of a running thread is read a little after the last sample was due or before it came.
-        let slack = if cause == loss::STOPPED { period_ns / 2 } else { 0 };
-        if tail > period_ns.saturating_add(slack) {
+        // A sample of a running thread may be due when sampling stops and its clock is read: it is not lost, but would have come later.
+        if cause == loss::STOPPED && tail > period_ns && tail <= period_ns.saturating_add(period_ns / 2) {
+            ledger.cpu_ns = ledger.cpu_ns.saturating_sub(tail - period_ns);
+        } else if tail > period_ns {
             let lost = tail - period_ns / 2;
             ledger.lose(cause, lost.div_ceil(period_ns.max(1)), lost);
         }

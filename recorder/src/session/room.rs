@@ -1,12 +1,13 @@
 //! How much memory the processes of a session may have together. Each has a fixed size, but they may begin and end faster than
 //! the drain removes what they leave.
 
-use std::{fs, path::Path, sync::atomic::Ordering, time::Duration};
+use std::{fs, io, path::Path, sync::atomic::Ordering, time::Duration};
 
 use flightline_in_signal::layout::PROC_SUFFIX;
 use nix::sys::statvfs::statvfs;
 
 use super::Session;
+use crate::error::Error;
 
 /// As many are recorded wherever a session can be made at all.
 const FEWEST: u64 = 8;
@@ -22,6 +23,21 @@ pub(super) fn most_processes(dir: &Path, ring_bytes: u64) -> u64 {
     let system = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
     let room = statvfs(dir).map_or(u64::MAX, |fs| fs.blocks().saturating_mul(fs.fragment_size()));
     ((system / 8).min(room / 4 * 3) / (ring_bytes + WITHOUT_RING)).max(FEWEST)
+}
+
+/// Returns an error if `dir` has no room for a process, so that the session is created elsewhere.
+///
+/// # Errors
+/// The file system has less than [`WITHOUT_RING`] free bytes.
+pub(super) fn check(dir: &Path) -> Result<(), Error> {
+    let Ok(fs) = statvfs(dir) else { return Ok(()) };
+    let free = fs.blocks_available().saturating_mul(fs.fragment_size());
+    // Some file systems do not report their size.
+    if fs.blocks() == 0 || free >= WITHOUT_RING {
+        return Ok(());
+    }
+    let full = io::Error::new(io::ErrorKind::StorageFull, format!("{} KB are free", free >> 10));
+    Err(Error::io("allocate memory for the recorded programs in", dir.parent().unwrap_or(dir), full))
 }
 
 impl Session {

@@ -268,7 +268,7 @@ pub struct ThreadSlot {
     pub span_samples: AtomicU32,
     /// Engine stage: see `handler`.
     pub stage: AtomicU32,
-    /// CLOCK_MONOTONIC ns until which no sample of CPU time is taken: see `pace`.
+    /// The thread's CPU clock, ns, until which no sample of CPU time is taken; 0: no limit. See `pace`.
     pub rest_until_ns: AtomicU64,
     /// Time without a processor, as the thread read it when it last entered or left a span after having been put aside: CLOCK_MONOTONIC
     /// less its CPU clock, ns. 0: it never did.
