@@ -208,6 +208,21 @@ fn leaders(table: &Table, name: &str, share: &str, count: usize) -> String {
     (0..table.rows.len().min(count)).filter_map(row).collect::<Vec<_>>().join(", ")
 }
 
+/// The names with the largest sums of `column`, whose rows may differ in other columns: `G1 Evacuation Pause 25, …`.
+fn sums(table: &Table, name: &str, column: &str, count: usize) -> String {
+    let mut sums: Vec<(String, f64)> = Vec::new();
+    for row in 0..table.rows.len() {
+        let Some((name, value)) = shown(table, row, name).zip(number(table, row, column)) else { continue };
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += value,
+            None => sums.push((name, value)),
+        }
+    }
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let text = sums.iter().take(count).map(|(name, sum)| format!("{name} {sum}"));
+    text.collect::<Vec<_>>().join(", ")
+}
+
 /// Samples below which shares are not exact to a few points.
 const FEW_SAMPLES: f64 = 100.0;
 
@@ -305,7 +320,7 @@ fn collector(tables: Tables<'_>, measures: &Measures) -> Finding {
     let Some((share, longest)) = measures.paused.zip(measures.longest_pause) else {
         return Finding::unknown(Area::Collector, "jdk.GCPhasePause");
     };
-    let causes = tables.get("gc-causes").map(|table| leaders(table, "Cause", "Count", 3)).unwrap_or_default();
+    let causes = tables.get("gc-causes").map(|table| sums(table, "Cause", "Count", 3)).unwrap_or_default();
     let text = format!(
         "The collector stopped the program for {} of the time; the longest pause took {}. Collections by cause: {causes}.",
         measure(share, "%"),
@@ -465,5 +480,34 @@ fn floor(unit: &str) -> f64 {
         "s" => 0.02,
         "s/s" => 0.02,
         _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::{Datum, Heading, Unit};
+
+    #[test]
+    fn equal_causes_of_two_collectors_are_one() {
+        let heading =
+            |title: &str, number| Heading { title: title.into(), unit: Unit::One, number, empty: false };
+        let row = |cause: &str, collector: &str, count| {
+            vec![Datum::Text(cause.into()), Datum::Text(collector.into()), Datum::Int(count, Unit::One)]
+        };
+        let table = Table {
+            name: "gc-causes".into(),
+            title: String::new(),
+            headings: vec![heading("Cause", false), heading("Name", false), heading("Count", true)],
+            rows: vec![row("System.gc()", "G1Full", 9), row("Pause", "G1New", 8), row("Pause", "G1Old", 3)],
+            form: false,
+            more: 0,
+            full: false,
+            events: 20,
+            needs: Vec::new(),
+            explained: String::new(),
+        };
+        assert_eq!(sums(&table, "Cause", "Count", 3), "Pause 11, System.gc() 9");
+        assert_eq!(sums(&table, "Cause", "Count", 1), "Pause 11");
     }
 }
