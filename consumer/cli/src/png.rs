@@ -26,6 +26,17 @@ pub fn fit(options: &mut SvgOptions, min_width: Option<MinWidth>) {
     options.min_width = min_width.unwrap_or(NARROWEST);
 }
 
+/// Writes `all` into the box of the root, whose text the script of an SVG does not draw before the box changes.
+fn with_root_text(svg: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(svg);
+    let after = |text: &str, from: usize, what: &str| Some(from + text.get(from..)?.find(what)? + what.len());
+    let root = after(&text, 0, "<title>all (").and_then(|at| after(&text, at, "<text"));
+    match root.and_then(|at| after(&text, at, ">")).filter(|&at| text[at..].starts_with("</text>")) {
+        Some(at) => [&text[..at], "all", &text[at..]].concat().into_bytes(),
+        None => svg.to_vec(),
+    }
+}
+
 /// The picture of an SVG.
 ///
 /// # Errors
@@ -34,7 +45,7 @@ pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     let browser = browser()?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let (source, picture) = (folder.path().join("picture.svg"), folder.path().join("picture.png"));
-    fs::write(&source, svg).with_context(|| format!("cannot write {}", source.display()))?;
+    fs::write(&source, with_root_text(svg)).with_context(|| format!("cannot write {}", source.display()))?;
     let head = String::from_utf8_lossy(&svg[..svg.len().min(1000)]);
     let size = |name: &str| -> Option<u64> {
         head.split_once("<svg")?.1.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?.parse().ok()
@@ -104,6 +115,19 @@ fn browser() -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_root_has_a_text() {
+        let box_of = |text: &str| {
+            format!(
+                "<g><title>f (1)</title><text x=\"3\">f</text></g><g><title>all (9 ns, 100%)</title><rect/><text x=\"1\">{text}</text></g>"
+            )
+        };
+        let drawn = |svg: String| String::from_utf8(with_root_text(svg.as_bytes())).unwrap();
+        assert_eq!(drawn(box_of("")), box_of("all"));
+        assert_eq!(drawn(box_of("all")), box_of("all"));
+        assert_eq!(drawn("<svg/>".into()), "<svg/>");
+    }
 
     #[test]
     fn what_cannot_be_zoomed_has_no_slivers_unless_asked_for() {
