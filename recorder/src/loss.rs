@@ -171,6 +171,8 @@ impl fmt::Display for Report {
             .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
             .collect();
         match lost.is_empty() {
+            // What is lost of other events comes with their numbers.
+            true if self.loses_events() => write!(f, ", no CPU time lost")?,
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,
         }
@@ -203,6 +205,12 @@ impl Report {
                  --off-cpu-stack 0 needs less room (stacks by frame pointers)"
             }
         })
+    }
+
+    /// Returns true if events beside samples of CPU time are lost.
+    fn loses_events(&self) -> bool {
+        let mut counts = self.kinds.iter().copied().chain(self.off_cpu).chain(self.kernel_io);
+        counts.any(|(_, lost)| lost > 0)
     }
 
     /// What calls, requests and growth together are called: by those that were asked for.
@@ -330,6 +338,10 @@ mod tests {
             "199 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
              engine timer (perf_event_open refused: Permission denied)"
         );
+        report.off_cpu = Some((1000, 7));
+        assert!(report.to_string().contains("2.02 s CPU time, no CPU time lost, 0.50 %"), "{report}");
+        assert!(report.to_string().ends_with("1000 times off CPU (7 lost)"), "{report}");
+        report.off_cpu = None;
         // Truncated stacks of allocations count against all stacks.
         report.stacks = 1000;
         report.cut = 250;
