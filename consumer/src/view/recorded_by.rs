@@ -48,18 +48,41 @@ pub fn how_to_record(event_type: &str) -> String {
     }
 }
 
+/// The same for a program that Flightline recorded. `None` if Flightline does not record the events.
+pub fn how_to_record_native(event_type: &str) -> Option<&'static str> {
+    Some(match event_type {
+        "jdk.JavaMonitorEnter" | "jdk.JavaMonitorWait" | "jdk.ThreadPark" => {
+            "flightline record -e lock -o run.jfr -- PROGRAM; of a running program, --off-cpu -p PID records all waits"
+        }
+        "jdk.FileRead" | "jdk.FileWrite" | "jdk.FileForce" | "jdk.SocketRead" | "jdk.SocketWrite" => {
+            "flightline record -e io -o run.jfr -- PROGRAM; of a running program, --syscall-io -p PID"
+        }
+        "jdk.ThreadSleep" => "flightline record --off-cpu -o run.jfr -- PROGRAM records all waits",
+        "profiler.Malloc" | "profiler.Free" | "jdk.ObjectAllocationSample" => {
+            "flightline record -e alloc,live -o run.jfr -- PROGRAM"
+        }
+        "jdk.JavaExceptionThrow" | "jdk.JavaErrorThrow" => "flightline record -e throw -o run.jfr -- PROGRAM",
+        "profiler.WallClockSample" => "flightline record -e wall -o run.jfr -- PROGRAM",
+        "jdk.ExecutionSample" => "flightline record -o run.jfr -- PROGRAM",
+        _ => return None,
+    })
+}
+
 fn profiler(options: &str) -> String {
     format!("async-profiler: -agentpath:libasyncProfiler.so=start,{options},file=run.jfr")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::how_to_record;
+    use super::{how_to_record, how_to_record_native};
 
     #[test]
     fn our_own_events_come_with_the_engine_that_records_them() {
         assert!(how_to_record("flightline.LiveMemory").contains("-e alloc,live"));
         assert!(how_to_record("flightline.LiveAllocation").contains("-e alloc,live"));
         assert!(how_to_record("flightline.Allocation").contains("-e alloc "));
+        assert!(how_to_record_native("jdk.JavaMonitorEnter").is_some_and(|how| how.contains("-e lock")));
+        assert!(how_to_record_native("jdk.FileForce").is_some_and(|how| how.contains("--syscall-io")));
+        assert_eq!(how_to_record_native("jdk.GarbageCollection"), None);
     }
 }

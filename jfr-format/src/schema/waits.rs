@@ -29,7 +29,7 @@ const OBJECT: Field = field("address", LONG, "Address").unit(Unit::Address);
 
 #[rustfmt::skip]
 pub(super) const TYPES: &[Type] = &[
-    event(JAVA_MONITOR_ENTER, "jdk.JavaMonitorEnter", "Java Monitor Blocked", THREADS, &[
+    event(JAVA_MONITOR_ENTER, "jdk.JavaMonitorEnter", "Lock Blocked", THREADS, &[
         START_TIME,
         DURATION,
         EVENT_THREAD,
@@ -38,7 +38,7 @@ pub(super) const TYPES: &[Type] = &[
         field("previousOwner", THREAD, "Previous Monitor Owner").pooled(),
         OBJECT,
     ]).about("A thread waited for a lock that another held"),
-    event(JAVA_MONITOR_WAIT, "jdk.JavaMonitorWait", "Java Monitor Wait", THREADS, &[
+    event(JAVA_MONITOR_WAIT, "jdk.JavaMonitorWait", "Condition Wait", THREADS, &[
         START_TIME,
         DURATION,
         EVENT_THREAD,
@@ -49,7 +49,7 @@ pub(super) const TYPES: &[Type] = &[
         field("timedOut", BOOLEAN, "Timed Out"),
         OBJECT,
     ]).about("A thread waited for a condition"),
-    event(THREAD_PARK, "jdk.ThreadPark", "Java Thread Park", THREADS, &[
+    event(THREAD_PARK, "jdk.ThreadPark", "Semaphore or Futex Wait", THREADS, &[
         START_TIME,
         DURATION,
         EVENT_THREAD,

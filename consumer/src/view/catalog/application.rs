@@ -21,8 +21,10 @@ const WAITS: &[&str] = &[
     "jdk.SocketWrite",
     "jdk.FileWrite",
     "jdk.FileRead",
+    "jdk.FileForce",
 ];
 
+const SYNCS: &[&str] = &["jdk.FileForce"];
 const IO: &[&str] = &["jdk.FileRead", "jdk.FileWrite", "jdk.FileForce", "jdk.SocketRead", "jdk.SocketWrite"];
 
 #[rustfmt::skip]
@@ -175,6 +177,10 @@ pub(super) const VIEWS: &[View] = &[
         each("Time", "startTime"), each("Kind", "@label"), each("Where", "path|host"), each("Bytes", "bytesRead|bytesWritten"),
         each("Thread", "eventThread"), each("Duration", "duration"),
     ]).by(5).top(25),
+    view("file-syncs-by-path", Application, "Files synchronised with the disk (fsync)", SYNCS, &[
+        key("Path", "path"), count("Calls"), mean("Average", "duration"), p99("P99", "duration"), max("Longest", "duration"),
+        sum("Time", "duration"),
+    ]).by(5),
     view("file-reads-by-path", Application, "Files read", &["jdk.FileRead"], &[
         key("Path", "path"), count("Reads"), sum("Bytes", "bytesRead"), sum("Time", "duration"),
     ]).by(2),
