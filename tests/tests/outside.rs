@@ -271,7 +271,9 @@ fn several_by_name_for_a_while() {
     fs::copy(victim::c("known_answer", STATIC), &program).unwrap();
     victim::flightline();
     let mut children = [start(&program, &["60"], folder.path()), start(&program, &["60"], folder.path())];
-    let (finished, path) = attach(&name, folder.path(), &["-F", "200", "--duration", "700ms"]);
+    let page = folder.path().join("page.html");
+    let options = ["-F", "200", "--duration", "700ms", "--flame", page.to_str().unwrap()];
+    let (finished, path) = attach(&name, folder.path(), &options);
     let alive = children.iter_mut().all(|c| c.try_wait().unwrap().is_none());
     for child in &mut children {
         signal(child.id(), libc::SIGKILL);
@@ -282,6 +284,8 @@ fn several_by_name_for_a_while() {
     let recording = Recording::read(&path).unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 2, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(&format!("\"title\":\"{name}\"")), "the page has the name of the processes");
 }
 
 /// The children that a process already has are recorded; a process that has ended is counted.

@@ -536,6 +536,20 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     }
 }
 
+/// The title of a picture: the program, or what `-p` names.
+fn title(args: &RecordArgs) -> OsString {
+    if let Some(program) = args.command.first() {
+        return program.clone();
+    }
+    let words = args.attach.pid.iter().flat_map(|wanted| wanted.split(','));
+    let named = |word: &str| match word.parse::<u32>() {
+        Ok(pid) => format!("process {pid}"),
+        Err(_) => word.to_owned(),
+    };
+    let names: Vec<String> = words.map(named).collect();
+    if names.is_empty() { "all processes".into() } else { names.join(", ").into() }
+}
+
 /// Draws what was recorded as `flightline flame` does.
 fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyhow::Error> {
     let option = |name: &str, value: &OsStr| {
@@ -544,11 +558,11 @@ fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyho
         option
     };
     // Names may begin with a hyphen: values are joined to their options, and `--` ends these.
-    let title = args.command.first().map_or(OsStr::new(""), |program| program);
+    let title = title(args);
     let words: [OsString; 6] = [
         "flightline".into(),
         "flame".into(),
-        option("title", title),
+        option("title", &title),
         option("output", picture.as_os_str()),
         "--".into(),
         recording.into(),
