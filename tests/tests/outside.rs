@@ -325,7 +325,7 @@ fn running_children_are_recorded() {
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
     // The processes run on after the recording; this is not a loss. The host of a virtual machine may delay the last sample of a thread.
     let stopped = recording.losses.iter().filter(|loss| loss.cause == "stopped").map(|loss| loss.cpu_ns);
-    assert!(stopped.sum::<u64>() < 20_000_000, "{:?}", recording.losses);
+    assert!(stopped.sum::<u64>() < 40_000_000, "{:?}", recording.losses);
     assert!(alone.stderr.contains(" 0 samples"), "{}", alone.stderr);
 }
 
