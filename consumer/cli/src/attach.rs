@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::Path;
 
 use clap::Args;
 use flightline_recorder::Error;
@@ -12,8 +13,8 @@ use crate::processes;
 /// Running processes to record.
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Record a running process from outside, in any language, with its children (repeat for several): its id, or the name
-    /// of all processes of a program, also of those that start later
+    /// Record running processes from outside, in any language, with their children (repeat for several): a process id; the name or
+    /// path of a program, a systemd unit (nginx.service) or the id of a container, also for processes that start later
     #[arg(short, long, value_name = "PID|NAME")]
     pub pid: Vec<String>,
     /// Also what waits to be recorded (`record --dormant`): it takes no command then, which it cannot where all its threads sleep
@@ -118,23 +119,63 @@ pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     Ok(pids)
 }
 
-/// Processes whose program or first thread has this name.
-fn named(name: &str) -> Vec<u32> {
+/// The processes of a word: the path of their program, its name or that of their first thread, else their control group (a systemd unit such as
+/// `nginx.service`, or the id of a container).
+fn named(word: &str) -> Vec<u32> {
+    let found = matching(|pid| match word.contains('/') {
+        true => fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(word)),
+        false => is_called(pid, word),
+    });
+    match found.is_empty() {
+        true => matching(|pid| {
+            fs::read_to_string(format!("/proc/{pid}/cgroup")).is_ok_and(|groups| is_in_group(&groups, word))
+        }),
+        false => found,
+    }
+}
+
+fn matching(is_wanted: impl Fn(u32) -> bool) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
-    let called = |pid: &u32| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        comm.trim_end_matches('\n') == name || exe.file_name().is_some_and(|file| file == name)
-    };
-    let mut pids: Vec<u32> = pids.filter(called).collect();
+    let mut pids: Vec<u32> = pids.filter(|pid| is_wanted(*pid)).collect();
     pids.sort_unstable();
     pids
+}
+
+fn is_called(pid: u32, name: &str) -> bool {
+    let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    comm.trim_end_matches('\n') == name || exe.file_name().is_some_and(|file| file == name)
+}
+
+/// Returns true if `/proc/PID/cgroup` has a group with this name, or one of the container with this id, of which twelve digits are enough.
+fn is_in_group(groups: &str, word: &str) -> bool {
+    let is_id = word.len() >= 12 && word.chars().all(|c| c.is_ascii_hexdigit());
+    let names = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
+    let of_container = |name: &str| {
+        // docker-ID.scope, cri-containerd-ID.scope, or the id alone.
+        let id = name.trim_end_matches(".scope").rsplit('-').next().unwrap_or(name);
+        id.len() == 64 && id.starts_with(word)
+    };
+    names.into_iter().any(|name| name == word || is_id && of_container(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_and_containers() {
+        let id = "4f5c".repeat(16);
+        let unit = "0::/system.slice/nginx.service\n";
+        let docker = format!("0::/system.slice/docker-{id}.scope\n");
+        let old = format!("12:memory:/docker/{id}\n11:cpu,cpuacct:/docker/{id}\n");
+        assert!(is_in_group(unit, "nginx.service") && !is_in_group(unit, "nginx") && !is_in_group(unit, ""));
+        for groups in [&docker, &old] {
+            assert!(is_in_group(groups, &id) && is_in_group(groups, &id[..12]), "{groups}");
+            assert!(!is_in_group(groups, &id[..11]) && !is_in_group(groups, "0123456789ab"), "{groups}");
+        }
+    }
 
     #[test]
     fn ids_and_names() {
