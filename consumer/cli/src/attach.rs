@@ -157,7 +157,7 @@ fn is_in_group(groups: &str, word: &str) -> bool {
         let id = name.trim_end_matches(".scope").rsplit('-').next().unwrap_or(name);
         id.len() == 64 && id.starts_with(word)
     };
-    names.into_iter().any(|name| name == word || is_id && of_container(name))
+    names.into_iter().any(|name| !name.is_empty() && (name == word || is_id && of_container(name)))
 }
 
 #[cfg(test)]
