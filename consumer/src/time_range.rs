@@ -92,12 +92,13 @@ impl Bound {
     }
 }
 
-/// The moment of a clock time: the last one within the recording or, if there is none, the one nearest to it.
+/// The moment of a clock time on the days of the recording: the last one within it or, if there is none, the one nearest to it.
 fn clock_at(nanos: i64, start: i64, end: i64) -> i64 {
     let last_day = end.div_euclid(DAY).saturating_mul(DAY).saturating_add(nanos);
     let outside = |moment: i64| start.saturating_sub(moment).max(moment.saturating_sub(end)).max(0);
-    let days = [last_day, last_day.saturating_sub(DAY), last_day.saturating_add(DAY)];
-    days.into_iter().min_by_key(|&moment| outside(moment)).unwrap_or(last_day)
+    let day_before = last_day.saturating_sub(DAY);
+    let has_two_days = start.div_euclid(DAY) < end.div_euclid(DAY);
+    if has_two_days && outside(day_before) < outside(last_day) { day_before } else { last_day }
 }
 
 /// Both ends in nanoseconds since 1970, given the recording's own range. A clock time at the end is the first one after the start.
@@ -264,8 +265,10 @@ mod tests {
         assert_eq!(clock("23:55", start, end), moment("2026-11-20T23:55Z"));
         assert_eq!(clock("00:05", start, end), moment("2026-11-21T00:05Z"));
         assert_eq!(clock("00:30", start, end), moment("2026-11-21T00:30Z"));
+        assert_eq!(clock("23:40", start, end), moment("2026-11-20T23:40Z"));
+        // One day only, although midnight is near.
         let (start, end) = ("2026-11-21T00:01:00Z", "2026-11-21T00:10:00Z");
-        assert_eq!(clock("23:59", start, end), moment("2026-11-20T23:59Z"));
+        assert_eq!(clock("23:59", start, end), moment("2026-11-21T23:59Z"));
         // The last of several days.
         assert_eq!(clock("12:00", "2026-11-20T11:00Z", "2026-11-25T08:00Z"), moment("2026-11-24T12:00Z"));
         assert_eq!(Bound::Clock(DAY).at(i64::MIN, i64::MAX), i64::MAX);
