@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use flightline_in_signal::layout::loss::NAMES;
+use flightline_in_signal::layout::loss::{self, NAMES};
 use jfr_format::schema;
 
 use crate::{
@@ -274,9 +274,10 @@ pub fn thread(
 /// what came since the last such event.
 fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_ns: u64) {
     let now = recording.ticks(now_ns);
+    let unconfirmed = thread.unconfirmed_ns();
     let ledger = &thread.ledger;
     let told = &mut thread.told;
-    let lost = ledger.lost_total_ns();
+    let lost = ledger.lost_total_ns().saturating_sub(unconfirmed);
     let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.by_timer];
     if totals != told.cpu {
         told.cpu = totals;
@@ -289,7 +290,8 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     }
     for (cause, name) in NAMES.iter().enumerate() {
         let samples = ledger.lost[cause].saturating_sub(told.lost.1[cause]);
-        let ns = ledger.lost_ns[cause].saturating_sub(told.lost.0[cause]);
+        let unconfirmed = if cause == loss::BLOCKED { unconfirmed } else { 0 };
+        let ns = ledger.lost_ns[cause].saturating_sub(unconfirmed).saturating_sub(told.lost.0[cause]);
         if samples == 0 && ns == 0 {
             continue;
         }

@@ -129,7 +129,10 @@ fn debug_link_beside_the_program() {
     let recording = Record::new();
     let program = stripped(recording.folder(), true);
     let recorded = recording.run(program, &["0.6"]).expect_code(0);
-    expect(&stacks(&recorded.path), NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
+    // Before `main`, a busy machine needs several ms to load the program.
+    let mut in_main = stacks(&recorded.path);
+    in_main.retain(|stack| stack.iter().any(|frame| frame.name == "main"));
+    expect(&in_main, NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
 }
 
 /// Recorded without names, named later by build id: by another process, after the program is gone.

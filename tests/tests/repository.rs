@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use flightline_tests::controlled::LIMIT;
 use flightline_tests::recording::Recording;
 use flightline_tests::repository::{chunks, read, summary};
-use flightline_tests::run::{Finished, beside, run, until};
+use flightline_tests::run::{Finished, beside, run, signal, until};
 use flightline_tests::{machine, skip, victim};
 
 fn program() -> PathBuf {
@@ -67,7 +67,8 @@ fn a_daemon_is_recorded_to_its_end() {
 fn who_does_not_wait_for_a_daemon_is_told_that_it_goes_on() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    let done = record(folder.path(), &[], &["daemon", "1500"]).expect_success("record");
+    let done = record(folder.path(), &[], &["daemon", "60000"]).expect_success("record");
+    signal(number(&done, "daemon "), libc::SIGKILL);
     assert!(done.stderr.contains("--wait records until"), "{}", done.stderr);
 }
 
