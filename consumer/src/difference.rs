@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_many_chance_changes_is_not_growth() {
+    fn growth_by_chance_of_one_function_in_many_is_ignored() {
         // 100 functions of 100 samples; one has 130 the next time: 2.0 of its standard deviations, below √(2 ln 100) = 3.03.
         let profile = |first: u64| {
             let mut text = format!("f0 {first}\n");

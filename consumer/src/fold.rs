@@ -134,7 +134,7 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
 }
 
 /// The chosen events by their names on the command line: those of `options`, else the short names of the types that [`fold`] selects.
-pub fn event_names_of(model: &Model, options: &FoldOptions) -> Vec<String> {
+pub fn selected_names(model: &Model, options: &FoldOptions) -> Vec<String> {
     if !options.events.is_empty() {
         return options.events.clone();
     }

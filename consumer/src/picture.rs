@@ -212,7 +212,7 @@ pub fn headline(
     others: &[String],
 ) -> String {
     let mut parts = about(model);
-    let names = fold::event_names_of(model, options);
+    let names = fold::selected_names(model, options);
     let totals: Vec<String> = measures.iter().map(|tree| amount(tree.total, &tree.unit)).collect();
     parts.push(format!("{}: {}", names.join(", "), totals.join(", ")));
     if let Some((start, end)) = interval.or(model.range_nanos) {
@@ -236,7 +236,7 @@ pub fn headline(
 /// The events of a recording that `options` do not select.
 pub fn also_recorded(model: &Model, options: &FoldOptions) -> Vec<String> {
     let drawn = fold::events(model, options).unwrap_or_default();
-    let names = fold::event_names_of(model, options);
+    let names = fold::selected_names(model, options);
     let there = model.passed_over.iter().map(|(name, &events)| (name.clone(), events));
     let others = fold::offered(&there.filter(|(name, _)| !drawn.contains(name)).collect());
     others.into_iter().filter(|name| !names.contains(name)).collect()

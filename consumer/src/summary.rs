@@ -304,7 +304,7 @@ impl Summary {
         let mut options = FoldOptions { split_modules: true, ..FoldOptions::default() };
         options.measure = fold::usual_measure(&loaded.model, &options)?;
         let functions = fold::functions(&loaded.model, &options)?;
-        let event = fold::event_names_of(&loaded.model, &options).join(", ");
+        let event = fold::selected_names(&loaded.model, &options).join(", ");
         let report = Report::new(functions, event, self.ledger, self.events, &self.chunks, top)
             .with_ends(self.ends)
             .with_end(self.last_nanos)

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_times_are_of_the_recordings_day() {
+    fn clock_times_use_the_days_of_the_recording() {
         let moment = |text: &str| text.parse::<Bound>().expect("a time").at(0, 0);
         let clock = |text: &str, start: &str, end: &str| {
             let bound = text.parse::<Bound>().expect("a time");

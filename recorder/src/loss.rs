@@ -207,7 +207,7 @@ impl Report {
         })
     }
 
-    /// Returns true if events beside samples of CPU time are lost.
+    /// Returns true if other events than samples of CPU time are lost.
     fn loses_events(&self) -> bool {
         let mut counts = self.kinds.iter().copied().chain(self.off_cpu).chain(self.kernel_io);
         counts.any(|(_, lost)| lost > 0)

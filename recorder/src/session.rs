@@ -92,9 +92,7 @@ impl Session {
             for _ in 0..16 {
                 let dir = parent.join(format!("{PREFIX}{uid}-{:016x}", random()));
                 match fs::DirBuilder::new().mode(0o700).create(&dir) {
-                    Ok(()) => match Session::fill(&dir, settings)
-                        .and_then(|made| room::check(&dir).map(|()| made))
-                    {
+                    Ok(()) => match Session::fill(&dir, settings) {
                         Ok(session) => return Ok(session),
                         Err(error) => {
                             let _ = fs::remove_dir_all(&dir);
@@ -125,6 +123,7 @@ impl Session {
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
         let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
         let rows = RowsArena::create(&dir.join(ROWS_FILE), settings.rows_size())?;
+        room::check(dir)?;
         let specs = perf_events::specs(&settings.events)?;
         let mut events = [NO_EVENT; MAX_EVENTS];
         for (to, spec) in events.iter_mut().zip(&specs) {

@@ -4,9 +4,9 @@
 mod in_process;
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
-use flightline_in_signal::layout::{engine, sample_flags};
+use flightline_in_signal::layout::{ThreadSlot, engine, sample_flags};
 use flightline_in_signal::{engine as arming, handler};
 
 const PERIOD: u64 = 10_000_000;
@@ -92,9 +92,15 @@ fn interrupted_handlers(state: &'static flightline_in_signal::state::ProcState) 
         // SAFETY: the kernel's own arguments, full mask.
         unsafe { handler::on_signal(signal, info.cast(), context) };
     }
+    // Sampling begins and ends here, so that no tick comes outside the handler.
     extern "C" fn busy(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
+        // SAFETY: the thread stores its slot before it raises the signal; slots are never freed.
+        let slot = unsafe { &*SLOT.load(Relaxed) };
+        arming::arm(slot).unwrap();
         in_process::burn(100_000_000);
+        arming::disarm(slot);
     }
+    static SLOT: AtomicPtr<ThreadSlot> = AtomicPtr::new(std::ptr::null_mut());
     in_process::catch(libc::SIGPROF, sampled);
     std::thread::spawn(move || {
         let slot = in_process::register();
@@ -107,10 +113,9 @@ fn interrupted_handlers(state: &'static flightline_in_signal::state::ProcState) 
             action.sa_sigaction = busy as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
-            arming::arm(slot).unwrap();
+            SLOT.store(std::ptr::from_ref(slot).cast_mut(), Relaxed);
             libc::raise(libc::SIGUSR1);
         }
-        arming::disarm(slot);
         let samples = in_process::drain(state);
         assert!(samples.len() >= 5, "{} samples", samples.len());
         for sample in &samples {
@@ -121,10 +126,12 @@ fn interrupted_handlers(state: &'static flightline_in_signal::state::ProcState) 
                 sample.fixed,
                 sample.frames
             );
+            assert_eq!(
+                sample.fixed.exact_frames.count_ones(),
+                2,
+                "the leaf and the interrupted frame are exact"
+            );
         }
-        // The leaf and the interrupted frame are exact. A late tick may come after the handler has returned.
-        let exact = samples.iter().filter(|sample| sample.fixed.exact_frames.count_ones() == 2).count();
-        assert!(exact + 1 >= samples.len(), "{exact} of {}", samples.len());
         let off = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         // SAFETY: plain call.
         unsafe { libc::sigaltstack(&off, std::ptr::null_mut()) };

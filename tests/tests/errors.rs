@@ -360,7 +360,7 @@ fn an_engine_that_is_refused_fails_before_the_program_starts() {
 }
 
 #[test]
-fn a_recording_with_the_name_of_a_picture_is_refused() {
+fn names_of_pictures_are_refused_for_recordings() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     for (name, remedy) in [("x.svg", "--flame x.svg"), ("x.HTML", "--flame x.HTML"), ("x.folded", "fold")] {

@@ -507,7 +507,7 @@ fn refusals_say_what_to_do() {
     assert!(finished.stderr.contains("no process 4194303"), "{}", finished.stderr);
     let (finished, _) = attach("no such program", folder.path(), &[]);
     assert_eq!(finished.code(), 1);
-    assert!(finished.stderr.contains("no process has the name"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("cannot find a process named"), "{}", finished.stderr);
     let own = std::process::id().to_string();
     let (finished, _) = attach(&own, folder.path(), &["-e", "alloc"]);
     assert_eq!(finished.code(), 2, "{}", finished.stderr);

@@ -21,7 +21,7 @@ use flightline_recorder::{
 use serde_json::{Value, json};
 
 use crate::record::{SamplingArgs, say};
-use crate::{attach, status};
+use crate::{status, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -106,7 +106,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
 }
 
 fn act(args: &CtlArgs) -> Result<Value, Error> {
-    let found = attach::recorded(&args.pid)?;
+    let found = targets::recorded(&args.pid)?;
     let request = match &args.action {
         Action::Start(start) => return begin(&found, start),
         Action::Stop => "stop".to_owned(),

@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::part;
-use flightline_recorder::control::{self, Condition, client::ask_within};
+use flightline_recorder::control::{Condition, Finder, Found, client::ask_within};
 use flightline_recorder::dump::{Chunks, Dumped, files};
 use flightline_recorder::loss::size;
 use flightline_recorder::repository::Owner;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::edit::count;
 use crate::output::{is_stdout, refuse_input, whole};
-use crate::{Outcome, attach, cut, processes, recover, talk};
+use crate::{Outcome, cut, processes, recover, talk, targets};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -82,7 +82,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     let since = args.last.map(|last| i64::try_from(now.saturating_sub(last.as_nanos())).unwrap_or(0));
     let found = match (&args.pid, &args.path) {
-        (Some(wanted), _) => of_target(wanted, !args.no_follow)?,
+        (Some(wanted), _) => find_recordings(wanted, !args.no_follow)?,
         (None, Some(path)) => vec![of_path(path)?],
         (None, None) => bail!("give -p PID or a path"),
     };
@@ -195,41 +195,48 @@ impl Drop for Uncut {
     }
 }
 
-/// The recordings of the processes that are meant by a process id or a name, each once.
-fn of_target(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
-    let mut found: Vec<Recorded> = Vec::new();
-    let mut failed = None;
-    for pid in attach::pids(&[wanted.to_owned()]).unwrap_or_default() {
-        match of_process(pid, follow) {
-            Ok(more) => found.extend(more),
-            // Of several with this name, some are recorded.
-            Err(error) => failed = failed.or(Some(error)),
+/// Finds the recordings of the processes that a process id or a name stands for and, with `follow`, of their descendants.
+fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
+    let finder = Finder::default();
+    let mut sessions: Vec<(PathBuf, Vec<Found>)> = Vec::new();
+    let (mut recorded, mut failed) = (Vec::new(), None);
+    for pid in targets::pids(&[wanted.to_owned()]).unwrap_or_default() {
+        let problem = match finder.find(pid) {
+            Ok(found) => match found.condition.clone() {
+                Condition::Recorded(session) => {
+                    match sessions.iter_mut().find(|(known, _)| *known == session) {
+                        Some((_, processes)) => processes.push(found),
+                        None => sessions.push((session, vec![found])),
+                    }
+                    continue;
+                }
+                _ => format!(
+                    "{} ({pid}) is not being recorded; `flightline repositories` lists what is",
+                    found.name
+                ),
+            },
+            // It is gone; so may be its recorder.
+            Err(error) => error.to_string(),
+        };
+        match left_by_killed(pid)? {
+            Some(left) => recorded.extend(left),
+            // Of several processes with a name, some are recorded.
+            None => failed = failed.or(Some(problem)),
         }
     }
-    let mut seen = HashSet::new();
-    found.retain(|recorded| seen.insert(recorded.path.clone()));
-    match (found.is_empty(), failed) {
-        (false, _) => Ok(found),
-        (true, Some(error)) => Err(error),
-        (true, None) => Err(anyhow!(
-            "no process has the name {wanted:?}; `flightline repositories` lists what is recorded"
-        )),
+    for (session, processes) in &sessions {
+        recorded.extend(save(session, processes, follow)?);
     }
+    if recorded.is_empty() {
+        bail!(failed.unwrap_or_else(|| format!(
+            "cannot find a process named {wanted:?}; `flightline repositories` lists what is recorded"
+        )));
+    }
+    Ok(recorded)
 }
 
-/// The recordings of a process and, with `follow`, of its descendants, or of all that a recorder records; what they have by now is in their
-/// files.
-fn of_process(pid: u32, follow: bool) -> Result<Vec<Recorded>> {
-    let found = match control::find_recorded(pid) {
-        Ok(found) => found,
-        // It is gone; so may be its recorder.
-        Err(error) => return left_by_killed(pid)?.with_context(|| error.to_string()),
-    };
-    let Condition::Recorded(session) = &found.condition else {
-        return left_by_killed(pid)?.with_context(|| {
-            format!("{} ({pid}) is not being recorded; `flightline repositories` lists what is", found.name)
-        });
-    };
+/// Has a recorder write out what it has, and returns the recordings of these processes: all if one of them is the recorder.
+fn save(session: &Path, processes: &[Found], follow: bool) -> Result<Vec<Recorded>> {
     let answer = ask_within(session, "save", PATIENCE)?;
     let all = answer["recordings"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |value: &Value| -> Option<Recorded> {
@@ -238,22 +245,24 @@ fn of_process(pid: u32, follow: bool) -> Result<Vec<Recorded>> {
         (value["copied"] == true).then_some(Recorded { pid, path })
     };
     let mut recorded: Vec<Recorded> = all.iter().filter_map(of).collect();
+    let first = &processes[0];
     if recorded.is_empty() && !all.is_empty() {
-        bail!("{} ({pid}) is recorded to a pipe, of which nothing is kept", found.name);
+        bail!("{} ({}) is recorded to a pipe, of which nothing is kept", first.name, first.pid);
     }
-    if recorded.iter().any(|r| r.pid == pid) {
+    let pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
+    if recorded.iter().any(|r| pids.contains(&r.pid)) {
         let own = HashSet::from([std::process::id()]);
-        let tree = processes::descendants(&processes::processes(), &[pid], &own);
+        let tree = processes::descendants(&processes::processes(), &pids, &own);
         let is_child = |of: u32| follow && tree.iter().any(|(child, _)| *child == of);
-        recorded.retain(|r| r.pid == pid || is_child(r.pid));
-        // Its own comes first: the file may have its id in its name.
-        recorded.sort_by_key(|r| r.pid != pid);
+        recorded.retain(|r| pids.contains(&r.pid) || is_child(r.pid));
+        // Theirs come before those of children: the file may have the first id in its name.
+        recorded.sort_by_key(|r| !pids.contains(&r.pid));
     }
     if recorded.is_empty() {
-        bail!("nothing of {} ({pid}) was recorded yet", found.name);
+        bail!("nothing of {} ({}) was recorded yet", first.name, first.pid);
     }
-    // What one file has of several processes goes by the id that was asked for.
-    recorded.iter_mut().filter(|r| r.pid == 0).for_each(|r| r.pid = pid);
+    // A file of several processes goes by the id that was given.
+    recorded.iter_mut().filter(|r| r.pid == 0).for_each(|r| r.pid = first.pid);
     Ok(recorded)
 }
 

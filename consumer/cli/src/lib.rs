@@ -63,6 +63,7 @@ mod svg;
 mod symbolize;
 mod tail;
 mod talk;
+mod targets;
 mod tracks;
 mod unknown;
 mod view;

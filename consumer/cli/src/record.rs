@@ -29,10 +29,11 @@ use tempfile::TempDir;
 use crate::stream_args::StreamArgs;
 use crate::{
     args::Cli,
-    attach::{self, AttachArgs},
+    attach::AttachArgs,
     ctl::{ScheduleArgs, run_dormant},
     dump_policy::PolicyArgs,
     off_cpu::OffCpuArgs,
+    targets,
 };
 
 /// The shared object for recorded programs, empty if the build did not put it into the command.
@@ -408,8 +409,8 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     }
     if !args.attach.pid.is_empty() || args.off_cpu.all() {
         let mut find = || match args.sampling.no_follow {
-            false => attach::with_descendants(&args.attach.pid),
-            true => attach::pids(&args.attach.pid),
+            false => targets::with_descendants(&args.attach.pid),
+            true => targets::pids(&args.attach.pid),
         };
         let ended = watch(&mut find, settings, target, &mut say)?;
         return conclude(args, &ended, stdout, &path, scratch);
@@ -437,14 +438,14 @@ fn conclude(
     path: &Path,
     scratch: Option<TempDir>,
 ) -> Result<u8, Error> {
-    let drawn = match &args.flame {
-        Some(picture) if !ended.unseen => draw(args, path, picture).map(|()| Some(picture)),
-        _ => Ok(None),
-    };
     if ended.unseen {
         say("the program was not recorded: it ended before it loaded libflightline.so, or it cannot load it");
         return Ok(ended.code.max(1));
     }
+    let drawn = match &args.flame {
+        Some(picture) => draw(args, path, picture).map(|()| Some(picture)),
+        None => Ok(None),
+    };
     if !args.quiet {
         let size = loss::size(ended.report.bytes);
         let place = match (&drawn, &scratch) {

@@ -5,6 +5,7 @@ mod sample;
 mod source;
 mod spans;
 mod stream;
+mod target;
 
 use std::collections::HashSet;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -16,16 +17,16 @@ use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use flightline_consumer::print::{Categories, Format, Order, Patterns, PrintOptions, Printer, Selection};
 use flightline_consumer::time_range::Bound;
 use flightline_consumer::top::{Table, Top};
-use flightline_recorder::repository::Owner;
-use flightline_recorder::{black_box, control, repository};
+use flightline_recorder::repository;
 use jfr_format::read::Follow;
 use serde_json::json;
 
 use crate::output::Tame;
 use crate::signals::Signals;
 use crate::talk::{self, shown};
-use crate::{Outcome, attach, processes, recover};
+use crate::{Outcome, recover};
 use source::Source;
+use target::Family;
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -46,8 +47,6 @@ from then on.";
 
 /// Processes followed at a time: each takes its constants and two descriptors. The others wait until one of them is over.
 const MOST_SOURCES: usize = 256;
-/// How long a program that is recorded may take to have something written.
-const FIRST_WRITTEN: Duration = Duration::from_secs(5);
 
 /// What a table is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -121,7 +120,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let (path, family) = match (&args.path, &args.pid) {
         (Some(path), _) => (path.clone(), None),
-        (None, wanted) => output_of(wanted.as_deref().unwrap_or_default())?,
+        (None, wanted) => target::output(wanted.as_deref().unwrap_or_default())?,
     };
     let text = args.table().is_none() && !args.shows_stream() && !args.ndjson && io::stdout().is_terminal();
     let mut out: Box<dyn Write> =
@@ -154,58 +153,6 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
         ));
     }
     Ok(tail.outcome)
-}
-
-/// A program in a repository, and its children.
-struct Family {
-    pid: u32,
-    /// The recorder of all of them.
-    recorder: u32,
-}
-
-impl Family {
-    /// Returns true if a folder is of the program or of a descendant that runs. All that a recorder records descends from what it started.
-    fn has(&self, folder: &Path) -> bool {
-        let Some(owner) = Owner::read(folder).filter(|owner| owner.recorder == self.recorder) else {
-            return false;
-        };
-        let processes = processes::processes();
-        let parent = |pid: &u32| processes.get(pid).map(|entry| entry.parent);
-        let mut ancestors = std::iter::successors(Some(owner.pid), parent).take(MOST_ANCESTORS);
-        ancestors.any(|pid| pid == self.pid) || parent(&self.pid) == Some(self.recorder)
-    }
-}
-
-/// The longest chain of parents that is followed: the list of processes changes while it is read.
-const MOST_ANCESTORS: usize = 1000;
-
-/// Where the recording of a program is written, with those of its children, or all that a recorder writes.
-fn output_of(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
-    let found = attach::recorded(wanted)?;
-    let (pid, name) = (found.pid, &found.name);
-    let control::Condition::Recorded(session) = &found.condition else {
-        bail!(
-            "{name} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
-             {pid} start if it waits for that"
-        );
-    };
-    let since = Instant::now();
-    loop {
-        if let Some(path) = black_box::output_of(session, pid) {
-            return Ok(match (Owner::read(&path), path.parent()) {
-                (Some(owner), Some(root)) if path.is_dir() => {
-                    (root.to_owned(), Some(Family { pid, recorder: owner.recorder }))
-                }
-                _ => (path, None),
-            });
-        }
-        if since.elapsed() > FIRST_WRITTEN {
-            bail!(
-                "nothing of {name} ({pid}) has been written to a file yet; a pipe cannot be followed twice"
-            );
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// What is made of events.

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use flightline_consumer::time_range::{self, Bound};
 use flightline_consumer::view::{
     self, Category, Datum, Enabled, Heading, Layout, Options, Plan, Table, Truncate, Unit, View, Viewer,
-    how_to_record, how_to_record_native, similar, write_csv, write_json, write_json_list, write_text,
+    how_to_record, native_option, similar, write_csv, write_json, write_json_list, write_text,
 };
 use jfr_format::read::{Item, Recording, default_jobs};
 
@@ -352,7 +352,7 @@ fn missing(
         );
     }
     let is_native = counts.keys().any(|name| name.starts_with("flightline."));
-    let native = needs.first().filter(|_| is_native).and_then(|first| how_to_record_native(first));
+    let native = needs.first().filter(|_| is_native).and_then(|first| native_option(first));
     let how = native.map(str::to_owned).or_else(|| needs.first().map(|first| how_to_record(first)));
     let how = how.unwrap_or_default();
     let some = if needs.len() > 4 { format!("{}, …", needs[..4].join(", ")) } else { needs.join(", ") };

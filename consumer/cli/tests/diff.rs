@@ -108,7 +108,7 @@ fn a_verdict_for_ci() {
 
 /// A server that did 575 times the work in the same time.
 #[test]
-fn weights_are_compared_per_unit_of_work() {
+fn per_scales_weights_by_the_work_done() {
     let profiles = Profiles::new();
     let headline =
         "1000 → 1390 samples, 50.00 → 0.1209 per unit of work (−99.76 %), the first scaled by 575.0000";

@@ -489,7 +489,7 @@ mod tests {
     use crate::view::{Datum, Heading, Unit};
 
     #[test]
-    fn equal_causes_of_two_collectors_are_one() {
+    fn collections_of_one_cause_are_added_up() {
         let heading =
             |title: &str, number| Heading { title: title.into(), unit: Unit::One, number, empty: false };
         let row = |cause: &str, collector: &str, count| {

@@ -48,8 +48,8 @@ pub fn how_to_record(event_type: &str) -> String {
     }
 }
 
-/// The same for a program that Flightline recorded. `None` if Flightline does not record the events.
-pub fn how_to_record_native(event_type: &str) -> Option<&'static str> {
+/// The command that records events of this type in a native program. `None` if Flightline does not record them.
+pub fn native_option(event_type: &str) -> Option<&'static str> {
     Some(match event_type {
         "jdk.JavaMonitorEnter" | "jdk.JavaMonitorWait" | "jdk.ThreadPark" => {
             "flightline record -e lock -o run.jfr -- PROGRAM; of a running program, --off-cpu -p PID records all waits"
@@ -74,15 +74,15 @@ fn profiler(options: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{how_to_record, how_to_record_native};
+    use super::{how_to_record, native_option};
 
     #[test]
     fn our_own_events_come_with_the_engine_that_records_them() {
         assert!(how_to_record("flightline.LiveMemory").contains("-e alloc,live"));
         assert!(how_to_record("flightline.LiveAllocation").contains("-e alloc,live"));
         assert!(how_to_record("flightline.Allocation").contains("-e alloc "));
-        assert!(how_to_record_native("jdk.JavaMonitorEnter").is_some_and(|how| how.contains("-e lock")));
-        assert!(how_to_record_native("jdk.FileForce").is_some_and(|how| how.contains("--syscall-io")));
-        assert_eq!(how_to_record_native("jdk.GarbageCollection"), None);
+        assert!(native_option("jdk.JavaMonitorEnter").is_some_and(|how| how.contains("-e lock")));
+        assert!(native_option("jdk.FileForce").is_some_and(|how| how.contains("--syscall-io")));
+        assert_eq!(native_option("jdk.GarbageCollection"), None);
     }
 }

@@ -183,9 +183,10 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     let now = clock::monotonic_ns();
     let regular = cookie.source == engine::FROM_PERF && slot.stage.load(Relaxed) == engine::stage::PERF;
-    let begun_at = pace::begin(slot, now);
-    if begun_at.is_none() && (regular || cookie.source == engine::FROM_TIMER) {
-        // The kernel's part of this stack is not of the next sample.
+    let is_paced = regular || cookie.source == engine::FROM_TIMER;
+    let measured = if is_paced { pace::begin(slot, now) } else { None };
+    if is_paced && measured.is_none() {
+        // The kernel's part of this stack does not belong to the next sample.
         drop(Reader::take(&slot.engine_handle, false));
         return;
     }
@@ -215,8 +216,8 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
         drop(overflows);
     } else {
         sample(state, slot, regs, fixed, overflows);
-        if let Some(begun_at) = begun_at {
-            pace::end(slot, begun_at, period);
+        if let Some(measured) = measured {
+            pace::end(slot, measured, period);
         }
     }
     match slot.stage.load(Relaxed) {

@@ -1,6 +1,8 @@
 //! Which session, if any, a process belongs to, as its memory map tells.
 
 use std::{
+    cell::OnceCell,
+    collections::HashMap,
     fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -66,24 +68,44 @@ pub fn find(pid: u32) -> Result<Found, Error> {
     Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
 }
 
-/// Looks at a process as [`find`] does, and asks the recorders of this machine if one records it from outside, which its memory map does not
-/// show.
-///
-/// # Errors
-/// As [`find`].
-pub fn find_recorded(pid: u32) -> Result<Found, Error> {
-    let found = find(pid)?;
-    if !matches!(found.condition, Condition::NotLoaded | Condition::Deaf) {
-        return Ok(found);
+/// Finds the recordings of processes, also of those that are recorded from outside, which their memory maps do not show. It queries the
+/// recorders of this machine once at most.
+#[derive(Default)]
+pub struct Finder {
+    sessions: OnceCell<HashMap<u32, PathBuf>>,
+}
+
+impl Finder {
+    /// Looks at a process.
+    ///
+    /// # Errors
+    /// As [`find`].
+    pub fn find(&self, pid: u32) -> Result<Found, Error> {
+        let found = find(pid)?;
+        if !matches!(found.condition, Condition::NotLoaded | Condition::Deaf) {
+            return Ok(found);
+        }
+        match self.sessions.get_or_init(recorded_processes).get(&pid) {
+            Some(session) => Ok(Found { condition: Condition::Recorded(session.clone()), ..found }),
+            None => Ok(found),
+        }
     }
-    let running =
+}
+
+/// The processes that the recorders of this machine record, and the sessions of these recorders.
+fn recorded_processes() -> HashMap<u32, PathBuf> {
+    let mut found = HashMap::new();
+    let sessions =
         session::on_machine().into_iter().filter(|session| session.drain.is_some_and(|pid| pid != 0));
-    let records = |session: &session::OnMachine| {
+    for session in sessions {
         let status = ask_within(&session.dir, "status", PATIENCE).unwrap_or_default();
-        status["processes"].as_array().is_some_and(|all| all.iter().any(|process| process["pid"] == pid))
-    };
-    let condition = running.into_iter().find(records).map(|session| Condition::Recorded(session.dir));
-    Ok(Found { condition: condition.unwrap_or(found.condition.clone()), ..found })
+        let processes = status["processes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let pids = processes.iter().filter_map(|process| u32::try_from(process["pid"].as_u64()?).ok());
+        pids.for_each(|pid| {
+            found.entry(pid).or_insert_with(|| session.dir.clone());
+        });
+    }
+    found
 }
 
 /// Time for a recorder to answer.

@@ -32,10 +32,10 @@ use flightline_recorder::{Error, labels, preload};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::attach;
 use crate::record::{EMBEDDED, say};
 use crate::remote::client::Client;
 use crate::signals::Signals;
+use crate::targets;
 use family::Family;
 use link::Link;
 use process::Process;
@@ -165,7 +165,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
 
 /// For processes that run already.
 fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::Result<u8> {
-    let pids = attach::pids(&args.pid)?;
+    let pids = targets::pids(&args.pid)?;
     let mut crew = Crew::new(args, client);
     for process in pids.into_iter().map(|pid| args.process(pid)).collect::<Result<Vec<_>, _>>()? {
         crew.join(process)?;

@@ -57,7 +57,7 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let others = if is_alone { picture::also_recorded(&model, &options) } else { left_out };
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = picture::headline(&model, &options, &shown, missing.as_ref(), None, &others);
-    let name = fold::event_names_of(&model, &options).join(", ");
+    let name = fold::selected_names(&model, &options).join(", ");
     let types = fold::types(&model, &options)?;
     let java = picture::java(&model, &options, &stacks::reshape(select, For::Page)?);
     let mut drawn = vec![Drawn { event: Event { name, subtitle: Some(subtitle), measures }, java, types }];

@@ -1,0 +1,65 @@
+//! The recording of a running program, and those of its children.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use flightline_recorder::black_box;
+use flightline_recorder::control::Condition;
+use flightline_recorder::repository::Owner;
+
+use crate::{processes, targets};
+
+/// How long a program that is recorded may take to have something written.
+const FIRST_WRITTEN: Duration = Duration::from_secs(5);
+/// The longest chain of parents that is followed: the list of processes changes while it is read.
+const MOST_ANCESTORS: usize = 1000;
+
+/// A program in a repository, and its children.
+pub(super) struct Family {
+    pid: u32,
+    /// The recorder of all of them.
+    recorder: u32,
+}
+
+impl Family {
+    /// Returns true if a folder is of the program or of a descendant that runs. All that a recorder records descends from what it started.
+    pub(super) fn has(&self, folder: &Path) -> bool {
+        let Some(owner) = Owner::read(folder).filter(|owner| owner.recorder == self.recorder) else {
+            return false;
+        };
+        let processes = processes::processes();
+        let parent = |pid: &u32| processes.get(pid).map(|entry| entry.parent);
+        let mut ancestors = std::iter::successors(Some(owner.pid), parent).take(MOST_ANCESTORS);
+        ancestors.any(|pid| pid == self.pid) || parent(&self.pid) == Some(self.recorder)
+    }
+}
+
+/// Where the recording of a program is written, with those of its children, or all that a recorder writes.
+pub(super) fn output(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
+    let found = targets::recorded(wanted)?;
+    let (pid, name) = (found.pid, &found.name);
+    let Condition::Recorded(session) = &found.condition else {
+        bail!(
+            "{name} ({pid}) is not being recorded: flightline record --repository DIR -- PROGRAM does, or flightline ctl -p \
+             {pid} start if it waits for that"
+        );
+    };
+    let since = Instant::now();
+    loop {
+        if let Some(path) = black_box::output_of(session, pid) {
+            return Ok(match (Owner::read(&path), path.parent()) {
+                (Some(owner), Some(root)) if path.is_dir() => {
+                    (root.to_owned(), Some(Family { pid, recorder: owner.recorder }))
+                }
+                _ => (path, None),
+            });
+        }
+        if since.elapsed() > FIRST_WRITTEN {
+            bail!(
+                "nothing of {name} ({pid}) has been written to a file yet; a pipe cannot be followed twice"
+            );
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
