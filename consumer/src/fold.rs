@@ -3,6 +3,7 @@
 mod events;
 mod folder;
 mod functions;
+mod lines;
 mod trie;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -24,6 +25,7 @@ use folder::Folder;
 pub(crate) use folder::class_label;
 pub use folder::label;
 pub(crate) use functions::{Function, Functions, functions};
+pub use lines::{Annotated, Annotation, Weights, annotate};
 
 /// What widths measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +46,9 @@ pub struct FoldOptions {
     pub measure: Measure,
     /// First frame: the process.
     pub by_process: bool,
-    /// First frame, or the one after the process: the thread.
+    /// First frame, or the one after the process: its title, or `name (pid)` of a process without one.
+    pub by_title: bool,
+    /// First frame, or the one after process and title: the thread.
     pub by_thread: bool,
     /// Put the library before the names of native functions.
     pub modules: bool,
@@ -52,6 +56,8 @@ pub struct FoldOptions {
     pub lines: bool,
     /// Functions of the same name in different libraries become different boxes.
     pub split_modules: bool,
+    /// A native function has one label whether it was inlined or called.
+    pub merge_inlined: bool,
     /// Keep virtual threads apart. Else they are one thread.
     pub each_virtual_thread: bool,
     /// End stacks in the class of the object that was allocated, waited for or thrown.
@@ -222,6 +228,12 @@ pub struct Types {
 }
 
 impl Types {
+    /// Returns true if all selected samples represent CPU time: no waiting, and no sleeping threads of a wall clock.
+    pub fn is_cpu(&self) -> bool {
+        let is_cpu = |name: &String| [CPU, CPU_TIME_SAMPLE].contains(&name.as_str());
+        !self.names.is_empty() && self.names.iter().all(is_cpu) && !self.variants.contains(ASLEEP)
+    }
+
     /// Returns true if samples of [`COVERED`] have to be distinguished from others of the same type, which are selected.
     pub fn exclude_covered(&self) -> bool {
         !self.covered && self.names.contains(CPU)
@@ -247,6 +259,14 @@ pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
     // If the more exact samples are not selected, they cover nothing.
     types.covered |= !types.names.contains(CPU_TIME_SAMPLE);
     Ok(types)
+}
+
+/// Returns the time in ns between two samples of the selected events; `None` if the recording does not state it, or it differs.
+pub fn sampling_period(model: &Model, options: &FoldOptions) -> Option<u64> {
+    let kinds = choose(model, options).ok()?;
+    let mut periods = kinds.iter().map(|&kind| period(model, model.kinds.get(kind)));
+    let first = periods.next()??;
+    periods.all(|other| other == Some(first)).then_some(first)
 }
 
 /// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.

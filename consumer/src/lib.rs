@@ -3,7 +3,7 @@
 //! ```text
 //! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
 //!        ├──────────► summary, print, metadata
-//!        └──────────► live: the items of a stream as they come ─► spans, off_cpu, slow
+//!        └──────────► live: the items of a stream as they come ─► spans, off_cpu, slow, latency
 //! ```
 //! Any recording will do: everything goes by the names in its metadata.
 
@@ -16,6 +16,7 @@ pub mod difference;
 pub mod error;
 pub mod fold;
 pub mod folded;
+pub mod latency;
 pub mod live;
 pub mod load;
 pub mod metadata;

@@ -39,6 +39,8 @@ pub struct LoadOptions {
     pub events: Vec<String>,
     /// Keep source lines, so that frames of one function at different lines stay apart.
     pub lines: bool,
+    /// Keep the file and the address of native frames ([`crate::model::Frame::place`]), so that frames at different addresses stay apart.
+    pub places: bool,
     /// Earliest event, in ns from the start of the recording.
     pub from_nanos: Option<i64>,
     /// Latest event, in ns from the start of the recording.
@@ -208,7 +210,7 @@ impl LoadOptions {
 impl Loader {
     /// An empty model.
     pub fn new(options: LoadOptions) -> Self {
-        let resolver = Resolver::new(options.lines);
+        let resolver = Resolver::new(&options);
         Self { options, resolver, ..Self::default() }
     }
 
@@ -459,9 +461,11 @@ impl Loader {
                 }
             };
             let state = self.resolver.state(chunk, model, raw.state);
+            let (thread, title) = self.resolver.thread(chunk, model, raw.thread, warnings);
             let key = SampleKey {
                 kind: in_state(model, kind, state, has_exact),
-                thread: self.resolver.thread(chunk, model, raw.thread, warnings),
+                thread,
+                title,
                 stack: self.resolver.stack(chunk, model, (raw.stack, called), warnings),
                 state,
                 class: self.resolver.class(chunk, model, class, warnings),

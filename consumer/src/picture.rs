@@ -163,7 +163,8 @@ pub fn event(
     let shown: Vec<&Tree> = measures.iter().collect();
     let subtitle = headline(model, &options, &shown, missing.as_ref(), None, others);
     let java = java(model, &options, reshape);
-    Some(Drawn { event: Event { name: name.to_owned(), subtitle: Some(subtitle), measures }, java, types })
+    let event = Event { name: name.to_owned(), subtitle: Some(subtitle), measures, latency: None };
+    Some(Drawn { event, java, types })
 }
 
 /// Expands `name` to the names of events: to the variants if it is the type whose events have variants.
@@ -200,9 +201,16 @@ pub fn times(moments: Moments, events: &[&[&Tree]], options: &FoldOptions) -> Op
     Times::new(moments, events, frames)
 }
 
-/// Describes a picture of recordings: the program and the virtual machine if there is one only, the host, the events and their totals by each
-/// measure, the time range, the share that is missing, and `others`, which were recorded but are not in the picture. An interval, in ns since
-/// 1970, replaces the time range of the model.
+/// Describes a picture of recordings, so that a screenshot of it stands alone. The parts are:
+///
+/// * the program with its process id, the virtual machine and the host, each if there is only one
+/// * the events and their totals by each measure
+/// * the time between two samples, if the recording states it
+/// * the date and the length
+/// * the share that was lost, from 1 %
+/// * `others`: events that were recorded but are not in the picture
+///
+/// `interval`, in ns since 1970, replaces the time range of the model.
 pub fn headline(
     model: &Model,
     options: &FoldOptions,
@@ -215,6 +223,9 @@ pub fn headline(
     let names = fold::selected_names(model, options);
     let totals: Vec<String> = measures.iter().map(|tree| amount(tree.total, &tree.unit)).collect();
     parts.push(format!("{}: {}", names.join(", "), totals.join(", ")));
+    parts.extend(
+        fold::sampling_period(model, options).map(|period| format!("every {}", amount(period, "ns"))),
+    );
     if let Some((start, end)) = interval.or(model.range_nanos) {
         let length = end.saturating_sub(start);
         // Seconds are enough to find it.

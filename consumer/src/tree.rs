@@ -307,24 +307,35 @@ impl Tree {
         Stacks { tree: self, next: 0, path: Vec::new() }
     }
 
-    /// Weight of each label: of the stacks it ends, and of the stacks it is in, each stack counted once.
+    /// Returns for each label the weight of the stacks that end in it, and of those that contain it, each stack counted once. A function that
+    /// was both inlined and called has two labels; its weight is that of the first, and the other has none.
     pub fn by_label(&self) -> Vec<(LabelId, u64, u64)> {
+        let mut first = HashMap::new();
+        let function: Vec<usize> = self
+            .labels
+            .iter()
+            .enumerate()
+            .map(|(at, label)| {
+                *first.entry((&label.text, &label.module, label.kind.function_kind())).or_insert(at)
+            })
+            .collect();
         let mut sums = vec![(0u64, 0u64); self.labels.len()];
         let mut on_path = vec![0u32; self.labels.len()];
-        let mut path: Vec<LabelId> = Vec::new();
+        let mut path: Vec<usize> = Vec::new();
         for node in &self.nodes {
             while path.len() > node.depth as usize {
                 if let Some(left) = path.pop() {
-                    on_path[left.index()] -= 1;
+                    on_path[left] -= 1;
                 }
             }
-            let (own, total) = &mut sums[node.label.index()];
+            let at = function[node.label.index()];
+            let (own, total) = &mut sums[at];
             *own += node.own;
-            if on_path[node.label.index()] == 0 {
+            if on_path[at] == 0 {
                 *total += node.total;
             }
-            on_path[node.label.index()] += 1;
-            path.push(node.label);
+            on_path[at] += 1;
+            path.push(at);
         }
         let ids = (0..).map(LabelId);
         ids.zip(sums).map(|(id, (own, total))| (id, own, total)).collect()
@@ -424,5 +435,25 @@ mod tests {
         };
         assert_eq!(find("f"), Some((5, 5)));
         assert_eq!(find("g"), Some((4, 7)));
+    }
+
+    #[test]
+    fn inlined_function_has_one_weight() {
+        let mut builder = Builder::default();
+        let mut label =
+            |kind, text: &str| builder.label(Label { text: text.into(), module: Some("libc".into()), kind });
+        let [inlined, called] =
+            [FrameKind::NativeInlined, FrameKind::Native].map(|kind| label(kind, "memcpy"));
+        let kernel = label(FrameKind::Kernel, "memcpy");
+        builder.add([called, inlined], 2);
+        builder.add([called], 3);
+        builder.add([kernel], 4);
+        let tree = builder.finish("samples");
+        let sums: Vec<_> =
+            tree.by_label().into_iter().map(|(id, own, total)| (id.index(), own, total)).collect();
+        let [inlined, called, kernel] = [inlined, called, kernel].map(LabelId::index);
+        assert_eq!(sums.iter().find(|sum| sum.0 == inlined), Some(&(inlined, 5, 5)));
+        assert_eq!(sums.iter().find(|sum| sum.0 == called), Some(&(called, 0, 0)));
+        assert_eq!(sums.iter().find(|sum| sum.0 == kernel), Some(&(kernel, 4, 4)));
     }
 }

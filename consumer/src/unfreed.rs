@@ -119,6 +119,7 @@ impl Unfreed {
             stack,
             state: None,
             class: None,
+            title: None,
         };
         *positions.entry(key).or_insert_with(|| {
             keys.push(key);
@@ -167,6 +168,7 @@ mod tests {
             time: time(at),
             duration_nanos: None,
             thread: None,
+            process_title: None,
             stack: None,
             state: None,
             weight: Stands { samples: 1, value: bytes, unit: Unit::Bytes },

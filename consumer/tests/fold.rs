@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flightline_consumer::fold::{FoldOptions, Measure, fold, java_kinds};
+use flightline_consumer::fold::{Filter, FoldOptions, Measure, fold, java_kinds};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::view::{self, Plan, Viewer};
 use jfr_format::error::{Dubious, ErrorKind};
+use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::read::{Input, Recording};
+use jfr_format::schema::{self, thread_state};
+use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, Geometry};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
@@ -372,4 +375,79 @@ fn functions_have_the_kind_that_most_samples_have() {
         profiler.iter().all(|(name, kind)| !name.contains("::") && *kind != "native-method"),
         "{profiler:?}"
     );
+}
+
+/// A recording of a server whose process has two titles and none, and of a JVM, whose groups of threads have parents too.
+fn titled_recording() -> Vec<u8> {
+    let line =
+        ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_000_000_000, ticks_per_second: 1_000_000_000 };
+    let mut out = Vec::new();
+    let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0)).unwrap();
+    let groups = [
+        (1, 0, "postgres (7)"),
+        (2, 0, "postgres: UPDATE"),
+        (3, 2, "postgres (7)"),
+        (4, 0, "postgres: SELECT"),
+        (5, 4, "postgres (7)"),
+        (6, 0, "system"),
+        (7, 6, "main"),
+    ];
+    for (key, parent, name) in groups {
+        chunk.constant(schema::THREAD_GROUP, key, |g| _ = g.key(parent).string(name)).unwrap();
+    }
+    for (key, name, id, group) in
+        [(7, "postgres", 7, 1), (70, "postgres", 7, 3), (71, "postgres", 7, 5), (8, "main", 8, 7)]
+    {
+        chunk
+            .constant(schema::THREAD, key, |t| _ = t.string(name).long(id).null().long(0).key(group))
+            .unwrap();
+    }
+    for (at, (thread, samples)) in [(7, 1), (70, 2), (71, 4), (70, 8), (8, 16)].into_iter().enumerate() {
+        for _ in 0..samples {
+            let sample = |e: &mut FieldWriter<'_>| {
+                e.ticks(Ticks(at as i64)).key(thread).key(0).key(thread_state::DEFAULT);
+            };
+            chunk.event(schema::EXECUTION_SAMPLE, sample).unwrap();
+        }
+    }
+    chunk.finish(Ticks(60), true, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn stacks_are_grouped_by_the_title_of_their_process() {
+    let recording = titled_recording();
+    let loaded = load(&mut Input::stream(&recording[..]), &LoadOptions::default(), |_| {}).unwrap();
+    let text = |options: FoldOptions| {
+        let mut out = Vec::new();
+        folded::write(&fold(&loaded.model, &options).unwrap(), &mut out).unwrap();
+        let mut lines: Vec<String> = String::from_utf8(out).unwrap().lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let by_title = FoldOptions { by_title: true, ..FoldOptions::default() };
+    assert_eq!(
+        text(by_title.clone()),
+        [
+            "main;[no stack] 16",
+            "postgres (7);[no stack] 1",
+            "postgres: SELECT;[no stack] 4",
+            "postgres: UPDATE;[no stack] 10"
+        ]
+    );
+    // One thread, however many titles its process has.
+    assert_eq!(loaded.model.threads.len(), 2);
+    let by_thread = FoldOptions { by_thread: true, ..FoldOptions::default() };
+    assert_eq!(text(by_thread), ["[main tid=8];[no stack] 16", "[postgres tid=7];[no stack] 15"]);
+    let filter = Filter { include: vec![regex::Regex::new("UPDATE").unwrap()], ..Filter::default() };
+    let updates = FoldOptions { by_process: true, filter, ..by_title };
+    assert_eq!(text(updates), ["postgres (7);postgres: UPDATE;[no stack] 10"]);
+    // Models of parts of a recording are merged.
+    let mut merged = Model::default();
+    for _ in 0..2 {
+        merged
+            .merge(load(&mut Input::stream(&recording[..]), &LoadOptions::default(), |_| {}).unwrap().model);
+    }
+    assert_eq!(merged.titles.len(), 2);
+    assert_eq!(merged.samples.values().map(|weight| weight.count).sum::<u64>(), 62);
 }

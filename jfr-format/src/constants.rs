@@ -4,6 +4,8 @@ use crate::ids::TypeId;
 
 /// First four bytes of every chunk.
 pub const MAGIC: [u8; 4] = *b"FLR\0";
+/// Size of a chunk's header in bytes.
+pub const HEADER_LEN: usize = 68;
 /// Major version written and, beside 1, read.
 pub const MAJOR: u16 = 2;
 /// Minor version written, as JDK 17 and 25 do.

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::io;
 
-use crate::read::ChunkIndex;
+use crate::constants::HEADER_LEN;
+use crate::ids::ChunkIndex;
 
 /// A piece of input could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -350,7 +351,7 @@ impl fmt::Display for Error {
             ErrorKind::NotJfr => f.write_str("not a JFR chunk (no \"FLR\\0\" header of version 1 or 2)")?,
             ErrorKind::Empty => f.write_str("the input is empty")?,
             ErrorKind::HeaderCut { bytes } => {
-                write!(f, "the chunk header is cut: {bytes} of its {} bytes are there", crate::header::LEN)?;
+                write!(f, "the chunk header is cut: {bytes} of its {HEADER_LEN} bytes are there")?;
             }
             ErrorKind::Malformed(m) => write!(f, "{m}")?,
             ErrorKind::NoMetadata => {

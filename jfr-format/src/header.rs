@@ -14,7 +14,7 @@ use byteorder::{BigEndian, ByteOrder};
 use std::ops::Range;
 
 /// Size of the header in bytes.
-pub const LEN: usize = 68;
+pub const LEN: usize = HEADER_LEN;
 /// The bytes that change while a chunk grows, without the state: size to ticks per second.
 pub const PATCHED: Range<usize> = CHUNK_SIZE..STATE;
 /// Where the state byte is.

@@ -32,3 +32,14 @@ id! {
     /// Bytes from the start of the chunk's header.
     ChunkOffset(u64)
 }
+
+/// Position of a chunk in its input, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkIndex(pub u32);
+
+impl ChunkIndex {
+    /// Counted from 1, as people do.
+    pub fn number(self) -> u64 {
+        u64::from(self.0) + 1
+    }
+}

@@ -10,8 +10,11 @@
 //! ```
 //!
 //! Each structure has one file with both directions ([`varint`], [`strings`], [`header`], [`metadata`]); [`write`](mod@write)
-//! and [`read`] drive them. The writer knows the types of the [`schema`] and no others; the reader goes by the metadata it
-//! finds and reads recordings of JDKs and async-profiler as well.
+//! and [`read`] drive them. The writer knows the types of the [`schema`] only; the reader uses the metadata of the recording, and reads
+//! recordings of JDKs and async-profiler as well.
+//!
+//! A module uses only those before it: [`ids`], [`constants`], [`error`], [`varint`], [`strings`] → `cursor` → [`types`], [`schema`] →
+//! [`header`], [`metadata`], [`pool`] → [`chunk`] → [`event`], [`write`](mod@write) → [`read`] → [`edit`].
 //!
 //! What is written and read back:
 //! ```
@@ -43,9 +46,11 @@
 //! # Ok(()) }
 //! ```
 
-#![deny(unsafe_code)] // but for read/map.rs and read/simd.rs
+#![deny(unsafe_code)] // except in read/map.rs and varint/simd.rs
 
+pub mod chunk;
 pub mod constants;
+mod cursor;
 pub mod edit;
 pub mod error;
 pub mod event;
@@ -56,6 +61,7 @@ pub mod pool;
 pub mod read;
 pub mod schema;
 pub mod strings;
+pub mod types;
 pub mod varint;
 pub mod write;
 

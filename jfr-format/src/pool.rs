@@ -8,16 +8,17 @@
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
+use crate::cursor::Cursor;
 use crate::error::{Dubious, Malformed, shortened};
-use crate::read::cursor::Cursor;
-use crate::read::layout;
-use crate::read::{Class, ClassIndex, Kind, Types};
 use crate::strings::{Kept, TextRef};
+use crate::types::layout;
+use crate::types::{Class, ClassIndex, Kind, Types};
 
 /// Head of a checkpoint event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -508,6 +509,33 @@ impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
+}
+
+/// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
+/// Gives the head and where the content ends. A pool of a primitive type is an error, as it is to the JDK: damage can look like one.
+pub(crate) fn walk_pools(
+    types: &Types,
+    payload: &[u8],
+    mut entry: impl FnMut(ClassIndex, u64, Range<usize>),
+    mut pool: impl FnMut(usize),
+) -> Result<(CheckpointHead, usize), Malformed> {
+    let mut cursor = Cursor::new(payload);
+    let head = CheckpointHead::read(&mut cursor)?;
+    for _ in 0..head.pools {
+        let class = types.index_of(cursor.varint()?).ok_or(Malformed::UnknownType)?;
+        if types.class(class).is_none_or(|class| !matches!(class.kind, Kind::Struct | Kind::Text)) {
+            return Err(Malformed::PrimitivePool);
+        }
+        let count = cursor.count()?;
+        for _ in 0..count {
+            let key = cursor.varint()?;
+            let from = cursor.pos();
+            layout::skip_value(types.classes(), class, &mut cursor)?;
+            entry(class, key, from..cursor.pos());
+        }
+        pool(count);
+    }
+    Ok((head, cursor.pos()))
 }
 
 #[cfg(test)]

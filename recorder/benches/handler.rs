@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
 use flightline_in_signal::context;
-use flightline_in_signal::engine::{Cookie, FROM_PERF, SIGTRAP};
+use flightline_in_signal::cookie::{Cookie, FROM_PERF, SIGTRAP};
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{engine, slot_state};
 use flightline_in_signal::memo::{Memo, Tag};
@@ -23,7 +23,7 @@ use flightline_in_signal::modules::Modules;
 use flightline_in_signal::stack::Local;
 use flightline_in_signal::state::{self, ProcState};
 use flightline_in_signal::walk::{Lookup, Walked, prefetch, walk};
-use flightline_in_signal::{handler, thread};
+use flightline_in_signal::{handler, slots};
 
 macro_rules! chain {
     ($f:ident $next:ident $($rest:ident)*) => {
@@ -95,7 +95,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         return;
     }
     let state = state::get().unwrap();
-    let slot = thread::current().unwrap();
+    let slot = slots::current().unwrap();
     let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
     // SAFETY: the kernel's own context.
     let regs = unsafe { Regs::interrupted(interrupted) };
@@ -127,10 +127,10 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         let mut info = [0u64; 16];
         info[1] = 6;
         let generation = slot.state.load(Relaxed) / (slot_state::MASK + 1);
-        let slot_index = thread::index(state, slot);
+        let slot_index = slots::index(state, slot);
         info[3] = Cookie { source: FROM_PERF, generation: generation as u8, slot: slot_index }.pack();
         // As in the middle of a recording.
-        slot.stage.store(flightline_in_signal::engine::stage::PERF, Relaxed);
+        slot.stage.store(flightline_in_signal::layout::stage::PERF, Relaxed);
         for again in [true, false] {
             let run = || {
                 if !again {

@@ -16,36 +16,38 @@ use nix::{
 };
 
 use crate::{
-    allocators::Allocators,
-    clock::{monotonic_ns, thread_cpu_ns},
-    dump::Condition,
+    drain::metrics::Metrics,
     error::Error,
-    exposition::Exposition,
     loss::Report,
-    metrics::Metrics,
+    names::allocators::Allocators,
     names::images::Images,
+    os::clock::{monotonic_ns, thread_cpu_ns},
+    output::dump::Condition,
+    output::exposition::Exposition,
+    output::repository::tidy,
+    output::sink::{StreamSink, Syncer, Target, per_process},
     process::Process,
+    process::wall::PollTimer,
     recording::Recording,
-    repository::tidy,
     session::Session,
     settings::Settings,
-    sink::{StreamSink, Syncer, Target, per_process},
-    tell,
-    wall::Beat,
 };
 
-mod bounds;
+mod child_attach;
 mod control;
 mod cost;
 mod dumps;
-mod ends;
+mod engine_outputs;
+mod exit_status;
 mod exposition;
 mod finish;
+mod memory_limits;
+pub(crate) mod metrics;
 mod off_cpu;
 mod outputs;
+
 mod outside;
 mod processes;
-mod reach;
 mod startup;
 
 /// Shortest and longest pause between two rounds.
@@ -71,9 +73,9 @@ pub struct Drain {
     allocators: Allocators,
     processes: Vec<Process>,
     /// What is recorded from outside.
-    watch: Option<Box<crate::attach::Watch>>,
+    watch: Option<Box<crate::from_outside::attach::Watch>>,
     /// Off-CPU time.
-    off_cpu: Option<Box<crate::off_cpu::OffCpu>>,
+    off_cpu: Option<Box<crate::from_outside::off_cpu::OffCpu>>,
     /// A program that does not sample itself yet.
     starting: Option<startup::Starting>,
     recordings: Vec<(u32, Recording)>,
@@ -87,7 +89,7 @@ pub struct Drain {
     pause: Duration,
     /// A flush that waits for symbols: its number, and since when.
     flush_asked: Option<(u64, u64)>,
-    beat: Beat,
+    beat: PollTimer,
     second_ns: u64,
     /// Processes that had joined a second ago.
     joined: u64,
@@ -100,7 +102,7 @@ pub struct Drain {
     seen_failures: HashSet<usize>,
     notices: Vec<String>,
     /// Programs announced that are not there yet.
-    wanted: Vec<reach::Wanted>,
+    wanted: Vec<child_attach::Wanted>,
     /// Processes recorded from outside that may have children without events, and when to look for these, ns.
     parents: Vec<(u32, u64)>,
     notice_seq: std::collections::HashMap<PathBuf, u32>,
@@ -109,7 +111,7 @@ pub struct Drain {
     costs: cost::Costs,
     exposition: Exposition,
     dumps: dumps::Dumps,
-    killed: Option<ends::Killed>,
+    killed: Option<exit_status::Killed>,
     /// Names of processes that ended lately, by id.
     gone: VecDeque<(u32, String)>,
 }
@@ -126,7 +128,7 @@ impl Drain {
             let calls = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_ATTRIB;
             i.add_watch(session.dir(), calls).is_ok()
         });
-        let beat = Beat::new(settings.wall_ns());
+        let beat = PollTimer::new(settings.wall_ns());
         let metrics = Metrics::new(settings.metrics);
         let period_ns = settings.period_ns();
         let syncer = settings.sync.then(Syncer::start).transpose();
@@ -134,11 +136,13 @@ impl Drain {
         let exposition = Exposition::open(&settings.exposition)?;
         let costs = cost::Costs::new(&settings, monotonic_ns());
         let steering = control::Steering::new(&settings, session.dir());
+        let mut images = Images::new();
+        images.without_lines = settings.addresses;
         let mut drain = Drain {
             session,
             settings,
             target,
-            images: Images::new(),
+            images,
             allocators: Allocators::default(),
             processes: Vec::new(),
             watch: None,
@@ -195,7 +199,7 @@ impl Drain {
     }
 
     /// Whether something asked for the end: a program by the C API, or [`Drain::stop_sampling`].
-    pub fn stop_wanted(&self) -> bool {
+    pub fn is_stop_requested(&self) -> bool {
         self.session.stopped()
     }
 
@@ -300,7 +304,7 @@ impl Drain {
                 process.book.begin_wall(now);
             }
         }
-        self.beat = Beat::new(wall_ns);
+        self.beat = PollTimer::new(wall_ns);
     }
 
     /// Lets the wall clock look at the threads of all processes.
@@ -315,6 +319,7 @@ impl Drain {
                     self.notices.extend(sampler.notice());
                 }
             }
+            any |= self.watch_waits(now);
         }
         self.beat.done(now, any);
     }
@@ -362,15 +367,15 @@ impl Drain {
         let flushed = self.may_flush(now);
         for index in 0..self.recordings.len() {
             if let Some(message) = self.recordings[index].1.retry(now) {
-                tell::notice(&mut self.recordings[index].1, &message, now);
+                self.recordings[index].1.notice(&message, now);
                 self.seen_failures.remove(&index);
                 if self.seen_failures.is_empty() {
                     self.notices.push(message);
                 }
             }
-            self.tell_again(index, now);
+            self.repeat_info_events(index, now);
             if flushed.is_some() {
-                self.recordings[index].1.tell_sums(now);
+                self.recordings[index].1.write_sums(now);
                 self.recordings[index].1.mark_flush();
             }
             if flushed.is_some() || self.recordings[index].1.flush_due(now) {
@@ -380,7 +385,7 @@ impl Drain {
             recording.settle(now);
             recording.push();
             // At once: the process may have ended by the next round.
-            self.tell_again(index, now);
+            self.repeat_info_events(index, now);
         }
         if let Some(number) = flushed {
             self.report.flushes_done = number;

@@ -2,72 +2,61 @@
 //! empties it, resolves symbols, and writes JFR to a file or a pipe. And the way to record the own process:
 //! [`Recorder::builder`].
 //!
-//! The way of a sample:
+//! The path of a sample:
 //! ```text
-//! session.rs    directory of shared memory, told to programs by FLIGHTLINE_SESSION
-//! process/      one program's file, mapped and mistrusted; ring → samples; who its threads are, how much CPU time they took
-//! events/       one file for each engine beside CPU time           wall/     the wall clock
-//! names/        address → frame with a name, stack → key           rows.rs   unwind rows for the handlers
-//! recording/    samples → chunks     tell.rs  everything else      sink/     file, stream
-//! attach/       processes that are recorded from outside           outside.rs  their stacks, walked from here
-//! control/      asked from outside: pause, resume, stop, dump, status, join     schedule.rs  when it begins and ends
-//! cost/         what all that costs, and the budget it is kept under
-//! drain.rs      the loop around all that                           command.rs, helper.rs, guard.rs, service.rs   who runs it
+//! session.rs        a directory of shared memory, named to programs by FLIGHTLINE_SESSION
+//! shared_memory/    a program's file, mapped and not trusted; unwind rows for handlers; the journal of what is not in the output yet
+//! process/          the ring of a process → samples; its threads and their CPU time; wall/ the wall clock
+//! from_outside/     attach/ CPU time and waits, off_cpu/ switches, wake-ups and system calls of processes without the recorder in them
+//! remote_unwinder/  their stacks                           perf_events/  the kernel's events: names, attributes, rings
+//! names/            address → frame with a name, stack → key
+//! recording/        samples → chunks; events/ one file for each engine except CPU time; info_events.rs  everything else
+//! output/           sink/ file and stream, repository/, dump/, exposition/       recover.rs  completes the output of a killed drain
+//! ```
+//! Around it:
+//! ```text
+//! drain.rs          the loop; metrics/ of processes and machine      cost/  the cost of all that, and its budget
+//! control/          pause, resume, stop, dump, status, join          run/   command, running processes, own process, service
+//! settings/         all options                                      os/    clocks, memory, processes, control groups
 //! ```
 //! Memory is bounded: per process its ring (128 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
 //! output 32 MiB of dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their
-//! module is used, 16 bytes each. `memory.rs` has the allocator give back what was let go.
+//! module is used, 16 bytes each. `os/memory.rs` has the allocator give back what was let go.
 
-mod allocators;
-#[cfg(test)]
-mod alone;
-mod attach;
-pub mod black_box;
-mod clock;
-pub mod command;
 pub mod control;
 mod cost;
 pub mod drain;
-pub mod dump;
-pub mod engines;
 mod error;
-mod events;
-pub mod exposition;
-mod guard;
-pub mod helper;
-pub mod labels;
-mod left_behind;
+mod from_outside;
+mod info_events;
 pub mod loss;
-mod memory;
-mod metrics;
 pub mod names;
-mod off_cpu;
-mod outside;
+mod os;
+mod output;
 pub mod perf_events;
-pub mod preload;
 mod process;
 pub mod program;
 mod recording;
-pub mod repository;
-pub mod rows;
-pub mod running;
-pub mod schedule;
-mod service;
+pub mod recover;
+mod remote_unwinder;
+mod run;
 pub mod session;
 pub mod settings;
-mod sigbus;
-pub mod sink;
-mod system;
-mod tell;
-mod wall;
+mod shared_memory;
 
 pub use drain::Drain;
 pub use error::Error;
 /// Units of work with labels: [`Recorder::scope`].
 pub use flightline_context::{ActiveScope, InScope, Scope};
-pub use guard::{Builder, Recorder, Recording};
 pub use loss::Report;
-pub use service::Service;
+pub use os::sigbus::survive as survive_shrinking_files;
+pub use output::sink::Target;
+pub use output::{dump, exposition, repository, sink};
+pub use run::guard::{Builder, Recorder, Recording};
+pub use run::service::Service;
+pub use run::{command, engines, helper, preload, running};
 pub use settings::{Engine, Settings};
-pub use sigbus::survive as survive_shrinking_files;
-pub use sink::Target;
+pub use settings::{labels, schedule, units};
+#[cfg(feature = "fuzzing")]
+pub use shared_memory::journal;
+pub use shared_memory::rows;

@@ -6,7 +6,7 @@ use flightline_in_signal::layout::{
     engine, event_kind,
     event_kind::NAMES as NAMES_OF_EVENTS,
     loss::{CAUSES, NAMES},
-    unrecorded as reason,
+    unrecorded as reason, walk_end,
 };
 
 use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpu};
@@ -24,6 +24,10 @@ pub struct Report {
     pub stacks: u64,
     /// Number of stacks that did not reach their root.
     pub cut: u64,
+    /// Number of stacks of `cut` that end where their copy ends: those of programs recorded from outside.
+    pub cut_copies: u64,
+    /// Bytes of each stack that are copied from outside; 0 if nothing is recorded from outside.
+    pub copied_bytes: u32,
     /// CPU time of all threads, ns.
     pub cpu_ns: u64,
     /// CPU time that the samples stand for, ns.
@@ -67,6 +71,9 @@ pub struct Report {
     pub(crate) flushes_done: u64,
 }
 
+/// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
+pub(crate) const LARGEST_COPY: u32 = 62 << 10;
+
 /// Failures kept: each of many short processes may have one.
 const MANY_FAILURES: usize = 64;
 
@@ -101,6 +108,7 @@ impl Report {
         add(&mut self.sampled_ns, ledger.sampled_ns);
         add(&mut self.stacks, ledger.samples.saturating_add(thread.other_stacks));
         add(&mut self.cut, thread.cut.iter().sum());
+        add(&mut self.cut_copies, thread.cut[usize::from(walk_end::COPY_END)]);
         add(&mut self.by_timer, thread.by_timer);
         add(&mut self.cpu_ns, ledger.known_ns());
         for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
@@ -189,7 +197,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// What to do if much of what the kernel told is missing.
+    /// Returns the options that help if many of the kernel's records are lost.
     pub fn advice(&self) -> Option<&'static str> {
         let much = |counts: Option<(u64, u64)>| counts.is_some_and(|(count, lost)| lost > count / 10);
         if !much(self.off_cpu) && !much(self.kernel_io) {
@@ -197,14 +205,31 @@ impl Report {
         }
         Some(match self.traced.as_ref().is_some_and(|traced| traced.all) {
             true => {
-                "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
-                 --off-cpu-stack 0 needs less room (stacks by frame pointers), -p looks at single programs"
+                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
+                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers), \
+                 -p selects single programs"
             }
             false => {
-                "more than a tenth of what the kernel told is lost, by cause in `flightline summary`: --off-cpu-ring 64M holds more of it, \
-                 --off-cpu-stack 0 needs less room (stacks by frame pointers)"
+                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
+                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers)"
             }
         })
+    }
+
+    /// Returns what helps if more than a tenth of the stacks are cut because only a part of them was copied.
+    pub fn advice_on_stacks(&self) -> Option<String> {
+        if self.copied_bytes == 0 || self.cut_copies <= self.stacks / 10 {
+            return None;
+        }
+        let lower_rate =
+            if self.copied_bytes < LARGEST_COPY { ", with a lower -F larger parts are copied" } else { "" };
+        Some(format!(
+            "{:.0} % of stacks are cut because they are longer than the copied part of {} KiB: `flightline record -- PROGRAM` walks whole \
+             stacks (not of static programs){lower_rate}, and programs built with optimisation or with frame pointers need less \
+             (-fno-omit-frame-pointer, in Rust -C force-frame-pointers=yes)",
+            100.0 * self.cut_copies as f64 / self.stacks as f64,
+            self.copied_bytes >> 10,
+        ))
     }
 
     /// Returns true if other events than samples of CPU time are lost.
@@ -388,11 +413,30 @@ mod tests {
     }
 
     #[test]
+    fn advice_on_stacks_that_are_longer_than_their_copy() {
+        let mut report = Report {
+            stacks: 1000,
+            cut: 500,
+            cut_copies: 100,
+            copied_bytes: LARGEST_COPY,
+            ..Report::default()
+        };
+        assert_eq!(report.advice_on_stacks(), None);
+        report.cut_copies = 300;
+        let advice = report.advice_on_stacks().unwrap();
+        assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB: "), "{advice}");
+        assert!(advice.contains("`flightline record -- PROGRAM`") && !advice.contains("-F"), "{advice}");
+        report.copied_bytes = 20 << 10;
+        assert!(report.advice_on_stacks().is_some_and(|advice| advice.contains("a lower -F")));
+        assert_eq!(Report::default().advice_on_stacks(), None);
+    }
+
+    #[test]
     fn advice_does_not_name_what_was_given() {
         let mut report =
             Report { off_cpu: Some((1000, 101)), traced: Some(OffCpu::default()), ..Report::default() };
         assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
         report.traced = Some(OffCpu { all: true, ..OffCpu::default() });
-        assert!(report.advice().is_some_and(|said| said.contains("-p looks at single programs")));
+        assert!(report.advice().is_some_and(|said| said.contains("-p selects single programs")));
     }
 }

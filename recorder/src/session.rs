@@ -2,34 +2,41 @@
 
 use std::{
     fs,
-    fs::{File, OpenOptions},
+    fs::File,
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
     time::Duration,
 };
 
 use flightline_in_signal::layout::{
-    EventSpec, MAGIC, MAX_EVENTS, MAX_TRACES, ROWS_FILE, RowsHeader, SESSION_BYTES, SESSION_FILE, SIZES,
-    SessionPage, TraceSpec, session_flags,
+    EventSpec, MAGIC, MAX_EVENTS, MAX_TRACES, ROWS_FILE, SESSION_BYTES, SESSION_FILE, SIZES, SessionPage,
+    TraceSpec, session_flags,
 };
 use memmap2::MmapRaw;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 
-use crate::{clock, error::Error, perf_events, settings, settings::PerfEvent};
+use crate::{
+    error::Error,
+    os::clock,
+    perf_events, settings,
+    settings::PerfEvent,
+    shared_memory::rows::{RowsArena, new_file},
+};
 
-mod on_machine;
-mod room;
-mod rows;
-mod seen;
+mod client;
+mod discovery;
+mod outputs;
+mod quota;
 
-pub(crate) use on_machine::is_abandoned;
-use on_machine::remove_stale;
-pub use on_machine::{OnMachine, abandoned, on_machine, parents};
-use room::most_processes;
-pub use rows::RowsArena;
-pub use seen::Seen;
+pub use client::SessionClient;
+pub(crate) use discovery::is_abandoned;
+use discovery::remove_stale;
+pub use discovery::{OnMachine, abandoned, on_machine, parents};
+pub(crate) use outputs::files;
+pub use outputs::{outputs, process_output, recorded};
+use quota::most_processes;
 
 const PREFIX: &str = "flightline-";
 /// Time for which the shared memory of a killed drain is kept for a recovery.
@@ -40,10 +47,6 @@ const LOCK_WAIT: Duration = Duration::from_millis(300);
 const YOUNG: Duration = Duration::from_secs(10);
 /// Names the repository of the session: where a process belongs that the drain had not seen yet.
 pub(crate) const ROOT_FILE: &str = "repository";
-/// First byte of the arena that can hold rows: offset 0 means "not ready".
-const ROWS_START: u64 = 64;
-/// Where the image is named in a module's rows.
-const IMAGE_AT: usize = std::mem::offset_of!(RowsHeader, image);
 
 const NO_EVENT: EventSpec = EventSpec {
     kind: 0,
@@ -56,7 +59,7 @@ const NO_EVENT: EventSpec = EventSpec {
 };
 
 /// So many bits from the lowest.
-fn all_of(count: usize) -> u32 {
+fn lowest_bits(count: usize) -> u32 {
     (1 << count.min(MAX_EVENTS)) - 1
 }
 
@@ -123,7 +126,7 @@ impl Session {
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
         let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
         let rows = RowsArena::create(&dir.join(ROWS_FILE), settings.rows_size())?;
-        room::check(dir)?;
+        quota::check(dir)?;
         let specs = perf_events::specs(&settings.events)?;
         let mut events = [NO_EVENT; MAX_EVENTS];
         for (to, spec) in events.iter_mut().zip(&specs) {
@@ -166,7 +169,7 @@ impl Session {
             event_count: AtomicU32::new(specs.len().min(MAX_EVENTS) as u32),
             control: AtomicU32::new(0),
             trace_count: functions.len().min(MAX_TRACES) as u32,
-            event_mask: AtomicU32::new(all_of(specs.len())),
+            event_mask: AtomicU32::new(lowest_bits(specs.len())),
             event_ns: AtomicU64::new(settings.period_ns()),
             spans: AtomicU32::new(settings.spans.code()),
             traces,
@@ -293,7 +296,7 @@ impl Session {
     }
 
     /// Number of the newest flush a program asked for (`flightline_dump`).
-    pub fn flush_wanted(&self) -> u64 {
+    pub fn flush_requested(&self) -> u64 {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).load(Ordering::Acquire)
     }
@@ -321,35 +324,25 @@ pub fn is_named(dir: &Path) -> bool {
 }
 
 /// The repository that a session records to, if it is one.
-pub fn root_of(session: &Path) -> Option<PathBuf> {
+pub fn repository_root(session: &Path) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let root = fs::read(session.join(ROOT_FILE)).ok()?;
     Some(PathBuf::from(std::ffi::OsString::from_vec(root))).filter(|root| root.is_absolute())
 }
 
 /// Process files in the order in which they were made: by their number.
-pub fn order_of_process(path: &Path) -> u64 {
+pub fn process_file_number(path: &Path) -> u64 {
     let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
     name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// The session whose drain is process `pid`.
-pub fn of_drain(pid: u32) -> Option<PathBuf> {
+pub fn find_by_drain(pid: u32) -> Option<PathBuf> {
     let dirs = parents().into_iter().filter_map(|parent| fs::read_dir(parent).ok());
     dirs.flat_map(|entries| entries.flatten())
         .map(|entry| entry.path())
         .filter(|dir| is_named(dir))
-        .find(|dir| Seen::open(dir).is_ok_and(|seen| seen.drain_pid() == pid))
-}
-
-fn new_file(path: &Path) -> Result<File, Error> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| Error::io("create", path, e))
+        .find(|dir| SessionClient::open(dir).is_ok_and(|seen| seen.drain_pid() == pid))
 }
 
 fn random() -> u64 {

@@ -11,9 +11,9 @@ use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleTable, engine, walk_end};
 use flightline_in_signal::memo::Tag;
 use flightline_in_signal::modules::Modules;
+use flightline_in_signal::slots;
 use flightline_in_signal::stack::Local;
 use flightline_in_signal::state;
-use flightline_in_signal::thread;
 use flightline_in_signal::walk::{Lookup, walk};
 
 static COMPARED: AtomicUsize = AtomicUsize::new(0);
@@ -40,7 +40,7 @@ extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
     let n = unsafe { libc::backtrace(theirs.as_mut_ptr(), 300) } as usize;
     let theirs: Vec<u64> = theirs[..n].iter().map(|p| *p as u64).collect();
     let state = state::get().unwrap();
-    let slot = thread::current().unwrap();
+    let slot = slots::current().unwrap();
     let stack = (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed));
     for (n, tables) in [state.tables, bare().as_ptr()].into_iter().enumerate() {
         let mut lease = state.private.scratch.take().unwrap();

@@ -6,7 +6,7 @@ mod in_process;
 use std::io::{Read, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
-use flightline_in_signal::layout::{engine, sample_flags};
+use flightline_in_signal::layout::{engine, sample_flags, stage};
 use flightline_in_signal::{engine as arming, thread};
 
 const PERIOD: u64 = 1_000_000;
@@ -96,19 +96,19 @@ fn engine_by_waits(state: &'static flightline_in_signal::state::ProcState) {
             done()
         })
     };
-    let (samples, stage) = (|| slot.samples.load(Relaxed), || slot.stage.load(Relaxed));
+    let (samples, current_stage) = (|| slot.samples.load(Relaxed), || slot.stage.load(Relaxed));
     let handles = || [&slot.engine_handle, &slot.engine_handle2].map(|handle| handle.load(Relaxed) != 0);
     arming::arm(slot).unwrap();
     assert!(ping_pong_until(&|| samples() >= 20));
-    assert_eq!((stage(), handles()), (arming::stage::PERF, [true, false]), "there is no choice yet");
+    assert_eq!((current_stage(), handles()), (stage::PERF, [true, false]), "there is no choice yet");
     state.private.timer_from_ns.store(1, Relaxed);
-    assert!(ping_pong_until(&|| stage() == arming::stage::TIMER));
+    assert!(ping_pong_until(&|| current_stage() == stage::TIMER));
     assert_eq!(handles(), [false, true]);
     let before = samples();
     assert!(ping_pong_until(&|| samples() >= before + 10));
-    assert_eq!((stage(), handles()), (arming::stage::TIMER, [false, true]), "it stays");
+    assert_eq!((current_stage(), handles()), (stage::TIMER, [false, true]), "it stays");
     in_process::burn(2_000_000_000);
-    assert_eq!((stage(), handles()), (arming::stage::PERF, [true, false]), "half a second without waits");
+    assert_eq!((current_stage(), handles()), (stage::PERF, [true, false]), "half a second without waits");
     arming::disarm(slot);
     assert_eq!(handles(), [false, false]);
     state.private.timer_from_ns.store(0, Relaxed);
@@ -132,6 +132,6 @@ fn stop(state: &'static flightline_in_signal::state::ProcState) {
     state.session.stop.store(1, Relaxed);
     in_process::burn(20_000_000);
     assert!(in_process::drain(state).is_empty(), "no sample after the stop");
-    assert_eq!(slot.stage.load(Relaxed), arming::stage::IDLE);
+    assert_eq!(slot.stage.load(Relaxed), stage::IDLE);
     assert_eq!(slot.engine_handle.load(Relaxed), 0, "the event's page is unmapped");
 }

@@ -5,7 +5,7 @@ use crate::fake_program;
 
 use std::{fs, path::Path, time::Duration};
 
-use flightline_recorder::{Drain, Settings, Target, repository::Repository, session::Seen};
+use flightline_recorder::{Drain, Settings, Target, repository::Repository, session::SessionClient};
 
 use fake_program::{Fake, SLOTS};
 
@@ -54,7 +54,7 @@ fn stacks_for_many_chunks() {
     const ROUNDS: usize = 16;
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
-    let seen = Seen::open(drain.session_dir()).unwrap();
+    let seen = SessionClient::open(drain.session_dir()).unwrap();
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
     // None of them uses more CPU time than it can have.
     (0..SLOTS).for_each(|slot| fake.start_thread(slot, 1000 + slot, PERIOD_NS));
@@ -109,7 +109,7 @@ fn threads_for_many_chunks() {
     const BATCHES: u32 = 1600;
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
-    let seen = Seen::open(drain.session_dir()).unwrap();
+    let seen = SessionClient::open(drain.session_dir()).unwrap();
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
     let mut halves = [Counts::new(), Counts::new()];
     for batch in 0..BATCHES {

@@ -128,3 +128,42 @@ test("a thread without samples of an event leaves nothing of it; an unknown thre
   assert.equal(await page.locator(".chip").count(), 0);
   assert.deepEqual(page.errors, []);
 });
+
+test("an event with durations has percentiles, and a histogram on a click", async () => {
+  const recording = join(process.env.RECORDINGS, "jdk25.jfr"), run = (...args) => execFileSync(flightline, [...args, recording], { encoding: "utf8" });
+  const { histograms: [reads] } = JSON.parse(run("latency", "-e", "jdk.FileRead", "--json"));
+  const page = await opened(recorded("jdk25.jfr", "-e", "jdk.FileRead")), latency = page.locator("#latency");
+  // As the command writes them.
+  const [, figures] = run("latency", "-e", "jdk.FileRead").split("\n"), told = (name) => new RegExp(`${name} [^,]+`).exec(figures)[0];
+  assert.equal(await latency.locator("summary").textContent(), ["p50", "p99", "max"].map(told).join(", "));
+  assert.ok(!await page.locator("#latency-table").isVisible());
+  await latency.locator("summary").click();
+  assert.ok(await page.locator("#latency-table").isVisible());
+  const cells = await latency.locator("tbody tr").evaluateAll((rows) => rows.map((row) => [row.cells[2].textContent, row.querySelector("meter").value]));
+  assert.deepEqual(cells, reads.buckets.map(({ count }) => [String(count), count]));
+  assert.match(await latency.locator("p").textContent(), /^8 events: min .*, mean .*, p90 /);
+  assert.deepEqual(page.errors, []);
+  await page.context().close();
+
+  // The figures are those of the event that is shown; CPU samples have none.
+  const all = await opened(recorded("jdk25.jfr"));
+  assert.ok(!await all.locator("#latency").isVisible());
+  await all.selectOption("#event", "lock");
+  assert.match(await all.locator("#latency summary").textContent(), /^p50 .* ms, p99 .* ms, max .* ms$/);
+  // Filters do not apply to them, and they say so.
+  const summary = () => all.locator("#latency summary").textContent();
+  const whole = await summary(), count = await all.locator("#latency p").textContent();
+  const thread = await all.locator("#thread-list input").first().getAttribute("value");
+  for (const part of [`thread=${encodeURIComponent(thread)}`, "in=Work", "time=0-1000"]) {
+    await all.evaluate((hash) => { location.hash = hash; }, `#event=lock&${part}`);
+    await all.locator(".chip").first().waitFor();
+    assert.equal(await summary(), `${whole} (all events: filters do not apply)`);
+    assert.equal(await all.locator("#latency p").textContent(), count);
+  }
+  await all.evaluate(() => { location.hash = "#event=lock"; });
+  await all.locator(".chip").first().waitFor({ state: "detached" });
+  assert.equal(await summary(), whole);
+  await all.selectOption("#event", "cpu");
+  assert.ok(!await all.locator("#latency").isVisible());
+  await all.context().close();
+});

@@ -122,7 +122,7 @@ test("interpreted, compiled, inlined, native and kernel code differ in colour", 
   await jdk.selectOption("#event", "jdk.NativeMethodSample");
   assert.ok((await legend(jdk)).includes("native"));
   const profiler = await opened(recorded("ap-java-multichunk.jfr"));
-  assert.deepEqual(await legend(profiler), ["C++", "JIT-compiled", "inlined", "interpreted", "kernel", "native"]);
+  assert.deepEqual(await legend(profiler), ["C++ and Rust", "JIT-compiled", "inlined", "interpreted", "kernel", "native"]);
   assert.deepEqual([...page.errors, ...jdk.errors, ...profiler.errors], []);
 });
 

@@ -39,6 +39,15 @@ const keyboard = async (page) => (await picture(page)).locator("html").evaluate(
 const html = (text) => readFileSync(drawn(text));
 const frames = (page) => page.locator("#viewer-frame iframe:not(.coming)");
 
+// Moves the pointer until the page notices: Chromium sends no event to a frame that was put in place a moment ago.
+async function pointIntoFrame(page) {
+  for (let move = 0; move < 100 && await page.locator("#live[data-waits=true]").count() === 0; move++) {
+    await page.mouse.move(500 + move % 2, 400);
+    await page.waitForTimeout(50);
+  }
+  await page.locator("#live[data-waits=true]").waitFor();
+}
+
 test("live: the last minutes go on, but not under the eyes of who reads; zoom, search and place survive", async () => {
   service.targets = [target("redis-server")];
   keep("redis-server", NOW);
@@ -62,8 +71,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.equal(await page.locator("#viewer-frame iframe").count(), 1);
 
   // Who has the pointer in it looks at it.
-  await page.mouse.move(500, 400);
-  await page.locator("#live[data-waits=true]").waitFor();
+  await pointIntoFrame(page);
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
   await page.locator("#live-newest", { hasText: "1 newer chunk: show" }).waitFor();

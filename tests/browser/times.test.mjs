@@ -25,6 +25,10 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
   await page.keyboard.press("h");
   assert.equal(await page.locator("#heat").isVisible(), true);
   assert.match(await page.locator("#heat-title").textContent(), /^A column is 1 s, a cell 20 ms of up to \d+ samples?$/);
+  // The vertical axis: its name, and its ends at those of a column.
+  assert.deepEqual(await page.locator("#heat-axis > *").allTextContents(), ["time within a column", "1 s", "500 ms", "0 s"]);
+  const [side, map] = await Promise.all(["#heat-axis", "#heat-map"].map((id) => page.locator(id).boundingBox()));
+  assert.ok(Math.abs(side.y - map.y) < 1 && Math.abs(side.x + side.width - map.x) < 1 && map.height - side.height === 15, `${JSON.stringify([side, map])}`);
   // What keys tell of each cell adds up to the recording.
   await page.focus("#heat-scroll");
   await page.keyboard.press("Home");
@@ -121,6 +125,7 @@ test("keys alone brush, take a column, let go; threads are chosen and add up", a
   assert.doesNotMatch(await hash(page), /time|than/);
   await page.keyboard.press("-");
   assert.match(await page.locator("#heat-title").textContent(), /^A column is 10 s, a cell 200 ms/);
+  assert.deepEqual(await page.locator("#heat-axis span").allTextContents(), ["10 s", "5 s", "0 s"]);
   await page.click("#threads summary");
   const labels = await page.locator("#thread-list label").allTextContents();
   const counts = labels.map((text) => Number(/\(([\d,]+)\)$/.exec(text)[1].replaceAll(",", "")));
@@ -215,6 +220,43 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   const again = await opened(file, "dark", "#view=chart&time=0-1000&q=run");
   assert.equal(await again.locator("#views [data-view=chart]").getAttribute("aria-selected"), "true");
   assert.deepEqual([...page.errors, ...again.errors], []);
+});
+
+test("the CPU use of a thread is drawn behind its name: half of a processor where it ran half of the time", async () => {
+  // Samples of 10 ms each: worker-7 ran from 0 to 30 and from 40 to 60 ms, worker-8 from 150 to 170 ms and later; each bar is 100 ms.
+  const recording = join(folder, "cpu.jfr");
+  execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, "4"]);
+  const printed = JSON.parse(execFileSync(flightline, ["print", recording, "--events", "ExecutionSample", "--json"], { encoding: "utf8" }));
+  const ended = (thread) => printed.recording.events.map(({ values }) => values).filter(({ sampledThread }) => sampledThread.osThreadId === thread)
+    .map(({ startTime }) => Math.round((Date.parse(startTime.slice(0, 23) + "Z") - 1.7e12)));
+  const share = (thread, from) => ended(thread).reduce((sum, end) => sum + Math.max(0, Math.min(end, from + 100) - Math.max(end - 10, from)), 0);
+  assert.equal(share(7, 0), 50);
+  const page = await opened(drawnOf(recording), "light", "#view=chart");
+  await page.evaluate(() => document.activeElement.blur());
+  await settled(page);
+  const canvas = await page.locator("#chart-canvas").boundingBox();
+  const end = await page.evaluate(() => { const { times } = JSON.parse(document.getElementById("profile").textContent); return (times.last + 1) * times.tick / 1e6; });
+  const length = Math.max(end, 400), at = async (ms, row) => {
+    await page.mouse.move(canvas.x + ms / length * canvas.width, canvas.y + 18 + (row + 0.5) * 17);
+    return details(page);
+  };
+  // The lane with most samples is the first one.
+  assert.match(await at(50, 0), /^CPU use: 50 % of one processor \(0\.0000 s to 0\.1000 s\) in \[worker-7 /);
+  assert.match(await page.locator("#tip").textContent(), /^CPU use: 50 %/);
+  assert.match(await at(150, 0), new RegExp(`^CPU use: ${share(7, 100)} % of one processor \\(0\\.1000 s to 0\\.2000 s\\) in \\[worker-7 `));
+  // As high as the share: at the bottom of the row, and not above its middle. The name is written over it.
+  const filled = (from, to, above) => page.evaluate(([x0, x1, y]) => {
+    const ratio = devicePixelRatio, { data } = document.getElementById("chart-canvas").getContext("2d").getImageData(x0 * ratio, y * ratio, (x1 - x0) * ratio, 1);
+    let blue = 0;
+    for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 0 && data[i + 2] - data[i] > 20) blue++;
+    return blue / (data.length / 4);
+  }, [from / length * canvas.width, to / length * canvas.width, 18 + 17 - 1 - above]);
+  assert.ok(await filled(5, 95, 1) > 0.9, "at the bottom");
+  assert.ok(await filled(5, 95, 6) > 0.5, "below the middle");
+  assert.ok(await filled(5, 95, 11) < 0.1, "above the middle");
+  assert.ok(await filled(105, 195, 1) < 0.1 === (share(7, 100) < 5), "where the thread did not run");
+  assert.ok((await page.locator("#legend").innerText()).includes("CPU use of a thread"));
+  assert.deepEqual(page.errors, []);
 });
 
 test("above the stacks of a thread stands what lasted: spans, each within another below it, pauses on a lane of their own", async () => {

@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { test } from "node:test";
 import vm from "node:vm";
 
-const files = ["page.js", "flame/tree.js", "profile/merge.js", "profile/columns.js", "profile/filters.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
-const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf } = vm.runInNewContext(
-  files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, columnsOf })", { URLSearchParams });
+const files = ["page.js", "flame/tree.js", "profile/merge.js", "profile/columns.js", "profile/filters.js", "profile/transform.js", "profile/times.js", "profile/state.js"].map((name) => readFileSync(join(process.env.RENDER, name), "utf8"));
+const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, Transforms, columnsOf } = vm.runInNewContext(
+  files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, Transforms, columnsOf })", { URLSearchParams });
 
 // Stacks of few names, so that they meet and call themselves often.
 const NAMES = 6;
@@ -106,6 +106,40 @@ for (const seed of [1, 2, 3]) {
   });
 }
 
+/** A stack after a transform. */
+const transformed = (path, { kind, label }) => {
+  if (kind === "collapse") return path.includes(label) ? path.slice(0, path.indexOf(label) + 1) : path;
+  return path.filter((at, i) => at !== label || kind === "recursion" && path[i - 1] !== label);
+};
+
+for (const seed of [4, 5, 6, 7]) {
+  test(`transforms give the stacks' sums, in order of names, and the total stays (${seed})`, () => {
+    const all = stacks(seed), tree = treeOf(all), transforms = new Transforms(tree), kinds = ["collapse", "recursion", "merge"];
+    const lists = kinds.flatMap((kind) => [0, 1, 2, 3, 4, 5].map((label) => [{ kind, label }]));
+    for (const [i, first] of kinds.entries()) {
+      lists.push([{ kind: first, label: 1 }, { kind: kinds[(i + seed) % 3], label: 2 }], [{ kind: first, label: 3 }, { kind: "merge", label: 0 }, { kind: "recursion", label: 4 }, { kind: "collapse", label: 5 }]);
+    }
+    for (const list of lists) {
+      assert.ok(transforms.select(list));
+      const made = transforms.of(tree), paths = all.map(({ path, weight }) => ({ path: list.reduce(transformed, path), weight }));
+      assert.deepEqual(boxesOf(made), prefixes(paths), JSON.stringify(list));
+      assert.equal(made.all, tree.all);
+      for (let i = 0; i < made.count; i++) {
+        const next = made.next(i);
+        assert.ok(next < 0 || made.label[next] > made.label[i], "neighbours are in order, one of a name");
+      }
+      // Each recorded box goes to the box of its stack; the same weights are not moved twice.
+      for (let i = 0; i < tree.count; i++) {
+        const path = list.reduce(transformed, pathTo(tree, i).map((box) => tree.label[box]));
+        assert.deepEqual(pathTo(made, transforms.box[i]).map((box) => made.label[box]), path);
+      }
+      assert.equal(transforms.of(tree), made);
+    }
+    assert.equal(transforms.select([]), false);
+    assert.equal(transforms.of(tree), tree);
+  });
+}
+
 test("another filter goes over the stacks once, and undoing it not at all", () => {
   const tree = treeOf(stacks(4)), names = "abcdef".split("");
   let gone = 0;
@@ -176,6 +210,7 @@ test("a state survives its address", () => {
     zoom: ["a;b", "c\\", "\\;", "d e", "#&=%", "✓"],
     heat: true, time: [20, 1040], than: [0, 20], threads: ["[a&b tid=1]", "[c;d tid=2]"], widths: "larger", by: "self",
     filters: [{ keep: true, source: "^x+$", ignore: false }, { keep: false, source: "y|z", ignore: true }],
+    transforms: [{ kind: "merge", fn: "a;b" }, { kind: "collapse", fn: "c=&d" }, { kind: "merge", fn: "e" }, { kind: "recursion", fn: "f" }],
   };
   assert.deepEqual(JSON.parse(JSON.stringify(stateOf(stateText(state, first), first))), state);
   assert.equal(stateText(first, first), "");

@@ -111,11 +111,18 @@ test("names far out in the tree can be read, also in a narrow window", async () 
 
 test("a graph that is higher than the window keeps its lowest row where the window becomes lower or higher", async () => {
   const page = await open(`one;two;three;${DEEP} 50\none;two;three;other 50\n`);
-  for (const height of [700, 450, 900, 600]) {
-    await page.setViewportSize({ width: 1000, height });
-    await settled(page);
-    assert.match(await hover(page, 0.5, 0), /^Function: two /, `${height} px high`);
-  }
+  const keeps = async (lowest) => {
+    for (const height of [700, 450, 900, 600]) {
+      await page.setViewportSize({ width: 1000, height });
+      await settled(page);
+      assert.match(await hover(page, 0.5, 0), lowest, `${height} px high`);
+    }
+  };
+  await keeps(/^all /);
+  // Two rows of 17 px up.
+  await page.evaluate(() => { document.getElementById("scroller").scrollTop -= 34; });
+  await settled(page);
+  await keeps(/^Function: two /);
 });
 
 test("keep and drop are of whole stacks, add up, and are undone and done again", async () => {
@@ -364,9 +371,11 @@ test("a name or a stack is copied by key and by a box's menu, from which it is a
   assert.deepEqual(page.errors, []);
 });
 
-test("a tower that never parts is opened at its root, one that parts where it does", async () => {
+test("a page opens at its roots, unless what all stacks have in common fills half of the window: then where they part", async () => {
   const one = await open(`${DEEP} 5\n`), two = await open(`${DEEP};a 5\n${DEEP};b 5\n`);
   assert.equal(await hover(one, 0.5, 0), "all (5 samples, 100.00%)");
+  const tall = await open(`main;run;${DEEP} 5\nmain;run;b 5\n`);
+  assert.equal(await hover(tall, 0.5, 0), "all (10 samples, 100.00%)");
   const box = await two.locator("#canvas").boundingBox();
   await two.mouse.move(box.x + 0.2 * box.width, box.y + 0.5 * 17);
   assert.match(await details(two), /^Function: a \(5 samples/);

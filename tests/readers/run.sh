@@ -156,7 +156,7 @@ compare() {
   fi
   for version in 17 25; do
     [[ " $readers " == *" jdk$version "* ]] || continue
-    count=$("$(find_jdk $version)/bin/jfr" summary "$file" | awk '$1 == "jdk.ExecutionSample" { print $2 }')
+    count=$("$(find_jdk $version)/bin/jfr" -J-XX:+UseSerialGC -J-XX:TieredStopAtLevel=1 summary "$file" | awk '$1 == "jdk.ExecutionSample" { print $2 }')
     printf '%-14s %-6s %9s\n' "jfr$version-summary" ok "${count:-0}"
     [ "${count:-0}" = "$(wc -l <"$work/jdk$version.lines")" ] || fail "jfr $version summary on $file"
   done

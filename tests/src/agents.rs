@@ -95,8 +95,12 @@ pub fn only(recording: &Recording, phase: &str) {
     let right = f64::from(3 * MS);
     assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
     let n = seen[phase] as f64;
+    // A busy machine takes samples late, or not at all: what is counted as lost is not missing.
+    let lost = recording.losses.iter().map(|loss| loss.cpu_ns as f64 / 1e6).sum::<f64>();
     // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
-    assert!((n - right).abs() <= 0.08 * right + 12.0, "{n} samples, expected {right}");
+    let tolerance = 0.08 * right + 12.0;
+    let is_right = n <= right + tolerance && n + lost >= right - tolerance;
+    assert!(is_right, "{n} samples of 1 ms and {lost} ms lost, expected {right}: {:?}", recording.losses);
 }
 
 /// How the process was introduced.
@@ -135,8 +139,13 @@ pub fn hellos(stub: &Stub) -> Vec<Value> {
 
 /// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
 pub fn without_perf(command: &mut Command) {
+    without_call(command, libc::SYS_perf_event_open);
+}
+
+/// Has a system call fail with EACCES in the command and in all that it starts.
+pub fn without_call(command: &mut Command, call: libc::c_long) {
     let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let number = u32::try_from(libc::SYS_perf_event_open).unwrap();
+    let number = u32::try_from(call).unwrap();
     let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES as u32;
     let mut filter = [
         word(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),

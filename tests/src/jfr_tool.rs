@@ -1,8 +1,11 @@
 //! The JDK's tool `jfr` for many files in one JVM, which takes longer to start than to read most of them.
 
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -10,9 +13,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::run::{Finished, spawn};
+use crate::victim;
 
 /// How long one call may take.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A JVM that waits for calls; ended with the value.
 pub struct JfrTool {
@@ -29,10 +33,11 @@ impl JfrTool {
     /// There is no `java` in that folder.
     #[track_caller]
     pub fn start(home: &Path) -> JfrTool {
+        let classes = victim::java_classes(&home.join("bin/javac"), "Jfr", &[]);
         let mut command = Command::new(home.join("bin/java"));
-        command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx3g"]);
         command.args(["--add-opens", "jdk.jfr/jdk.jfr.internal.tool=ALL-UNNAMED", "-Dstdout.encoding=UTF-8"]);
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("jdk/Jfr.java"));
+        command.arg("-cp").arg(&classes).arg("Jfr");
         command.env("TZ", "UTC").env("LC_ALL", "C.UTF-8").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(&mut command);
         let calls = child.stdin.take();
@@ -44,23 +49,59 @@ impl JfrTool {
         JfrTool { child, calls, answers, folder: TempDir::with_prefix("flightline-jfr-").unwrap() }
     }
 
-    /// `jfr` with these arguments, to its end.
+    /// Runs `jfr` with these arguments to its end.
     ///
     /// # Panics
-    /// It takes longer than anything takes.
+    /// It takes longer than five minutes.
     #[track_caller]
     pub fn run(&mut self, args: &[&str]) -> Finished {
-        let (out, errors) = (self.folder.path().join("out"), self.folder.path().join("errors"));
-        let mut line = format!("{}\t{}", out.display(), errors.display());
+        let out = self.folder.path().join("out");
+        self.call(&out, args);
+        let finished = self.end();
+        Finished { stdout: std::fs::read(out).unwrap(), ..finished }
+    }
+
+    /// Starts `jfr` with these arguments and returns its standard output, a pipe that ends with the call. Call [`end`](Self::end) after it.
+    ///
+    /// # Panics
+    /// It does not start within five minutes.
+    #[track_caller]
+    pub fn stream(&mut self, args: &[&str]) -> File {
+        let pipe = self.folder.path().join("pipe");
+        let _ = std::fs::remove_file(&pipe);
+        let path = CString::new(pipe.as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0, "{}", io::Error::last_os_error());
+        self.call(&pipe, args);
+        let (opened, is_open) = channel();
+        // Opening waits for the writer, for ever if the JVM has died.
+        std::thread::spawn(move || opened.send(File::open(pipe).unwrap()));
+        is_open.recv_timeout(LIMIT).expect("the JVM opens the pipe within five minutes")
+    }
+
+    /// Waits for the end of a call and returns its exit status and standard error.
+    ///
+    /// # Panics
+    /// It takes longer than five minutes.
+    #[track_caller]
+    pub fn end(&mut self) -> Finished {
+        let answer = self.answers.recv_timeout(LIMIT).expect("the JVM answers within five minutes");
+        let code: i32 = answer.parse().expect("an exit status");
+        let stderr = String::from_utf8_lossy(&std::fs::read(self.errors()).unwrap()).into_owned();
+        Finished { status: ExitStatus::from_raw(code << 8), stdout: Vec::new(), stderr }
+    }
+
+    fn call(&mut self, out: &Path, args: &[&str]) {
+        let mut line = format!("{}\t{}", out.display(), self.errors().display());
         for arg in args {
             assert!(!arg.contains(['\t', '\n']), "{arg:?}");
             line = line + "\t" + arg;
         }
-        writeln!(self.calls.as_mut().unwrap(), "{line}").expect("the JVM takes calls");
-        let answer = self.answers.recv_timeout(LIMIT).expect("the JVM answers within two minutes");
-        let code: i32 = answer.parse().expect("an exit status");
-        let stderr = String::from_utf8_lossy(&std::fs::read(errors).unwrap()).into_owned();
-        Finished { status: ExitStatus::from_raw(code << 8), stdout: std::fs::read(out).unwrap(), stderr }
+        writeln!(self.calls.as_mut().unwrap(), "{line}").expect("the JVM accepts calls");
+    }
+
+    fn errors(&self) -> PathBuf {
+        self.folder.path().join("errors")
     }
 }
 

@@ -18,6 +18,7 @@
 //! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
 //! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`];
 //!   [`jfr_tool`] runs the JDK's for many files.
+//! * [`private_shm`] gives one run of the tests a `/dev/shm` of its own.
 //! * [`served`] is a profiling service, and what it tells.
 //! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
 //! * [`spans`] reads what engines beside CPU time record.
@@ -54,6 +55,7 @@ pub mod json_events;
 pub mod machine;
 pub mod malformed;
 pub mod print_agreement;
+pub mod private_shm;
 pub mod record;
 pub mod recording;
 pub mod repository;

@@ -11,8 +11,9 @@ use std::time::Duration;
 use jfr_format::header::ChunkHeader;
 use jfr_format::read::{Input, Item};
 
+use crate::jfr_tool::JfrTool;
 use crate::json_events::{Events, Json};
-use crate::{foreign, run};
+use crate::run::{self, Finished};
 
 /// A difference that is the JDK's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,11 +79,11 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// One program that prints events.
+/// `flightline print` while it runs.
 struct Printing {
     child: Child,
     events: Events<ChildStdout>,
-    told: std::thread::JoinHandle<Vec<u8>>,
+    stderr: std::thread::JoinHandle<Vec<u8>>,
 }
 
 impl Printing {
@@ -90,31 +91,28 @@ impl Printing {
         let mut child =
             run::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
         let events = Events::new(child.stdout.take().unwrap());
-        let told = run::collect(child.stderr.take().unwrap());
-        Self { child, events, told }
+        let stderr = run::collect(child.stderr.take().unwrap());
+        Self { child, events, stderr }
     }
 
-    /// Its exit status and what it told; `None` if it ended well.
-    fn end(mut self) -> Option<String> {
-        // Whoever still prints has nobody who reads.
+    /// Waits for its end. The exit status is not checked: it is 1 if the file contains anything dubious.
+    fn end(mut self) {
+        // A program that still prints gets a broken pipe.
         drop(self.events);
-        let status = run::wait(&mut self.child, Duration::from_secs(60), "a printing program");
-        let told = String::from_utf8_lossy(&self.told.join().unwrap()).into_owned();
-        (!status.success()).then(|| {
-            format!("{status}: {}", told.trim().lines().find(|l| !l.trim().is_empty()).unwrap_or(""))
-        })
+        run::wait(&mut self.child, Duration::from_secs(60), "flightline print");
+        self.stderr.join().unwrap();
     }
 }
 
-/// Compares what ours prints of `file` with what the JDK's tool `jfr` prints of `readable`: the same file, or the same
-/// recording in a form the JDK reads.
+/// Compares the events that `flightline print` prints of `file` with those that the JDK's tool `jfr` prints of `readable`: the same file,
+/// or the same recording in a form that the JDK reads.
 ///
 /// # Panics
-/// Ours fails, or prints what is no JSON.
+/// Ours fails, or prints invalid JSON.
 #[track_caller]
 pub fn compare(
     flightline: &Path,
-    jfr: &Path,
+    jfr: &mut JfrTool,
     file: &Path,
     readable: &Path,
     depth: Option<usize>,
@@ -123,17 +121,19 @@ pub fn compare(
         depth.map_or_else(Vec::new, |depth| vec!["--stack-depth".into(), depth.to_string()]);
     let mut ours = Command::new(flightline);
     ours.args(["print", "--json"]).args(&depth).arg(file);
-    let mut theirs = foreign::jfr(jfr);
-    theirs.args(["-J-Xmx3g", "print", "--json"]).args(&depth).arg(readable).env("TZ", "UTC");
-    let (mut ours, mut theirs) = (Printing::start(ours), Printing::start(theirs));
+    let mut args = vec!["print", "--json"];
+    args.extend(depth.iter().map(String::as_str));
+    args.push(readable.to_str().expect("a UTF-8 path"));
+    let mut theirs = Events::new(jfr.stream(&args));
+    let mut ours = Printing::start(ours);
     let mut comparison = Comparison { clocks: clocks(file), ..Comparison::default() };
     loop {
         let our_event = ours.events.event().expect("our JSON");
-        let their_event = theirs.events.event().expect("the JDK's JSON");
+        let their_event = theirs.event().expect("the JDK's JSON");
         match (our_event, their_event) {
             (Some(our_event), Some(their_event)) => comparison.event(our_event, their_event),
             (None, None) => {
-                let complete = ours.events.complete || !theirs.events.complete;
+                let complete = ours.events.complete || !theirs.complete;
                 assert!(complete, "{}: our JSON has no end", file.display());
                 break;
             }
@@ -147,12 +147,19 @@ pub fn compare(
             }
         }
     }
-    let complete = theirs.events.complete;
-    // Ours may have warned of what is dubious in the file.
-    drop(ours.end());
+    ours.end();
+    let is_complete = theirs.complete;
+    // A tool that still prints gets a broken pipe.
+    drop(theirs);
     comparison.agreement.jdk_failed =
-        theirs.end().or_else(|| (!complete).then(|| "no end of the document".into()));
+        failure(&jfr.end()).or_else(|| (!is_complete).then(|| "no end of the document".into()));
     comparison.agreement
+}
+
+/// The exit status and the first line of standard error; `None` if the tool succeeded.
+fn failure(finished: &Finished) -> Option<String> {
+    let first = finished.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    (!finished.status.success()).then(|| format!("{}: {}", finished.status, first.trim()))
 }
 
 fn head(event: &[u8]) -> String {

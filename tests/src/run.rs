@@ -9,6 +9,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::private_shm;
+
 /// What a finished command left behind.
 pub struct Finished {
     /// Its exit status.
@@ -183,6 +185,14 @@ pub struct Turn {
     alone: bool,
 }
 
+impl Turn {
+    /// Ends the [`turn`] of a test that has measured, and waits until it may run at the same time as other tests ([`beside`]) to check the results.
+    pub fn measured(self) -> Turn {
+        drop(self);
+        beside()
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         if thread::panicking() {
@@ -217,7 +227,10 @@ pub fn turn() -> Turn {
     gate = GATE_OPENED.wait_while(gate, closed).unwrap_or_else(PoisonError::into_inner);
     gate.waiting_alone -= 1;
     gate.alone = true;
-    Turn { alone: true }
+    drop(gate);
+    let turn = Turn { alone: true };
+    private_shm::remove_abandoned_sessions();
+    turn
 }
 
 /// Waits for a free place. There is one place more than processors, because most tests wait most of the time, and none while a test has its
@@ -233,4 +246,23 @@ pub fn beside() -> Turn {
     gate.waiting_beside -= 1;
     gate.beside += 1;
     Turn { alone: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_has_measured_lets_others_run() {
+        let turn = turn();
+        let (send, runs) = std::sync::mpsc::channel();
+        let other = thread::spawn(move || {
+            let _place = beside();
+            send.send(()).unwrap();
+        });
+        assert!(runs.recv_timeout(Duration::from_millis(100)).is_err(), "nothing runs during a turn");
+        let _place = turn.measured();
+        runs.recv_timeout(Duration::from_secs(60)).expect("the other test runs");
+        other.join().unwrap();
+    }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 
 /// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
 ///
@@ -74,10 +75,13 @@ pub fn nowhere(reason: &str) {
     aloud(&format!("*** NOT TESTED, to be had nowhere from here: {reason} ***"));
 }
 
-/// Whether `java` and `javac` run here.
+/// Returns true if `java` and `javac` run here. The first call runs them, which takes a third of a second of CPU time.
 pub fn have_jdk() -> bool {
-    let runs = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|o| o.status.success());
-    runs("java") && runs("javac")
+    static RUNS: LazyLock<bool> = LazyLock::new(|| {
+        let runs = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|o| o.status.success());
+        runs("java") && runs("javac")
+    });
+    *RUNS
 }
 
 /// Whether the kernel lets this user open a cpu-clock event, with kernel time or without.

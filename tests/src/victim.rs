@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use crate::run::run;
 
+/// Statically linked: nothing can be loaded into it.
+pub const STATIC: &[&str] = &["-O2", "-fomit-frame-pointer", "-static"];
 /// Without frame pointers, optimised: what distributions ship.
 pub const OPTIMISED: &[&str] = &["-O2", "-fomit-frame-pointer"];
 /// With frame pointers.

@@ -297,7 +297,7 @@ fn what_runs_already_is_recorded_from_outside() {
     // What cannot be is the recorder's to tell.
     stub.begin("alloc", "ALLOC", LONG, None);
     let failed = progress(&stub, "alloc", "failed");
-    assert!(failed["message"].as_str().unwrap().contains("preloaded"), "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("-e alloc cannot be recorded"), "{failed}");
     // The end of the agent is not that of the program; what it records comes to an end.
     stub.begin("last", "CPU", LONG, Some("1ms"));
     progress(&stub, "last", "started");

@@ -154,7 +154,7 @@ fn is_enough(path: &Path) -> bool {
 
 #[test]
 fn stacks_that_never_repeat() {
-    let _turn = turn();
+    let turn = turn();
     let mut endless = Endless::recorded(&["--rate", "10000"]);
     let live = endless.folder.path().join("run.jfr");
     let mut peaks: Vec<u64> = Vec::new();
@@ -163,6 +163,7 @@ fn stacks_that_never_repeat() {
         peaks.push(endless.tell("stacks 600"));
     }
     let (path, _folder) = endless.end();
+    let _place = turn.measured();
     eprintln!("highest resident kB: {peaks:?}");
     let meanings = Meanings::read(&path, 101);
     // All of them remembered twice, as addresses and as frames, would take 250 MB.
@@ -174,7 +175,7 @@ fn stacks_that_never_repeat() {
 #[test]
 fn threads_that_come_and_go() {
     const EACH: u64 = 6_000;
-    let _turn = turn();
+    let _place = beside();
     let mut endless = Endless::recorded(&["--rate", "99"]);
     let live = endless.folder.path().join("run.jfr");
     let mut peaks: Vec<u64> = Vec::new();

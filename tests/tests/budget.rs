@@ -22,8 +22,9 @@ fn ns(values: &Value, field: &str) -> u64 {
 
 #[test]
 fn every_recording_says_what_it_cost() {
-    let _turn = turn();
+    let turn = turn();
     let recorded = Record::new().run(victim::c("conservation", victim::OPTIMISED), &["200"]).expect_code(0);
+    let _place = turn.measured();
     let costs = walls::events(&recorded.path, COST);
     let sum = |field: &str| costs.iter().map(|(_, values)| ns(values, field)).sum::<u64>();
     let recording = recorded.read();
@@ -50,7 +51,7 @@ fn plain_status(pid: u32) -> String {
 #[test]
 fn a_budget_makes_samples_rarer_and_heavier() {
     const EVENT_NS: u64 = 500_000;
-    let _turn = turn();
+    let turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jfr");
     // Nothing is as cheap as that: samples become as rare as they may.
@@ -67,6 +68,7 @@ fn a_budget_makes_samples_rarer_and_heavier() {
     }
     victim.work("resumed", 2000);
     assert_eq!(victim.end(0), 0);
+    let _place = turn.measured();
     let recording = Recording::read(&path).unwrap();
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     assert_eq!(recording.chunks, 1, "readers that know nothing of it see equal weights");

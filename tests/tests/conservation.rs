@@ -96,9 +96,10 @@ fn check_ledger(recorded: &Recorded, recording: &Recording, period_ns: i64) {
 }
 
 fn conserved(engine: &str, rate: u32) {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("conservation", victim::OPTIMISED);
     let recorded = Record::new().rate(rate).engine(engine).run(program, &["500"]).expect_code(0);
+    let _place = turn.measured();
     let recording = recorded.read();
     let period_ns = 1_000_000_000 / i64::from(rate);
     check(&recorded, &recording, period_ns, "ours");
@@ -151,10 +152,11 @@ conserved! {
 
 /// One timer for the process: its samples stand for the time of all threads, so the sums are right, not each thread's.
 fn conserved_by_process(rate: u32) {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("conservation", victim::OPTIMISED);
     let record = Record::new().option("-e").option(format!("itimer@{rate}hz"));
     let recorded = record.run(program, &["500"]).expect_code(0);
+    let _place = turn.measured();
     let recording = recorded.read();
     let period_ns = 1_000_000_000 / i64::from(rate);
     let threads = recorded.truth().threads;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use flightline_context::record::{self, Held, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{beside, run, spawn, turn};
+use flightline_tests::run::{beside, run, spawn};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::stepping::freeze;
 use flightline_tests::{skip, victim};
@@ -124,7 +124,7 @@ fn traces_of_functions(recorded: &Recorded) -> (usize, usize) {
 /// `CONTEXT_SPANS` spans; `.ci/long contexts` has more.
 #[test]
 fn no_sample_is_in_another_trace() {
-    let _turn = turn();
+    let _place = beside();
     let spans: u64 = std::env::var("CONTEXT_SPANS").map_or(1_000_000, |n| n.parse().unwrap());
     let rounds = (spans / 2).to_string();
     let recorded = Record::new().rate(10_000).run(target_program(), &["functions", &rounds]).expect_code(0);
@@ -140,7 +140,7 @@ fn no_sample_is_in_another_trace() {
 /// T18 of the scenarios: more ends of spans than the recorder can take.
 #[test]
 fn spans_that_find_no_room_are_lost_and_told() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().rate(10_000).option("--spans").option("all");
     let recorded = record
         .option("--ring-size")
@@ -153,9 +153,10 @@ fn spans_that_find_no_room_are_lost_and_told() {
     for loss in spans::read(&recorded.path, &["flightline.EventLoss"]) {
         *lost.entry(loss.field("event").to_owned()).or_default() += loss.number("count");
     }
-    // Each end is told or counted as lost.
+    let events = recorded.read().events;
+    // Each end is recorded or counted as lost.
     for (of, event) in [("span", "flightline.Span"), ("scope", "flightline.SpanScope")] {
-        let told = recorded.read().events.get(event).copied().unwrap_or(0) as i64;
+        let told = events.get(event).copied().unwrap_or(0) as i64;
         assert!(lost[of] > 0, "{lost:?}");
         assert_eq!(told + lost[of], 800_000, "{of}: {lost:?}");
     }

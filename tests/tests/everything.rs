@@ -1,12 +1,13 @@
 //! All engines in one process at once: each tells what the program did, none disturbs another, and other readers read all of it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::canonical;
+use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::print_agreement::compare;
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{beside, run};
@@ -89,24 +90,19 @@ fn every_engine_tells_what_the_program_did() {
     between("time in nap", asleep, 600 * MS, 2000 * MS);
 }
 
-/// The tool `jfr` of both JDKs; `None`, said loudly, if one is missing.
-fn tools() -> Option<[PathBuf; 2]> {
-    let homes = [17, 25].map(|release| Some(foreign::jdk(release)?.join("bin/jfr")));
-    let [Some(old), Some(new)] = homes else { return None };
-    Some([old, new])
-}
-
 #[test]
 fn the_jdk_reads_every_event_of_every_engine() {
     let _place = beside();
-    let Some(tools) = tools() else { return };
+    let homes = [17, 25].map(foreign::jdk);
+    let [Some(old), Some(new)] = homes else { return };
     let Some(recorded) = record() else { return };
-    for jfr in &tools {
-        let agreement = compare(victim::flightline(), jfr, &recorded.path, &recorded.path, Some(2048));
+    for home in [old, new] {
+        let mut jfr = JfrTool::start(&home);
+        let agreement = compare(victim::flightline(), &mut jfr, &recorded.path, &recorded.path, Some(2048));
         assert!(
             agreement.differences.is_empty() && agreement.jdk_failed.is_none() && agreement.events > 100,
             "{}: {agreement}",
-            jfr.display()
+            home.display()
         );
     }
 }

@@ -11,8 +11,11 @@ use flightline_tests::{skip, victim, whole};
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 
-/// Share of samples, in %, that must be as expected; the rest is what happens before and after `main` and in it.
-const NEARLY_ALL: f64 = 97.0;
+/// Least share of samples, percent, that are as expected. About 98 % are; the others are in `main` and `outer` themselves. With 600 samples, 95 %
+/// is five standard deviations below.
+const NEARLY_ALL: f64 = 95.0;
+/// Least share of a program's samples, percent, that are not of its start: a busy machine needs many ms to load it.
+const AFTER_THE_START: f64 = 90.0;
 
 /// A frame with all that the recording says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,17 +90,23 @@ fn inlined_as_written(stack: &[Frame]) -> bool {
     })
 }
 
+/// The stacks that reach `main`.
+#[track_caller]
+fn in_main(recording: &Path) -> Vec<Vec<Frame>> {
+    let mut stacks = stacks(recording);
+    let reaches_main = |stack: &[Frame]| stack.iter().any(|frame| frame.name == "main");
+    expect(&stacks, AFTER_THE_START, "in main", reaches_main);
+    stacks.retain(|stack| reaches_main(stack));
+    stacks
+}
+
 #[test]
 fn inlined_functions_and_lines() {
     let _place = beside();
     for flags in [&["-O2"][..], &["-O2", "-gdwarf-4", "-gz"]] {
         let recorded = record(victim::c("inlined", flags), &["0.6"]);
-        expect(
-            &stacks(&recorded.path),
-            NEARLY_ALL,
-            &format!("inlined as written, {flags:?}"),
-            inlined_as_written,
-        );
+        let in_main = in_main(&recorded.path);
+        expect(&in_main, NEARLY_ALL, &format!("inlined as written, {flags:?}"), inlined_as_written);
     }
 }
 
@@ -129,12 +138,7 @@ fn debug_link_beside_the_program() {
     let recording = Record::new();
     let program = stripped(recording.folder(), true);
     let recorded = recording.run(program, &["0.6"]).expect_code(0);
-    // Before `main`, a busy machine needs several ms to load the program.
-    let all = stacks(&recorded.path);
-    expect(&all, 90.0, "in main", |stack| stack.iter().any(|frame| frame.name == "main"));
-    let mut in_main = all;
-    in_main.retain(|stack| stack.iter().any(|frame| frame.name == "main"));
-    expect(&in_main, NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
+    expect(&in_main(&recorded.path), NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
 }
 
 /// Recorded without names, named later by build id: by another process, after the program is gone.
@@ -150,7 +154,7 @@ fn names_added_later() {
     expect(&nameless, NEARLY_ALL, "nothing named", |s| {
         s.iter().all(|f| f.name != "outer" && f.kind != "Inlined")
     });
-    expect(&nameless, NEARLY_ALL, "with address", |s| {
+    expect(&nameless, AFTER_THE_START, "with address", |s| {
         s.iter().filter(|f| f.name.starts_with("inlined+0x") && f.address > 0).count() >= 2
     });
     std::fs::remove_file(&program).unwrap();
@@ -163,8 +167,8 @@ fn names_added_later() {
     };
     let report = symbolize(&recorded.path, &named);
     assert!(report["named"].as_u64().unwrap() >= 2, "{report}");
+    expect(&in_main(&named), NEARLY_ALL, "inlined as written, named later", inlined_as_written);
     let after = stacks(&named);
-    expect(&after, NEARLY_ALL, "inlined as written, named later", inlined_as_written);
     assert_eq!(nameless.len(), after.len(), "no sample more or less");
     let again = named.with_extension("again.jfr");
     let report = symbolize(&named, &again);

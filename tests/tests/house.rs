@@ -21,7 +21,7 @@ fn root() -> PathBuf {
 }
 
 /// All files that people wrote, by their path from the root; what builds, fetches and the README's commands leave behind is not theirs.
-fn files() -> BTreeSet<PathBuf> {
+pub fn files() -> BTreeSet<PathBuf> {
     let left_behind = ["target", "node_modules", "corpus", "artifacts", "__pycache__"];
     let (root, mut found) = (root(), BTreeSet::new());
     let drawn_here = |folder: &Path, name: &str| {
@@ -44,11 +44,19 @@ fn files() -> BTreeSet<PathBuf> {
     found
 }
 
-fn text(path: &Path) -> String {
+pub fn text(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn has_extension(path: &Path, of: &[&str]) -> bool {
+/// Returns the folders of `files` that have a `Cargo.toml`.
+pub fn crates(files: &BTreeSet<PathBuf>) -> impl Iterator<Item = &Path> {
+    files
+        .iter()
+        .filter(|file| file.file_name().is_some_and(|name| name == "Cargo.toml"))
+        .filter_map(|file| file.parent())
+}
+
+pub fn has_extension(path: &Path, of: &[&str]) -> bool {
     path.extension().and_then(|e| e.to_str()).is_some_and(|extension| of.contains(&extension))
 }
 

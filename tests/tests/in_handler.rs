@@ -1,7 +1,7 @@
 //! Live proof that nothing in the handlers allocates: malloc & co, `__tls_get_addr`, `dl_iterate_phdr` abort there.
 
 use flightline_tests::record::Record;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::victim;
 
 fn fence(engine: &str, args: &[&str]) -> (i32, i64, String) {
@@ -28,7 +28,7 @@ fn fence(engine: &str, args: &[&str]) -> (i32, i64, String) {
 
 #[test]
 fn handlers_do_not_allocate() {
-    let _turn = turn();
+    let _place = beside();
     let modules = victim::modules(8);
     let mut args = vec!["1"];
     args.extend(modules.iter().map(|m| m.to_str().unwrap()));
@@ -43,7 +43,7 @@ fn handlers_do_not_allocate() {
 /// The fence itself works: one allocation in a handler is an abort.
 #[test]
 fn the_fence_can_fail() {
-    let _turn = turn();
+    let _place = beside();
     let (code, _, stderr) = fence("auto", &["0.3", "break"]);
     assert_eq!(code, 128 + libc::SIGABRT, "{stderr}");
     assert!(stderr.contains("in a handler: malloc"), "{stderr}");

@@ -7,9 +7,10 @@ use flightline_tests::run::turn;
 use flightline_tests::{shares, skip, victim};
 
 fn known_answer(record: Record, flags: &[&str], seconds: &str, tolerance: f64) {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("known_answer", flags);
     let recorded = record.run(program, &[seconds]).expect_code(0);
+    let _place = turn.measured();
     let (truth, recording) = (recorded.truth(), recorded.read());
     let n = recording.samples.len();
     assert!(n >= 20_000, "only {n} samples\n{}", recorded.finished.stderr);

@@ -40,10 +40,13 @@ mod live_readers;
 mod lock;
 mod malformed;
 mod matrix;
+mod modules;
+mod names;
 mod off_cpu;
 mod off_cpu_graphs;
 mod off_cpu_spans;
 mod outside;
+mod outside_uprobes;
 mod own_samples;
 mod packaging;
 mod print_agrees;
@@ -79,13 +82,20 @@ mod trace;
 mod views_agree;
 mod wall;
 
-/// Gives this executable more threads than [`.cargo/config.toml`] gives to all: most of them wait for their turn
-/// ([`flightline_tests::run::turn`]). The test harness has no other way to set their number; one that the user chose is kept.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = more_threads;
+static BEFORE_MAIN: extern "C" fn() = before_main;
 
-extern "C" fn more_threads() {
+/// Runs before the test harness, while the process has one thread.
+extern "C" fn before_main() {
+    more_threads();
+    // Other users than root share the machine's.
+    let _ = flightline_tests::private_shm::enter();
+}
+
+/// Gives this executable more threads than [`.cargo/config.toml`] gives to all: most of them wait for their turn
+/// ([`flightline_tests::run::turn`]). The test harness has no other way to set their number; a number that the user set is not changed.
+fn more_threads() {
     const VARIABLE: &str = "RUST_TEST_THREADS";
     if std::env::var(VARIABLE).is_ok_and(|threads| threads == "4") {
         // SAFETY: the process has one thread before `main`.

@@ -5,17 +5,18 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::Record;
 use flightline_tests::recording::{Recording, Stack};
 use flightline_tests::run::{self, beside, run, signal, spawn, turn, wait};
 use flightline_tests::stolen::Stolen;
 use flightline_tests::truth::Truth;
+use flightline_tests::walls::{sum, wall_samples};
 use flightline_tests::{shares, skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(90);
-const STATIC: &[&str] = &["-O2", "-fomit-frame-pointer", "-static"];
 
 fn root() -> bool {
     // SAFETY: no memory effects.
@@ -53,7 +54,7 @@ fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_n
             thread.cpu_ns
         );
         let rest = ledger.cpu_ns.saturating_sub(ledger.sampled_ns + ledger.lost_ns);
-        assert!(rest <= period_ns, "{}: {rest} ns neither sampled nor lost: {ledger:?}", thread.name);
+        assert!(rest <= cpus * period_ns, "{}: {rest} ns neither sampled nor lost: {ledger:?}", thread.name);
         let events = samples.get(&thread.tid).copied().unwrap_or(0) * period_ns;
         assert!(
             events.abs_diff(ledger.sampled_ns) <= period_ns * (cpus + 1),
@@ -92,8 +93,8 @@ fn static_program() {
     if not_here() {
         return;
     }
-    let _turn = turn();
-    let program = victim::c("known_answer", STATIC);
+    let _place = beside();
+    let program = victim::c("known_answer", victim::STATIC);
     let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
     assert!(recorded.finished.stderr.contains("from outside"), "{}", recorded.finished.stderr);
     let (truth, recording) = (recorded.truth(), recorded.read());
@@ -116,7 +117,7 @@ fn go_program(flags: &[&str]) {
         return;
     }
     let Some(program) = victim::go("outside", flags) else { return skip::skip("no Go here: a Go program") };
-    let _turn = turn();
+    let _place = beside();
     let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
@@ -158,7 +159,7 @@ fn go_deeper_than_the_copy() {
     let Some(program) = victim::go("deep_calls", &[]) else {
         return skip::skip("no Go here: deep goroutines");
     };
-    let _turn = turn();
+    let _place = beside();
     let recorded = Record::new().rate(499).run(program, &["1.5"]).expect_code(0);
     let recording = recorded.read();
     let inside = |s: &Stack| s.has("main.spin") || s.has("main.allocate");
@@ -182,7 +183,7 @@ fn c_code_has_its_go_callers() {
     let Some(program) = victim::go("calls_c", &[]) else {
         return skip::skip("no Go here: callers of C code");
     };
-    let _turn = turn();
+    let _place = beside();
     let recording = Record::new().rate(999).run(program, &["1500"]).expect_code(0).read();
     let inside = |s: &Stack| s.has("burn");
     let whole = |s: &Stack, caller: &str| {
@@ -206,8 +207,8 @@ fn static_with_many_calls() {
     if !root() {
         return skip::skip("not root, so rings are small and copies short: deep stacks from outside");
     }
-    let _turn = turn();
-    let program = victim::c("deep", STATIC);
+    let _place = beside();
+    let program = victim::c("deep", victim::STATIC);
     let recorded = Record::new().rate(250).run(program, &["300", "1"]).expect_code(0);
     let recording = recorded.read();
     let calls = |s: &Stack| s.frames.iter().filter(|f| f.method == "level").count();
@@ -236,7 +237,7 @@ fn a_running_program_to_its_end() {
     if not_here() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     victim::flightline();
     let stolen = Stolen::from_now();
@@ -259,16 +260,45 @@ fn a_running_program_to_its_end() {
     assert!(recorded > clock / 2 && recorded < clock + clock / 20 + stolen.ns(), "{recorded} ns of {clock}");
 }
 
+/// `ctl status` counts the CPU samples of a process recorded from outside, and their rate.
+#[test]
+fn status_has_the_rate_of_samples_from_outside() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = start(&victim::c("known_answer", victim::OPTIMISED), &["60"], folder.path());
+    let pid = child.id().to_string();
+    let status = std::thread::scope(|s| {
+        let recorder = s.spawn(|| attach(&pid, folder.path(), &["-F", "200", "--duration", "8s"]));
+        let rate = || {
+            let mut ctl = Command::new(victim::flightline());
+            let answer = run(ctl.args(["ctl", "-p", &pid, "status", "--json"]), LIMIT);
+            let status: serde_json::Value = serde_json::from_str(&answer.stdout_text()).ok()?;
+            (status["samplesPerSecond"].as_u64()? > 0).then_some(status)
+        };
+        let status = run::until(LIMIT, "a rate of samples", rate);
+        assert_eq!(recorder.join().unwrap().0.code(), 0);
+        status
+    });
+    signal(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+    let (rate, samples) = (status["samplesPerSecond"].as_u64().unwrap(), status["samples"].as_u64().unwrap());
+    assert!(rate <= samples, "{status}");
+    assert_eq!(status["processes"][0]["samples"].as_u64(), Some(samples), "{status}");
+}
+
 #[test]
 fn several_by_name_for_a_while() {
     if not_here() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let name = format!("fl-out-{}", std::process::id());
     let program = folder.path().join(&name);
-    fs::copy(victim::c("known_answer", STATIC), &program).unwrap();
+    fs::copy(victim::c("known_answer", victim::STATIC), &program).unwrap();
     victim::flightline();
     let mut children = [start(&program, &["60"], folder.path()), start(&program, &["60"], folder.path())];
     let page = folder.path().join("page.html");
@@ -294,9 +324,9 @@ fn running_children_are_recorded() {
     if not_here() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    let burns = victim::c("known_answer", STATIC);
+    let burns = victim::c("known_answer", victim::STATIC);
     let script = format!("{0} 60 & {0} 60 & wait", burns.display());
     let mut ended = start(Path::new("/bin/true"), &[], folder.path());
     ended.wait().unwrap();
@@ -339,7 +369,7 @@ fn new_processes_with_a_recorded_name_are_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("fl-late-{}", std::process::id());
     let program = folder.path().join(&name);
-    fs::copy(victim::c("known_answer", STATIC), &program).unwrap();
+    fs::copy(victim::c("known_answer", victim::STATIC), &program).unwrap();
     victim::flightline();
     let mut first = start(&program, &["60"], folder.path());
     let ((finished, path), mut second) = std::thread::scope(|s| {
@@ -363,8 +393,9 @@ fn time_in_the_kernel() {
     if not_here() {
         return;
     }
-    let _turn = turn();
-    let recorded = Record::new().rate(1000).run(victim::c("kernel_work", STATIC), &["2"]).expect_code(0);
+    let _place = beside();
+    let recorded =
+        Record::new().rate(1000).run(victim::c("kernel_work", victim::STATIC), &["2"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
     if skip::perf_allowed(true) {
@@ -384,9 +415,9 @@ fn children_of_a_static_program() {
     if not_here() {
         return;
     }
-    let _turn = turn();
-    let spawner = victim::c("spawner", STATIC);
-    for flags in [STATIC, victim::OPTIMISED] {
+    let _place = beside();
+    let spawner = victim::c("spawner", victim::STATIC);
+    for flags in [victim::STATIC, victim::OPTIMISED] {
         let child = victim::c("known_answer", flags);
         let recorded =
             Record::new().rate(500).run(&spawner, &[child.to_str().unwrap(), "0.8"]).expect_code(0);
@@ -409,9 +440,9 @@ fn static_child_of_a_preloaded_program() {
     if not_here() {
         return;
     }
-    let _turn = turn();
+    let _place = beside();
     let spawner = victim::c("spawner", victim::OPTIMISED);
-    let child = victim::c("known_answer", STATIC);
+    let child = victim::c("known_answer", victim::STATIC);
     let recorded = Record::new().rate(500).run(&spawner, &[child.to_str().unwrap(), "1"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let events = recording.samples.len() as u64 * 2_000_000;
@@ -437,7 +468,7 @@ fn set_user_id_program() {
     if !root() {
         return skip::skip("not root: a set-user-id program recorded from outside");
     }
-    let _turn = turn();
+    let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("set-user-id");
@@ -464,7 +495,7 @@ fn in_a_container() {
     }
     let folder = tempfile::tempdir().unwrap();
     let name = format!("fl-inside-{}", std::process::id());
-    let program = victim::c("known_answer", STATIC);
+    let program = victim::c("known_answer", victim::STATIC);
     let script = format!(
         "mount -t tmpfs none /mnt && cp {} /mnt/{name} && mkdir /mnt/tmp && exec chroot /mnt /{name} 60",
         program.display()
@@ -509,8 +540,21 @@ fn refusals_say_what_to_do() {
     assert_eq!(finished.code(), 1);
     assert!(finished.stderr.contains("cannot find a process named"), "{}", finished.stderr);
     let own = std::process::id().to_string();
-    let (finished, _) = attach(&own, folder.path(), &["-e", "alloc"]);
+    // An engine that cannot record the process is an error, alone or with others; `--all` leaves it out.
+    for engines in ["alloc", "cpu,lock", "cpu,throw"] {
+        let (finished, path) = attach(&own, folder.path(), &["-e", engines, "--duration", "100ms"]);
+        assert_eq!(finished.code(), 2, "{}", finished.stderr);
+        let name = engines.trim_start_matches("cpu,");
+        assert!(finished.stderr.contains(&format!("-e {name} cannot be recorded")), "{}", finished.stderr);
+        assert!(!path.exists(), "nothing was recorded");
+    }
+    let traced = ["--trace", "libc.so.6:malloc:10ms", "--duration", "100ms"];
+    let (finished, path) = attach(&own, folder.path(), &traced);
     assert_eq!(finished.code(), 2, "{}", finished.stderr);
+    for part in ["--trace cannot be recorded", "-e uprobe:FILE:FUNCTION"] {
+        assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
+    }
+    assert!(!path.exists(), "nothing was recorded");
     if root() {
         return skip::other_user("refusal of another user's process");
     }
@@ -518,4 +562,97 @@ fn refusals_say_what_to_do() {
     assert_eq!(finished.code(), 1);
     assert!(finished.stderr.contains("root"), "{}", finished.stderr);
     assert_eq!(finished.stderr.trim().lines().count(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn all_engines_of_a_running_process_leave_out_what_is_impossible() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::process::id().to_string();
+    let (finished, path) = attach(&own, folder.path(), &["--all", "--duration", "1s"]);
+    assert_eq!(finished.code(), 0, "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("-e alloc, -e lock, -e io, -e throw cannot be recorded"),
+        "{}",
+        finished.stderr
+    );
+    let recording = Recording::read(&path).unwrap();
+    assert!(
+        recording.events.get("profiler.WallClockSample").is_some_and(|n| *n > 0),
+        "{:?}",
+        recording.events
+    );
+}
+
+/// Returns when the recorder has opened its events: their number has stopped growing.
+pub fn attached(recorder: u32) {
+    let events = || {
+        let links = fs::read_dir(format!("/proc/{recorder}/fd")).into_iter().flatten().flatten();
+        links
+            .filter(|l| fs::read_link(l.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event")))
+            .count()
+    };
+    let (mut last, mut equal) = (0, 0);
+    while equal < 5 {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = events();
+        equal = if now > 0 && now == last { equal + 1 } else { 0 };
+        last = now;
+    }
+}
+
+/// A process that runs already: its page faults, counted by the kernel for both of us.
+#[test]
+fn perf_events_of_a_running_program() {
+    if not_here() {
+        return;
+    }
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let program = victim::c("counted", victim::STATIC);
+    let path = folder.path().join("run.jfr");
+    let truth = folder.path().join("truth.tsv");
+    // The shell waits for a line, and then becomes the program.
+    let mut child = spawn(
+        Command::new("sh")
+            .args(["-c", "read line; exec \"$0\" 60"])
+            .arg(&program)
+            .env("TRUTH_FILE", &truth)
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null()),
+    );
+    let mut record = spawn(
+        Command::new(victim::flightline())
+            .args(["record", "-e", "cpu@1ms,wall@10ms,page-faults@23", "-p", &child.id().to_string(), "-o"])
+            .arg(&path)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped()),
+    );
+    let messages = run::collect(record.stderr.take().unwrap());
+    let begun = Instant::now();
+    attached(record.id());
+    let watched = Instant::now();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(child.stdin.take());
+    assert!(wait(&mut child, LIMIT, "the program").success());
+    let (least, most) = (watched.elapsed(), begun.elapsed());
+    let status = wait(&mut record, LIMIT, "flightline record");
+    let output = String::from_utf8(messages.join().unwrap()).unwrap();
+    assert!(status.success(), "{output}");
+    let truth = Truth::read(&truth);
+    let touched = truth.counts["touch"] as u64;
+    let seen = sum_with(&fold(&path, "page-faults", true), "touch");
+    assert!(seen.abs_diff(touched) <= 4 * 23 + touched / 20, "{seen} faults in touch, truly {touched}");
+    let recording = Recording::read(&path).unwrap();
+    let cpu = recording.samples.len() as u64 * 1_000_000;
+    // Its first thread waited as the shell and as the program. Each state is rounded by itself.
+    let first = sum(&wall_samples(&path), |s| s.tid == u64::from(child.id())) as f64 / 100.0;
+    let (least, most) = (least.as_secs_f64() - 0.05, most.as_secs_f64() + 0.05);
+    assert!((least..=most).contains(&first), "{first} s of wall-clock time, truly {least:.2} to {most:.2} s");
+    let clock = truth.cpu_ns();
+    assert!(cpu.abs_diff(clock) <= clock / 4 + 20_000_000, "{cpu} ns of CPU time in samples, truly {clock}");
 }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use flightline_tests::run::{run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::victim;
 
 const THREADS: u64 = 8;
@@ -16,7 +16,7 @@ const RATE: u64 = 2_000;
 /// the times of the new ones lie between its last two looks, by `CLOCK_MONOTONIC`.
 #[test]
 fn what_a_thread_did_before_it_polled_is_there() {
-    let _turn = turn();
+    let _place = beside();
     let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let iterations = asked("OWN_SAMPLES").unwrap_or(ITERATIONS);
     let rate = asked("OWN_SAMPLES_RATE").unwrap_or(RATE);

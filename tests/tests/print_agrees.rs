@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flightline_tests::jfr_tool::JfrTool;
 use flightline_tests::print_agreement::{Agreement, Allowed, compare};
 use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
@@ -25,10 +26,10 @@ fn name(path: &Path) -> &str {
     path.file_stem().unwrap().to_str().unwrap()
 }
 
-/// The tool `jfr` of both JDKs; `None`, said loudly, if one is missing.
-fn tools() -> Option<[(u32, PathBuf); 2]> {
-    let homes = [17, 25].map(|release| Some((release, foreign::jdk(release)?.join("bin/jfr"))));
-    let [Some(old), Some(new)] = homes else { return None };
+/// The tool `jfr` of both JDKs, each in one JVM; `None`, with a visible message, if one is missing.
+fn tools() -> Option<[(u32, JfrTool); 2]> {
+    let tools = [17, 25].map(|release| Some((release, JfrTool::start(&foreign::jdk(release)?))));
+    let [Some(old), Some(new)] = tools else { return None };
     Some([old, new])
 }
 
@@ -53,7 +54,12 @@ fn repaired(file: &Path, folder: &Path) -> PathBuf {
 }
 
 /// Compares one fixture with one JDK; gives what is wrong.
-fn recording(file: &Path, release: u32, jfr: &Path, kinds: &mut BTreeSet<(Allowed, u32)>) -> Vec<String> {
+fn recording(
+    file: &Path,
+    release: u32,
+    jfr: &mut JfrTool,
+    kinds: &mut BTreeSet<(Allowed, u32)>,
+) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let refused = REPAIRED.contains(&(name(file), release));
     let readable = if refused { repaired(file, folder.path()) } else { file.to_path_buf() };
@@ -81,7 +87,7 @@ fn every_event_of_every_recording() {
     let flightline = victim::flightline();
     assert!(flightline.exists());
     let (wrong, kinds): (Vec<_>, Vec<_>) = std::thread::scope(|scope| {
-        let one_jdk = |(release, jfr): (u32, PathBuf)| {
+        let one_jdk = |(release, mut jfr): (u32, JfrTool)| {
             scope.spawn(move || {
                 let mut kinds = BTreeSet::new();
                 // One JDK for each recording; `.ci/long agree` prints each with both.
@@ -90,7 +96,7 @@ fn every_event_of_every_recording() {
                     .iter()
                     .enumerate()
                     .filter(|(n, _)| taken(*n))
-                    .flat_map(|(_, file)| recording(file, release, &jfr, &mut kinds))
+                    .flat_map(|(_, file)| recording(file, release, &mut jfr, &mut kinds))
                     .collect::<Vec<_>>();
                 (wrong, kinds)
             })
@@ -169,7 +175,7 @@ const JDKS: &[(&str, &[u32], Jdk)] = &[
     ("82_arrays", &[25], Refuses("")),
 ];
 
-fn case(file: &Path, release: u32, jfr: &Path) -> Result<(), String> {
+fn case(file: &Path, release: u32, jfr: &mut JfrTool) -> Result<(), String> {
     let known = JDKS.iter().find(|(case, releases, _)| *case == name(file) && releases.contains(&release));
     let places: &[&str] = match known {
         Some((_, _, Hangs)) => return Ok(()),
@@ -197,10 +203,10 @@ fn every_event_of_every_case_the_jdk_reads() {
     let _place = beside();
     let Some(tools) = tools() else { return };
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let one_jdk = |(release, jfr): (u32, PathBuf)| {
+        let one_jdk = |(release, mut jfr): (u32, JfrTool)| {
             scope.spawn(move || {
                 let files = fixtures("cases");
-                files.iter().filter_map(|file| case(file, release, &jfr).err()).collect::<Vec<_>>()
+                files.iter().filter_map(|file| case(file, release, &mut jfr).err()).collect::<Vec<_>>()
             })
         };
         tools.map(one_jdk).into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -213,11 +219,11 @@ fn every_event_of_every_case_the_jdk_reads() {
 #[test]
 fn what_differs_is_told() {
     let _place = beside();
-    let Some([_, (_, jfr)]) = tools() else { return };
+    let Some([_, (_, mut jfr)]) = tools() else { return };
     let file = |name: &str| fixtures("cases").into_iter().find(|f| f.ends_with(name)).unwrap();
     // Two recordings that are not the same.
     let (a, b) = (file("01_defs_before.jfr"), file("43_two_chunks_disjoint_ids.jfr"));
-    let agreement = compare(victim::flightline(), &jfr, &a, &b, None);
+    let agreement = compare(victim::flightline(), &mut jfr, &a, &b, None);
     assert!(!agreement.differences.is_empty(), "{agreement}");
 }
 
@@ -263,8 +269,8 @@ fn constants_deep_within_each_other() {
     let file = folder.path().join("nested.jfr");
     // As deep as the chains of objects that a JDK writes.
     nested(400, &file);
-    for (release, jfr) in tools {
-        let agreement = compare(victim::flightline(), &jfr, &file, &file, None);
+    for (release, mut jfr) in tools {
+        let agreement = compare(victim::flightline(), &mut jfr, &file, &file, None);
         assert_eq!((agreement.events, agreement.same_bytes), (1, 1), "JDK {release}: {agreement}");
     }
     // Deeper than any: cut, which is told, and no stack overflows.

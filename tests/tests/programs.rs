@@ -341,7 +341,29 @@ fn postgres_programs() -> Option<std::path::PathBuf> {
     found.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
 }
 
-/// PostgreSQL's own engine on one connection. It refuses to be root: there a user namespace makes it somebody else.
+/// The words of a command of PostgreSQL, which refuses to be root: a user namespace makes it another user.
+fn postgres_words(bin: &Path, program: &str, args: &[&str]) -> Vec<String> {
+    // SAFETY: no pointers.
+    let root = unsafe { libc::geteuid() } == 0;
+    let outer = ["unshare", "--user", "--map-user=1000", "--map-group=1000"].map(str::to_owned);
+    let own = [bin.join(program).to_str().unwrap().to_owned()];
+    let args = args.iter().map(|a| (*a).to_owned());
+    outer.into_iter().filter(|_| root).chain(own).chain(args).collect()
+}
+
+/// Makes a cluster, or skips the test and returns false where that is not possible.
+fn postgres_cluster(bin: &Path, data: &str) -> bool {
+    let init = postgres_words(bin, "initdb", &["-D", data, "-A", "trust", "-N", "-U", "postgres"]);
+    let made = run(Command::new(&init[0]).args(&init[1..]), LIMIT);
+    if init[0] == "unshare" && !made.status.success() && made.stderr.contains("unshare") {
+        skip::skip("no user namespaces here, and PostgreSQL does not run as root");
+        return false;
+    }
+    made.expect_success("initdb");
+    true
+}
+
+/// PostgreSQL's own engine on one connection.
 #[test]
 fn postgres() {
     let _place = beside();
@@ -349,24 +371,9 @@ fn postgres() {
     let record = Record::new().rate(RATE).limit(LIMIT);
     let data = record.folder().join("data");
     let data = data.to_str().unwrap();
-    // SAFETY: no pointers.
-    let root = unsafe { libc::geteuid() } == 0;
-    let outer = ["unshare", "--user", "--map-user=1000", "--map-group=1000"].map(str::to_owned);
-    let words = |program: &str, args: &[&str]| -> Vec<String> {
-        let own = [bin.join(program).to_str().unwrap().to_owned()];
-        let args = args.iter().map(|a| (*a).to_owned());
-        if root {
-            outer.iter().cloned().chain(own).chain(args).collect()
-        } else {
-            own.into_iter().chain(args).collect()
-        }
-    };
-    let init = words("initdb", &["-D", data, "-A", "trust", "-N"]);
-    let made = run(Command::new(&init[0]).args(&init[1..]), LIMIT);
-    if root && !made.status.success() && made.stderr.contains("unshare") {
-        return skip::skip("no user namespaces here, and PostgreSQL does not run as root");
+    if !postgres_cluster(&bin, data) {
+        return;
     }
-    made.expect_success("initdb");
     let queries = "create table t as select i, md5(i::text) as h, i % 977 as k from generate_series(1, 300000) i;\n\
                    create index on t (h);\n\
                    select k, count(*), sum(length(h)), max(h) from t group by k order by 2 desc, 4 limit 3;\n\
@@ -374,11 +381,79 @@ fn postgres() {
                    select count(distinct substr(h, 1, 5)), avg(ascii(h)) from t;\n";
     let file = record.folder().join("queries.sql");
     std::fs::write(&file, queries).unwrap();
-    let single = words("postgres", &["--single", "-F", "-D", data, "postgres"]);
+    let single = postgres_words(&bin, "postgres", &["--single", "-F", "-D", data, "postgres"]);
     let args: Vec<&str> = single[1..].iter().map(String::as_str).collect();
     let mut command = record.command(&single[0], &args);
     let finished = run(command.stdin(std::fs::File::open(file).unwrap()), LIMIT);
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     assert!(finished.stdout_text().contains("count = \"299999\""), "{}", finished.stdout_text());
     check_with(&Recording::read(&record.path()).unwrap(), "postgres", 1.0, Loading::IsToldOnly);
+}
+
+/// A server whose backends write over their arguments what they do, preloaded and from outside: samples have the title.
+fn postgres_backends(outside: bool) {
+    let _place = beside();
+    let Some(bin) = postgres_programs() else { return skip::skip("postgresql is not installed") };
+    if outside && !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: recording from outside");
+    }
+    let record = Record::new().rate(500).limit(LIMIT);
+    let folder = record.folder().to_str().unwrap().to_owned();
+    let data = format!("{folder}/data");
+    if !postgres_cluster(&bin, &data) {
+        return;
+    }
+    let server = postgres_words(&bin, "postgres", &["-D", &data, "-k", &folder, "-h", ""]);
+    let words: Vec<&str> = server[1..].iter().map(String::as_str).collect();
+    let mut started = match outside {
+        true => spawn(Command::new(&server[0]).args(words).stderr(Stdio::null())),
+        false => spawn(record.command(&server[0], &words).stderr(Stdio::null())),
+    };
+    let psql = |query: &str| {
+        let args = ["-h", &folder, "-U", "postgres", "-q", "-c", query];
+        run(Command::new(bin.join("psql")).args(args), LIMIT)
+    };
+    until(LIMIT, "the server answers", || psql("select 1").status.success().then_some(()));
+    let mut recorder = outside.then(|| {
+        let mut command = Command::new(victim::flightline());
+        command.args(["record", "-F", "500", "-p", &started.id().to_string(), "-o"]).arg(record.path());
+        let recorder = spawn(command.stderr(Stdio::null()));
+        until(LIMIT, "the recording begins", || record.path().exists().then_some(()));
+        recorder
+    });
+    psql("select count(*) from generate_series(1, 3000000) i where md5(i::text) like 'ab%'")
+        .expect_success("select");
+    psql("create table t as select md5(i::text) from generate_series(1, 1500000) i").expect_success("create");
+    if let Some(recorder) = &mut recorder {
+        signal(recorder.id(), libc::SIGINT);
+        assert!(wait(recorder, LIMIT, "the recorder").success());
+    }
+    signal(started.id(), libc::SIGTERM);
+    assert!(wait(&mut started, LIMIT, "the server").success());
+    let mut fold = Command::new(victim::flightline());
+    let folded = run(fold.args(["fold", "--process-title"]).arg(record.path()), LIMIT).expect_success("fold");
+    let (mut all, mut select, mut create) = (0, 0, 0);
+    for line in folded.stdout_text().lines() {
+        let samples: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+        all += samples;
+        select += if line.starts_with("postgres: postgres postgres [local] SELECT;") { samples } else { 0 };
+        create += if line.starts_with("postgres: postgres postgres [local] CREATE TABLE AS;") {
+            samples
+        } else {
+            0
+        };
+    }
+    eprintln!("outside {outside}: {all} samples, {select} in SELECT, {create} in CREATE TABLE AS");
+    assert!(select * 100 >= all * 10 && create * 100 >= all * 10, "{}", folded.stdout_text());
+    assert!((select + create) * 100 >= all * 60, "{select} and {create} of {all}");
+}
+
+#[test]
+fn postgres_backends_have_titles() {
+    postgres_backends(false);
+}
+
+#[test]
+fn postgres_backends_have_titles_from_outside() {
+    postgres_backends(true);
 }

@@ -2,7 +2,7 @@
 //! on kernel frames where that is allowed.
 
 use flightline_tests::record::Record;
-use flightline_tests::run::turn;
+use flightline_tests::run::{beside, turn};
 use flightline_tests::{shares, skip, spans, victim};
 
 /// Samples by the closing line, those in the recording and those taken: `1234 samples, …`, or `1234 samples (123 taken), …` where a sample
@@ -18,9 +18,10 @@ fn told(stderr: &str) -> (usize, f64) {
 
 /// `least`: share of the samples asked for that must be taken; a coarse timer takes what the kernel's tick allows.
 fn rate(engine: &str, hz: u32, least: f64) {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("known_answer", victim::OPTIMISED);
     let recorded = Record::new().rate(hz).engine(engine).run(program, &["0.5"]).expect_code(0);
+    let _place = turn.measured();
     let (truth, recording) = (recorded.truth(), recorded.read());
     let cpu = truth.cpu_ns() as f64;
     let (written, taken) = told(&recorded.finished.stderr);
@@ -54,7 +55,7 @@ fn perf() {
 /// only the wall clock was asked for. Ten seconds of CPU time in four threads, each of which is off by a period at most.
 #[test]
 fn each_recording_has_its_own_period() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("known_answer", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("cpu@100ms").run(&program, &["2.5"]).expect_code(0);
     let (cpu, recording) = (recorded.truth().cpu_ns() as f64, recorded.read());
@@ -94,7 +95,7 @@ fn kernel_time_is_on_kernel_frames() {
     if !skip::perf_allowed(true) {
         return skip::skip("kernel events are not allowed: kernel frames");
     }
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("in_kernel", victim::OPTIMISED);
     let recorded = Record::new().rate(1000).engine("perf").run(program, &["3"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());

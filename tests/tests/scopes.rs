@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{beside, run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::{skip, victim};
 use serde_json::Value;
@@ -245,7 +245,7 @@ fn preload() -> PathBuf {
 /// the table says of an attempt, the samples say, too.
 #[test]
 fn a_job_of_task_attempts() {
-    let _turn = turn();
+    let _place = beside();
     let job = victim::example("task_attempts");
     let folder = tempfile::tempdir().unwrap();
     let (own, table) = (folder.path().join("own.jfr"), folder.path().join("tasks.csv"));

@@ -6,9 +6,10 @@ use flightline_tests::{skip, victim};
 
 /// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
 fn in_proportion(engine: &str) {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("short_threads", victim::OPTIMISED);
     let recorded = Record::new().rate(100).engine(engine).run(program, &["500", "6"]).expect_code(0);
+    let _place = turn.measured();
     let (truth, recording) = (recorded.truth(), recorded.read());
     let main = truth.threads.iter().find(|t| t.name == "main").unwrap().tid;
     let brief: Vec<u64> = truth.threads.iter().filter(|t| t.name == "brief").map(|t| t.cpu_ns).collect();

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use flightline_tests::record::Record;
-use flightline_tests::run::turn;
+use flightline_tests::run::beside;
 use flightline_tests::span_truth::{BY, METRICS, Sums, attributed, known};
 use flightline_tests::spans;
 
@@ -41,7 +41,7 @@ fn tolerance(metric: &str, truth: &Sums, lost_ns: f64, stolen_ns: f64) -> f64 {
 
 #[test]
 fn what_was_spent_is_in_the_span_that_spent_it() {
-    let _turn = turn();
+    let _place = beside();
     let seconds = std::env::var("SPAN_LOAD_SECONDS").unwrap_or_else(|_| "2".into());
     let strict = seconds.parse::<f64>().unwrap() >= 30.0;
     let events = "cpu,wall@2ms,alloc@4k,lock@10us";

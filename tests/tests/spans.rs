@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flightline_consumer::live::{Feed, Item, Options};
 use flightline_tests::record::{Record, Recorded};
-use flightline_tests::run::{beside, run, turn};
+use flightline_tests::run::{beside, run};
 use flightline_tests::spans::{self, Span};
 use flightline_tests::victim;
 
@@ -46,7 +46,7 @@ fn contexts(path: &Path) -> HashMap<(u64, i64), Span> {
 
 #[test]
 fn every_kind_of_sample_knows_its_span() {
-    let _turn = turn();
+    let _place = beside();
     let events = "cpu,wall@2ms,alloc@4k,lock@100us,io@1ms";
     let recorded = record(&["-e", events], "40");
     assert!(recorded.finished.stdout_text().contains("child 0"), "a forked child begins with nothing");
@@ -142,7 +142,7 @@ fn every_kind_of_sample_knows_its_span() {
 
 #[test]
 fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
-    let _turn = turn();
+    let _place = beside();
     const ENDED: [&str; 3] = ["flightline.Span", "flightline.SpanScope", CONTEXT];
     let count = |spans: &[Span], event: &str| spans.iter().filter(|s| s.event == event).count();
     let all = record(&["--spans", "all"], "10");
@@ -319,7 +319,7 @@ fn include() -> String {
 /// Ours and another tracer's on one thread, one within the other: each has a variable of its own, so neither frees what is the other's.
 #[test]
 fn two_tracers_on_one_thread_leave_each_other_alone() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("spans_both", &["-O2", &include()]);
     let library = victim::example("libotel_writer.so");
     let recorded = Record::new().run(program, &[library.to_str().unwrap(), "200"]).expect_code(0);
@@ -338,7 +338,7 @@ fn two_tracers_on_one_thread_leave_each_other_alone() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn sequences_of_the_program_are_its_own() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("spans_rseq", &["-O2", "-pthread", &include()]);
     for tunables in ["", "glibc.pthread.rseq=0"] {
         let record = Record::new().option("-e").option("cpu,wall@1ms");

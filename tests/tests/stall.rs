@@ -17,10 +17,9 @@ use flightline_tests::{skip, victim};
 const LIMIT: Duration = Duration::from_secs(90);
 const PERIOD_NS: i64 = 100_000;
 
-struct Outcome {
-    units: i64,
-    recording: Recording,
-    truth: Truth,
+/// A recording through a pipe that has ended and is not read yet.
+struct Piped {
+    record: Record,
     /// Largest resident memory of the drain while the reader stood still, second and last quarter, kB.
     drain_kb: (u64, u64),
     /// The same of the program.
@@ -28,16 +27,30 @@ struct Outcome {
     stderr: String,
 }
 
+struct Outcome {
+    units: i64,
+    recording: Recording,
+    truth: Truth,
+    stderr: String,
+}
+
+impl Outcome {
+    fn read(record: &Record, stderr: String) -> Outcome {
+        let truth = Truth::read(&record.truth_path());
+        let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("{e}\n{stderr}"));
+        Outcome { units: truth.counts["units"], recording, truth, stderr }
+    }
+}
+
 /// Records `throughput` at 10 kHz through a pipe whose reader stops for `stop` after the first second.
-fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
+fn through_a_pipe(args: &[&str], stop: Duration) -> Piped {
     let program = victim::c("throughput", victim::OPTIMISED);
     let record = Record::new().rate(10_000).output("-");
     let mut command = record.command(program, args);
     let mut drain = spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let stderr = collect(drain.stderr.take().unwrap());
     let mut pipe = drain.stdout.take().unwrap();
-    let path = record.path();
-    let (copy, truth) = (path.clone(), record.truth_path());
+    let (copy, truth) = (record.path(), record.truth_path());
     let (stop_now, stopped) = std::sync::mpsc::channel::<Duration>();
     let reader = std::thread::spawn(move || {
         let mut file = std::fs::File::create(copy).unwrap();
@@ -71,20 +84,12 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Outcome {
     let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
     reader.join().unwrap();
     assert_eq!(status.code(), Some(7), "{stderr}");
-    let truth = Truth::read(&record.truth_path());
     let quarters = |kb: &[u64]| {
         let quarter = kb.len().div_ceil(4);
         let most = |part: Option<&[u64]>| part.and_then(|p| p.iter().copied().max()).unwrap_or(0);
         (most(kb.get(quarter..2 * quarter)), most(kb.get(kb.len().saturating_sub(quarter)..)))
     };
-    Outcome {
-        units: truth.counts["units"],
-        recording: Recording::read(&path).unwrap_or_else(|e| panic!("{e}\n{stderr}")),
-        truth,
-        drain_kb: quarters(&drain_kb),
-        program_kb: quarters(&program_kb),
-        stderr,
-    }
+    Piped { record, drain_kb: quarters(&drain_kb), program_kb: quarters(&program_kb), stderr }
 }
 
 fn conserved(outcome: &Outcome, what: &str) {
@@ -119,8 +124,12 @@ fn not_felt(args: &[&str]) -> Outcome {
     if !skip::perf_allowed(false) {
         skip::skip("perf_event_open is not allowed: the stall test runs at the timers' rate");
     }
+    let turn = turn();
     let reading = through_a_pipe(args, Duration::ZERO);
-    let stopped = through_a_pipe(args, Duration::from_secs(10));
+    let piped = through_a_pipe(args, Duration::from_secs(10));
+    let _place = turn.measured();
+    let reading = Outcome::read(&reading.record, reading.stderr);
+    let stopped = Outcome::read(&piped.record, piped.stderr);
     conserved(&reading, "reading");
     conserved(&stopped, "stopped");
     eprintln!(
@@ -131,8 +140,8 @@ fn not_felt(args: &[&str]) -> Outcome {
         stopped.recording.samples.len(),
         causes(&reading.recording),
         causes(&stopped.recording),
-        stopped.drain_kb,
-        stopped.program_kb
+        piped.drain_kb,
+        piped.program_kb
     );
     // Work per CPU second: equal but for the machine's noise. That nothing waits is shown by the system calls below.
     let ratio = stopped.units as f64 / reading.units as f64;
@@ -140,15 +149,14 @@ fn not_felt(args: &[&str]) -> Outcome {
     // Memory stays bounded in both processes while the reader stands still: the queue is 8 MiB, the program's is fixed.
     // The dictionary of stacks (48 MiB at most) may still fill in the meantime.
     let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
-    assert!(grown(stopped.drain_kb) < 32 << 10, "the drain grew: {:?} kB", stopped.drain_kb);
-    assert!(grown(stopped.program_kb) < 1 << 10, "the program grew: {:?} kB", stopped.program_kb);
+    assert!(grown(piped.drain_kb) < 32 << 10, "the drain grew: {:?} kB", piped.drain_kb);
+    assert!(grown(piped.program_kb) < 1 << 10, "the program grew: {:?} kB", piped.program_kb);
     stopped
 }
 
 /// Few stacks: ten seconds at 10 kHz fit into what the drain may queue, so nothing is lost at all.
 #[test]
 fn a_stopped_reader_is_not_felt() {
-    let _turn = turn();
     let stopped = not_felt(&["4"]);
     let lost = causes(&stopped.recording);
     assert!(!lost.contains_key("ring full"), "{lost:?}");
@@ -157,7 +165,6 @@ fn a_stopped_reader_is_not_felt() {
 /// A new stack with nearly every sample: the queue fills, samples are dropped and counted.
 #[test]
 fn what_a_stopped_reader_costs_is_counted() {
-    let _turn = turn();
     let stopped = not_felt(&["5", "unique"]);
     let lost = causes(&stopped.recording);
     let full = lost.get("output full").copied().unwrap_or(0) + lost.get("ring full").copied().unwrap_or(0);
@@ -193,15 +200,7 @@ fn a_stopped_drain_is_not_felt() {
     let status = wait(&mut drain, LIMIT, "the drain, continued");
     let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
     assert_eq!(status.code(), Some(7), "{stderr}");
-    let outcome = Outcome {
-        units: 0,
-        recording: Recording::read(&record.path()).unwrap_or_else(|e| panic!("{e}\n{stderr}")),
-        truth: Truth::read(&record.truth_path()),
-        drain_kb: (0, 0),
-        program_kb: (0, 0),
-        stderr,
-    };
-    conserved(&outcome, "drain stopped");
+    conserved(&Outcome::read(&record, stderr), "drain stopped");
 }
 
 /// The recorded program's own system calls between its first and last line of work: nothing that could wait.

@@ -187,7 +187,7 @@ fn readers_do_nothing_to_each_other() {
 
 #[test]
 fn a_thousand_readers_come_and_go() {
-    let _turn = turn();
+    let _place = beside();
     let live = Live::at_socket(&["--rate", "1000", "--flush", "10ms"], "throughput", &["1000000"]);
     let pid = live.drain.id();
     let descriptors = || fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
@@ -236,7 +236,7 @@ fn a_thousand_readers_come_and_go() {
 /// One at a time, each of which takes all to the end of what it was given: together they have everything.
 #[test]
 fn what_nobody_was_there_for_is_told_to_the_next() {
-    let _turn = turn();
+    let _place = beside();
     let live = Live::at_socket(&["--rate", "1000", "--flush", "20ms"], "throughput", &["3"]);
     until(LIMIT, "the program has run without a reader", || {
         let program = *programs(live.drain.id()).first()?;
@@ -259,7 +259,7 @@ fn what_nobody_was_there_for_is_told_to_the_next() {
 /// A pipe of one page whose reader takes a few bytes at a time: it is full in the midst of everything there is.
 #[test]
 fn a_pipe_that_is_full_in_the_midst_of_constants() {
-    let _turn = turn();
+    let _place = beside();
     let record = Record::new().rate(1000).output("-");
     let record = record.option("--pipe-size").option("4k").option("--queue-size").option("256k");
     let mut command = record.command(victim::c("throughput", victim::OPTIMISED), &["3", "unique"]);
@@ -294,7 +294,7 @@ fn opens(pid: u32, path: &Path) -> bool {
 
 #[test]
 fn a_fifo_is_read_again_and_again() {
-    let _turn = turn();
+    let _place = beside();
     let fifo = |dir: &Path| {
         let path = dir.join("fifo");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -505,7 +505,7 @@ fn who_comes_late_to_a_relay_gets_a_chunk() {
 
 #[test]
 fn a_relay_tells_what_readers_got() {
-    let _turn = turn();
+    let _place = beside();
     let work = Record::new();
     let file = work.path();
     // A stream in a file is one.

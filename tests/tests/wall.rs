@@ -46,8 +46,9 @@ fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
 }
 
 fn known_answer(flags: &[&str]) {
-    let _turn = turn();
+    let turn = turn();
     let recorded = recorded("wall@10ms", flags, "4");
+    let _place = turn.measured();
     let samples = wall_samples(&recorded.path);
     for name in ["sleeper", "spinner", "halves", "bursts", "waits", "main"] {
         check_thread(&recorded, &samples, name);
@@ -115,10 +116,20 @@ fn shares_with_frame_pointers() {
     known_answer(victim::FRAME_POINTERS);
 }
 
+/// Nothing is loaded into the program: CPU samples and waits both come from outside.
+#[test]
+fn shares_of_a_static_program() {
+    if !skip::perf_allowed(false) {
+        return skip::skip("perf_event_open is not allowed: the wall clock from outside");
+    }
+    known_answer(victim::STATIC);
+}
+
 #[test]
 fn wall_beside_cpu_changes_neither() {
-    let _turn = turn();
+    let turn = turn();
     let recorded = recorded("cpu@2ms,wall@10ms", victim::OPTIMISED, "2.5");
+    let _place = turn.measured();
     let samples = wall_samples(&recorded.path);
     for name in ["sleeper", "spinner", "halves", "bursts", "waits", "main"] {
         check_thread(&recorded, &samples, name);
@@ -163,9 +174,10 @@ fn idle_threads(threads: &str, seconds: &str) -> Recorded {
 
 #[test]
 fn a_thousand_idle_threads_cost_next_to_nothing() {
-    let _turn = turn();
+    let turn = turn();
     // What starts and ends cost is in both.
     let (short, long) = (idle_threads("1000", "2"), idle_threads("1000", "10"));
+    let _place = turn.measured();
     let cost = own_cpu_ms(&long).saturating_sub(own_cpu_ms(&short));
     // Half a percent of a processor is the goal (40 ms of 8 s); a busy virtual machine adds to any process's CPU time.
     let stolen = (short.stolen_ns + long.stolen_ns) / 1_000_000;
@@ -189,9 +201,10 @@ fn a_thousand_idle_threads_cost_next_to_nothing() {
 /// Where threads were seen last is not where they are if one of them has run since, even if nothing runs any more.
 #[test]
 fn waits_that_begin_before_all_is_quiet() {
-    let _turn = turn();
+    let turn = turn();
     let program = victim::c("wall_moves", victim::OPTIMISED);
     let recorded = Record::new().option("-e").option("wall@10ms").run(program, &["20", "2"]).expect_code(0);
+    let _place = turn.measured();
     let samples = wall_samples(&recorded.path);
     let of = |name: &str| ms(sum(&samples, |s| s.stack.iter().any(|f| f == name)));
     let truth = recorded.truth();
@@ -206,7 +219,7 @@ fn waits_that_begin_before_all_is_quiet() {
 
 #[test]
 fn programs_that_fork_exec_and_end_all_the_time() {
-    let _turn = turn();
+    let _place = beside();
     let script = "i=0; while [ $i -lt 60 ]; do (exec sleep 0.01) & i=$((i+1)); done; wait; exec sh -c 'sleep 0.2; exit 7'";
     let record = Record::new().option("-e").option("wall@2ms");
     let recorded = record.run("/bin/sh", &["-c", script]).expect_code(7);
@@ -218,7 +231,7 @@ fn programs_that_fork_exec_and_end_all_the_time() {
 
 #[test]
 fn only_the_threads_asked_for() {
-    let _turn = turn();
+    let _place = beside();
     let program = victim::c("wall", victim::OPTIMISED);
     let record =
         Record::new().option("-e").option("cpu,wall@10ms").option("--threads").option("^(spinner|halves)$");

@@ -28,6 +28,7 @@ Examples:
   flightline flame run.jfr -o flame.html          a flame graph as one HTML page
   flightline flame run.jfr -o flame.svg           the same as SVG
   flightline fold run.jfr | grep parse            folded stacks as text
+  flightline annotate parse run.jfr               the source lines of a function, with their samples
   flightline summary run.jfr                      what is in a recording
   flightline print run.jfr --events ExecutionSample --json
   flightline view hot-methods run.jfr             one of many ready tables
@@ -97,6 +98,9 @@ pub enum Command {
     /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
+    /// Show the source lines of a function with their samples, and its instructions
+    #[command(after_help = crate::annotate::EXAMPLES)]
+    Annotate(Box<crate::annotate::AnnotateArgs>),
     /// Where threads waited, and how long: off-CPU time by stack
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
@@ -115,6 +119,9 @@ pub enum Command {
     /// List reads, writes, syncs and the like that took long
     #[command(after_help = crate::slower::EXAMPLES)]
     Slower(Box<crate::slower::SlowerArgs>),
+    /// Print latency histograms with percentiles: I/O, locks, traced functions, time off CPU
+    #[command(after_help = crate::latency::EXAMPLES)]
+    Latency(Box<crate::latency::LatencyArgs>),
     /// Write folded stacks: `root;caller;leaf count`
     #[command(after_help = FOLD_EXAMPLES)]
     Fold(FoldArgs),

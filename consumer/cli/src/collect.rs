@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueHint};
 use flightline_recorder::repository::{self, Repository};
-use flightline_recorder::settings::text::{bytes, duration};
 use flightline_recorder::sink::stream::{Address, Token};
+use flightline_recorder::units::{bytes, duration};
 use jfr_format::edit::collect::{Collected, Collector, Place};
 use jfr_format::header::ChunkHeader;
 use serde_json::json;
@@ -178,7 +178,7 @@ fn cannot(args: &CollectArgs) -> String {
 fn places(args: &CollectArgs) -> Result<Places> {
     let rolling = match &args.repository {
         Some(root) => {
-            let root = std::path::absolute(repository::of_user(root))?;
+            let root = std::path::absolute(repository::expand_user(root))?;
             let limits =
                 Repository { max_age: args.max_age, max_size: args.max_size, ..Repository::new(root) };
             limits.check()?;

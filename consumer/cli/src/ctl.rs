@@ -15,8 +15,12 @@ use std::{
 use clap::{Args, Subcommand, ValueHint};
 use flightline_recorder::{
     Error,
-    control::{Condition, Found, client::ask},
-    settings::text::duration,
+    control::{
+        Condition, Found,
+        client::{ask, ask_within},
+    },
+    session,
+    units::duration,
 };
 use serde_json::{Value, json};
 
@@ -28,21 +32,25 @@ Examples:
   flightline record --dormant -- ./server &       runs unrecorded, ready to be recorded
   flightline ctl -p $! start -o run.jfr -e cpu,lock@1ms --duration 60s
   flightline ctl -p $! status --json | jq .samplesPerSecond
+  flightline ctl status                           every recording on this machine; --json: .recordings[]
   flightline ctl -p $! engines cpu,alloc          other engines from now on
   flightline ctl -p $! pause; flightline ctl -p $! resume
   flightline ctl -p $! dump                       what was recorded so far is in the file
   flightline ctl -p $! stop
 
-PID is that of the program, of one of its children, or of the flightline that records it. Only its user and root are \
+All actions but status need -p. PID is that of the program, of one of its children, or of the flightline that records it. Only its user and root are \
 obeyed. A command reaches a thread that runs, or one whose wait the kernel resumes; a program whose threads all wait in \
 poll, select or sleep takes it when one of them runs, or at once with --interrupt: that wait then ends with EINTR.";
+
+/// Time for each of several recorders to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
-    /// The program, by process id or name
+    /// The program, by process id or name; `status` without it prints the status of every recording
     #[arg(short, long, value_name = "PID|NAME")]
-    pid: String,
+    pid: Option<String>,
     /// Answer as JSON on standard output
     #[arg(long, global = true)]
     json: bool,
@@ -62,7 +70,7 @@ enum Action {
     Resume,
     /// Have everything recorded so far written to the file
     Dump,
-    /// Tell rates, losses, memory
+    /// Print rates, losses and memory, of every recording without -p
     Status,
     /// Record other engines from now on, as `record -e` has them: cpu, wall, alloc@512k, lock@1ms, …
     Engines {
@@ -91,7 +99,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
             if args.json {
                 println!("{answer}");
             } else {
-                tell(&args.action, &answer);
+                print_answer(&args.action, &answer, args.pid.is_none());
             }
             ExitCode::SUCCESS
         }
@@ -106,23 +114,65 @@ pub fn run(args: &CtlArgs) -> ExitCode {
 }
 
 fn act(args: &CtlArgs) -> Result<Value, Error> {
-    let found = targets::recorded(&args.pid)?;
+    let found = match (&args.pid, &args.action) {
+        (Some(pid), _) => targets::recorded(pid)?,
+        (None, Action::Status) => return Ok(all()),
+        (None, action) => return Err(no_target(action)),
+    };
     let request = match &args.action {
         Action::Start(start) => return begin(&found, start),
-        Action::Stop => "stop".to_owned(),
-        Action::Pause => "pause".to_owned(),
-        Action::Resume => "resume".to_owned(),
-        Action::Dump => "dump".to_owned(),
         Action::Status if found.condition == Condition::Waiting => {
             return Ok(json!({"ok": true, "state": "waiting", "pid": found.pid, "name": found.name}));
         }
-        Action::Status => "status".to_owned(),
         Action::Engines { engines } => format!("engines {}", engines.join(",")),
+        action => action_name(action).to_owned(),
     };
     match &found.condition {
         Condition::Recorded(session) => ask(session, &request),
         condition => Err(not_recorded(&found, condition)),
     }
+}
+
+/// Returns the status of every recording that answers. Prints a message for the others, those of other users for example.
+fn all() -> Value {
+    let mut recordings = Vec::new();
+    for session in session::on_machine() {
+        let problem = match session.drain {
+            // `flightline repositories` lists those whose recorder was killed.
+            Some(0) => continue,
+            None => "belongs to another user".to_owned(),
+            Some(_) => match ask_within(&session.dir, "status", PATIENCE) {
+                Ok(status) => {
+                    recordings.push(status);
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            },
+        };
+        say(&format!("no status of the recording {}: {problem}", session.dir.display()));
+    }
+    json!({"ok": true, "recordings": recordings})
+}
+
+/// Returns the name of an action, on the command line and in requests to the recorder.
+fn action_name(action: &Action) -> &'static str {
+    match action {
+        Action::Start(_) => "start",
+        Action::Stop => "stop",
+        Action::Pause => "pause",
+        Action::Resume => "resume",
+        Action::Dump => "dump",
+        Action::Status => "status",
+        Action::Engines { .. } => "engines",
+    }
+}
+
+fn no_target(action: &Action) -> Error {
+    let name = action_name(action);
+    let problem = format!(
+        "{name} needs a program: `flightline ctl -p PID|NAME {name}`; `flightline ctl status` lists the programs that are being recorded"
+    );
+    Error::Setting { name: "-p", problem }
 }
 
 fn not_recorded(found: &Found, condition: &Condition) -> Error {
@@ -215,10 +265,17 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-fn tell(action: &Action, answer: &Value) {
+/// Prints an answer as text; `all`: it has all recordings.
+fn print_answer(action: &Action, answer: &Value, all: bool) {
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     match action {
-        Action::Status => print!("{}", status::text(answer)),
+        Action::Status => match answer["recordings"].as_array().filter(|_| all) {
+            Some(recordings) if recordings.is_empty() => say("nothing is being recorded here"),
+            Some(recordings) => {
+                print!("{}", recordings.iter().map(status::text).collect::<Vec<_>>().join("\n"));
+            }
+            None => print!("{}", status::text(answer)),
+        },
         Action::Start(_) if !answer["output"].is_null() => say(&format!("recording to {}", text("output"))),
         Action::Stop => say(&format!("stopped: {} in {}", text("summary"), files(answer))),
         Action::Dump => say(&format!("written to {}", files(answer))),
@@ -237,7 +294,8 @@ fn tell(action: &Action, answer: &Value) {
 /// The outputs, with commas.
 pub fn files(answer: &Value) -> String {
     let files = answer["outputs"].as_array().map(Vec::as_slice).unwrap_or_default();
-    files.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+    // A recording without events has no file yet.
+    files.iter().filter_map(Value::as_str).filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// `--delay`, `--duration`, `--start-on`, `--stop-on`.

@@ -13,13 +13,13 @@ use flightline_recorder::control::{Condition, Finder, Found, client::ask_within}
 use flightline_recorder::dump::{Chunks, Dumped, files};
 use flightline_recorder::loss::size;
 use flightline_recorder::repository::Owner;
-use flightline_recorder::settings::text::duration;
-use flightline_recorder::{black_box, session, sink};
-use jfr_format::edit::Source;
+use flightline_recorder::units::duration;
+use flightline_recorder::{session, sink};
+use jfr_format::edit::{self, Part, Source};
 use serde_json::{Value, json};
 
 use crate::edit::count;
-use crate::output::{is_stdout, refuse_input, whole};
+use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
 use crate::{Outcome, cut, processes, recover, talk, targets};
 
 pub const EXAMPLES: &str = "\
@@ -92,29 +92,27 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
     // All are opened before any is copied: what is old may be removed meanwhile.
     let mut copies = Vec::new();
     for group in groups {
-        let mut paths = Vec::new();
-        for recorded in group {
-            paths.extend(files(&recorded.path)?);
-        }
-        let chunks = Chunks::open(&paths, since)?;
-        copies.push((group, paths, chunks));
+        copies.push((group, Copies::open(group, since)?));
     }
     let mut done = Vec::new();
     let mut outcome = Outcome::Whole;
-    for (group, paths, chunks) in &copies {
+    for (group, copies) in &copies {
         let pid = group.first().map_or(0, |recorded| recorded.pid);
-        let output = sink::path_of(&args.output, pid);
+        let output = sink::path_for_process(&args.output, pid);
         let exact = since.filter(|_| !args.whole_chunks && (args.exact || !is_stdout(&output)));
-        let dumped = write(args, paths, chunks, &output, exact)?;
-        for problem in &chunks.problems {
+        let dumped = write(args, copies, &output, exact)?;
+        for problem in &copies.all.problems {
             talk::warning(problem);
             outcome = Outcome::Partial;
         }
         if dumped.clock_set_ns > 0 {
+            let (shown, seconds) = (talk::shown_output(&output), dumped.clock_set_ns as f64 / 1e9);
+            let why = match is_stdout(&output) && copies.recordings.len() > 1 {
+                true => "its recordings have clocks that differ by",
+                false => "while it was recorded, the clock was set by",
+            };
             talk::warning(format_args!(
-                "{}: the clock was set by {:.1} s meanwhile; JDK 25 tells all times by the first chunk's",
-                talk::shown_output(&output),
-                dumped.clock_set_ns as f64 / 1e9
+                "{shown}: {why} {seconds:.1} s; JDK 25 applies the first chunk's clock to all"
             ));
         }
         done.push(json!({
@@ -126,7 +124,7 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
             "bytes": dumped.bytes,
             "startNanos": dumped.times.0,
             "endNanos": dumped.times.1,
-            "problems": chunks.problems,
+            "problems": copies.all.problems,
         }));
         if !args.json {
             tell(&output, dumped);
@@ -148,13 +146,60 @@ fn tell(output: &Path, dumped: Dumped) {
     ));
 }
 
-fn write(
-    args: &DumpArgs,
-    from: &[PathBuf],
-    chunks: &Chunks,
-    output: &Path,
-    exact: Option<i64>,
-) -> Result<Dumped> {
+/// The recordings that are written to one file.
+struct Copies {
+    /// All files.
+    paths: Vec<PathBuf>,
+    /// Their chunks, in order of time.
+    all: Chunks,
+    /// The chunks of each recording.
+    recordings: Vec<Chunks>,
+}
+
+impl Copies {
+    fn open(group: &[Recorded], since: Option<i64>) -> Result<Copies> {
+        let (mut paths, mut recordings) = (Vec::new(), Vec::new());
+        for recorded in group {
+            let files = files(&recorded.path)?;
+            // A repository has a folder for each process.
+            let is_folder = recorded.path.is_dir();
+            let same = |a: &PathBuf, b: &PathBuf| is_folder && a.parent() == b.parent();
+            // Some have nothing of that time; a file that cannot be read is a problem of `all`.
+            recordings.extend(files.chunk_by(same).filter_map(|files| Chunks::open(files, since).ok()));
+            paths.extend(files);
+        }
+        let all = Chunks::open(&paths, since)?;
+        Ok(Copies { paths, all, recordings })
+    }
+
+    /// Writes them to a file. Several recordings get one clock and constants that do not collide: the JDK's readers apply the first
+    /// chunk's clock to all.
+    fn write_to(&self, output: &Path) -> Result<Dumped> {
+        if self.recordings.len() < 2 {
+            return Ok(self.all.write_to(output)?);
+        }
+        let mut dumped = Dumped { times: (i64::MAX, i64::MIN), ..Dumped::default() };
+        let (mut parts, mut unjoined) = (Vec::new(), Vec::new());
+        for (index, chunks) in self.recordings.iter().enumerate() {
+            let file = Uncut::beside(output, &format!("part{index}"));
+            let one = chunks.write_to(&file.0)?;
+            let source =
+                Source::open(&file.0).with_context(|| format!("cannot read {}", file.0.display()))?;
+            parts.push((one.times.0, Part { name: talk::shown_output(output), source }));
+            unjoined.push(file);
+            dumped.chunks += one.chunks;
+            dumped.times = (dumped.times.0.min(one.times.0), dumped.times.1.max(one.times.1));
+            dumped.clock_set_ns = dumped.clock_set_ns.max(one.clock_set_ns);
+        }
+        parts.sort_by_key(|(start, _)| *start);
+        let parts: Vec<Part> = parts.into_iter().map(|(_, part)| part).collect();
+        whole(output, |out| edit::assemble(&parts, true, out).context("cannot join the recordings"))?;
+        dumped.bytes = fs::metadata(output)?.len();
+        Ok(dumped)
+    }
+}
+
+fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) -> Result<Dumped> {
     if is_stdout(output) {
         if exact.is_some() {
             bail!("--exact needs a file to work on: name one with -o");
@@ -163,17 +208,15 @@ fn write(
             bail!("will not write a recording to a terminal: name a file with -o, or redirect the output");
         }
         let out = std::io::stdout().as_fd().try_clone_to_owned().context("cannot use standard output")?;
-        return chunks.write(&File::from(out)).context("cannot write to standard output");
+        return copies.all.write(&File::from(out)).context("cannot write to standard output");
     }
-    refuse_input(output, from.iter().map(PathBuf::as_path))?;
-    if !args.force && output.is_file() {
-        bail!("{} exists: give --force to overwrite it, or another name with -o", output.display());
+    refuse_input(output, copies.paths.iter().map(PathBuf::as_path))?;
+    if !args.force {
+        refuse_existing(output)?;
     }
-    let Some(since) = exact else { return Ok(chunks.write_to(output)?) };
-    let mut name = output.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.whole", std::process::id()));
-    let uncut = Uncut(output.with_file_name(name));
-    let dumped = chunks.write_to(&uncut.0)?;
+    let Some(since) = exact else { return copies.write_to(output) };
+    let uncut = Uncut::beside(output, "whole");
+    let dumped = copies.write_to(&uncut.0)?;
     let source = Source::open(&uncut.0).with_context(|| format!("cannot read {}", uncut.0.display()))?;
     let cut = whole(output, |out| {
         let report = part(&source, since, i64::MAX, false, out).context(cut::CANNOT)?;
@@ -188,6 +231,14 @@ fn write(
 
 /// A file that is not to be left behind.
 struct Uncut(PathBuf);
+
+impl Uncut {
+    fn beside(output: &Path, what: &str) -> Uncut {
+        let mut name = output.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.{what}", std::process::id()));
+        Uncut(output.with_file_name(name))
+    }
+}
 
 impl Drop for Uncut {
     fn drop(&mut self) {
@@ -269,14 +320,14 @@ fn save(session: &Path, processes: &[Found], follow: bool) -> Result<Vec<Recorde
 /// The same of a process whose recorder was killed; completed first.
 fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
     for session in session::abandoned() {
-        let outputs = black_box::outputs(&session);
+        let outputs = session::outputs(&session);
         let folder = |output: &PathBuf| {
             let folder = output.parent()?;
             (Owner::read(folder)?.pid == pid).then(|| folder.to_owned())
         };
         let own = outputs.iter().find_map(folder);
         let only =
-            || outputs.first().filter(|_| outputs.len() == 1 && black_box::recorded(&session, pid)).cloned();
+            || outputs.first().filter(|_| outputs.len() == 1 && session::recorded(&session, pid)).cloned();
         if let Some(path) = own.or_else(only) {
             recover::before_reading(&path);
             return Ok(Some(vec![Recorded { pid, path }]));

@@ -7,7 +7,7 @@ use flightline_recorder::{
     Error,
     dump::{Condition, KEEP, Policy},
     schedule::Trigger,
-    settings::text::duration,
+    units::duration,
 };
 
 /// When and where to copy.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use jfr_format::edit::Source;
 
 use crate::input::{refuse_compressed, refuse_cut};
-use crate::output::{is_stdout, refuse_input, whole};
+use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
 use crate::talk::{Progress, shown};
 
 /// Maps a file; reads standard input and pipes to their end. On a terminal a bar shows how far a long one is.
@@ -81,8 +81,8 @@ pub fn output<T>(
         return Ok(done);
     }
     refuse_input(path, inputs.iter().copied())?;
-    if !force && path.is_file() {
-        bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
+    if !force {
+        refuse_existing(path)?;
     }
     whole(path, write)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use flightline_consumer::difference::{Difference, Scale};
+use flightline_consumer::missing;
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::difference::{self, DifferenceOptions, Ratio};
@@ -78,7 +79,10 @@ fn subtitle(args: &FlameArgs, profile: &Profile) -> Option<String> {
     let model = profile.model.as_ref()?;
     let options = stacks::options(&args.stacks.select, For::Svg);
     let others = picture::also_recorded(model, &options);
-    Some(picture::headline(model, &options, &[&profile.tree], profile.missing.as_ref(), None, &others))
+    let about = picture::headline(model, &options, &[&profile.tree], profile.missing.as_ref(), None, &others);
+    // The axis of a chart: gaps between samples have no width.
+    let axis = " · left to right: the samples of each thread in order of time";
+    Some(if args.flame_chart { about + axis } else { about })
 }
 
 /// The Java code of a picture that is no page.
@@ -98,12 +102,6 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
     let Measures { trees: measures, outcome, model } = stacks::measures(inputs, select, what, &args.measure)?;
-    let told = |trees: &[(String, Tree)]| {
-        let sums =
-            trees.iter().map(|(name, tree)| format!("{name}: {}", talk::amount(tree.total, &tree.unit)));
-        Some(sums.collect::<Vec<_>>().join(" · "))
-    };
-    let options = |of| PictureOptions { title: title(args), subtitle: told(of), inverted: false };
     if format == PictureFormat::Html {
         let mut page = Vec::new();
         page::write(args, page::selected(args, measures, model.as_ref())?, &mut page)?;
@@ -113,21 +111,28 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     if output::is_stdout(&args.output) && measures.len() > 1 {
         bail!("--measure of several makes a file for each: give -o a name");
     }
-    for one in measures.chunks(1) {
-        let mut svg = args.picture.options(options(one), select.min_width);
+    for (name, tree) in &measures {
+        let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
+        let subtitle = match &model {
+            Some(model) => {
+                let options = stacks::options(&event, For::Svg);
+                let missing = missing::of(model, &options);
+                picture::headline(model, &options, &[tree], missing.as_ref(), None, &[])
+            }
+            None => format!("{name}: {}", talk::amount(tree.total, &tree.unit)),
+        };
+        let options = PictureOptions { title: title(args), subtitle: Some(subtitle), inverted: false };
+        let mut svg = args.picture.options(options, select.min_width);
         if format == PictureFormat::Png {
             png::fit(&mut svg, select.min_width);
         }
-        for (name, tree) in one {
-            let event = SelectArgs { events: vec![name.clone()], ..select.clone() };
-            svg.java = java(args, model.as_ref(), &event)?;
-            let mut picture = Vec::new();
-            svg::write(tree, &svg, &mut picture)?;
-            if format == PictureFormat::Png {
-                picture = png::of(&picture)?;
-            }
-            output::document(&beside(&args.output, name), &picture)?;
+        svg.java = java(args, model.as_ref(), &event)?;
+        let mut picture = Vec::new();
+        svg::write(tree, &svg, &mut picture)?;
+        if format == PictureFormat::Png {
+            picture = png::of(&picture)?;
         }
+        output::document(&beside(&args.output, name), &picture)?;
     }
     Ok(outcome)
 }

@@ -6,6 +6,7 @@
 
 #[cfg(feature = "service")]
 mod agent;
+mod annotate;
 mod args;
 mod assemble;
 mod attach;
@@ -26,6 +27,7 @@ mod fold;
 mod input;
 mod items;
 mod labelled;
+mod latency;
 mod list;
 mod man;
 mod metadata;
@@ -60,6 +62,7 @@ mod stream;
 mod stream_args;
 mod summary;
 mod svg;
+mod symbol_files;
 mod symbolize;
 mod tail;
 mod talk;
@@ -124,6 +127,7 @@ pub fn main() -> ExitCode {
             args.stacks = args.stacks.with_names();
             flame::run(&args)
         }
+        Command::Annotate(args) => annotate::run(&args),
         Command::Offcpu(args) => off_cpu_graph::run(&args, Graph::OffCpu),
         Command::Wakeup(args) => off_cpu_graph::run(&args, Graph::Wakeup),
         Command::Offwake(args) => off_cpu_graph::run(&args, Graph::OffWake),
@@ -132,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Convert(args) => convert::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Slower(args) => slower::run(&args),
+        Command::Latency(args) => latency::run(&args),
         Command::Fold(mut args) => {
             args.stacks = args.stacks.with_names();
             fold::run(args)

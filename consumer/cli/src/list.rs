@@ -12,10 +12,12 @@ use crate::{Outcome, output};
 /// What help says behind the options.
 pub const EXAMPLES: &str = "\
 Examples:
-  flightline list                               all engines and events, tried out
+  flightline list                               all engines, options and events, tried out
   flightline record -e cpu,page-faults@100 -- PROGRAM
   flightline record -e uprobe:libc.so.6:malloc@1000 -- PROGRAM
+  flightline record -e uprobe:libc.so.6:malloc@1000 -p PID
   flightline record -e sched:sched_switch -- PROGRAM
+  flightline record --off-cpu --block-io=1ms -- PROGRAM
 
 Exit status: 0 if CPU time can be sampled here, 1 if not.";
 
@@ -27,7 +29,7 @@ pub fn run() -> Result<Outcome> {
         if engine.refused.is_none() {
             best.get_or_insert(engine.name);
         }
-        line(&mut out, engine.name, engine.about, engine.refused.as_deref(), false);
+        line(&mut out, engine.name, engine.about, &state(engine.refused.as_deref(), None));
     }
     out += &match best {
         Some(name) => {
@@ -39,22 +41,32 @@ pub fn run() -> Result<Outcome> {
     for engine in ENGINES {
         let _ = writeln!(out, "  {:25} {}; @{}", engine.name, engine.about, engine.interval);
     }
+    out += "\nWaits, I/O and address space by the kernel's tracepoints (options of record):\n";
+    for option in engines::tracepoint_options() {
+        let state = state(option.refused.as_deref(), option.limited.as_deref());
+        line(&mut out, option.name, option.about, &state);
+    }
     out += "\nPerf events (-e NAME[@COUNT], a sample each COUNT events):\n";
     for event in perf_events::list() {
-        line(&mut out, &event.name, event.about, event.refused.as_deref(), event.user_only);
+        let limited = event.user_only.then_some("without what happens in the kernel");
+        line(&mut out, &event.name, event.about, &state(event.refused.as_deref(), limited));
     }
     out += "\nFunctions (--trace FUNCTION:TIME):\n";
     let about = "calls that take longer, by the processor's breakpoints: two functions at once";
-    line(&mut out, "--trace", about, perf_events::trace_refused().as_deref(), false);
+    line(&mut out, "--trace", about, &state(perf_events::trace_refused().as_deref(), None));
     output::text(Path::new("-"), |to| to.write_all(out.as_bytes()))?;
     Ok(if best.is_some() { Outcome::Whole } else { Outcome::Partial })
 }
 
-fn line(out: &mut String, name: &str, about: &str, refused: Option<&str>, user_only: bool) {
-    let state = match (refused, user_only) {
-        (None, false) => "works".to_owned(),
-        (None, true) => "works, without what happens in the kernel".to_owned(),
+/// Returns the state of an engine: why the kernel refuses it, or the part that is missing.
+fn state(refused: Option<&str>, limited: Option<&str>) -> String {
+    match (refused, limited) {
+        (None, None) => "works".to_owned(),
+        (None, Some(limited)) => format!("works, {limited}"),
         (Some(why), _) => format!("refused: {why}"),
-    };
+    }
+}
+
+fn line(out: &mut String, name: &str, about: &str, state: &str) {
     let _ = writeln!(out, "  {name:25} {about}\n  {:25} {state}", "");
 }

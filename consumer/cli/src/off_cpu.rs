@@ -5,10 +5,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use flightline_recorder::{
     Error, Settings,
-    settings::{
-        OffCpu, Spans,
-        text::{bytes, duration},
-    },
+    settings::{OffCpu, Spans},
+    units::{bytes, duration},
 };
 
 use crate::record::SamplingArgs;

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Arg, Args, ValueEnum, ValueHint};
 use flightline_consumer::fold;
 use flightline_consumer::folded;
+use flightline_consumer::latency::Summary;
 use flightline_consumer::live::{self, Feed, Item};
 use flightline_consumer::off_cpu::{DEPTH, Drawn, Graph, OfSpans, OffCpu, Options, Seen, States, Told};
 use flightline_consumer::render::PictureOptions;
@@ -125,7 +126,7 @@ pub fn arg(arg: Arg) -> Arg {
         "state" => arg.value_name("STATES").help(
             "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
         ),
-        "events" | "total" => arg.hide(true),
+        "events" | "total" | "process_title" => arg.hide(true),
         _ => arg,
     }
 }
@@ -140,13 +141,19 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     if !select.events.is_empty() {
         bail!("--event is not for graphs of off-CPU time; -I, --span, --only-thread and --from select of it");
     }
+    if select.process_title {
+        bail!(
+            "--process-title is not for graphs of off-CPU time, which have no titles; --process names processes"
+        );
+    }
     let graph = if args.run_queue { Graph::RunQueue } else { graph };
     let format = args.format.unwrap_or_else(|| format_of(&args.output));
     if format == Format::Folded && args.format.is_none() {
         output::refuse_picture(&args.output, "pictures end in .html, .htm, .svg or .png, or take --format")?;
     }
-    let Read { tree, seen, all, outcome } = read(args, graph)?;
-    note(&seen, args, graph);
+    let Read { tree, latency, seen, all, outcome } = read(args, graph)?;
+    warnings(&seen, graph).iter().for_each(talk::warning);
+    notes(&seen, graph, select.samples.state.is_none()).iter().for_each(talk::note);
     if tree.total == 0 {
         bail!("nothing is left to draw: see --state, --min, --only-thread, --span, -I and -X");
     }
@@ -167,7 +174,10 @@ pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let mut picture = Vec::new();
     match format {
         Format::Html => {
-            html::write_colored(&tree, graph.page_palette(), &args.picture.common(options), &mut picture)?;
+            // Stacks are selected after their times were added up.
+            let latency = latency.filter(|_| !kept.is_part());
+            let options = args.picture.common(options);
+            html::write_colored(&tree, graph.page_palette(), latency.as_ref(), &options, &mut picture)?;
         }
         _ => {
             let mut options = args.picture.options(options, select.min_width);
@@ -196,6 +206,7 @@ impl Taker for OffCpu {
 /// What was read.
 struct Read {
     tree: Tree,
+    latency: Option<Summary>,
     seen: Seen,
     /// What the tree would weigh if no stack, thread or span had been left out.
     all: u64,
@@ -268,7 +279,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
             Err(error) => return Err(error),
         }
     }
-    let Drawn { model, seen, spans } = off_cpu.finish();
+    let Drawn { model, seen, spans, latency } = off_cpu.finish();
     if seen.intervals == 0 && seen.open_drawn == 0 {
         bail!(
             "{} has no times without a processor (flightline.OffCpu): record with --off-cpu, and --wakeups for who woke whom",
@@ -293,7 +304,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
         Format::Html => For::Page,
         Format::Svg | Format::Png => For::Svg,
     };
-    Ok(Read { tree: stacks::reshape(&chosen, what)?.tree(tree), seen, all, outcome })
+    Ok(Read { tree: stacks::reshape(&chosen, what)?.tree(tree), latency, seen, all, outcome })
 }
 
 /// What spans do not tell.
@@ -322,51 +333,71 @@ fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
     }
 }
 
-/// What the picture does not show.
-fn note(seen: &Seen, args: &OffCpuArgs, graph: Graph) {
+/// Returns the warnings about events that the graph lacks.
+fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
+    let mut all = Vec::new();
     if seen.lost > 0 {
-        talk::warning(format_args!(
-            "{} records of the scheduler and intervals are lost beside {} that are here: flightline summary tells why; a larger --off-cpu-ring, a \
-             higher --off-cpu-rate, a smaller --off-cpu-stack or --off-cpu=MIN keep more",
+        let advice = match graph {
+            Graph::OffCpu => {
+                "; a larger --off-cpu-ring, a higher --off-cpu-rate, a smaller --off-cpu-stack or --off-cpu=MIN lose fewer"
+            }
+            _ => "",
+        };
+        all.push(format!(
+            "{} records of the scheduler and intervals were lost, {} intervals were recorded: `flightline summary` has the causes{advice}",
             seen.lost, seen.intervals
         ));
     }
     if seen.beyond > 0 {
-        talk::warning(format_args!(
+        all.push(format!(
             "{} of {} intervals are left out, as chains are followed through so many at most: --from and --to draw a part",
             seen.beyond, seen.intervals
         ));
     }
-    if seen.open > 0 {
-        let were =
-            if seen.open == 1 { "1 thread was".to_owned() } else { format!("{} threads were", seen.open) };
-        let drawn = match (seen.open_drawn, graph) {
-            (0, Graph::OffCpu | Graph::Time) => "--open draws that".to_owned(),
-            (0, _) => "`flightline offcpu --open` draws that".to_owned(),
-            (n, _) => format!("{n} of these waits are drawn, for as long as they had lasted by then"),
-        };
-        talk::note(format_args!("{were} still waiting when the recording ended: {drawn}"));
+    all
+}
+
+/// Returns the notes on what the graph does not show. Each concerns some graphs only, as several are usually drawn of one recording.
+/// `all_states`: no states were selected.
+fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    if seen.open_drawn > 0 {
+        all.push(format!(
+            "{} still waiting when the recording ended: {} of these waits are drawn, for as long as they had lasted by then",
+            threads_were(seen.open),
+            seen.open_drawn
+        ));
+    } else if seen.open > 0 && matches!(graph, Graph::OffCpu | Graph::Time) {
+        let were = threads_were(seen.open);
+        all.push(format!("{were} still waiting when the recording ended: --open draws that"));
     }
-    if seen.involuntary > 0
-        && args.stacks.select.samples.state.is_none()
-        && !matches!(graph, Graph::RunQueue | Graph::Time)
-    {
-        talk::note(format_args!(
-            "{} in which threads were put aside while they could run are not drawn: --state R draws them, --run-queue all waiting for a \
-             processor",
+    if seen.involuntary > 0 && all_states && graph == Graph::OffCpu {
+        all.push(format!(
+            "{} in which threads were preempted are not drawn: --state R draws them, --run-queue all waiting for a processor",
             seconds(seen.involuntary)
         ));
     }
     if seen.idle > 0 {
-        talk::note(format_args!("{} of waiting for something to do are left out", seconds(seen.idle)));
+        all.push(format!("{} of waiting for something to do are left out", seconds(seen.idle)));
     }
-    let wakers = matches!(graph, Graph::Wakeup | Graph::OffWake | Graph::Chain);
-    if wakers && seen.without_waker > 0 {
-        talk::note(format_args!(
-            "of {} sleeps it is not known what ended them: record with --wakeups, as root to see wakers of other processes",
-            seen.without_waker
-        ));
+    if seen.without_waker > 0 && matches!(graph, Graph::Wakeup | Graph::OffWake | Graph::Chain) {
+        all.push(without_waker(seen.without_waker, seen.with_waker, seen.lost));
     }
+    all
+}
+
+fn threads_were(count: u64) -> String {
+    if count == 1 { "1 thread was".to_owned() } else { format!("{count} threads were") }
+}
+
+/// How many sleeps have no known waker, and why.
+fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
+    let why = match (known, lost) {
+        (0, _) => "record with --wakeups, as root to see wakers in other processes",
+        (_, 0) => "record as root to see wakers in other processes",
+        _ => "the records of their wake-ups are among those lost",
+    };
+    format!("{unknown} of {} sleeps have no known waker: {why}", unknown.saturating_add(known))
 }
 
 fn seconds(nanos: u64) -> String {
@@ -405,5 +436,59 @@ fn format_of(path: &Path) -> Format {
         () if is("svg") => Format::Svg,
         () if is("png") => Format::Png,
         () => Format::Folded,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRAPHS: [Graph; 6] =
+        [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
+
+    /// The graphs whose notes have the text.
+    fn noted(seen: &Seen, text: &str) -> Vec<Graph> {
+        let has = |graph: &Graph| notes(seen, *graph, true).iter().any(|note| note.contains(text));
+        GRAPHS.into_iter().filter(has).collect()
+    }
+
+    #[test]
+    fn a_note_is_printed_by_the_graphs_that_it_concerns() {
+        let seen = Seen { open: 3, involuntary: 5_000_000, without_waker: 2, ..Seen::default() };
+        assert_eq!(noted(&seen, "3 threads were still waiting"), [Graph::OffCpu, Graph::Time]);
+        assert_eq!(noted(&seen, "0.005 s in which threads were preempted"), [Graph::OffCpu]);
+        assert_eq!(
+            noted(&seen, "2 of 2 sleeps have no known waker"),
+            [Graph::Wakeup, Graph::OffWake, Graph::Chain]
+        );
+        assert!(notes(&seen, Graph::OffCpu, false).iter().all(|note| !note.contains("preempted")));
+        let drawn = Seen { open: 1, open_drawn: 1, ..Seen::default() };
+        assert_eq!(noted(&drawn, "1 thread was still waiting"), GRAPHS);
+        assert_eq!(noted(&Seen { idle: 2_000_000_000, ..Seen::default() }, "2.000 s of waiting"), GRAPHS);
+    }
+
+    #[test]
+    fn losses_are_reported_by_all_graphs_and_advice_is_given_once() {
+        let seen = Seen { lost: 9, intervals: 40, ..Seen::default() };
+        for graph in GRAPHS {
+            let text = warnings(&seen, graph).concat();
+            assert!(
+                text.starts_with("9 records of the scheduler and intervals were lost, 40 intervals were"),
+                "{text}"
+            );
+            assert_eq!(text.contains("--off-cpu-ring"), graph == Graph::OffCpu, "{text}");
+        }
+    }
+
+    #[test]
+    fn missing_wakers_have_the_reason_that_fits_the_recording() {
+        for (known, lost, expected) in [
+            (0, 9, "3 of 3 sleeps have no known waker: record with --wakeups"),
+            (7, 0, "3 of 10 sleeps have no known waker: record as root"),
+            (7, 9, "3 of 10 sleeps have no known waker: the records of their wake-ups are among those lost"),
+        ] {
+            let text = without_waker(3, known, lost);
+            assert!(text.starts_with(expected), "{text}");
+        }
     }
 }

@@ -1,7 +1,9 @@
-//! Where results go.
+//! Output files. A recording is never overwritten without a request: `flightline record` renames an existing one to `FILE.old`,
+//! commands that write recordings refuse an existing file unless --force is given, and all other commands refuse to write over a
+//! recording. Text, flame graphs and exports can be made again and are overwritten.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -28,6 +30,33 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
 }
 
 /// # Errors
+/// A file of this name exists.
+pub fn refuse_existing(path: &Path) -> Result<()> {
+    if path.is_file() {
+        bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
+    }
+    Ok(())
+}
+
+/// Returns true if the file exists and begins as a JFR recording does.
+pub fn is_recording(path: &Path) -> bool {
+    // Opening a FIFO would wait for its writer.
+    let mut magic = [0; 4];
+    path.is_file()
+        && File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && magic == *b"FLR\0"
+}
+
+/// # Errors
+/// Text or a flame graph would overwrite a recording.
+pub fn refuse_recording(path: &Path) -> Result<()> {
+    if is_recording(path) {
+        bail!("{} is a recording and is not overwritten: name another output with -o", path.display());
+    }
+    Ok(())
+}
+
+/// # Errors
 /// `path` ends as pictures and documents do that are not written; `known` says which are. What the text that goes into any other
 /// name is called is its reader's choice.
 pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
@@ -49,11 +78,15 @@ pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Lets `write` write to a file or standard output. A file appears under its name when it is complete.
+///
+/// # Errors
+/// `write` fails, the file cannot be written, or it is a recording.
 pub fn text<E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>
 where
     anyhow::Error: From<E>,
 {
     if !is_stdout(path) {
+        refuse_recording(path)?;
         return whole(path, |out| Ok(write(out)?));
     }
     to_stdout(write)
@@ -62,7 +95,11 @@ where
 /// The same for who waits for signals: what came until then is all, and appears under its name.
 #[cfg(feature = "export")]
 pub fn until_signal(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    if is_stdout(path) { to_stdout(write) } else { replace(path, false, write) }
+    if is_stdout(path) {
+        return to_stdout(write);
+    }
+    refuse_recording(path)?;
+    replace(path, false, write)
 }
 
 fn to_stdout<E>(write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>

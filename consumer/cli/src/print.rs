@@ -204,6 +204,7 @@ impl Session {
         self.printer.select(follow.decoder());
         let mut out: Box<dyn Write> = if !is_stdout(&args.output) {
             refuse_input(&args.output, [path.as_path()])?;
+            output::refuse_recording(&args.output)?;
             let create = std::fs::File::create(&args.output);
             Box::new(create.with_context(|| format!("cannot write {}", args.output.display()))?)
         } else if args.form.format() == Format::Text && io::stdout().is_terminal() {

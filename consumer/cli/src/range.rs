@@ -80,7 +80,7 @@ pub fn check(range: &RangeArgs) -> Result<()> {
 /// # Errors
 /// It is none.
 pub fn micros(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::settings::text::duration(text))
+    text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::units::duration(text))
 }
 
 /// The same in ms, as bcc's `fileslower` takes it.
@@ -88,7 +88,7 @@ pub fn micros(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// It is none.
 pub fn millis(text: &str) -> Result<Duration, String> {
-    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::settings::text::duration(text))
+    text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::units::duration(text))
 }
 
 /// What recordings in files tell of their time.

@@ -19,10 +19,8 @@ use flightline_recorder::{
     labels, loss, preload,
     repository::{self, Repository},
     running::watch,
-    settings::{
-        DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection,
-        text::{bytes, duration, percent},
-    },
+    settings::{DEFAULT_DEPTH, DEFAULT_RATE, Spans, ThreadSelection},
+    units::{bytes, duration, percent},
 };
 use tempfile::TempDir;
 
@@ -64,8 +62,8 @@ SIGINT and SIGTERM finish the recording properly; a second one finishes at once.
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
     /// Where the recording goes; `-` is standard output (the program's own then goes to standard error), `%p` in the
-    /// name gives each process a file of its own; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT make it a stream for whoever reads it
-    /// [default: flightline.jfr]
+    /// name gives each process a file of its own; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT make it a stream.
+    /// A file that exists is renamed to FILE.old [default: flightline.jfr]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -128,7 +126,7 @@ impl RepositoryArgs {
     pub fn repository(&self) -> Result<Option<Repository>, Error> {
         let Some(root) = &self.repository else { return Ok(None) };
         // The recorder and whoever asks for it may stand in different folders.
-        let root = repository::of_user(root);
+        let root = repository::expand_user(root);
         let root = std::path::absolute(&root).map_err(|e| Error::io("find", &root, e))?;
         let new = Repository::new(root);
         let repository = Repository {
@@ -177,6 +175,9 @@ pub struct SamplingArgs {
     /// Have each flush written to the disk: a power failure costs what came since the last one, not what the kernel kept
     #[arg(long)]
     sync: bool,
+    /// Overwrite the output file. Without it, a file that exists is renamed to FILE.old
+    #[arg(long)]
+    force: bool,
     /// Time between flushes: how late a reader may see a sample [default: 1s, or that of --aggregate]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     flush: Option<Duration>,
@@ -187,6 +188,10 @@ pub struct SamplingArgs {
     /// With --aggregate: tell lines, addresses and inlined functions; stacks that differ by them are not equal
     #[arg(long, requires = "aggregate")]
     aggregate_lines: bool,
+    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows samples per instruction, and
+    /// `symbolize` adds lines and inlined functions afterwards. Recordings become larger
+    #[arg(long)]
+    addresses: bool,
     /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     metrics_file: Option<PathBuf>,
@@ -266,7 +271,7 @@ impl SamplingArgs {
     pub fn settings(&self) -> Result<Settings, Error> {
         let period = match self.interval {
             Some(interval) => interval,
-            None => Settings::period_of_rate(self.rate)?,
+            None => Settings::period_for_rate(self.rate)?,
         };
         let engines = match (self.all, self.event.is_empty() && self.trace.is_empty()) {
             (true, _) => Settings::all(),
@@ -285,10 +290,12 @@ impl SamplingArgs {
             budget: self.budget,
             depth: self.depth,
             sync: self.sync,
+            overwrite: self.force,
             stream: self.stream.options()?,
             flush: self.flush.or(self.aggregate).unwrap_or(Duration::from_secs(1)),
             aggregate: self.aggregate,
             aggregate_lines: self.aggregate_lines,
+            addresses: self.addresses,
             // Readings for each second would be more bytes than the samples.
             metrics: self.aggregate.or(engines.metrics),
             exposition: self.exposition()?,
@@ -306,6 +313,7 @@ impl SamplingArgs {
             schedule: self.schedule.schedule(),
             dumps: self.dumps.policy()?,
             measure: self.measure,
+            best_effort: self.all,
             ..engines
         };
         for list in &self.event {
@@ -338,7 +346,8 @@ pub fn run(args: &RecordArgs) -> ExitCode {
 
 /// Whether an option is wrong, not the circumstances.
 pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 24] = [
+    const OPTIONS: [&str; 25] = [
+        "-p",
         "off-cpu",
         "syscall-io",
         "block-io",
@@ -525,6 +534,9 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     if let Some(advice) = report.advice() {
         say(advice);
     }
+    if let Some(advice) = report.advice_on_stacks() {
+        say(&advice);
+    }
     if args.verbose {
         say(&format!(
             "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
@@ -588,6 +600,6 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    Settings::period_of_rate(rate).map_err(|e| e.to_string())?;
+    Settings::period_for_rate(rate).map_err(|e| e.to_string())?;
     Ok(rate)
 }

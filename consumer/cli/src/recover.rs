@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_recorder::{
-    black_box::{self, Recovered},
+    recover::{self, Recovered},
     session,
 };
 use serde_json::json;
@@ -47,7 +47,7 @@ pub fn run(args: &RecoverArgs) -> Result<Outcome> {
     }
     for session in sessions {
         if args.paths.is_empty() || args.paths.iter().any(|path| concerns(&session, path)) {
-            let done = match black_box::recover(&session) {
+            let done = match recover::recover(&session) {
                 Ok(done) => done,
                 // The others are recovered all the same.
                 Err(error) => {
@@ -99,7 +99,7 @@ fn told(done: &Recovered) -> String {
 fn concerns(session: &Path, path: &Path) -> bool {
     // A repository may not be there yet: the recorder was killed before it had written anything.
     let Ok(path) = path.canonicalize().or_else(|_| std::path::absolute(path)) else { return false };
-    black_box::outputs(session).iter().any(|output| {
+    session::outputs(session).iter().any(|output| {
         let output = output.canonicalize().unwrap_or_else(|_| output.clone());
         output.starts_with(&path)
     })
@@ -111,7 +111,7 @@ pub fn before_reading(path: &Path) {
         if !concerns(&session, path) {
             continue;
         }
-        match black_box::recover(&session) {
+        match recover::recover(&session) {
             Ok(done) => {
                 done.problems.iter().for_each(talk::warning);
                 talk::note(format!("{}: its recorder was killed: {}", shown(path), told(&done)));

@@ -29,6 +29,9 @@ const CONFIDENTIAL: &[&str] = &[
     "jdk.SystemProcess.commandLine",
 ];
 
+/// Names of processes, and their titles: `--redact=all` replaces only secrets in them, so that processes can be distinguished.
+const TITLES: &str = "jdk.types.ThreadGroup.name";
+
 /// The values of `--redact`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Extent {
@@ -96,6 +99,7 @@ impl<'a> Fields<'a> {
                 Extent::Secrets => Redact::Secrets,
                 Extent::All => Redact::All,
             },
+            Some(_) if full == TITLES => Redact::Secrets,
             _ => Redact::Keep,
         }
     }

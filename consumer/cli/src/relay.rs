@@ -171,7 +171,7 @@ impl Relay {
                 for sink in self.sinks.iter_mut().flatten() {
                     let taken = sink.take(&buffer[..len]);
                     taken.with_context(|| format!("cannot pass on what comes from {input}"))?;
-                    whole = sink.at_end_of_chunk();
+                    whole = sink.is_at_chunk_end();
                 }
             }
             self.push();

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use flightline_recorder::black_box;
 use flightline_recorder::control::client::ask_within;
 use flightline_recorder::loss::size;
 use flightline_recorder::repository::{Owner, chunks};
@@ -75,7 +74,7 @@ fn rows(session: &OnMachine, users: &Users) -> Vec<Row> {
     match session.drain {
         None => vec![row("unknown", &session.dir)],
         Some(0) => {
-            let outputs = black_box::outputs(&session.dir);
+            let outputs = session::outputs(&session.dir);
             let of = |output: &PathBuf| {
                 let folder = output.parent().unwrap_or(output);
                 match Owner::read(folder) {

@@ -45,6 +45,9 @@ pub struct SelectArgs {
     /// Pictures measure samples, also of events with a time or a size.
     #[arg(skip)]
     pub count: bool,
+    /// Frames have their files and addresses.
+    #[arg(skip)]
+    pub places: bool,
     /// Put the thread below its stacks
     #[arg(short, long)]
     pub threads: bool,
@@ -54,6 +57,10 @@ pub struct SelectArgs {
     /// Put the process below its stacks
     #[arg(short, long)]
     pub process: bool,
+    /// Put the process's title at the time of the sample below its stacks, as `postgres: bench [local] UPDATE`, or the process if it
+    /// has none; -I and -X match it
+    #[arg(long, conflicts_with_all = ["spans", "labels"])]
+    pub process_title: bool,
     /// Put the library before native functions: lib.so`function
     #[arg(long)]
     pub modules: bool,
@@ -78,7 +85,7 @@ pub struct SelectArgs {
     /// Style of function names [default: full; stable in comparisons and of several inputs]
     #[arg(long, value_enum, value_name = "HOW")]
     pub names: Option<NameStyle>,
-    /// A function that calls itself becomes one box
+    /// A function and its direct calls of itself become one box; calls through other functions stay
     #[arg(long)]
     pub collapse_recursion: bool,
     /// Merge stacks from their leaves on: what the same functions were called from

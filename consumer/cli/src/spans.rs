@@ -14,6 +14,7 @@ use flightline_consumer::difference::{Difference, Scale};
 use flightline_consumer::fold::{self, Filter as SampleFilter, FoldOptions};
 use flightline_consumer::folded;
 use flightline_consumer::model::Model;
+use flightline_consumer::picture;
 use flightline_consumer::render::difference::DifferenceOptions;
 use flightline_consumer::render::svg::SvgOptions;
 use flightline_consumer::render::trace::TraceView;
@@ -67,7 +68,7 @@ pub struct SpansArgs {
     inferred: bool,
     /// Inferred spans: leave out what was seen for less
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
-    #[arg(value_parser = flightline_recorder::settings::text::duration)]
+    #[arg(value_parser = flightline_recorder::units::duration)]
     min_duration: Duration,
     /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
     #[arg(long, value_name = "REGEX", requires = "inferred")]
@@ -311,11 +312,9 @@ fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<
         None => filter.is_all(),
     });
     let tree = tree(args, &model)?;
-    let options = PictureOptions {
-        title: title.to_owned(),
-        subtitle: Some(format!("{} {}", tree.total, tree.unit)),
-        inverted: false,
-    };
+    let selected = of_events(args, &args.select.events);
+    let subtitle = picture::headline(&model, &selected, &[&tree], None, None, &[]);
+    let options = PictureOptions { title: title.to_owned(), subtitle: Some(subtitle), inverted: false };
     let mut picture = Vec::new();
     match args.what() {
         For::Page => html::write(&tree, &options, &mut picture),

@@ -95,6 +95,18 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     Ok(Profile { tree, outcome, model: Some(model), is_total, missing, before: None })
 }
 
+/// Reads recordings into one model, without drawing anything of it.
+///
+/// # Errors
+/// An input cannot be read, or is no recording.
+pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
+    let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines that can be looked up");
+    match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
+        Taken::Model(model, outcome) => Ok((*model, outcome)),
+        Taken::Texts(_) => Err(not_text()),
+    }
+}
+
 /// Native memory that was not freed, if it is selected and the recordings have no events of live memory.
 fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Option<Model>> {
     let asked = matches!(&args.events[..], [one] if one == unfreed::LIVE);
@@ -384,6 +396,7 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     let asked = [
         ("--only-thread", args.samples.only_thread.is_some()),
         ("--only-process", args.samples.only_process.is_some()),
+        ("--process-title", args.process_title),
         ("--state", args.samples.state.is_some()),
         ("--from", args.samples.range.from.is_some()),
         ("--to", args.samples.range.to.is_some()),
@@ -501,10 +514,12 @@ pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
         events: args.events.clone(),
         measure: if args.total { Measure::Total } else { Measure::Samples },
         by_process: args.process,
+        by_title: args.process_title,
         by_thread: args.threads,
         modules: args.modules,
         lines: args.lines,
         split_modules: split_modules && !args.modules,
+        merge_inlined: false,
         classes: !args.no_class,
         each_virtual_thread: args.virtual_threads,
         filter: args.samples.filter(),
@@ -523,6 +538,7 @@ pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions>
     Ok(LoadOptions {
         events: fold::loaded_names(&args.events),
         lines: args.lines,
+        places: args.places,
         from_nanos: from.map(since_start),
         to_nanos: to.map(since_start),
     })

@@ -6,6 +6,7 @@ use flightline_recorder::loss::size;
 use serde_json::Value;
 
 use crate::ctl::files;
+use crate::edit::count;
 
 /// What a recorder says of itself.
 pub fn text(answer: &Value) -> String {
@@ -58,15 +59,14 @@ pub fn text(answer: &Value) -> String {
         line(
             "process",
             format!(
-                "{} {}: {} threads, {} samples, {} of CPU time, {} of it lost, ring {} of {} in use",
+                "{} {}: {}, {}, {} of CPU time, {} of it lost{}",
                 process["pid"],
                 word(&process["name"]),
-                process["threads"],
-                process["samples"],
+                count(process["threads"].as_u64().unwrap_or(0), "thread"),
+                count(process["samples"].as_u64().unwrap_or(0), "sample"),
                 time(&process["cpuSeconds"]),
                 time(&process["lostCpuSeconds"]),
-                bytes(&process["ringUsedBytes"]),
-                bytes(&process["ringBytes"])
+                ring(process)
             ),
         );
     }
@@ -115,6 +115,16 @@ fn cost(answer: &Value) -> Option<String> {
     Some(text)
 }
 
+/// How full the ring of a process is; one that is recorded from outside has none.
+fn ring(process: &Value) -> String {
+    match process["ringBytes"].is_null() {
+        true => String::new(),
+        false => {
+            format!(", ring {} of {} in use", bytes(&process["ringUsedBytes"]), bytes(&process["ringBytes"]))
+        }
+    }
+}
+
 fn bytes(value: &Value) -> String {
     size(value.as_u64().unwrap_or(0))
 }
@@ -145,7 +155,7 @@ mod tests {
     #[test]
     fn cost_interval_and_losses_are_told() {
         let answer = json!({
-            "state": "recording", "seconds": 61.25, "engines": "cpu@10ms", "engine": "perf", "outputs": ["a.jfr"],
+            "state": "recording", "seconds": 61.25, "engines": "cpu@10ms", "engine": "perf", "outputs": ["", "a.jfr"],
             "bytes": 1234, "samples": 90, "samplesPerSecond": 2, "cpuSeconds": 1.5, "periodNs": 10_000_000,
             "samplingPeriodNs": 40_000_000, "budget": 0.005, "pid": 7,
             "lost": [{"cause": "ring full", "samples": 3, "cpuSeconds": 0.03}],
@@ -153,7 +163,11 @@ mod tests {
                 "share": 0.0042, "shareLastSecond": 0.00051},
             "recordings": [{"refused": "/r: No space left on device"}, {"refused": null},
                 {"refused": "/r: No space left on device"}],
-            "processes": [], "recorder": {"residentBytes": 9, "cpuSeconds": 0.25},
+            "processes": [
+                {"pid": 8, "name": "a", "threads": 1, "samples": 60, "cpuSeconds": 1, "lostCpuSeconds": 0,
+                    "ringUsedBytes": 0, "ringBytes": 4096},
+                {"pid": 9, "name": "b", "threads": 2, "samples": 30, "cpuSeconds": 0.5, "lostCpuSeconds": 0.03},
+            ], "recorder": {"residentBytes": 9, "cpuSeconds": 0.25},
         });
         let expected = "\
 state       recording
@@ -166,6 +180,8 @@ samples     90, 2 in the last second, of 1.500 s of CPU time
 lost        30.0 ms of CPU time, 3 samples: ring full
 cost        0.051 % of CPU time in the last second, 0.42 % in all: handlers 10.0 ms, their signals 20.0 ms, calls 0.0 ms, \
 writer 125.0 ms, 100.0 ms of that at any rate; reading symbols 1.500 s
+process     8 a: 1 thread, 60 samples, 1.000 s of CPU time, 0.0 ms of it lost, ring 0 bytes of 4096 bytes in use
+process     9 b: 2 threads, 30 samples, 500.0 ms of CPU time, 30.0 ms of it lost
 recorder    pid 7, 9 bytes resident, 250.0 ms of CPU time
 ";
         assert_eq!(text(&answer), expected);

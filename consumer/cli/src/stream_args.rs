@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use flightline_recorder::{
     Error,
-    settings::text::bytes,
     sink::stream::{Options, QUEUES, Token},
+    units::bytes,
 };
 
 /// How a stream is written.

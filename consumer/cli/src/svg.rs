@@ -26,7 +26,7 @@ pub struct SvgArgs {
     /// SVG: line below the headline [default: what the widths mean]
     #[arg(long)]
     subtitle: Option<String>,
-    /// SVG: auto, origin (Java by application, library and JDK), chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
+    /// SVG: auto (kinds of code, as on a page), origin (Java by application, library and JDK), chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
     /// yellow, purple, orange
     #[arg(long, value_name = "PALETTE", default_value = "auto")]
     colors: Colors,
@@ -42,7 +42,7 @@ pub struct SvgArgs {
     /// SVG: links and other attributes of functions, a line for each: name, tab, href=…, target=…, title=…, class=…, with tabs
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     nameattr: Option<PathBuf>,
-    /// SVG: background: yellow, blue, green, grey, or a colour as #rrggbb [default: that of the palette]
+    /// SVG: background: yellow, blue, green, grey, or a colour as #rrggbb [default: white]
     #[arg(long, value_name = "COLOR")]
     bgcolors: Option<BackgroundColor>,
     /// SVG: colour of title and buttons, as #rrggbb

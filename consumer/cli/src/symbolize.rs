@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
-use flightline_recorder::names::symbolize::Symbolizer;
 use jfr_format::edit::{self, Named};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::edit::{beside, count, input, nothing_read, output, report};
+use crate::symbol_files::SymbolFileArgs;
 use crate::talk::shown;
 
 pub const EXAMPLES: &str = "\
@@ -32,12 +32,9 @@ pub struct SymbolizeArgs {
     /// Where to; `-` is standard output [default: FILE with `.symbolized.jfr` for its ending]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// A directory laid out as /usr/lib/debug; may be repeated
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub debug_dir: Vec<PathBuf>,
-    /// A program, library or debug file to take names from if its build id was recorded; may be repeated
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub file: Vec<PathBuf>,
+    /// Files with the names.
+    #[command(flatten)]
+    pub files: SymbolFileArgs,
     /// The report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
@@ -48,15 +45,9 @@ pub struct SymbolizeArgs {
 
 /// Writes a recording with names and lines that were not at hand when it was made.
 pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
-    if let Some(dir) = args.debug_dir.iter().find(|d| !d.is_dir()) {
-        bail!("{} is no directory: --debug-dir wants one laid out as /usr/lib/debug", dir.display());
-    }
-    if let Some(file) = args.file.iter().find(|f| !f.is_file()) {
-        bail!("{} is no file: --file wants a program, library or debug file", file.display());
-    }
+    let mut symbolizer = args.files.symbolizer()?;
     let source = input(&args.input)?;
     let path = args.output.clone().map_or_else(|| beside(&args.input, "symbolized"), Ok)?;
-    let mut symbolizer = Symbolizer::new(&args.debug_dir, &args.file);
     let done = output(&path, &[&args.input], args.force, |out| {
         let mut name = |place: edit::Place<'_>| {
             let frames = symbolizer.frames(place.path, place.build_id, place.address);

@@ -89,7 +89,7 @@ pub struct TailArgs {
     token_file: Option<PathBuf>,
     /// Time that the table is about
     #[arg(long, value_name = "SPAN", default_value = "10s")]
-    #[arg(value_parser = flightline_recorder::settings::text::duration)]
+    #[arg(value_parser = flightline_recorder::units::duration)]
     window: Duration,
     /// Event types, by name with or without package; `*` stands for anything, `?` for one character; with --top those
     /// that flame and fold know, such as wall

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use flightline_consumer::convert::{Collecting, Tracks};
 use flightline_consumer::fold::{self, Types};
-use flightline_consumer::live::{self, Item};
+use flightline_consumer::latency::{self, Histogram, Summary};
+use flightline_consumer::live::{self, Choice, Item};
 use flightline_consumer::model::Model;
 use flightline_consumer::picture;
 use flightline_consumer::render::times::{Gathering, Moments};
@@ -66,10 +67,38 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     Ok(Some(gathering.finish()))
 }
 
+/// Returns the durations of the samples of each event that draws these types; `None` for events without durations, for inputs that can be read only
+/// once, and if samples are selected by more than their own thread, state, time and frames.
+pub fn latencies(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Vec<Option<Summary>>> {
+    let mut all = vec![Histogram::default(); drawn.len()];
+    let types = drawn.iter().flat_map(|types| &types.names);
+    let samples: Vec<String> = types.filter(|name| latency::has_durations(name)).cloned().collect();
+    let by_spans = !select.spans.is_empty() || !select.labels.is_empty();
+    if samples.is_empty() || by_spans || select.focus.is_some() || inputs.iter().any(|path| is_stream(path)) {
+        return Ok(vec![None; drawn.len()]);
+    }
+    let mut choice = Choice::new(select.samples.filter(), range(inputs, select)?);
+    let wanted = live::Options { samples, others: false, ..live::Options::default() };
+    items::each(inputs, select, &wanted, drawn, |item, _| {
+        let Item::Sample(sample) = item else { return };
+        let Some(nanos) = latency::nanos(sample).filter(|_| choice.wants(item)) else { return };
+        for (histogram, types) in all.iter_mut().zip(drawn) {
+            if sample.matches(types) {
+                histogram.add(nanos);
+            }
+        }
+    })?;
+    Ok(all.into_iter().map(Histogram::summary).collect())
+}
+
+/// Returns true if an input can be read only once.
+fn is_stream(path: &Path) -> bool {
+    path.as_os_str() == "-" || !path.exists()
+}
+
 /// Returns true if each sample of recordings can be read with its time.
 fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
-    let stream = |path: &PathBuf| path.as_os_str() == "-" || !path.exists();
-    if inputs.iter().any(stream) {
+    if inputs.iter().any(|path| is_stream(path)) {
         return false;
     }
     let thinned = select.min_width.is_some() && what == For::Tool;
@@ -77,6 +106,10 @@ fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
         talk::note(
             "with --span, --label and --min-width stacks have no times: they stand one after the other",
         );
+        return false;
+    }
+    if select.process_title {
+        talk::note("with --process-title, stacks have no times: they stand one after the other");
         return false;
     }
     true

@@ -8,7 +8,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const OTHERS: &[(&str, &[&str])] = &[
     ("analyse", &["report FILE", "summary FILE", "view FILE"]),
     ("analyze", &["report FILE", "summary FILE", "view FILE"]),
-    ("annotate", &["flame --lines FILE"]),
     ("attach", &["record -p PID"]),
     ("check", &["summary FILE", "repair FILE"]),
     ("events", &["view FILE", "metadata FILE"]),

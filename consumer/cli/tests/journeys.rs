@@ -206,6 +206,49 @@ fn with_losses(path: &Path, samples: i64, lost: i64) {
 }
 
 #[test]
+fn headline_has_the_host_and_the_period() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("labelled.jfr");
+    let headline = |hosts: &[&str], output: &str| {
+        of_a_second(&path, |chunk| {
+            for host in hosts {
+                for (name, value) in [("service", *host), ("host", *host)] {
+                    chunk
+                        .event(schema::PROCESS_LABEL, |e| {
+                            _ = e.ticks(Ticks(0)).long(1).string(name).string(value)
+                        })
+                        .unwrap();
+                }
+            }
+            chunk
+                .event(schema::ACTIVE_SETTING, |e| {
+                    _ = e.ticks(Ticks(0)).long(0).string("interval").string("10101010")
+                })
+                .unwrap();
+            for time in [0, 20_000] {
+                chunk
+                    .event(schema::EXECUTION_SAMPLE, |e| _ = e.ticks(Ticks(time)).key(0).key(0).key(0))
+                    .unwrap();
+            }
+        });
+        let output = dir.path().join(output);
+        let done = flightline(&["flame", text(&path), "-o", text(&output)]);
+        assert!(done.status.success(), "{}", told(&done));
+        fs::read_to_string(&output).unwrap()
+    };
+    let svg = headline(&["build-7"], "x.svg");
+    assert!(svg.contains(">host build-7 · cpu: 2 samples · every 10.1 ms · 2"), "{svg}");
+    let page = headline(&["build-7"], "x.html");
+    assert!(
+        page.contains("\"subtitle\":\"host build-7 · cpu: 2 samples, 20.2 ms · every 10.1 ms · 2"),
+        "{page}"
+    );
+    // With several hosts, none is shown.
+    let svg = headline(&["build-7", "build-8"], "x.svg");
+    assert!(svg.contains(">cpu: 2 samples · every 10.1 ms · 2"), "{svg}");
+}
+
+#[test]
 fn pictures_say_what_is_missing_in_them() {
     let dir = tempfile::tempdir().unwrap();
     let (path, picture) = (dir.path().join("lossy.jfr"), dir.path().join("lossy.svg"));

@@ -1,8 +1,10 @@
 //! All tests of the command line in one executable.
 
 mod agents;
+mod annotate;
 mod convert;
 mod cpi;
+mod ctl;
 mod diff;
 mod events;
 mod export_rows;
@@ -12,13 +14,18 @@ mod java;
 mod jobs;
 mod journeys;
 mod labels;
+mod latency;
+mod list;
 mod measure;
 mod misuse;
+mod off_cpu;
 mod offline;
+mod outside;
 mod print;
 mod redact;
 mod repair;
 mod slower;
 mod spans;
 mod summary;
+mod titles;
 mod view;

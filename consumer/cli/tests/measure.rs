@@ -54,9 +54,14 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
         assert!(want > 0);
         assert_eq!(told, (name, unit, want));
         let svg = fs::read_to_string(path(&format!("x.{name}.svg"))).unwrap();
-        // The headline tells it for people, the box at the root exactly.
+        // The headline has it rounded, the box at the root exactly.
         let exact = svg.replace(',', "");
-        assert!(svg.contains(&format!(">{name}: ")) && exact.contains(&format!("({want} {unit}")), "{name}");
+        assert!(
+            svg.contains(">Work (19099) · ")
+                && svg.contains(&format!(" · {name}: "))
+                && exact.contains(&format!("({want} {unit}")),
+            "{name}"
+        );
     }
     assert!(!Path::new(&path("x.svg")).exists());
 }

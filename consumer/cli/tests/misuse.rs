@@ -112,6 +112,71 @@ fn the_input_is_never_overwritten() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 2, "nothing is left behind");
 }
 
+#[test]
+fn text_and_flame_graphs_do_not_overwrite_a_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.jfr");
+    let before = fs::read(RECORDING).unwrap();
+    fs::write(&other, &before).unwrap();
+    let commands: &[&[&str]] = &[
+        &["fold"],
+        &["flame", "--format", "svg"],
+        &["print"],
+        &["print", "--follow"],
+        &["metadata"],
+        &["convert", "--format", "speedscope"],
+        &["export", "--format", "pprof"],
+    ];
+    for args in commands {
+        let refused = flightline(&[*args, &[RECORDING, "-o", other.to_str().unwrap()]].concat());
+        assert_eq!(refused.status.code(), Some(1), "{args:?}: {}", stderr(&refused));
+        assert!(
+            stderr(&refused).contains("other.jfr is a recording and is not overwritten"),
+            "{args:?}: {}",
+            stderr(&refused)
+        );
+        assert!(fs::read(&other).unwrap() == before, "{args:?}");
+    }
+    // Text is overwritten.
+    let text = folder.path().join("x.folded");
+    fs::write(&text, "old").unwrap();
+    let written = flightline(&["fold", RECORDING, "-o", text.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", stderr(&written));
+    assert_ne!(fs::read_to_string(&text).unwrap(), "old");
+}
+
+#[test]
+fn record_renames_an_existing_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let [output, old] = ["r.jfr", "r.jfr.old"].map(|name| folder.path().join(name));
+    let record = |options: &[&str], program: &str| {
+        let mut record = command(&[&["record", "-o", "r.jfr"], options, &["--", program]].concat());
+        record.current_dir(folder.path()).output().unwrap()
+    };
+    let processes = |path: &Path| {
+        let printed = flightline(&["print", "--events", "jdk.SystemProcess", path.to_str().unwrap()]);
+        String::from_utf8(printed.stdout).unwrap()
+    };
+    fs::copy(RECORDING, &output).unwrap();
+    // A program that cannot be run costs nothing.
+    assert_eq!(record(&[], "./no-such-program").status.code(), Some(127));
+    assert!(fs::read(&output).unwrap() == fs::read(RECORDING).unwrap() && !old.exists());
+    let first = record(&[], "true");
+    assert!(first.status.success(), "{}", stderr(&first));
+    let said = stderr(&first).lines().filter(|line| line.contains("r.jfr.old")).count();
+    assert_eq!(said, 1, "{}", stderr(&first));
+    assert!(fs::read(&old).unwrap() == fs::read(RECORDING).unwrap());
+    assert!(processes(&output).contains("true"), "{}", processes(&output));
+    // One generation is retained.
+    let second = record(&[], "ls");
+    assert!(second.status.success() && stderr(&second).contains("r.jfr.old"), "{}", stderr(&second));
+    assert!(processes(&old).contains("true") && processes(&output).contains("\"ls\""));
+    // With --force, nothing is renamed.
+    let third = record(&["--force"], "true");
+    assert!(third.status.success() && !stderr(&third).contains("r.jfr.old"), "{}", stderr(&third));
+    assert!(processes(&old).contains("true") && processes(&output).contains("true"));
+}
+
 /// As `jfr summary` tells, this recording starts at 23:30:39 UTC on 2026-11-20 and lasts less than 2 s.
 #[test]
 fn times_mean_the_same_to_every_command() {

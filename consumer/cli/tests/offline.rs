@@ -189,3 +189,43 @@ fn help_has_examples() {
     let help = text(&flightline(&["--help"]).stdout);
     assert!(help.contains("Examples:") && help.contains("Exit status"), "{help}");
 }
+
+#[test]
+fn a_dump_of_several_recordings_has_one_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["flightline.jfr", "ap-native-cpu.jfr"];
+    let mut events = 0;
+    for (index, name) in names.iter().enumerate() {
+        let process = folder.path().join(format!("2026_11_21_15_07_41_471{index}"));
+        std::fs::create_dir(&process).unwrap();
+        std::fs::copy(fixture("recordings").join(name), process.join("2026_11_21_15_07_41.jfr")).unwrap();
+        events += samples(&fixture("recordings").join(name));
+    }
+    let out = folder.path().join("out.jfr");
+    let dump = flightline(&["dump", folder.path().to_str().unwrap(), "-o", out.to_str().unwrap()]);
+    let said = text(&dump.stderr);
+    assert!(dump.status.success() && !said.contains("clock"), "{said}");
+    let source = jfr_format::edit::Source::open(&out).unwrap();
+    let chunks = jfr_format::edit::chunks(&source);
+    assert!(chunks.len() >= names.len(), "{}", chunks.len());
+    // The wall-clock time of tick 0, which the JDK takes from the first chunk for all.
+    let origins: Vec<i128> = chunks
+        .iter()
+        .map(|(_, header)| {
+            let ticks = i128::from(header.start_ticks.0) * 1_000_000_000 / i128::from(header.frequency());
+            i128::from(header.start_nanos) - ticks
+        })
+        .collect();
+    assert!(origins.iter().all(|origin| (origin - origins[0]).abs() < 1_000), "{origins:?}");
+    assert_eq!(samples(&out), events);
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left.len(), names.len() + 1, "{left:?}");
+}
+
+/// The number of CPU samples in a recording.
+fn samples(path: &Path) -> u64 {
+    let printed = flightline(&["print", path.to_str().unwrap(), "--events", "jdk.ExecutionSample", "--json"]);
+    let printed: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    printed["recording"]["events"].as_array().unwrap().len() as u64
+}

@@ -196,6 +196,12 @@ fn a_recording_is_told_by_its_spans() {
         "main;serve;parse 4\nmain;serve;query 6\n"
     );
 
+    // A flame graph of spans has the headline of any other.
+    let graph = out("requests.svg");
+    shown(&["spans", run, "--span", "GET /cart", "-o", &graph]);
+    let drawn = std::fs::read_to_string(&graph).unwrap();
+    assert!(drawn.contains(">cpu: 200 samples · every 10.0 ms<"), "{drawn}");
+
     // The profile that is made of it has the labels, too.
     if cfg!(feature = "export") {
         shown(&["export", run, "--format", "pprof", "-o", &out("run.pb.gz")]);

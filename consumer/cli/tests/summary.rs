@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::annotate;
 use crate::convert::{flightline, recording, stdout};
 use crate::redact::with_secrets;
 
@@ -145,4 +146,26 @@ fn repository_is_one_recording() {
     let list = json(&["summary", "--json", root.path().to_str().unwrap()]);
     let list = list["recordings"].as_array().unwrap();
     assert_eq!((list.len(), &list[0]["chunks"]), (2, &Value::from(2)), "{list:?}");
+}
+
+/// The compiler inlines one of the two calls of a function.
+const INLINED: &str = r"
+static volatile unsigned long sum;
+static void churn(unsigned long n) { for (unsigned long i = 0; i < n; i++) sum = sum * 3 + i; }
+__attribute__((noinline)) void call(void (*function)(unsigned long)) { function(100000000); }
+int main() { churn(100000000); call(churn); }
+";
+
+#[test]
+fn inlined_function_is_one_row() {
+    let recorded = annotate::record("churn.c", INLINED, &["cc", "-O2", "-g"], &[]);
+    let file = &*recorded.recording;
+    let types = stdout(&["print", "--json", file]);
+    assert!(types.contains("\"Inlined\""), "the compiler inlined no call");
+    let samples = json(&["summary", "--json", file])["samples"].clone();
+    let rows: Vec<&Value> =
+        samples["top"].as_array().unwrap().iter().filter(|row| row["function"] == "churn").collect();
+    let [row] = rows[..] else { panic!("{samples}") };
+    let share = row["self"].as_u64().unwrap() as f64 / samples["total"].as_u64().unwrap() as f64;
+    assert!(share > 0.8, "{samples}");
 }

@@ -164,6 +164,21 @@ fn json_has_figures_and_units() {
     }
 }
 
+/// A wait is attributed to the code that uses the lock; the interposer and the library's functions are left out.
+#[test]
+fn lock_views_begin_with_the_lock_user() {
+    let file = path("recordings/ap-native-lock.jfr");
+    let table: serde_json::Value = serde_json::from_str(&shown(&["native-locks", "--json", &file])).unwrap();
+    assert_eq!(
+        table["rows"][0]["Stack"],
+        serde_json::json!(["worker", "thread_start_wrapper", "start_thread"])
+    );
+    let whole = shown(&["profiler.NativeLock", "--csv", "--limit", "1", &file]);
+    assert!(whole.contains("pthread_mutex_lock_hook"), "event types have the whole stack: {whole}");
+    let java = shown(&["contention-by-site", "--csv", &path("recordings/jdk25.jfr")]);
+    assert!(java.lines().nth(1).unwrap().starts_with("\"Work.locked();"), "{java}");
+}
+
 #[test]
 fn list_has_the_views_with_events() {
     let file = path("recordings/ap-native-lock.jfr");

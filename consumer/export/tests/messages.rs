@@ -233,6 +233,7 @@ fn sample(thread: &Arc<Thread>, time: i64, value: u64) -> Item {
         time: Time { epoch_nanos: time, monotonic_nanos: None },
         duration_nanos: None,
         thread: Some(thread.clone()),
+        process_title: None,
         stack: Some(stack(&["leaf", "main"])),
         state: None,
         weight: Weight { samples: 1, value, unit: Unit::Nanoseconds },

@@ -370,6 +370,7 @@ mod tests {
                 stack: None,
                 state: None,
                 class: None,
+                title: None,
             };
             model.samples.insert(key, Weight { count, value: 0 });
         }

@@ -40,7 +40,10 @@ pub(super) struct Folder<'m> {
 type End = (Option<Id<Stack>>, Option<Id<Arc<str>>>);
 
 /// What samples have in common that may become one.
-type Group = (Option<Id<Thread>>, End);
+type Group = (Titled, End);
+
+/// A thread, and the title that its process had if it is drawn.
+type Titled = (Option<Id<Thread>>, Option<Id<Arc<str>>>);
 
 /// The boxes below all stacks of a thread.
 struct Prefix {
@@ -49,6 +52,9 @@ struct Prefix {
     /// By regex asked for: whether it matches one of them.
     included: Vec<bool>,
 }
+
+/// By thread; `None` if the thread is filtered out.
+type Prefixes = HashMap<Titled, Option<Prefix>, KeyHash>;
 
 impl<'m> Folder<'m> {
     pub(super) fn new(model: &'m Model, options: &'m FoldOptions) -> Self {
@@ -66,29 +72,59 @@ impl<'m> Folder<'m> {
 
     pub(super) fn fold(mut self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> Builder {
         let groups = self.groups(samples);
-        let mut threads: HashMap<Option<Id<Thread>>, Option<Prefix>, KeyHash> = HashMap::default();
-        let mut stacks: Vec<(u32, Place, u64, Option<Id<Thread>>)> = Vec::with_capacity(groups.len());
+        let mut threads = Prefixes::default();
+        let mut stacks: Vec<(u32, Place, u64, Titled)> = Vec::with_capacity(groups.len());
         for ((thread, end), weight) in groups {
             let prefix = threads.entry(thread).or_insert_with(|| self.prefix(thread));
             let Some(node) = prefix.as_ref().map(|prefix| prefix.node) else { continue };
             stacks.push((node, self.end(end), weight, thread));
         }
+        let passes = self.frame_filter(&threads);
+        stacks.retain(|&(_, end, _, thread)| passes(end, thread));
+        // Those of one thread in a row.
+        stacks.sort_unstable_by_key(|&(node, end, ..)| (node, end));
+        self.place(&stacks);
+        self.builder
+    }
+
+    /// Returns the weights of the samples that pass the filter, by stack.
+    pub(super) fn weights(
+        mut self,
+        samples: impl Iterator<Item = (&'m SampleKey, u64)>,
+    ) -> HashMap<Option<Id<Stack>>, u64, KeyHash> {
+        let groups = self.groups(samples);
+        let mut threads = Prefixes::default();
+        let mut ends = Vec::new();
+        for ((thread, end), weight) in groups {
+            if threads.entry(thread).or_insert_with(|| self.prefix(thread)).is_some() {
+                ends.push((self.end(end), thread, end.0, weight));
+            }
+        }
+        let passes = self.frame_filter(&threads);
+        let mut weights: HashMap<Option<Id<Stack>>, u64, KeyHash> = HashMap::default();
+        for (end, thread, stack, weight) in ends {
+            if passes(end, thread) {
+                let sum = weights.entry(stack).or_default();
+                *sum = sum.saturating_add(weight);
+            }
+        }
+        weights
+    }
+
+    /// Returns a function that is true for a stack's end in the trie, and its thread, if they pass the filter by frames.
+    fn frame_filter<'t>(&mut self, threads: &'t Prefixes) -> impl Fn(Place, Titled) -> bool + use<'t> {
         self.trie.seal();
         let filter = &self.options.filter;
         let hits = |regexes: &[Regex]| -> Vec<Vec<bool>> {
             regexes.iter().map(|regex| self.trie.matches(regex, &self.builder)).collect()
         };
         let (include, exclude) = (hits(&filter.include), hits(&filter.exclude));
-        stacks.retain(|&(_, end, _, thread)| {
+        move |end, thread| {
             let Some(Some(prefix)) = threads.get(&thread) else { return false };
             let mut included = include.iter().zip(&prefix.included);
             included.all(|(hits, &already)| already || hits[end as usize])
                 && !exclude.iter().any(|hits| hits[end as usize])
-        });
-        // Those of one thread in a row.
-        stacks.sort_unstable_by_key(|&(node, end, ..)| (node, end));
-        self.place(&stacks);
-        self.builder
+        }
     }
 
     /// The boxes of these stacks, and by stack the one it ends at.
@@ -115,8 +151,9 @@ impl<'m> Folder<'m> {
 
     /// Samples added up by all that makes a difference.
     fn groups(&self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> HashMap<Group, u64, KeyHash> {
-        let FoldOptions { by_process, by_thread, classes, filter, .. } = self.options;
+        let FoldOptions { by_process, by_title, by_thread, classes, filter, .. } = self.options;
         let threads_matter = *by_process
+            || *by_title
             || *by_thread
             || [&filter.thread, &filter.process].iter().any(|regex| regex.is_some());
         let states: Vec<bool> = self.model.states.iter().map(|(_, name)| filter.is_of_state(name)).collect();
@@ -125,16 +162,17 @@ impl<'m> Folder<'m> {
         for (key, weight) in samples {
             if key.state.map_or(unknown, |state| states[state.index()]) {
                 let end = (key.stack, key.class.filter(|_| *classes));
-                let sum = groups.entry((key.thread.filter(|_| threads_matter), end)).or_default();
+                let titled = (key.thread.filter(|_| threads_matter), key.title.filter(|_| *by_title));
+                let sum = groups.entry((titled, end)).or_default();
                 *sum = sum.saturating_add(weight);
             }
         }
         groups
     }
 
-    /// Process and thread frames; `None` if the thread is filtered out by them.
-    fn prefix(&mut self, thread: Option<Id<Thread>>) -> Option<Prefix> {
-        let FoldOptions { by_process, by_thread, filter, .. } = self.options;
+    /// Process, title and thread frames; `None` if the thread is filtered out by them.
+    fn prefix(&mut self, (thread, title): Titled) -> Option<Prefix> {
+        let FoldOptions { by_process, by_title, by_thread, filter, .. } = self.options;
         let of = thread.map(|id| self.model.threads.get(id));
         let name = of.map_or_else(|| NO_THREAD.to_owned(), |thread| thread.label());
         let process = of.and_then(|thread| thread.group.as_deref()).unwrap_or(UNKNOWN_PROCESS);
@@ -143,9 +181,11 @@ impl<'m> Folder<'m> {
         }
         let all_virtual = of.filter(|_| !self.options.each_virtual_thread).and_then(Thread::all_virtual);
         let name = all_virtual.map_or(name, |thread| thread.label());
+        let title = title.map_or(process, |title| &**self.model.titles.get(title));
+        let frames = [by_process.then_some(process), by_title.then_some(title), by_thread.then_some(&*name)];
         let mut node = ROOT;
         let mut included = vec![false; filter.include.len()];
-        for text in [by_process.then_some(process), by_thread.then_some(&*name)].into_iter().flatten() {
+        for text in frames.into_iter().flatten() {
             if filter.exclude.iter().any(|regex| regex.is_match(text)) {
                 return None;
             }
@@ -200,7 +240,7 @@ impl<'m> Folder<'m> {
     }
 
     /// Makes the tree: `stacks` are by the node they stand on.
-    fn place(&mut self, stacks: &[(u32, Place, u64, Option<Id<Thread>>)]) {
+    fn place(&mut self, stacks: &[(u32, Place, u64, Titled)]) {
         let room = BOXES.saturating_add(self.trie.len() * 2).saturating_add(stacks.len() * LAST_FRAMES);
         // By place: the last node its part of the trie was put on, and what it became there.
         let mut placed: Vec<(u32, u32)> = vec![(0, 0); self.trie.len()];
@@ -266,7 +306,7 @@ pub(crate) fn class_label(class: &Arc<str>) -> Label {
 
 /// What is written on the boxes of a frame.
 pub fn label(frame: &Frame, options: &FoldOptions) -> Label {
-    let Frame { function, class, kind, line } = frame;
+    let Frame { function, class, kind, line, .. } = frame;
     let library = kind.in_library();
     let mut text = match (class.is_empty(), library) {
         (true, _) => function.to_string(),
@@ -278,7 +318,6 @@ pub fn label(frame: &Frame, options: &FoldOptions) -> Label {
         text = format!("{text}:{line}");
     }
     let module = (library && options.split_modules && !class.is_empty()).then(|| class.clone());
-    // How the virtual machine ran a method does not make it another method.
-    let kind = if kind.is_java() { FrameKind::Compiled } else { *kind };
+    let kind = if kind.is_java() || options.merge_inlined { kind.function_kind() } else { *kind };
     Label { text: text.into(), module, kind }
 }

@@ -32,8 +32,8 @@ pub(crate) struct Function {
     pub total: u64,
 }
 
-/// Adds up the chosen samples by function. Those of a stack count the same whatever their thread and state are:
-/// `options` are to have no filter.
+/// Adds up the chosen samples by function; a function is one, inlined or called. The thread and the state of a sample make no difference:
+/// `options` must not have a filter.
 ///
 /// # Errors
 /// As [`super::fold`].
@@ -55,6 +55,7 @@ pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Function
     let is_asleep = |key: &SampleKey| model.kinds.get(key.kind).variant.as_deref() == Some(ASLEEP);
     let left_out = model.samples.iter().filter(|(key, _)| is_asleep(key) && !kinds.contains(&key.kind));
     sum.asleep = left_out.map(|(_, weight)| weight.count).fold(0, u64::saturating_add);
+    let options = &FoldOptions { merge_inlined: true, ..options.clone() };
     let mut folder = Folder::new(model, options);
     let mut sums: Vec<Sum> = Vec::new();
     for ((id, stack), weight) in model.stacks.iter().zip(of_stacks).filter(|&(_, weight)| weight > 0) {
@@ -119,8 +120,9 @@ mod tests {
             let mut expected = BTreeMap::new();
             for (id, own, total) in tree.by_label() {
                 let label = &tree.labels[id.index()];
-                if ![NO_STACK, TRUNCATED].contains(&&*label.text) {
-                    expected.insert((label.text.clone(), label.module.clone(), label.kind), (own, total));
+                if total > 0 && ![NO_STACK, TRUNCATED].contains(&&*label.text) {
+                    let function = (label.text.clone(), label.module.clone(), label.kind.function_kind());
+                    assert_eq!(expected.insert(function, (own, total)), None, "{}", path.display());
                 }
             }
             let weights = found

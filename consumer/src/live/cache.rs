@@ -24,6 +24,8 @@ const MOST_NAMES: usize = 1 << 18;
 pub(super) struct Cache {
     pub(super) constants: Constants,
     threads: HashMap<u64, Arc<Thread>, KeyHash>,
+    /// Titles of the processes of `threads`.
+    titles: HashMap<u64, Arc<str>, KeyHash>,
     stacks: HashMap<u64, Arc<Stack>, KeyHash>,
     /// By the keys of the stack and of the method that was called from there.
     calls: HashMap<(u64, u64), Arc<Stack>, KeyHash>,
@@ -64,6 +66,7 @@ impl Cache {
             self.calls.clear();
             self.frames.clear();
             self.threads.clear();
+            self.titles.clear();
         }
         if self.contexts.len() > MOST_NAMES {
             self.contexts.clear();
@@ -77,8 +80,16 @@ impl Cache {
         }
         let Some(thread) = self.constants.thread(chunk, key)? else { return Ok(self.missing(key)) };
         let thread = Arc::new(thread);
+        if let Some(title) = self.constants.title(chunk, key)? {
+            self.titles.insert(key, title);
+        }
         self.threads.insert(key, thread.clone());
         Ok(Some(thread))
+    }
+
+    /// The title of the process of the thread with this key, which [`Self::thread`] has looked up.
+    pub(super) fn title(&self, key: u64) -> Option<Arc<str>> {
+        self.titles.get(&key).cloned()
     }
 
     pub(super) fn state(&mut self, chunk: &Chunk, key: u64) -> Option<Arc<str>> {

@@ -97,6 +97,7 @@ mod tests {
             time: Time { epoch_nanos: time, monotonic_nanos: None },
             duration_nanos: None,
             thread: Some(thread(of)),
+            process_title: None,
             stack: None,
             state: None,
             weight: Weight { samples: 1, value: 1, unit: Unit::Samples },

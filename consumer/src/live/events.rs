@@ -178,6 +178,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
         time,
         duration_nanos,
         thread: if has(THREAD) { cache.thread(chunk, values[THREAD])? } else { None },
+        process_title: if has(THREAD) { cache.title(values[THREAD]) } else { None },
         stack: if has(STACK) { cache.stack_of_call(chunk, values[STACK], called)? } else { None },
         state: thread_state,
         weight,

@@ -138,6 +138,8 @@ pub struct Sample {
     pub duration_nanos: Option<u64>,
     /// Whose it is.
     pub thread: Option<Arc<Thread>>,
+    /// The title that the thread's process had, if it wrote one over its arguments.
+    pub process_title: Option<Arc<str>>,
     /// Where it was; `None` if the event has no stack, or one that is not in the stream.
     pub stack: Option<Arc<Stack>>,
     /// State of the thread, e.g. `STATE_RUNNABLE`.
@@ -235,6 +237,7 @@ impl Frame {
             class: class.clone(),
             kind: self.kind,
             line: self.line,
+            place: None,
         }
     }
 }

@@ -9,7 +9,7 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::{Chunk, StackReader};
 
 use super::names::Names;
-use crate::model::{FrameKind, Thread};
+use crate::model::{CodeFile, FrameKind, Thread};
 use crate::print::class_name;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -26,6 +26,7 @@ const NATIVE_DESCRIPTOR: &str = "()L;";
 #[derive(Debug, Default)]
 pub(crate) struct Constants {
     methods: HashMap<u64, Method, KeyHash>,
+    files: HashMap<u64, Option<Arc<CodeFile>>, KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
     pub(crate) names: Names,
     /// Whether the producer distinguishes kernel frames, as only native profilers do.
@@ -74,6 +75,18 @@ impl Constants {
             java_id: number("javaThreadId")?,
             group,
         }))
+    }
+
+    /// The title that the process of the thread with this key had: the parent of its group, in recordings of Flightline. In those of JVMs a
+    /// group is not called `name (pid)`, and its parent is another group of threads.
+    pub(crate) fn title(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
+        let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
+        let Some(group) = record_field(&fields, "group")? else { return Ok(None) };
+        let Some(parent) = record_field(&group, "parent")? else { return Ok(None) };
+        if !self.names.of_field(&group, "name")?.is_some_and(|name| name.ends_with(')')) {
+            return Ok(None);
+        }
+        Ok(self.names.of_field(&parent, "name")?.filter(|title| !title.is_empty()))
     }
 
     /// The name of a thread state.
@@ -162,6 +175,28 @@ impl Constants {
         }
         self.methods.insert(key, names.clone());
         Ok(names)
+    }
+
+    /// The program or library that holds a native function: the module of its class, as Flightline records it.
+    pub(crate) fn code_file(&mut self, chunk: &Chunk, method: u64) -> Result<Option<Arc<CodeFile>>> {
+        if let Some(known) = self.files.get(&method) {
+            return Ok(known.clone());
+        }
+        let mut found = None;
+        if let Some(Value::Struct(method)) = lookup(chunk, "jdk.types.Method", method)?
+            && let Some(class) = record_field(&method, "type")?
+            && let Some(package) = record_field(&class, "package")?
+            && let Some(module) = record_field(&package, "module")?
+        {
+            let mut text = |name| -> Result<String> {
+                let text = self.names.of_field(&module, name)?;
+                Ok(text.map(|text| text.to_string()).unwrap_or_default())
+            };
+            let file = CodeFile { path: text("location")?, build_id: text("version")? };
+            found = (!file.path.is_empty() || !file.build_id.is_empty()).then(|| Arc::new(file));
+        }
+        self.files.insert(method, found.clone());
+        Ok(found)
     }
 
     fn kind(&mut self, chunk: &Chunk, key: u64) -> Result<FrameKind> {

@@ -8,16 +8,21 @@ use jfr_format::pool::KeyHash;
 use jfr_format::read::Chunk;
 
 use super::constants::{Constants, RawFrame};
-use crate::model::{Frame, Id, Model, Stack, Thread};
+use crate::load::LoadOptions;
+use crate::model::{CodePlace, Frame, Id, Model, Stack, Thread};
 use crate::warnings::Warnings;
 
 type Result<T> = std::result::Result<T, Error>;
+
+/// A thread, and the title of its process.
+type Titled = (Option<Id<Thread>>, Option<Id<Arc<str>>>);
 
 /// Caches of the current chunk.
 #[derive(Debug, Default)]
 pub(super) struct Resolver {
     lines: bool,
-    threads: HashMap<u64, Option<Id<Thread>>, KeyHash>,
+    places: bool,
+    threads: HashMap<u64, Titled, KeyHash>,
     /// By the keys of the stack and of the method that was called from there, 0: none.
     stacks: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
@@ -29,13 +34,18 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    pub(super) fn new(lines: bool) -> Self {
-        Self { lines, ..Self::default() }
+    pub(super) fn new(options: &LoadOptions) -> Self {
+        Self { lines: options.lines, places: options.places, ..Self::default() }
     }
 
     /// Keys mean what they do in `chunk` from here on.
     pub(super) fn begin(&mut self, chunk: &Chunk) {
-        *self = Self { lines: self.lines, constants: Constants::of(chunk), ..Self::default() };
+        *self = Self {
+            lines: self.lines,
+            places: self.places,
+            constants: Constants::of(chunk),
+            ..Self::default()
+        };
     }
 
     pub(super) fn thread(
@@ -44,7 +54,7 @@ impl Resolver {
         model: &mut Model,
         key: u64,
         warnings: &mut Warnings,
-    ) -> Option<Id<Thread>> {
+    ) -> Titled {
         if let Some(&known) = self.threads.get(&key) {
             return known;
         }
@@ -52,9 +62,10 @@ impl Resolver {
             warnings.push(error);
             None
         });
-        let id = thread.map(|t| model.threads.intern(t));
-        self.threads.insert(key, id);
-        id
+        let title = self.constants.title(chunk, key).ok().flatten().filter(|_| thread.is_some());
+        let titled = (thread.map(|t| model.threads.intern(t)), title.map(|title| model.titles.intern(title)));
+        self.threads.insert(key, titled);
+        titled
     }
 
     pub(super) fn state(&mut self, chunk: &Chunk, model: &mut Model, key: u64) -> Option<Id<Arc<str>>> {
@@ -135,12 +146,20 @@ impl Resolver {
 
     fn frame(&mut self, chunk: &Chunk, model: &mut Model, raw: RawFrame) -> Result<Id<Frame>> {
         let line = if self.lines { raw.line } else { 0 };
-        let raw = RawFrame { line, bytecode_index: 0, ..raw };
+        let bytecode_index = if self.places { raw.bytecode_index } else { 0 };
+        let raw = RawFrame { line, bytecode_index, ..raw };
         if let Some(&id) = self.frames.get(&raw) {
             return Ok(id);
         }
         let (class, function, kind) = self.constants.frame(chunk, &raw)?;
-        let id = model.frames.intern(Frame { function, class, kind, line });
+        let file = if self.places && kind.in_library() {
+            self.constants.code_file(chunk, raw.method)?
+        } else {
+            None
+        };
+        // For Java, the index is that of a bytecode.
+        let place = file.map(|file| Arc::new(CodePlace { file, address: raw.bytecode_index as u32 }));
+        let id = model.frames.intern(Frame { function, class, kind, line, place });
         self.frames.insert(raw, id);
         Ok(id)
     }

@@ -84,6 +84,16 @@ impl FrameKind {
         }
     }
 
+    /// Returns the kind of the function: how a method ran, or that a function was inlined here, does not make it another function.
+    #[must_use]
+    pub fn function_kind(self) -> Self {
+        match self {
+            Self::NativeInlined => Self::Native,
+            kind if kind.is_java() => Self::Compiled,
+            kind => kind,
+        }
+    }
+
     /// Whether the class of the frame is the file that the code is from.
     pub fn in_library(self) -> bool {
         matches!(self, Self::Native | Self::Kernel | Self::NativeInlined | Self::Jit)
@@ -101,6 +111,26 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Source line; 0 or negative if unknown.
     pub line: i32,
+    /// The place of a native function's code; `None` if the recording does not have it, or without `LoadOptions::places`.
+    pub place: Option<Arc<CodePlace>>,
+}
+
+/// A file of machine code, and an address in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CodePlace {
+    /// The program or library.
+    pub file: Arc<CodeFile>,
+    /// Address within the file, as its symbols count; 0 if it was not recorded.
+    pub address: u32,
+}
+
+/// A program or library, as recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CodeFile {
+    /// Path as the recorded program saw it; may be empty.
+    pub path: String,
+    /// Build id in hexadecimal; may be empty.
+    pub build_id: String,
 }
 
 /// A call stack.

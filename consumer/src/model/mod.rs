@@ -7,7 +7,7 @@ mod losses;
 mod sample;
 mod thread;
 
-pub use frame::{Frame, FrameKind, Stack};
+pub use frame::{CodeFile, CodePlace, Frame, FrameKind, Stack};
 pub use interner::{Id, Interner};
 pub use jvm::Jvm;
 pub(crate) use jvm::cut;
@@ -36,6 +36,8 @@ pub struct Model {
     pub states: Interner<Arc<str>>,
     /// Classes of objects by name.
     pub classes: Interner<Arc<str>>,
+    /// Titles of processes, as `postgres: bench [local] UPDATE`.
+    pub titles: Interner<Arc<str>>,
     /// Event types that carry stack traces.
     pub kinds: Interner<EventKind>,
     /// How much of what was seen where.
@@ -54,7 +56,7 @@ pub struct Model {
     pub losses: Losses,
     /// The virtual machines that it is of; of many, the first ones.
     pub jvms: BTreeSet<Jvm>,
-    /// The hosts, as the environment of the programs names them; of many, the first ones.
+    /// The hosts, as the environment or the labels of the programs name them; at most the first ones in order.
     pub hosts: BTreeSet<String>,
 }
 
@@ -78,6 +80,7 @@ impl Model {
         });
         let states = self.states.absorb(later.states, |state| state);
         let classes = self.classes.absorb(later.classes, |class| class);
+        let titles = self.titles.absorb(later.titles, |title| title);
         let kinds = self.kinds.absorb(later.kinds, |kind| kind);
         for (key, weight) in later.samples {
             let key = SampleKey {
@@ -86,6 +89,7 @@ impl Model {
                 stack: key.stack.map(|id| stacks[id.index()]),
                 state: key.state.map(|id| states[id.index()]),
                 class: key.class.map(|id| classes[id.index()]),
+                title: key.title.map(|id| titles[id.index()]),
             };
             self.samples.entry(key).or_default().add(weight);
         }

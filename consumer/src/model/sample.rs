@@ -81,6 +81,8 @@ pub struct SampleKey {
     pub state: Option<Id<Arc<str>>>,
     /// Class of the object that was allocated, waited for or thrown, as in source (`byte[]`); `None` if the event names none.
     pub class: Option<Id<Arc<str>>>,
+    /// Title that the process had; `None` if it had not changed its arguments.
+    pub title: Option<Id<Arc<str>>>,
 }
 
 /// How much was seen.

@@ -171,7 +171,8 @@ impl<'o> Composer<'o> {
     }
 
     fn marker(&mut self, text: &str) -> Id<Frame> {
-        let frame = Frame { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0 };
+        let frame =
+            Frame { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0, place: None };
         self.model.frames.intern(frame)
     }
 }

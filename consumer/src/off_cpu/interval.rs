@@ -152,7 +152,13 @@ impl Reader {
         let frames = stack.frames.iter().map(|frame| {
             let class = if frame.kind.in_library() { &frame.module } else { &frame.class };
             let (function, class) = (frame.function.clone(), class.clone());
-            self.model.frames.intern(Frame { function, class, kind: frame.kind, line: frame.line })
+            self.model.frames.intern(Frame {
+                function,
+                class,
+                kind: frame.kind,
+                line: frame.line,
+                place: None,
+            })
         });
         let frames = frames.collect();
         let id = self.model.stacks.intern(Stack { frames, truncated: stack.truncated });

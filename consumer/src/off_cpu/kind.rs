@@ -105,8 +105,8 @@ const PROGRAM: &[(&str, Kind)] = &[
     ("connect", Kind::Network),
 ];
 
-/// Functions of programs that wait for a lock in a call that is for events: PostgreSQL's.
-const LOCKS: &[&str] = &["ProcSleep"];
+/// Functions of programs that wait for a lock or a condition in a call that is for events: PostgreSQL's.
+const LOCKS: &[&str] = &["ProcSleep", "ConditionVariableSleep", "ConditionVariableTimedSleep"];
 
 /// Frames from the leaf on that are looked at: what a thread waits in is near.
 pub(super) const NEAR: usize = 16;
@@ -117,11 +117,29 @@ pub(super) fn is_lock(model: &Model, stack: &Stack) -> bool {
     frames.filter(|frame| frame.kind != FrameKind::Kernel).any(|frame| LOCKS.contains(&&*frame.function))
 }
 
+/// Returns true if a stack that ends in a call for events sleeps for a given time: a function near the call is named `sleep` or `…_sleep`,
+/// such as PostgreSQL's `pg_sleep`, `apr_sleep` and Python's `time_sleep`, or is one of the libraries' `usleep`, `msleep` and the like. The
+/// time-out of the call itself is not recorded, and an event loop has one too.
+fn is_sleep(model: &Model, stack: &Stack) -> bool {
+    let frames = stack.frames.iter().take(NEAR).map(|&frame| model.frames.get(frame));
+    let mut names = frames.filter(|frame| frame.kind != FrameKind::Kernel).map(|frame| &*frame.function);
+    names.any(|name| {
+        // Without parameters, version and the path of the name.
+        let name = name.split(['(', '@']).next().unwrap_or_default();
+        let name = name.rsplit([':', '.', '/']).next().unwrap_or_default();
+        let before = name.strip_suffix("sleep");
+        before.is_some_and(|before| {
+            before.ends_with('_') || ["", "u", "m", "n", "nano", "py"].contains(&before)
+        })
+    })
+}
+
 impl Kind {
     /// Of a thread that waited in `state` at `stack`.
     pub(super) fn of(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
         match (Self::by_call(model, stack, state), stack) {
             (Self::Events, Some(stack)) if is_lock(model, stack) => Self::Lock,
+            (Self::Events, Some(stack)) if is_sleep(model, stack) => Self::Sleep,
             (kind, _) => kind,
         }
     }
@@ -178,12 +196,18 @@ mod tests {
             let mut model = Model::default();
             let frames = functions.iter().map(|name| {
                 let kind = FrameKind::Kernel;
-                model.frames.intern(Frame { function: (*name).into(), class: "".into(), kind, line: 0 })
+                model.frames.intern(Frame {
+                    function: (*name).into(),
+                    class: "".into(),
+                    kind,
+                    line: 0,
+                    place: None,
+                })
             });
             let stack = Stack { frames: frames.collect(), truncated: false };
             Kind::of(&model, Some(&stack), state)
         };
-        // Whoever waits with a time-out for events waits for events.
+        // A wait for events with a time-out is a wait for events.
         let epoll = [
             "__schedule",
             "schedule",
@@ -192,17 +216,25 @@ mod tests {
             "do_epoll_wait",
         ];
         assert_eq!(kind(&epoll, "S"), Kind::Events);
+        let sleep = ["__schedule", "schedule", "do_nanosleep", "hrtimer_nanosleep", "common_nsleep"];
+        assert_eq!(kind(&sleep, "S"), Kind::Sleep);
         assert_eq!(kind(&["schedule", "futex_do_wait"], "S"), Kind::Lock);
         assert_eq!(kind(&["schedule", "schedule_hrtimeout_range"], "S"), Kind::Other);
         assert_eq!(kind(&["schedule"], "D"), Kind::Disk);
     }
 
     #[test]
-    fn a_lock_waited_for_in_a_call_for_events_is_a_lock() {
+    fn locks_and_sleeps_in_a_call_for_events() {
         let kind = |program: &[&str]| {
             let mut model = Model::default();
             let mut frame = |name: &str, kind| {
-                model.frames.intern(Frame { function: name.into(), class: "".into(), kind, line: 0 })
+                model.frames.intern(Frame {
+                    function: name.into(),
+                    class: "".into(),
+                    kind,
+                    line: 0,
+                    place: None,
+                })
             };
             let mut frames = vec![frame("do_epoll_wait", FrameKind::Kernel)];
             frames.extend(program.iter().map(|name| frame(name, FrameKind::Native)));
@@ -210,6 +242,14 @@ mod tests {
             (Kind::of(&model, Some(&stack), "S"), super::super::idle::is_stack(&model, &stack))
         };
         assert_eq!(kind(&["epoll_wait", "WaitLatch", "ProcSleep", "heap_update"]), (Kind::Lock, false));
-        assert_eq!(kind(&["epoll_wait", "WaitLatch", "pg_sleep"]), (Kind::Events, true));
+        assert_eq!(kind(&["epoll_wait", "WaitLatch", "ConditionVariableSleep"]), (Kind::Lock, false));
+        for sleep in
+            ["pg_sleep", "apr_sleep", "std::thread::sleep(Duration)", "usleep@@GLIBC_2.2.5", "pysleep"]
+        {
+            assert_eq!(kind(&["epoll_wait", "WaitLatch", sleep]), (Kind::Sleep, true), "{sleep}");
+        }
+        for other in ["WaitLatch", "run_loop", "asleep", "sleep_queue", "oversleep"] {
+            assert_eq!(kind(&["epoll_wait", other]), (Kind::Events, true), "{other}");
+        }
     }
 }

@@ -19,6 +19,7 @@ mod within;
 
 use std::sync::Arc;
 
+use crate::latency::{Histogram, Summary};
 use crate::live::{self, Item, Loss, Sample};
 use crate::load::losses::SAMPLE_LOSS;
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
@@ -182,6 +183,8 @@ pub struct Seen {
     pub open_drawn: u64,
     /// Sleeps whose waker is not known.
     pub without_waker: u64,
+    /// Sleeps whose waker is known. 0: recorded without wake-ups.
+    pub with_waker: u64,
     /// Intervals beyond those that chains are followed through; none of them is drawn.
     pub beyond: u64,
     /// Wall time from the first interval's start to the last one's end.
@@ -204,6 +207,7 @@ pub struct OffCpu {
     /// Waits that had not ended, [`MOST_OPEN`] at most.
     open: Vec<Interval>,
     seen: Seen,
+    durations: Histogram,
     range: Option<(i64, i64)>,
 }
 
@@ -230,6 +234,7 @@ impl OffCpu {
             paths: chain::Paths::default(),
             open: Vec::new(),
             seen: Seen::default(),
+            durations: Histogram::default(),
             range: None,
         }
     }
@@ -307,7 +312,9 @@ impl OffCpu {
             true => {
                 seen.blocked = seen.blocked.saturating_add(interval.nanos);
                 seen.run_queue = seen.run_queue.saturating_add(interval.run_queue);
-                seen.without_waker += u64::from(interval.waker.is_unknown());
+                let by_unknown = interval.waker.is_unknown();
+                seen.without_waker += u64::from(by_unknown);
+                seen.with_waker += u64::from(!by_unknown);
             }
             false => seen.involuntary = seen.involuntary.saturating_add(interval.nanos),
         }
@@ -327,6 +334,14 @@ impl OffCpu {
 
     /// An interval that is drawn, once it is known in which spans.
     fn put(&mut self, interval: &Interval, path: Path) {
+        let blocked = self.reader.states.is_blocked(interval.state);
+        match self.options.graph {
+            Graph::OffCpu | Graph::OffWake | Graph::Chain => self.durations.add(interval.nanos),
+            Graph::Wakeup => self.durations.add(interval.nanos - interval.run_queue),
+            Graph::RunQueue if !blocked => self.durations.add(interval.nanos),
+            Graph::RunQueue if interval.run_queue > 0 => self.durations.add(interval.run_queue),
+            Graph::RunQueue | Graph::Time => {}
+        }
         match &mut self.spanned {
             Some(spanned) => {
                 spanned.off(self.reader.model.threads.get(interval.thread), *interval, path);
@@ -458,7 +473,7 @@ impl OffCpu {
         self.settle(Due::All);
         let (first, last) = self.range.unwrap_or_default();
         self.seen.window = last.abs_diff(first);
-        let Self { options, reader, sums, paths, mut seen, spanned, .. } = self;
+        let Self { options, reader, sums, paths, mut seen, spanned, durations, .. } = self;
         let spans = spanned.map(Spanned::finish);
         let mut model = Model { states: reader.states.into_names(), ..reader.model };
         let kind = model.kinds.intern(EventKind {
@@ -479,11 +494,17 @@ impl OffCpu {
         let mut composer = Composer::new(&options, model);
         for (Entry { thread, state, stack, path, doing }, group, weight) in sums {
             let stack = composer.stack(group.name(&groups), thread, stack, paths.links(path), doing);
-            let key =
-                SampleKey { kind, thread: Some(thread), stack: Some(stack), state: Some(state), class: None };
+            let key = SampleKey {
+                kind,
+                thread: Some(thread),
+                stack: Some(stack),
+                state: Some(state),
+                class: None,
+                title: None,
+            };
             composer.model.samples.entry(key).or_default().add(weight);
         }
-        Drawn { model: composer.model, seen, spans }
+        Drawn { model: composer.model, seen, spans, latency: durations.summary() }
     }
 }
 
@@ -501,6 +522,9 @@ pub struct Drawn {
     pub seen: Seen,
     /// What was told of spans, if [`Options::spans`] asks for them.
     pub spans: Option<Told>,
+    /// The durations that the graph adds up, each time off CPU once; none of [`Graph::Time`]. Those outside the requested spans are
+    /// included.
+    pub latency: Option<Summary>,
 }
 
 #[cfg(test)]

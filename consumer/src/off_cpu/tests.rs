@@ -53,6 +53,7 @@ fn item(of: &Of<'_>) -> Item {
         time: Time { epoch_nanos: start, monotonic_nanos: None },
         duration_nanos: Some(nanos / 1000 * 1000),
         thread: Some(thread(name)),
+        process_title: None,
         stack: Some(stack(at)),
         state: Some(state.into()),
         weight: live::Weight { samples: 1, value: 1, unit: Unit::Samples },

@@ -2,30 +2,36 @@
 
 use std::io::Write;
 
-use super::svg::{self, Row, SvgOptions};
+use super::svg::{self, Row, SvgOptions, Text};
 use crate::convert::Tracks;
 use crate::error::Error;
+use crate::model::FrameKind;
+use crate::tree::Label;
 
-/// Draws the samples of each thread in their order, each as wide as what it stands for.
+/// Draws the samples of each thread in order of time. A box is as wide as the weight of its samples; threads follow one another.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn svg(tracks: &Tracks, options: &SvgOptions, out: &mut impl Write) -> Result<(), Error> {
-    let names: Vec<String> = tracks.labels.iter().map(|label| svg::name(&label.text)).collect();
+    let label = |label: &Label| svg::name(&label.text);
+    let frames = tracks.labels.iter();
+    let frames = frames.map(|of| Text { text: label(of), name: &of.text, kind: options.java.kind(of) });
+    let lanes = tracks.tracks.iter();
+    let lanes = lanes.map(|of| Text { text: svg::name(&of.label), name: &of.label, kind: FrameKind::Marker });
+    let texts: Vec<Text> = frames.chain(lanes).collect();
     let java = tracks.labels.iter().any(|label| label.kind.is_java());
     let mut rows: Vec<Row> = Vec::new();
-    let lanes: Vec<String> = tracks.tracks.iter().map(|track| svg::name(&track.label)).collect();
-    for (track, lane) in tracks.tracks.iter().zip(&lanes) {
+    for (track, lane) in tracks.tracks.iter().zip(tracks.labels.len()..) {
         for sample in track.samples.iter().filter(|sample| sample.weight > 0) {
-            let frames = tracks.path(sample.stack).iter().map(|label| names[label.index()].as_str());
-            let path: Vec<&str> = std::iter::once(lane.as_str()).chain(frames).collect();
+            let frames = tracks.path(sample.stack).iter().map(|label| label.index());
+            let path: Vec<usize> = std::iter::once(lane).chain(frames).collect();
             match rows.last_mut() {
                 Some(last) if last.path == path => last.weight = last.weight.saturating_add(sample.weight),
                 _ => rows.push(Row { path, weight: sample.weight }),
             }
         }
     }
-    svg::rows(&rows, &tracks.unit, java, options, out)
+    svg::rows(&rows, &texts, &tracks.unit, java, options, out)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::page::{self, FLAME, PARTS, base64};
 use super::times::Times;
 use crate::difference::Difference;
 use crate::error::Error;
+use crate::latency::Summary;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree, aligned};
 
@@ -35,9 +36,12 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/change.js"),
     include_str!("profile/state.js"),
     include_str!("profile/filters.js"),
+    include_str!("profile/latency.js"),
+    include_str!("profile/transform.js"),
     include_str!("profile/lasting.js"),
     include_str!("profile/times.js"),
     include_str!("profile/heat.js"),
+    include_str!("profile/cpu.js"),
     include_str!("profile/chart.js"),
     include_str!("profile/linked.js"),
     include_str!("profile/ratio.js"),
@@ -65,6 +69,8 @@ pub struct Event {
     pub subtitle: Option<String>,
     /// Its stacks by each measure. The first one is shown first.
     pub measures: Vec<Tree>,
+    /// The durations of its samples, if they have some; the page shows the percentiles and the histogram.
+    pub latency: Option<Summary>,
 }
 
 /// Events of a page over the same boxes: all that any of them has. A box without weight is not drawn.
@@ -125,23 +131,26 @@ pub fn write_measures(
         return Err(Error::NoSamples);
     };
     let measures: Vec<&Tree> = measures.iter().copied().filter(|tree| same_boxes(first, tree)).collect();
-    put(&[Shown { name: "", subtitle: None, measures }], java, options, None, &Value::Null, times, out)
+    let shown = [Shown { name: "", subtitle: None, measures, latency: None }];
+    put(&shown, java, options, None, &Value::Null, times, out)
 }
 
-/// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code.
+/// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code. The page
+/// shows `latency`, the durations that its stacks are the sums of.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
 pub fn write_colored(
     tree: &Tree,
     palette: &str,
+    latency: Option<&Summary>,
     options: &PictureOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
     if tree.total == 0 {
         return Err(Error::NoSamples);
     }
-    let shown = [Shown { name: "", subtitle: None, measures: vec![tree] }];
+    let shown = [Shown { name: "", subtitle: None, measures: vec![tree], latency }];
     put(&shown, &Java::default(), options, Some(palette), &Value::Null, None, out)
 }
 
@@ -162,6 +171,7 @@ pub fn write_events(
             name: &event.name,
             subtitle: event.subtitle.as_deref(),
             measures: event.measures.iter().collect(),
+            latency: event.latency.as_ref(),
         })
         .collect();
     if shown.iter().flat_map(|event| &event.measures).all(|tree| tree.total == 0) {
@@ -175,6 +185,7 @@ struct Shown<'t> {
     name: &'t str,
     subtitle: Option<&'t str>,
     measures: Vec<&'t Tree>,
+    latency: Option<&'t Summary>,
 }
 
 /// Draws two profiles as one page, which shows what is different and lets choose how.
@@ -199,7 +210,7 @@ pub(super) fn write_difference(
         "colors": if how.color_blind { "change-safe" } else { "change" },
         "ratio": how.ratio.as_ref().map(|ratio| json!({"of": ratio.of, "over": ratio.over, "name": ratio.name(), "fullest": FULLEST})),
     });
-    let shown = [Shown { name: "", subtitle: None, measures: vec![after, before] }];
+    let shown = [Shown { name: "", subtitle: None, measures: vec![after, before], latency: None }];
     put(&shown, &how.svg.java, &how.svg.picture, None, &told, None, out)
 }
 
@@ -229,7 +240,7 @@ fn put(
         "names": order.len(),
         "events": events
             .iter()
-            .map(|event| json!({"name": event.name, "subtitle": event.subtitle}))
+            .map(|event| json!({"name": event.name, "subtitle": event.subtitle, "latency": event.latency.map(Summary::to_json)}))
             .collect::<Vec<_>>(),
         "measures": events
             .iter()

@@ -6,6 +6,7 @@ mod columns;
 pub mod difference;
 pub mod html;
 pub mod java;
+mod kinds;
 mod page;
 pub mod svg;
 pub mod times;

@@ -1,6 +1,7 @@
 //! SVG by inferno, which lays out, colours and labels; what it lacks is put into its picture box by box.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
@@ -13,6 +14,7 @@ pub use options::{Colors, MinWidth, SvgOptions};
 
 use super::chain;
 use super::java::{Java, Origin, origin};
+use super::kinds::{self, Group};
 use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
@@ -40,6 +42,19 @@ pub(super) struct Paint {
     pub title: Option<String>,
 }
 
+/// The looks of an SVG that do not come from one of inferno's palettes.
+struct Look<'a> {
+    paint: &'a dyn Fn(Option<usize>) -> Paint,
+    /// Groups of code that are drawn; empty: the SVG has no legend.
+    groups: BTreeSet<Group>,
+}
+
+impl<'a> Look<'a> {
+    fn of(paint: &'a dyn Fn(Option<usize>) -> Paint) -> Self {
+        Self { paint, groups: BTreeSet::new() }
+    }
+}
+
 /// Draws `tree` as SVG with zoom and search.
 ///
 /// # Errors
@@ -60,7 +75,7 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
         Colors::Chain => {
             let colors = chain::colors(tree);
             let paint = |at: Option<usize>| Paint { fill: at.map(|at| colors[at]), title: None };
-            draw(&bars, &texts, options, picture, Some(&paint), out)
+            draw(&bars, &texts, options, picture, Some(&Look::of(&paint)), out)
         }
         Colors::Origin => {
             let application = options.java.application(tree);
@@ -68,28 +83,22 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
                 let fill = at.map(|at| of_origin(tree.label(&tree.nodes[at]), &application));
                 Paint { fill, title: None }
             };
-            draw(&bars, &texts, options, picture, Some(&paint), out)
+            draw(&bars, &texts, options, picture, Some(&Look::of(&paint)), out)
         }
-        Colors::Auto if java && !options.hash && !options.color_diffusion => {
+        Colors::Auto if options.by_kind() => {
+            let kind = |label: &Label| options.java.kind(label);
             let paint = |at: Option<usize>| {
-                let label = at.map(|at| tree.label(&tree.nodes[at]));
-                let fill = label.and_then(|label| not_compiled(label, options.java.kind(label)));
-                Paint { fill, title: None }
+                let fill = at.map_or(kinds::GROUND, |at| {
+                    let label = tree.label(&tree.nodes[at]);
+                    kinds::color(&label.text, kind(label))
+                });
+                Paint { fill: Some(fill), title: None }
             };
-            draw(&bars, &texts, options, picture, Some(&paint), out)
+            let shown = tree.nodes.iter().filter(|node| node.total > 0).map(|node| tree.label(node));
+            let groups = shown.filter_map(|label| Group::in_legend(&label.text, kind(label))).collect();
+            draw(&bars, &texts, options, picture, Some(&Look { paint: &paint, groups }), out)
         }
         _ => draw(&bars, &texts, options, picture, None, out),
-    }
-}
-
-/// The colour of Java code that inferno's palette has none for: pale green if it was interpreted, red if it is native.
-fn not_compiled(label: &Label, kind: FrameKind) -> Option<[u8; 3]> {
-    let tone =
-        |least: u8, range: u16| (u16::from(least) + range * u16::from(chain::hue(&label.text)) / 255) as u8;
-    match kind {
-        FrameKind::Interpreted => Some([tone(190, 20), tone(215, 20), tone(160, 20)]),
-        FrameKind::NativeMethod => Some([tone(215, 30), tone(90, 40), tone(90, 20)]),
-        _ => None,
     }
 }
 
@@ -115,33 +124,44 @@ pub(super) fn bars(
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let picture = options.inferno(unit, options.picture.subtitle.clone(), false);
-    draw(bars, texts, options, picture, Some(paint), out)
+    draw(bars, texts, options, picture, Some(&Look::of(paint)), out)
 }
 
-/// A stack, root first, and what it weighs.
-pub(super) struct Row<'a> {
-    pub path: Vec<&'a str>,
+/// A stack of a chart: positions of its texts, root first, and its weight.
+pub(super) struct Row {
+    pub path: Vec<usize>,
     pub weight: u64,
+}
+
+/// The text of a box of a chart and its kind of code.
+pub(super) struct Text<'a> {
+    pub text: String,
+    /// The name that decides the colour.
+    pub name: &'a str,
+    pub kind: FrameKind,
 }
 
 /// Draws stacks in the order they are given in.
 pub(super) fn rows(
-    rows: &[Row<'_>],
+    rows: &[Row],
+    texts: &[Text<'_>],
     unit: &str,
     java: bool,
     options: &SvgOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    // Boxes as they will be drawn: what goes on from one row to the next is one.
+    // Boxes as they will be drawn: neighbours of the same text are one.
     let mut bars: Vec<Bar> = Vec::new();
-    let mut open: Vec<usize> = Vec::new();
-    let mut last: &[&str] = &[];
+    let mut places = HashMap::new();
+    let (mut open, mut last, mut left): (Vec<usize>, &[usize], u64) = (Vec::new(), &[], 0);
     for row in rows {
-        let same = last.iter().zip(&row.path).take_while(|(a, b)| a == b).count();
+        let is_same = |pair: &(&usize, &usize)| texts[*pair.0].text == texts[*pair.1].text;
+        let same = last.iter().zip(&row.path).take_while(is_same).count();
         open.truncate(same);
-        for depth in same..row.path.len() {
+        for (depth, &text) in row.path.iter().enumerate().skip(same) {
+            places.insert((depth, left), bars.len());
             open.push(bars.len());
-            bars.push(Bar { depth: depth as u32, own: 0, total: 0, text: 0 });
+            bars.push(Bar { depth: depth as u32, own: 0, total: 0, text });
         }
         for &at in &open {
             bars[at].total = bars[at].total.saturating_add(row.weight);
@@ -150,15 +170,31 @@ pub(super) fn rows(
             bars[at].own = bars[at].own.saturating_add(row.weight);
         }
         last = &row.path;
+        left = left.saturating_add(row.weight);
     }
     let mut picture = options.inferno(unit, options.picture.subtitle.clone(), java);
-    let (_, hides) = prepare(&bars, options, &mut picture)?;
+    let (narrowest, hides) = prepare(&bars, options, &mut picture)?;
     let mut text = String::new();
     for row in rows {
-        text.push_str(&row.path.join(";"));
+        let path: Vec<&str> = row.path.iter().map(|&at| texts[at].text.as_str()).collect();
+        text.push_str(&path.join(";"));
         text.push_str(&format!(" {}\n", row.weight));
     }
-    out.write_all(&inferno(picture, &text, options, hides)?).map_err(Error::Write)
+    if options.colors != Colors::Auto || !options.by_kind() {
+        return out
+            .write_all(&inferno(picture, &text, options, hides, &BTreeSet::new())?)
+            .map_err(Error::Write);
+    }
+    let group = |bar: &Bar| Group::in_legend(texts[bar.text].name, texts[bar.text].kind);
+    let groups = bars.iter().filter(|bar| bar.total > 0).filter_map(group);
+    let drawn = inferno(picture, &text, options, hides, &groups.collect())?;
+    places.retain(|_, at| bars[*at].total >= narrowest);
+    let paint = |at: Option<usize>| {
+        let color = |at: usize| kinds::color(texts[bars[at].text].name, texts[bars[at].text].kind);
+        Paint { fill: Some(at.map_or(kinds::GROUND, color)), title: None }
+    };
+    let drawn = String::from_utf8_lossy(&drawn);
+    repaint(&drawn, &places, options.picture.inverted, &paint, out).map_err(Error::Write)
 }
 
 /// Says how narrow a box may be, and what that leaves out; whether that is anything.
@@ -190,6 +226,7 @@ fn inferno(
     text: &str,
     options: &SvgOptions,
     hides: bool,
+    groups: &BTreeSet<Group>,
 ) -> Result<Vec<u8>, Error> {
     let of_file = |path: &Path| {
         let path = path.display().to_string();
@@ -210,7 +247,7 @@ fn inferno(
     if let (Some(path), Some(palette)) = (&options.palette_file, &palette) {
         palette.save_to_file(path).map_err(Error::Write)?;
     }
-    let drawn = opened(drawn, options.picture.inverted, hides);
+    let drawn = opened(drawn, options.picture.inverted, hides, groups);
     Ok(String::from_utf8(drawn).map_or_else(|e| e.into_bytes(), |drawn| well_formed(drawn).into_bytes()))
 }
 
@@ -228,11 +265,15 @@ fn well_formed(text: String) -> String {
     text.chars().map(replace).collect()
 }
 
-/// Without script nothing looks as if it could be clicked; with it, a picture higher than the window opens at its roots, where the line
-/// of the box under the pointer is. A search sees what is drawn, so where boxes are left out what it finds is the least that there can be.
-fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool) -> Vec<u8> {
+/// Adds the legend, and a script that shows the buttons, which do nothing without scripts. An SVG higher than the window opens at its
+/// roots, next to the line about the box under the pointer. A search sees only the boxes that are drawn, so if boxes are left out its
+/// result is a minimum.
+fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool, groups: &BTreeSet<Group>) -> Vec<u8> {
     const SEARCH: &[u8] = b"<text id=\"search\"";
     const SHOW: &str = "const here=document.currentScript.parentNode;here.querySelector('#search').removeAttribute('display');";
+    // inferno draws the button with an opacity of 0.1.
+    const STYLE: &str = "<style>#search,#unzoom{opacity:1;text-decoration:underline}#subtitle{fill:#5c5c66}\
+        #legend{text-anchor:end}#search.show~#legend,#frames:hover~#legend{display:none}</style>";
     // Not where others' pages hold the picture: they scroll as they like.
     const SCROLL: &str = "if(here===document.documentElement)\
         addEventListener('load',()=>setTimeout(()=>scrollTo(0,here.height.baseVal.value)));";
@@ -242,11 +283,26 @@ fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool) -> Vec<u8> {
     // The last ones: remarks, which may hold anything, come first, and texts are escaped.
     let (Some(search), Some(end)) = (last(&drawn, SEARCH), last(&drawn, b"</svg>")) else { return drawn };
     let (scroll, least) = (if inverted { "" } else { SCROLL }, if hides { LEAST } else { "" });
-    let script = format!("<script>{{{SHOW}{least}{scroll}}}</script>");
+    let legend = legend(&String::from_utf8_lossy(&drawn[..search]), groups);
+    let script = format!("{STYLE}{legend}<script>{{{SHOW}{least}{scroll}}}</script>");
     drawn.splice(end..end, script.into_bytes());
     let at = search + SEARCH.len();
     drawn.splice(at..at, *b" display=\"none\"");
     drawn
+}
+
+/// The colours of the groups, to the right of the line about the box under the pointer. `head` is the SVG up to its buttons.
+fn legend(head: &str, groups: &BTreeSet<Group>) -> String {
+    let details = head.rfind("<text id=\"details\"").and_then(|at| attribute(&head[at..], "y"));
+    let Some(y) = details.filter(|_| !groups.is_empty()) else { return String::new() };
+    let mut legend = format!("<text id=\"legend\" x=\"99%\" y=\"{y}\" text-anchor=\"end\">");
+    for group in groups {
+        let [r, g, b] = group.sample();
+        // Writing into a string does not fail.
+        let _ =
+            write!(legend, "\u{a0}\u{a0}<tspan fill=\"rgb({r},{g},{b})\">■</tspan>\u{a0}{}", group.title());
+    }
+    legend + "</text>"
 }
 
 fn draw(
@@ -254,13 +310,15 @@ fn draw(
     texts: &[String],
     options: &SvgOptions,
     mut picture: flamegraph::Options<'static>,
-    paint: Option<&dyn Fn(Option<usize>) -> Paint>,
+    look: Option<&Look<'_>>,
     out: &mut impl Write,
 ) -> Result<(), Error> {
     let (narrowest, hides) = prepare(bars, options, &mut picture)?;
-    let drawn = inferno(picture, &lines(bars, texts, narrowest), options, hides)?;
-    match paint {
-        Some(paint) => {
+    let none = BTreeSet::new();
+    let groups = look.map_or(&none, |look| &look.groups);
+    let drawn = inferno(picture, &lines(bars, texts, narrowest), options, hides, groups)?;
+    match look {
+        Some(Look { paint, .. }) => {
             let drawn = String::from_utf8_lossy(&drawn);
             let places = places(bars, narrowest);
             repaint(&drawn, &places, options.picture.inverted, paint, out)

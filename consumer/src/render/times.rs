@@ -59,7 +59,7 @@ impl Times {
     ) -> Option<Self> {
         let placed: Vec<bool> =
             (0..events.len()).map(|at| place(&mut moments, at, events[at], &frames).is_some()).collect();
-        let Moments { tracks, events: lanes, tick, lasted } = moments;
+        let Moments { tracks, events: lanes, cpu, tick, lasted } = moments;
         let last = |lanes: &Vec<Lane>| lanes.iter().filter_map(|lane| lane.samples.last()).max().copied();
         let drawn = || lanes.iter().zip(&placed).filter(|&(_, &placed)| placed).map(|(lanes, _)| lanes);
         let last = drawn().filter_map(last).max().map_or(0, |last| last / SLOT);
@@ -84,6 +84,9 @@ impl Times {
             "threads": tracks.tracks.iter().map(thread).collect::<Vec<_>>(),
             "sets": told,
         });
+        if let Some(cpu) = cpu.filter(|at| known.get(*at) == Some(&true)) {
+            told["cpu"] = json!(cpu);
+        }
         if let Some(events) = lasted.tell(&mut columns) {
             told["events"] = events;
         }
@@ -249,6 +252,7 @@ mod tests {
         Moments {
             tracks: Tracks::of_tree(tree, "t"),
             events: vec![vec![lane]],
+            cpu: None,
             tick: FINE,
             lasted: Default::default(),
         }

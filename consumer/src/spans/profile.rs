@@ -341,7 +341,7 @@ impl Profile {
         let Seen { event, thread, stack, state, class } = sample.of;
         let key = (
             context.map(|context| context.span),
-            SampleKey { kind: event, thread: Some(thread), stack, state, class },
+            SampleKey { kind: event, thread: Some(thread), stack, state, class, title: None },
         );
         if self.stacks.len() >= MOST_STACKS && !self.stacks.contains_key(&key) {
             self.stacks_left_out += weight.samples;

@@ -48,6 +48,7 @@ fn sample(of: i64, at: i64, path: &str) -> Sample {
         time: time(at),
         duration_nanos: None,
         thread: Some(thread(of)),
+        process_title: None,
         stack: Some(Arc::new(Stack { frames: path.chars().rev().map(frame).collect(), truncated: false })),
         state: None,
         weight: Weight { samples: 1, value: 10 * MS as u64, unit: Unit::Nanoseconds },

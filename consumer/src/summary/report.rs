@@ -65,6 +65,8 @@ struct Function {
 const STRUCTURE: [&str; 2] = ["jdk.Metadata", "jdk.CheckPoint"];
 /// Files told of whose functions have no names.
 const NAMELESS_FILES: usize = 3;
+/// One part in so many of truncated stacks is worth a hint.
+const WORTH_STACKS: u64 = 50;
 /// From this share of samples on in functions without a name it is told what gives them one: 1 in so many.
 const WORTH_NAMES: u64 = 50;
 
@@ -323,6 +325,9 @@ impl Report {
             percent(*without_stack, *total),
             percent(*nameless, *total),
         );
+        if event == "flightline.OffCpu" && truncated.saturating_mul(WORTH_STACKS) >= *total {
+            out.push_str("Truncated: record with a larger --off-cpu-stack, such as 32k\n");
+        }
         if *asleep > 0 {
             out.push_str(&format!("{asleep} more samples of threads that slept: flightline flame -e wall\n"));
         }
@@ -485,6 +490,24 @@ mod tests {
             Functions { functions, total: 100, unit: "samples", truncated: 0, without_stack: 0, asleep: 0 };
         let text = Report { samples: Samples::new(few, "cpu".into(), 3), ..Report::default() }.top_text();
         assert!(text.contains("1.00% in functions") && !text.contains("Without names"), "{text}");
+    }
+
+    #[test]
+    fn truncated_off_cpu_stacks_come_with_the_option_that_copies_more() {
+        let hint = |event: &str, truncated| {
+            let functions = Functions {
+                functions: vec![],
+                total: 100,
+                unit: "ns",
+                truncated,
+                without_stack: 0,
+                asleep: 0,
+            };
+            let samples = Samples::new(functions, event.into(), 3);
+            Report { samples, ..Report::default() }.top_text().contains("--off-cpu-stack, such as 32k")
+        };
+        assert!(hint("flightline.OffCpu", 2) && !hint("flightline.OffCpu", 1));
+        assert!(!hint("cpu", 50));
     }
 
     /// What other engines lost is told beside CPU time, once for all chunks.

@@ -11,9 +11,9 @@
 //!
 //! A **path** names a value: `field.field…`, alternatives between `|` (the first whose first field the event type has). After
 //! a stack: `.top` the topmost frame, `.app` the topmost frame of a class that is not the JDK's own, `.thrower` the topmost
-//! frame that is no constructor, `.caller` the topmost frame that is no function of the allocator. After the id of an
-//! event type: `.@event` its label. Instead of a field: `@label` and `@type` of the event, `@span` the time that its samples represent, `#1` a
-//! number.
+//! frame that is no constructor, `.caller` the topmost frame that is no function of the allocator, `.site` the stack
+//! without the frames of the lock's implementation at its top. After the id of an event type: `.@event` its label. Instead
+//! of a field: `@label` and `@type` of the event, `@span` the time that its samples represent, `#1` a number.
 
 /// Where a view is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -30,6 +30,7 @@ pub mod definition;
 mod engine;
 mod export;
 mod live;
+mod lock_frames;
 mod names;
 mod path;
 mod plan;

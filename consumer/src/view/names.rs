@@ -8,6 +8,7 @@ use jfr_format::event::{StructRef, Value};
 use jfr_format::read::Chunk;
 
 use super::datum::{Datum, Measure};
+use super::lock_frames::{is_java_lock, is_native_lock};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -34,6 +35,8 @@ pub(super) enum Part {
     Thrower,
     /// The topmost frame that is no function of the allocator or the profiler in front of it.
     Caller,
+    /// The stack without the frames of the lock's implementation at its top.
+    Site,
 }
 
 impl Part {
@@ -43,8 +46,20 @@ impl Part {
             "app" => Self::Application,
             "thrower" => Self::Thrower,
             "caller" => Self::Caller,
+            "site" => Self::Site,
             _ => return None,
         })
+    }
+
+    /// Returns true if a frame of `method` is the requested one, unless one above it is.
+    fn accepts(self, method: &Method) -> bool {
+        match self {
+            Self::Top => true,
+            Self::Application => method.application,
+            Self::Thrower => !method.constructor,
+            Self::Caller => !method.allocator,
+            Self::Site => !method.lock,
+        }
     }
 }
 
@@ -61,6 +76,7 @@ struct Method {
     constructor: bool,
     application: bool,
     allocator: bool,
+    lock: bool,
 }
 
 impl Names {
@@ -147,21 +163,18 @@ impl Names {
         }
     }
 
-    /// A stack, or one frame of it.
+    /// Returns one frame of a stack, or for [`Part::Site`] the stack from that frame on.
     pub(super) fn part(&mut self, stack: &StructRef<'_>, part: Part) -> Result<Datum> {
+        if part == Part::Site {
+            return self.site(stack);
+        }
         let Some(Value::Array(frames)) = field(stack, "frames")? else { return Ok(Datum::Null) };
         let mut first = None;
         for frame in frames.iter().take(MAX_FRAMES) {
             let Some(frame) = frame?.record()? else { continue };
             let Some(method) = field(&frame, "method")? else { continue };
             let method = self.frame(method)?;
-            let right = match part {
-                Part::Top => true,
-                Part::Application => method.application,
-                Part::Thrower => !method.constructor,
-                Part::Caller => !method.allocator,
-            };
-            if right {
+            if part.accepts(&method) {
                 return Ok(Datum::Text(method.text));
             }
             first.get_or_insert(method.text);
@@ -174,15 +187,28 @@ impl Names {
     }
 
     fn stack(&mut self, stack: &StructRef<'_>) -> Result<Datum> {
-        let Some(Value::Array(list)) = field(stack, "frames")? else { return Ok(Datum::Null) };
+        let frames = self.frames(stack)?.into_iter().map(|method| method.text);
+        Ok(stack_datum(frames.collect()))
+    }
+
+    /// Returns the stack without the frames of the lock's implementation at its top; the whole stack if it has no others.
+    fn site(&mut self, stack: &StructRef<'_>) -> Result<Datum> {
+        let frames = self.frames(stack)?;
+        let start = frames.iter().position(|method| Part::Site.accepts(method)).unwrap_or(0);
+        Ok(stack_datum(frames.into_iter().skip(start).map(|method| method.text).collect()))
+    }
+
+    /// Returns the methods of a stack, topmost first.
+    fn frames(&mut self, stack: &StructRef<'_>) -> Result<Vec<Method>> {
+        let Some(Value::Array(list)) = field(stack, "frames")? else { return Ok(Vec::new()) };
         let mut frames = Vec::new();
         for frame in list.iter().take(MAX_FRAMES) {
             let Some(frame) = frame?.record()? else { continue };
             if let Some(method) = field(&frame, "method")? {
-                frames.push(self.frame(method)?.text);
+                frames.push(self.frame(method)?);
             }
         }
-        Ok(if frames.is_empty() { Datum::Null } else { Datum::Stack(frames.into()) })
+        Ok(frames)
     }
 
     /// The method of a frame: a reference, looked up once per chunk.
@@ -201,6 +227,7 @@ impl Names {
                 constructor: false,
                 application: true,
                 allocator: false,
+                lock: false,
             },
         };
         if let Some(key) = key {
@@ -230,7 +257,12 @@ impl Names {
             Some(_) => false,
             None => JDK_PACKAGES.iter().any(|package| class_name.starts_with(package)),
         };
-        let text = match parameters(&text(of, "descriptor")?.unwrap_or_default()) {
+        let parameters = parameters(&text(of, "descriptor")?.unwrap_or_default());
+        let lock = match parameters {
+            Some(_) => is_java_lock(&class_name, &name),
+            None => is_native_lock(&name),
+        };
+        let text = match parameters {
             Some(parameters) if !class_name.is_empty() => format!("{class_name}.{name}({parameters})"),
             Some(parameters) => format!("{name}({parameters})"),
             // A native function; what stands for its class is its library.
@@ -241,8 +273,13 @@ impl Names {
             constructor: name == "<init>",
             application: !own,
             allocator: is_allocator(&name),
+            lock,
         })
     }
+}
+
+fn stack_datum(frames: Vec<Arc<str>>) -> Datum {
+    if frames.is_empty() { Datum::Null } else { Datum::Stack(frames.into()) }
 }
 
 const JDK_PACKAGES: &[&str] = &["java.", "javax.", "jdk.", "sun.", "com.sun."];

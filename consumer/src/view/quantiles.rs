@@ -28,6 +28,11 @@ impl Quantiles {
         }
     }
 
+    /// Returns true if quantiles are computed from the values themselves, not from steps.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -58,6 +58,10 @@ pub fn native_option(event_type: &str) -> Option<&'static str> {
             "flightline record -e io -o run.jfr -- PROGRAM; of a running program, --syscall-io -p PID"
         }
         "jdk.ThreadSleep" => "flightline record --off-cpu -o run.jfr -- PROGRAM records all waits",
+        "profiler.NativeLock" => {
+            "flightline record -e lock -o run.jfr -- PROGRAM; its waits are in the views contention-by-site, contention-by-address \
+             and parking-by-site"
+        }
         "profiler.Malloc" | "profiler.Free" | "jdk.ObjectAllocationSample" => {
             "flightline record -e alloc,live -o run.jfr -- PROGRAM"
         }
@@ -83,6 +87,7 @@ mod tests {
         assert!(how_to_record("flightline.Allocation").contains("-e alloc "));
         assert!(native_option("jdk.JavaMonitorEnter").is_some_and(|how| how.contains("-e lock")));
         assert!(native_option("jdk.FileForce").is_some_and(|how| how.contains("--syscall-io")));
+        assert!(native_option("profiler.NativeLock").is_some_and(|how| how.contains("contention-by-site")));
         assert_eq!(native_option("jdk.GarbageCollection"), None);
     }
 }

@@ -131,6 +131,7 @@ fn stack(functions: &str) -> Vec<Frame> {
         class: "".into(),
         kind: flightline_consumer::model::FrameKind::Native,
         line: 0,
+        place: None,
     };
     functions.split(';').map(frame).collect()
 }

@@ -16,7 +16,8 @@ use flightline_in_signal::layout::{
     SessionPage, ThreadSlot,
 };
 use flightline_in_signal::ring::Ring;
-use flightline_recorder::black_box::{self, journal::Journal, told};
+use flightline_recorder::journal::{Journal, reported_counters};
+use flightline_recorder::recover;
 use jfr_format::read::{Decoder, Delivery, Item};
 use libfuzzer_sys::fuzz_target;
 
@@ -50,7 +51,7 @@ fuzz_target!(|input: &[u8]| {
     for (file, at, word) in damages {
         damage(&session, file, at, word);
     }
-    let recovered = black_box::recover(&session);
+    let recovered = recover::recover(&session);
     let after = fs::read(&output).expect("it is never removed");
     let header = jfr_format::header::LEN;
     assert_eq!(after[header..RECORDED.len()], RECORDED[header..], "what was recorded has changed");
@@ -172,7 +173,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
         Journal::create(session, 1, u32::from(from.byte() & 1) * PID, now_ns()).expect("a journal");
     journal.commit(output, 0, RECORDED.len() as u64, &header);
     let mut process = Process::new();
-    let mut told = told::Told::default();
+    let mut told = reported_counters::ReportedCounters::default();
     let (mut place, mut damages, mut names) = (0, Vec::new(), 0);
     let named = |end: &str| session.join(format!("{PID}-0{end}"));
     while !from.0.is_empty() && damages.len() < 64 {
@@ -200,8 +201,10 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
                 let batches = journal.batches();
                 let counts = std::array::from_fn(|_| if from.0.is_empty() { 1 } else { from.word() });
                 let whose = match from.byte() % 2 {
-                    0 => told::Whose::Process,
-                    _ => told::Whose::Thread(u32::from(from.byte()), u32::from(from.byte()) << 8),
+                    0 => reported_counters::Whose::Process,
+                    _ => {
+                        reported_counters::Whose::Thread(u32::from(from.byte()), u32::from(from.byte()) << 8)
+                    }
                 };
                 told.keep(&named(".told"), batches, whose, &counts);
             }

@@ -13,11 +13,13 @@ use super::keys::KeySpace;
 use super::metadata::{Ids, TypeSpace, id_and_tree, id_place, in_bytes, metadata};
 use super::rebuild::{Change, Kept, Plan, rebuild};
 use super::rewrite::Rewrite;
-use super::scan::{self, Effort, Found, walk_pools};
+use super::scan::{self, Effort, Found};
 use super::source::Source;
 use super::starts::Starts;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::header::ChunkHeader;
+use crate::pool::walk_pools;
+use crate::types::ClassIndex;
 
 /// Clocks further apart than this are not the same: two readings of the clocks of one JVM differ by microseconds.
 const SAME_CLOCK: i64 = 10_000_000;
@@ -198,7 +200,7 @@ impl Joined {
         let content = source.bytes().slice(range);
         let mut pooled = HashSet::new();
         for checkpoint in &found.checkpoints {
-            let note = |class: crate::read::ClassIndex, key, _: Range<usize>| {
+            let note = |class: ClassIndex, key, _: Range<usize>| {
                 let Some(class) = found.types.class(class) else { return };
                 pooled.insert(class.id);
                 self.keys.note(&class.name, key);
@@ -298,7 +300,7 @@ impl Constants {
         for checkpoint in &found.checkpoints {
             behind.at(checkpoint.at);
             let payload = &source.bytes()[checkpoint.payload.clone()];
-            let note = |class: crate::read::ClassIndex, key, value: Range<usize>| {
+            let note = |class: ClassIndex, key, value: Range<usize>| {
                 let Some(class) = found.types.class(class) else { return };
                 // Copies of the header are no constants.
                 if &*class.name == "jdk.types.ChunkHeader" {
@@ -339,8 +341,7 @@ impl Constants {
 mod tests {
     use super::super::references;
     use super::*;
-    use crate::read::ClassIndex;
-    use crate::read::cursor::Cursor;
+    use crate::cursor::Cursor;
 
     const OF_STACKS: [&str; 2] = ["jdk.types.StackTrace", "jdk.types.Method"];
 

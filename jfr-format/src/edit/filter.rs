@@ -12,14 +12,15 @@ use super::rewrite::{Redaction, Rewrite};
 use super::scan::{self, Effort, Found};
 use super::source::Source;
 use super::starts::{Starts, step};
+use crate::chunk::Chunk;
 use crate::constants::CHECKPOINT_EVENT;
+use crate::cursor::Cursor;
 use crate::event::EventRef;
 use crate::header::ChunkHeader;
-use crate::ids::{FileOffset, Ticks};
-use crate::pool::Pools;
-use crate::read::cursor::Cursor;
-use crate::read::{Chunk, ChunkIndex, ClassIndex, Kind, Types};
+use crate::ids::{ChunkIndex, FileOffset, Ticks};
+use crate::pool::{Pools, walk_pools};
 use crate::strings::StringRef;
+use crate::types::{ClassIndex, Kind, Types};
 
 /// What becomes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +136,7 @@ fn strings(source: &Source, found: &Found) -> HashMap<u64, String> {
             }
         };
         // The readable constants of a damaged one stay.
-        let _ = scan::walk_pools(types, payload, add, |_| {});
+        let _ = walk_pools(types, payload, add, |_| {});
     }
     strings
 }
@@ -353,7 +354,7 @@ impl Marks<'_> {
         if self.rewrite.touches(class) {
             // Up to its end: what follows a constant is none of it.
             let mut cursor = Cursor::new(bytes);
-            let whole = crate::read::layout::skip_value(types.classes(), class, &mut cursor).is_ok();
+            let whole = crate::types::layout::skip_value(types.classes(), class, &mut cursor).is_ok();
             let read = whole.then(|| self.rewrite.value(types, class, &bytes[..cursor.pos()], &mut made));
             if !matches!(read, Some(Ok(_))) {
                 return;

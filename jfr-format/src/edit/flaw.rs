@@ -1,11 +1,11 @@
 //! Why a chunk is not what every reader takes.
 
-use super::scan::{Found, fills, types_of, walk_pools};
+use super::scan::{Found, fills, types_of};
 use super::source::Source;
 use crate::constants::*;
-use crate::pool::CheckpointHead;
-use crate::read::Types;
-use crate::read::cursor::Cursor;
+use crate::cursor::Cursor;
+use crate::pool::{CheckpointHead, walk_pools};
+use crate::types::Types;
 
 /// Why a chunk is not what every reader takes.
 pub(super) fn flaw(source: &Source, found: &Found) -> Option<&'static str> {

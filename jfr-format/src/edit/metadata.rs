@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::read::Types;
-use crate::read::cursor::Cursor;
+use crate::cursor::Cursor;
 use crate::strings::{self, StringRef};
+use crate::types::Types;
 use crate::varint;
 
 /// Other ids for types, old to new.

@@ -32,6 +32,5 @@ pub use assemble::{Clash, Conflicts, Part, assemble, chunks};
 pub use filter::{Decision, Filtered, Scope, Share, filter, time_range};
 pub use repair::{Cause, Lost, Missing, Options, Repaired, STEPS_PER_BYTE, repair};
 pub use rewrite::{FindSecrets, Redact, Redaction};
-pub(crate) use scan::walk_pools;
 pub use source::Source;
 pub use symbolize::{Named, Place, Symbolized, symbolize};

@@ -8,15 +8,15 @@ use super::keys::{self, Shift};
 use super::metadata::TypeIds;
 use super::references;
 use super::rewrite::{Rewrite, put_event, put_event_head};
-use super::scan::{Found, Framed, walk_pools};
+use super::scan::{Found, Framed};
 use super::source::Source;
 use crate::constants::*;
+use crate::cursor::Cursor;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
-use crate::pool::CheckpointHead;
-use crate::read::cursor::Cursor;
+use crate::pool::{CheckpointHead, walk_pools};
 use crate::read::push::MAX_EVENT;
-use crate::read::{ClassIndex, Types};
+use crate::types::{ClassIndex, Types};
 use crate::varint;
 
 /// The pool of header copies that HotSpot writes; a copy of the old header would be wrong in the new chunk.

@@ -1,10 +1,10 @@
 //! Which constants a value refers to.
 
 use crate::constants::STRING_POOLED;
+use crate::cursor::Cursor;
 use crate::error::Malformed;
-use crate::read::cursor::Cursor;
-use crate::read::layout::{self, MAX_DEPTH};
-use crate::read::{Class, ClassIndex, Kind, Types};
+use crate::types::layout::{self, MAX_DEPTH};
+use crate::types::{Class, ClassIndex, Kind, Types};
 
 /// Calls `refer` for every key in the value of `class` at the cursor, key 0 included.
 pub(super) fn each(

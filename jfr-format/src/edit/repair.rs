@@ -14,10 +14,10 @@ use super::references;
 use super::scan::{self, Effort, Found, Framed, types_of};
 use super::source::Source;
 use crate::constants::*;
+use crate::cursor::Cursor;
 use crate::header::ChunkHeader;
-use crate::read::cursor::Cursor;
 pub use crate::read::resync::STEPS_PER_BYTE;
-use crate::read::{ClassIndex, Types};
+use crate::types::{ClassIndex, Types};
 
 /// Longest chunk believed when its duration is told by its events alone: ten years.
 const LONGEST: i64 = 10 * 365 * 86_400 * 1_000_000_000;

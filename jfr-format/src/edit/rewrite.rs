@@ -7,11 +7,11 @@ use super::keys::{self, Shift};
 use super::metadata::TypeIds;
 use super::scan::Framed;
 use crate::constants::STRING_NULL;
+use crate::cursor::Cursor;
 use crate::error::Malformed;
-use crate::read::cursor::Cursor;
-use crate::read::layout::{self, MAX_DEPTH};
-use crate::read::{Class, ClassIndex, Field, Kind, Types};
 use crate::strings::{self, StringRef};
+use crate::types::layout::{self, MAX_DEPTH};
+use crate::types::{Class, ClassIndex, Field, Kind, Types};
 use crate::varint;
 
 /// Which text to replace, and by what.

@@ -7,16 +7,14 @@ use bytes::Bytes;
 
 use super::source::Source;
 use crate::constants::*;
-use crate::error::Malformed;
+use crate::cursor::Cursor;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::metadata::is_filler;
-use crate::pool::{CheckpointHead, Pools};
-use crate::read::cursor::Cursor;
+use crate::pool::{CheckpointHead, Pools, walk_pools};
 use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
-use crate::read::types::metadata_len;
-use crate::read::{Kind, Types};
-use crate::read::{layout, resync};
+use crate::read::resync;
+use crate::types::{Types, layout, metadata_len};
 
 /// What looking for events behind damage, and reading what may be cut short, have cost so far in one input. What it may
 /// cost grows with what has been reached of the input, so the whole stays linear, and a damaged chunk leaves enough for
@@ -519,33 +517,6 @@ fn left(types: &Types, type_id: u64, payload: &[u8]) -> Option<Option<usize>> {
     let mut cursor = Cursor::new(payload);
     let read = layout::skip(types.classes(), &class.layout, &mut cursor, 0);
     Some(read.ok().map(|()| cursor.left()))
-}
-
-/// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
-/// Gives the head and where the content ends. A pool of a primitive type is an error, as it is to the JDK: damage can look like one.
-pub(crate) fn walk_pools(
-    types: &Types,
-    payload: &[u8],
-    mut entry: impl FnMut(crate::read::ClassIndex, u64, Range<usize>),
-    mut pool: impl FnMut(usize),
-) -> Result<(CheckpointHead, usize), Malformed> {
-    let mut cursor = Cursor::new(payload);
-    let head = CheckpointHead::read(&mut cursor)?;
-    for _ in 0..head.pools {
-        let class = types.index_of(cursor.varint()?).ok_or(Malformed::UnknownType)?;
-        if types.class(class).is_none_or(|class| !matches!(class.kind, Kind::Struct | Kind::Text)) {
-            return Err(Malformed::PrimitivePool);
-        }
-        let count = cursor.count()?;
-        for _ in 0..count {
-            let key = cursor.varint()?;
-            let from = cursor.pos();
-            layout::skip_value(types.classes(), class, &mut cursor)?;
-            entry(class, key, from..cursor.pos());
-        }
-        pool(count);
-    }
-    Ok((head, cursor.pos()))
 }
 
 #[cfg(test)]

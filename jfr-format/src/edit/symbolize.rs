@@ -11,12 +11,13 @@ use super::rebuild::{Change, Kept, Plan, rebuild};
 use super::repair::{header, times};
 use super::scan::{self, Effort, Found};
 use super::source::Source;
+use crate::chunk::Chunk;
 use crate::constants::CHECKPOINT_EVENT;
+use crate::cursor::Cursor;
 use crate::event::{StructRef, Value, constant};
-use crate::ids::FileOffset;
-use crate::read::cursor::Cursor;
-use crate::read::{Chunk, ChunkIndex, ClassIndex, Types};
+use crate::ids::{ChunkIndex, FileOffset};
 use crate::schema::frame_type;
+use crate::types::{ClassIndex, Types};
 use crate::{strings, varint};
 
 /// Keys of what is added; those of the recorder stay below. Pyroscope cuts keys of methods to 32 bits.

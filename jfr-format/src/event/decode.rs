@@ -1,12 +1,13 @@
 //! Values of any type out of their bytes.
 
 use super::{ArrayRef, Reference, StructRef, Value, ValueRef};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::{Error, Malformed};
-use crate::read::cursor::Cursor;
-use crate::read::layout::{self, MAX_DEPTH};
-use crate::read::types::Plan;
-use crate::read::{Chunk, Class, ClassIndex, Field, Kind};
 use crate::strings::Undecoded;
+use crate::types::Plan;
+use crate::types::layout::{self, MAX_DEPTH};
+use crate::types::{Class, ClassIndex, Field, Kind};
 
 /// The constant `key` of the pool of `class`.
 ///

@@ -2,9 +2,10 @@
 
 use super::decode::ValueDecoder;
 use super::{Value, ValueRef};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::read::cursor::Cursor;
-use crate::read::{Chunk, Field};
+use crate::types::Field;
 
 /// A counted list of values of one type.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,11 @@ mod visitor;
 
 use decode::ValueDecoder;
 
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::{Error, Malformed};
-use crate::read::cursor::Cursor;
-use crate::read::layout;
-use crate::read::{Chunk, Class, ClassIndex, Field};
+use crate::types::layout;
+use crate::types::{Class, ClassIndex, Field};
 
 pub use crate::strings::TextRef;
 pub use decode::constant;
@@ -31,6 +32,17 @@ pub struct EventRef<'a> {
     pub(crate) tail: &'a [u8],
     pub(crate) offset: u64,
     pub(crate) size: u32,
+}
+
+impl Chunk {
+    /// Returns the event of type `type_id` whose fields are `payload`, bytes that the caller has kept; errors report `offset`. `None` if the
+    /// type is not declared.
+    pub fn event<'a>(&'a self, type_id: u64, payload: &'a [u8], offset: u64) -> Option<EventRef<'a>> {
+        let size = u32::try_from(payload.len()).ok()?;
+        let (chunk, index) = (self, self.types.index_of(type_id)?);
+        let class = self.types.class(index)?;
+        Some(EventRef { chunk, class, index, payload, tail: payload, offset, size })
+    }
 }
 
 impl<'a> EventRef<'a> {

@@ -4,10 +4,11 @@ use std::borrow::Cow;
 
 use super::decode::constant_ref;
 use super::{ArrayRef, StructRef, TextRef};
+use crate::chunk::Chunk;
 use crate::error::Error;
-use crate::read::layout::MAX_DEPTH;
-use crate::read::types::Plan;
-use crate::read::{Chunk, Class, ClassIndex, Kind};
+use crate::types::Plan;
+use crate::types::layout::MAX_DEPTH;
+use crate::types::{Class, ClassIndex, Kind};
 
 /// A decoded value.
 #[derive(Clone, Debug)]

@@ -1,13 +1,14 @@
 //! All fields of an event in one go: the quick level.
 
 use super::{EventRef, Reference, StructRef, ValueRef};
+use crate::chunk::Chunk;
 use crate::constants::STRING_POOLED;
+use crate::cursor::Cursor;
 use crate::error::{Error, Malformed};
-use crate::read::cursor::Cursor;
-use crate::read::layout;
-use crate::read::types::Plan;
-use crate::read::{Chunk, Field};
 use crate::strings::Short;
+use crate::types::Field;
+use crate::types::Plan;
+use crate::types::layout;
 
 impl<'a> EventRef<'a> {
     /// Calls `see` with each field in order: what [`fields`](Self::fields) iterates over, several times as quick.

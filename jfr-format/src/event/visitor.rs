@@ -2,10 +2,11 @@
 
 use super::decode::ValueDecoder;
 use super::{ArrayRef, EventRef, Reference, StructRef, TextRef, ValueRef};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::Error;
-use crate::read::cursor::Cursor;
-use crate::read::types::Plan;
-use crate::read::{Chunk, Class, Field};
+use crate::types::Plan;
+use crate::types::{Class, Field};
 
 /// Takes the values of fields, by kind. Methods of an implementation that say `#[inline]` cost next to nothing.
 ///

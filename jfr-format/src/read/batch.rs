@@ -5,12 +5,12 @@ use std::num::NonZero;
 
 use bytes::Bytes;
 
-use super::chunk::Chunk;
-use super::cursor::Cursor;
 use super::push::Pages;
-use super::types::{Class, Types};
+use crate::chunk::Chunk;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
+use crate::cursor::Cursor;
 use crate::event::EventRef;
+use crate::types::{Class, Types};
 
 /// Consecutive whole events, metadata and checkpoints among them.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Chosen fields of one event type, looked up once per chunk instead of by name per event.
 
 use super::batch::Frame;
-use super::chunk::Chunk;
-use super::cursor::Cursor;
-use super::layout::{self, Step};
-use super::types::{Class, Kind};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::Malformed;
+use crate::types::layout::{self, Step};
+use crate::types::{Class, Kind};
 
 /// A plan that takes chosen fields out of an event's bytes.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 use crate::constants::{FLAG_COMPRESSED, STATE_FINISHED, STATE_UPDATING};
 use crate::error::{Dubious, shortened};
 use crate::header::{self, ChunkHeader};
-use crate::read::Types;
+use crate::types::Types;
 
 /// A doubt, and its distance from the start of the chunk.
 pub(crate) type Doubt = (Dubious, u64);

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{Types, cursor::Cursor};
 use crate::constants::{CHECKPOINT_EVENT, METADATA_EVENT, STATE_FINISHED};
+use crate::cursor::Cursor;
 use crate::error::Malformed;
 use crate::header::{self, ChunkHeader};
 use crate::ids::{ChunkOffset, FileOffset, Ticks};
+use crate::types::Types;
 use crate::write::{Cut, Piece, tells_loss};
 
 /// What ends a segment.

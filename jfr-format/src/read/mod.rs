@@ -32,33 +32,29 @@
 
 mod batch;
 mod binding;
-mod chunk;
-pub(crate) mod cursor;
 mod doubts;
 mod follow;
 mod framer;
 mod input;
-pub(crate) mod layout;
 pub(crate) mod map;
 mod parallel;
 pub(crate) mod push;
 mod references;
 pub(crate) mod resync;
-pub(crate) mod simd;
 mod stacks;
-pub(crate) mod types;
 pub mod view;
 mod whole;
 
+pub use crate::chunk::Chunk;
+pub use crate::ids::ChunkIndex;
+pub use crate::types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
 pub use batch::{Batch, Events, Frame, Frames, Interest, Run, TypeCount, TypeCounts};
 pub use binding::Binding;
-pub use chunk::{Chunk, ChunkIndex};
 pub use follow::{Follow, Progress};
 pub use framer::{ChunkHead, EventCount, FrameError, FrameFault, Framer, Part};
 pub use input::Input;
 pub use parallel::{Recording, default_jobs};
 pub use push::{ChunkEnd, Decoder, Delivery, Item, Pages};
 pub use stacks::{StackFrame, StackReader};
-pub use types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
 pub use view::Views;
 pub use whole::{Passed, Whole};

@@ -16,12 +16,12 @@ use std::thread;
 
 use bytes::Bytes;
 
-use super::chunk::ChunkIndex;
 use super::map::Mapped;
 use super::push::{Decoder, Delivery, Pages, SharedTypes, trusted_end};
 use super::resync;
 use crate::error::{Error, Result};
 use crate::header::{ChunkHeader, LEN};
+use crate::ids::ChunkIndex;
 
 /// Results that may wait for the one before them, per thread.
 const AHEAD: usize = 2;

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::batch::{Region, Walk};
-use super::chunk::Chunk;
-use super::cursor::Cursor;
-use super::layout::{self, MAX_DEPTH};
-use super::types::{Class, ClassIndex, Field, Kind};
+use crate::chunk::Chunk;
 use crate::constants::{CHECKPOINT_EVENT, STRING_POOLED};
+use crate::cursor::Cursor;
 use crate::error::Malformed;
+use crate::types::layout::{self, MAX_DEPTH};
+use crate::types::{Class, ClassIndex, Field, Kind};
 
 /// Fields that may be looked at per byte of the chunk, and for nothing: an event whose constants come one by one is looked
 /// at again each time, and structs without content cost no byte. What is not found out in time waits for the chunk's end.

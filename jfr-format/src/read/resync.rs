@@ -1,12 +1,12 @@
 //! Finding the way again behind damage.
 
-use super::cursor::Cursor;
-use super::layout;
 use super::push::MAX_EVENT;
-use super::types::Types;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
+use crate::cursor::Cursor;
 use crate::header::{ChunkHeader, LEN};
 use crate::pool::CheckpointHead;
+use crate::types::Types;
+use crate::types::layout;
 
 /// Fastest clock a header may claim, in ticks per second.
 const MAX_FREQUENCY: i64 = 1_000_000_000_000;

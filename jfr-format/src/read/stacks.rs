@@ -1,11 +1,11 @@
 //! Stack traces, read by a plan made once per chunk: their frames are most of what resolving samples costs.
 
 use super::binding::Binding;
-use super::chunk::Chunk;
-use super::cursor::Cursor;
-use super::layout::{self, Step};
-use super::types::{Class, ClassIndex, Field, Kind, Types};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::{Malformed, Result};
+use crate::types::layout::{self, Step};
+use crate::types::{Class, ClassIndex, Field, Kind, Types};
 
 const STACK_TRACE: &str = "jdk.types.StackTrace";
 /// Slots of [`StackReader::frame`].

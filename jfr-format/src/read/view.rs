@@ -74,13 +74,13 @@
 
 use std::borrow::Cow;
 
-use super::chunk::Chunk;
-use super::cursor::Cursor;
-use super::layout::{self, Step};
-use super::types::{Class, Field, Kind};
+use crate::chunk::Chunk;
+use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, shortened};
 use crate::event::{ArrayRef, EventRef, Reference, StructRef, Value};
 use crate::ids::Ticks;
+use crate::types::layout::{self, Step};
+use crate::types::{Class, Field, Kind};
 
 /// A type that a field can be read as.
 pub trait FromField<'a>: Sized {

@@ -4,19 +4,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::chunk::{Chunk, ChunkIndex};
-use super::cursor::Cursor;
-use super::layout;
 use super::parallel::Recording;
 use super::push::MAX_EVENT;
-use super::types::{Class, Kind, Types};
+use crate::chunk::Chunk;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT, STATE_FINISHED};
-use crate::edit::walk_pools;
+use crate::cursor::Cursor;
 use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
 use crate::header::{ChunkHeader, LEN};
-use crate::ids::FileOffset;
+use crate::ids::{ChunkIndex, FileOffset};
 use crate::metadata::is_filler;
-use crate::pool::Pools;
+use crate::pool::{Pools, walk_pools};
+use crate::types::layout;
+use crate::types::{Class, Kind, Types};
 
 /// Bytes of a chunk's metadata: that of a JDK with all of its types takes 200 KB. It is written again when types come.
 const MOST_METADATA: usize = 16 << 20;

@@ -9,8 +9,8 @@ use super::{ClockLine, buffer, fixed};
 use crate::constants::{CHECKPOINT_STATICS, FLAG_COMPRESSED, STATE_FINISHED};
 use crate::header::{self, ChunkHeader};
 use crate::ids::{ChunkOffset, Ticks};
-use crate::read::Types;
 use crate::schema;
+use crate::types::Types;
 use bytes::{Bytes, BytesMut};
 
 /// Some bytes of a stream.

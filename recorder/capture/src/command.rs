@@ -1,26 +1,22 @@
-//! Commands from outside: the program joins a session, applies what its page says now, or leaves it, while it runs.
+//! Commands from outside, received by a signal. [`crate::control`] carries them out.
 //!
-//! Until then it holds no thread and no descriptor, only a signal handler. A command is SIGPROF queued by the drain with
-//! a cookie of [`engine::FROM_CONTROL`]. The thread that it interrupts may hold any lock, so it is carried out by system
-//! calls and atomics alone, on a stack of our own (the thread's may be tiny), with every signal blocked.
-//! Which session to join is in the mailbox: a file named after the process, in a directory where everybody may make
-//! files; so it counts only if it belongs to this user or to root and nobody else may write it.
+//! Until the first command the recorder holds no thread and no descriptor, only a signal handler. A command is SIGPROF queued by the drain with
+//! a cookie of [`cookie::FROM_CONTROL`]. The thread that it interrupts may hold any lock, so it is carried out by system calls and
+//! atomics alone, on a stack of its own (the thread's may be tiny), with every signal blocked.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
-use flightline_in_signal::command::{
-    APPLY, JOIN, LEAVE, LISTENING, MAILBOX_BYTES, MAILBOX_DIRS, MAILBOX_PREFIX,
-};
-use flightline_in_signal::engine::{self, Cookie, SIGPROF};
+use flightline_in_signal::command::LISTENING;
+use flightline_in_signal::cookie::{self, Cookie, SIGPROF};
 use flightline_in_signal::layout::LISTENS;
 use flightline_in_signal::sys;
 
 use crate::os::{self, Text};
-use crate::session::{self, Attached, Dir, Modules};
+use crate::sandbox;
+use crate::session::{self, Attached};
 use crate::spin::Spin;
-use crate::{alloc, context, engines, put_aside, sandbox, signals, threads};
 
 /// Deepest use measured is about a third of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -28,6 +24,8 @@ const GUARD: usize = 4096;
 
 /// The stack commands run on; 0 while not listening.
 static STACK: AtomicUsize = AtomicUsize::new(0);
+/// The function that carries commands out, with the command as its argument.
+static CARRY_OUT: AtomicUsize = AtomicUsize::new(0);
 /// The process that listens: not a `vfork` child in its memory.
 static PID: AtomicU32 = AtomicU32::new(0);
 /// Somebody joins or leaves, or is about to execute another image.
@@ -35,11 +33,9 @@ static BUSY: Spin = Spin::new();
 /// A thread gave up system calls: a command could reach it, or arm it.
 static DEAF: AtomicBool = AtomicBool::new(false);
 
-/// Listens from now on. The handler of SIGPROF must be installed.
-pub fn listen() {
-    if signals::owned() & crate::masks::bit(SIGPROF) == 0 {
-        return;
-    }
+/// Receives commands from now on. The handler of SIGPROF must be installed. `carry_out` is called in this handler.
+pub fn listen(carry_out: extern "C" fn(usize)) {
+    CARRY_OUT.store(carry_out as usize, Relaxed);
     let mut at = STACK.load(Relaxed);
     if at == 0 {
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
@@ -154,7 +150,7 @@ unsafe fn of(signo: c_int, info: *const c_void) -> Option<u32> {
     }
     // SAFETY: the queued value is the eight bytes at offset 24.
     let cookie = Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })?;
-    (cookie.source == engine::FROM_CONTROL).then_some(cookie.slot)
+    (cookie.source == cookie::FROM_CONTROL).then_some(cookie.slot)
 }
 
 /// Carries a command out, if the signal is one. In a handler, every signal blocked.
@@ -170,8 +166,8 @@ pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
     }
     // Whoever sent it sees that nothing came of it, and tries again.
     alone(|| {
-        // SAFETY: the stack is as long as that, and ours alone while we are.
-        unsafe { call_on(stack + GUARD + STACK_BYTES, carry_out, command as usize) }
+        // SAFETY: the stack is as long as that, and ours alone while we are. `listen` stored the function before the stack's address.
+        unsafe { call_on(stack + GUARD + STACK_BYTES, CARRY_OUT.load(Relaxed), command as usize) }
     });
     true
 }
@@ -179,8 +175,8 @@ pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
 /// Calls `f(argument)` on another stack.
 ///
 /// # Safety
-/// `top` is a multiple of 16, the end of enough writable memory that nobody else uses.
-unsafe fn call_on(top: usize, f: extern "C" fn(usize), argument: usize) {
+/// `f` is the address of an `extern "C" fn(usize)`. `top` is a multiple of 16, the end of enough writable memory that has no other user.
+unsafe fn call_on(top: usize, f: usize, argument: usize) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: by the contract; r12 keeps the old stack across the call, and everything that a call clobbers is told.
     unsafe {
@@ -197,77 +193,4 @@ unsafe fn call_on(top: usize, f: extern "C" fn(usize), argument: usize) {
             top = in(reg) top, f = in(reg) f, inlateout("x0") argument => _, out("x20") _,
             clobber_abi("C"));
     }
-}
-
-extern "C" fn carry_out(command: usize) {
-    match command as u32 {
-        JOIN => join(),
-        APPLY => apply(),
-        LEAVE => leave(),
-        _ => {}
-    }
-}
-
-fn join() {
-    leave();
-    if session::current().is_some() {
-        return;
-    }
-    let Some(dir) = read_mailbox() else { return };
-    let Ok(dir) = dir.cstr() else { return };
-    let Ok(attached) = session::attach(dir, &Modules::Drain) else { return };
-    engines::choose(attached);
-    engines::refuse_events(attached);
-    signals::install(engines::signals(attached));
-    signals::fatal::apply(attached);
-    alloc::apply(attached);
-    context::apply(attached);
-    threads::register_all(attached);
-    say_listens(attached);
-}
-
-fn apply() {
-    let Some(attached) = session::current() else { return };
-    let control = attached.session().control.load(Acquire);
-    // The first perf event may have come only now.
-    engines::refuse_events(attached);
-    signals::install(engines::signals(attached));
-    alloc::apply(attached);
-    put_aside::apply(attached);
-    threads::apply_engines(attached);
-    attached.header().controlled.store(control | LISTENS, Release);
-}
-
-/// Leaves a session that is over: by its page, or by its directory if nobody was left to write the page.
-fn leave() {
-    if let Some(attached) = session::current()
-        && (attached.session().stop.load(Acquire) != 0 || attached.directory_is_gone())
-    {
-        signals::fatal::uninstall();
-        alloc::off();
-        context::off();
-        threads::disarm_all(attached);
-        session::leave(attached);
-    }
-}
-
-/// The session directory in the first mailbox that may be believed.
-fn read_mailbox() -> Option<Dir> {
-    for dir in MAILBOX_DIRS {
-        let mut path = Text::<64>::new();
-        path.put(dir.as_bytes()).put(b"/").put(MAILBOX_PREFIX.as_bytes()).number(sys::getpid().into());
-        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let Ok(fd) = path.cstr().and_then(|path| os::open(path, flags, 0)) else { continue };
-        let Ok(st) = os::stat(&fd) else { continue };
-        let owner = st.st_uid == os::euid() || st.st_uid == 0;
-        if !owner || st.st_mode & libc::S_IFMT != libc::S_IFREG || st.st_mode & 0o022 != 0 {
-            continue;
-        }
-        let mut text = [0u8; MAILBOX_BYTES];
-        let len = os::read_full(&fd, &mut text);
-        let mut found = Dir::new();
-        found.put(text.get(..len).unwrap_or_default());
-        return Some(found);
-    }
-    None
 }

@@ -10,9 +10,9 @@ use flightline_context::{keys, own_slot, record};
 use flightline_in_signal::layout::{LABEL_NAMES, event_kind, spans};
 use flightline_in_signal::payload::{Words, scope, span};
 use flightline_in_signal::publish::Event;
-use flightline_in_signal::{context, here, thread};
+use flightline_in_signal::{context, here, slots};
 
-use crate::put_aside;
+use crate::preemption;
 use crate::session::{self, Attached};
 
 /// The recorder as programs see it.
@@ -29,8 +29,8 @@ pub const TABLE: Abi = Abi {
     key_name: keys::own_key_name,
     span: on_span,
     scope: on_scope,
-    switches: &raw const put_aside::SWITCHES,
-    switched: put_aside::switched,
+    switches: &raw const preemption::SWITCHES,
+    switched: preemption::switched,
 };
 
 /// What is told at the moment.
@@ -43,7 +43,7 @@ const _: () = {
     assert!(abi::mode::OFF == spans::OFF && abi::mode::SAMPLED == spans::SAMPLED);
     assert!(abi::mode::ALL == spans::ALL && LABEL_NAMES == keys::KEYS_MAX);
     assert!(record::SIDE_CAR_BEFORE == context::CAR_BYTES && record::MAGIC == context::CAR_MAGIC);
-    assert!(context::RECORD_BYTES == size_of::<record::Record>());
+    assert!(flightline_in_signal::layout::RECORD_BYTES == size_of::<record::Record>());
     use core::mem::offset_of;
     use flightline_context::record::SideCar;
     use flightline_in_signal::context::car;
@@ -57,12 +57,12 @@ const _: () = {
 
 /// Makes the recorder known to the copy of the crate in this binary.
 pub fn offer() {
-    abi::set_recorder(&ABI);
+    flightline_context::set_recorder(&ABI);
 }
 
 /// Looks for another writer's variable. Outside handlers, at the program's start or at that of a recording.
 pub fn look() {
-    put_aside::look();
+    preemption::look();
     // A look that fails may allocate with other C libraries.
     #[cfg(target_env = "gnu")]
     {
@@ -101,15 +101,15 @@ pub fn apply(attached: &Attached) {
     for (to, offset) in attached.header().context_offsets.iter().zip(offsets) {
         to.store(offset as u64, Relaxed);
     }
-    tell_names(attached);
+    write_label_names(attached);
     context::set_offsets(offsets);
-    put_aside::apply(attached);
+    preemption::apply(attached);
     MODE.store(mode, Release);
 }
 
 /// The session is over, or this process is no longer part of it.
 pub fn off() {
-    put_aside::off();
+    preemption::off();
     MODE.store(spans::OFF, Release);
 }
 
@@ -120,7 +120,7 @@ unsafe extern "C" fn slot() -> *const Slot {
 unsafe extern "C" fn samples() -> *const AtomicU32 {
     // Asked with each span that is entered: no system call where threads register themselves. A child that was not told of its fork
     // sees its parent's word, which it only reads; what it tells is refused.
-    let slot = thread::current().or_else(thread::registered_by_another);
+    let slot = slots::current().or_else(slots::registered_by_another);
     slot.map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
 }
 
@@ -135,13 +135,13 @@ unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
         && untold(inherited, index)
         && let Some(attached) = session::current()
     {
-        tell_names(attached);
+        write_label_names(attached);
     }
     index
 }
 
 /// Puts the names of labels into the process's file that are not there yet.
-fn tell_names(attached: &Attached) {
+fn write_label_names(attached: &Attached) {
     attached.log_lock.with(|| {
         for (place, name) in attached.header().label_names.iter().zip(keys::all()) {
             if place[1].load(Relaxed) != 0 {
@@ -193,7 +193,7 @@ unsafe extern "C" fn on_span(end: *const SpanEnd) {
         words.text(text(end.name, end.name_len, NAME_MAX));
         words.text(text(end.labels, end.labels_len, LABELS_MAX));
     }
-    tell(event_kind::SPAN, end.end_ns.saturating_sub(end.start_ns), words.get());
+    record_event(event_kind::SPAN, end.end_ns.saturating_sub(end.start_ns), words.get());
 }
 
 unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
@@ -210,10 +210,10 @@ unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
     words[scope::SPAN] = end.span_id;
     words[scope::PREVIOUS] = end.previous_span_id;
     words[scope::SEQ] = end.seq;
-    tell(event_kind::SCOPE, end.end_ns.saturating_sub(end.start_ns), &words);
+    record_event(event_kind::SCOPE, end.end_ns.saturating_sub(end.start_ns), &words);
 }
 
 /// What finds no room is counted by kind.
-fn tell(kind: u16, value: u64, extra: &[u64]) {
+fn record_event(kind: u16, value: u64, extra: &[u64]) {
     let _ = here::record(&Event { kind, index: 0, value, extra }, false);
 }

@@ -2,12 +2,12 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use flightline_in_signal::cookie::{SIGPROF, SIGTRAP};
 use flightline_in_signal::engine;
-use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
 use flightline_in_signal::layout::{engine as kind, session_flags};
 
-use crate::masks::{KernelSet, bit};
 use crate::session::Attached;
+use crate::shadow::{KernelSet, bit};
 use crate::{os, sandbox};
 
 /// Tries what the kernel allows, and writes the choice to the header.
@@ -73,10 +73,10 @@ pub fn signals(attached: &Attached) -> KernelSet {
     let fatal = session.flags & session_flags::FATAL_SIGNALS != 0;
     let beside = fatal || session.event_count.load(Acquire) != 0 || session.trace_count != 0;
     let traps = if beside { bit(SIGTRAP) } else { 0 };
-    traps | signals_of(attached.header().engine.load(Relaxed))
+    traps | engine_signals(attached.header().engine.load(Relaxed))
 }
 
-fn signals_of(engine: u32) -> KernelSet {
+fn engine_signals(engine: u32) -> KernelSet {
     match engine {
         kind::PERF | kind::PERF_USER => bit(SIGTRAP) | bit(SIGPROF),
         kind::TIMER | kind::ITIMER => bit(SIGPROF),

@@ -9,8 +9,9 @@ use flightline_in_signal::clock;
 use flightline_in_signal::layout::{SESSION_ENV, proc_state, unrecorded};
 
 use crate::command::Quiet;
-use crate::masks::{self, KernelSet};
+use crate::masks;
 use crate::session::{self, Attached};
+use crate::shadow::{self, KernelSet};
 use crate::target::{self, Target};
 use crate::{os, signals, threads};
 
@@ -61,13 +62,13 @@ pub struct Spawning(Option<KernelSet>);
 /// Prepares the calling thread for a spawn.
 pub fn spawning() -> Spawning {
     let hidden = masks::hidden();
-    Spawning((hidden != 0).then(|| masks::kernel_mask(libc::SIG_BLOCK, Some(hidden))))
+    Spawning((hidden != 0).then(|| shadow::kernel_mask(libc::SIG_BLOCK, Some(hidden))))
 }
 
 impl Drop for Spawning {
     fn drop(&mut self) {
         if let Some(mask) = self.0 {
-            masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+            shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
         }
     }
 }

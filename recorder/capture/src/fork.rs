@@ -8,10 +8,14 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use flightline_in_signal::layout::session_flags;
+use flightline_in_signal::slots;
 use flightline_in_signal::thread;
 
-use crate::session::{self, Modules};
-use crate::{alloc, closing, command, context, engines, fork_token, os, sandbox, signals, threads, traced};
+use crate::join::{self, Modules};
+use crate::session;
+use crate::{
+    alloc, command, context, dlclose, engines, fork_token, os, sandbox, signals, threads, traced_functions,
+};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 
@@ -34,13 +38,13 @@ unsafe extern "C" fn in_child() {
         return;
     };
     let stack =
-        thread::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
+        slots::current().map_or((0, 0), |slot| (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed)));
     thread::forget();
     session::forget();
     context::off();
     alloc::in_child();
     threads::reset_pool();
-    closing::reset();
+    dlclose::reset();
     signals::forget_cut_changes();
     if sandbox::applies() {
         return;
@@ -53,12 +57,12 @@ unsafe extern "C" fn in_child() {
         .cstr()
         .ok()
         .filter(|_| wanted)
-        .and_then(|dir| session::attach(dir, &Modules::Copy(parent)).ok());
+        .and_then(|dir| join::attach(dir, &Modules::Copy(parent)).ok());
     if let Some(child) = joined {
         engines::inherit(child, parent);
         alloc::apply(child);
         context::apply(child);
-        traced::find(child);
+        traced_functions::find(child);
         command::say_listens(child);
         threads::register_self(stack);
     } else if os::env(c"FLIGHTLINE_DEBUG").is_some() && wanted {

@@ -1,31 +1,47 @@
-//! The part of the recorder that runs in the recorded program, outside signal handlers: it joins a session, keeps the
-//! books of threads, arms the engines, and keeps fork, exec, `dlclose`, signals and exit harmless.
+//! The part of the recorder that runs in the recorded program, outside signal handlers. `preload` exports the functions that lead here; the
+//! linked library calls [`start()`] and [`stop()`]. A module depends only on those in its own line and above:
 //!
-//! What it does: [`session`] joins, [`threads`] registers and arms, [`signals`] and [`masks`] share SIGTRAP and SIGPROF
-//! with the program, [`fork`], [`exec`], [`closing`] and [`exit`] follow the process through its life; [`alloc`] samples allocations.
-//! What it does not: allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a
-//! thread, print (unless `FLIGHTLINE_DEBUG` is set), or export a symbol. `preload` exports the functions that lead
-//! here; the linked library calls [`start()`] and [`stop()`].
+//! ```text
+//! os, spin, real, fork_token            system calls, a lock, the C library's own functions, which process this is
+//! retained_mapping                      address ranges that are used again
+//! shadow, sandbox                       signal masks; whether a thread may make system calls
+//! session                               the joined recording and its memory
+//! modules, names, start_objects, join   what the process file holds; joining
+//! command                               receives commands
+//! masks, signals                        share SIGTRAP and SIGPROF with the program
+//! stacks, threads, engines              register threads and arm their engines
+//! alloc, lock_waits, slow_io, …         engines that record calls; preemption, context: spans
+//! seccomp, control, fork, exec, exit    follow the life of the process, carry commands out
+//! start                                 begins and ends the recording
+//! ```
+//! The crate does not allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a thread, print (unless
+//! `FLIGHTLINE_DEBUG` is set), or export a symbol.
 #![no_std]
 
 pub mod alloc;
-pub mod closing;
 pub mod command;
 pub mod context;
+mod control;
+pub mod dlclose;
 pub mod engines;
+pub mod exceptions;
 pub mod exec;
 pub mod exit;
 pub mod fork;
 pub mod fork_token;
-mod kept;
+pub mod join;
+pub mod lock_waits;
 pub mod masks;
 pub mod modules;
 pub mod names;
 pub mod os;
-mod put_aside;
+mod preemption;
 pub mod real;
+mod retained_mapping;
 pub mod sandbox;
+pub mod seccomp;
 pub mod session;
+pub mod shadow;
 mod signal_frame;
 pub mod signals;
 pub mod slow_io;
@@ -35,8 +51,6 @@ mod start;
 mod start_objects;
 pub mod target;
 pub mod threads;
-pub mod thrown;
-pub mod traced;
-pub mod waits;
+pub mod traced_functions;
 
 pub use start::{Moment, Stopped, find_loader, is_active, start, stop, wait_for_commands};

@@ -78,7 +78,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
         let bytes = unsafe {
             core::slice::from_raw_parts(bias.wrapping_add(note.p_vaddr) as *const u8, note.p_memsz as usize)
         };
-        if let Some(id) = note_of(bytes, b"GNU\0", GNU_BUILD_ID) {
+        if let Some(id) = find_note(bytes, b"GNU\0", GNU_BUILD_ID) {
             build_id_len = id.len().min(build_id.len());
             for (to, from) in build_id.iter_mut().zip(id) {
                 *to = *from;
@@ -112,7 +112,7 @@ const GNU_BUILD_ID: u32 = 3;
 const GO_BUILD_ID: u32 = 4;
 
 /// The description of the first note with this name and type.
-fn note_of<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]> {
+fn find_note<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]> {
     let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     loop {
         let (name_len, len, found) = (word(notes, 0)? as usize, word(notes, 4)? as usize, word(notes, 8)?);
@@ -143,7 +143,7 @@ pub fn is_go_program() -> bool {
         let bytes = unsafe {
             core::slice::from_raw_parts(bias.wrapping_add(note.p_vaddr) as *const u8, note.p_memsz as usize)
         };
-        note_of(bytes, b"Go\0\0", GO_BUILD_ID).is_some()
+        find_note(bytes, b"Go\0\0", GO_BUILD_ID).is_some()
     })
 }
 
@@ -315,7 +315,7 @@ mod tests {
         for (i, byte) in notes[36..56].iter_mut().enumerate() {
             *byte = i as u8 + 1;
         }
-        let id = |notes| note_of(notes, b"GNU\0", GNU_BUILD_ID).map(|id| (id.len(), id[0], id[19]));
+        let id = |notes| find_note(notes, b"GNU\0", GNU_BUILD_ID).map(|id| (id.len(), id[0], id[19]));
         assert_eq!(id(&notes), Some((20, 1, 20)));
         assert_eq!(id(&notes[..50]), None);
         assert_eq!(id(&[]), None);

@@ -8,7 +8,7 @@ use flightline_in_signal::payload::{Words, io};
 use flightline_in_signal::publish::Event;
 use flightline_in_signal::{clock, here};
 
-use crate::waits::wanted_engine;
+use crate::lock_waits::enabled_engine;
 use crate::{os, session};
 
 /// A path that was asked for before the call, as the descriptor does not live to its end.
@@ -16,8 +16,8 @@ pub type Path = os::Text<512>;
 
 /// `true` if slow calls are recorded.
 #[inline]
-pub fn wanted() -> bool {
-    wanted_engine(engines::IO).is_some()
+pub fn is_enabled() -> bool {
+    enabled_engine(engines::IO).is_some()
 }
 
 /// Bytes of the longest socket address.
@@ -108,19 +108,19 @@ impl Call {
 
 #[inline]
 fn slow(took: u64) -> bool {
-    wanted_engine(engines::IO).is_some_and(|page| took >= page.io_ns.load(Relaxed))
+    enabled_engine(engines::IO).is_some_and(|page| took >= page.io_ns.load(Relaxed))
 }
 
 /// Path of a descriptor of the calling process.
-pub fn path_of(fd: c_int) -> Path {
+pub fn descriptor_path(fd: c_int) -> Path {
     let mut path = Path::new();
     let mut buffer = [0u8; 512];
-    let len = link_of(fd, &mut buffer);
+    let len = read_descriptor_link(fd, &mut buffer);
     path.put(buffer.get(..len).unwrap_or_default());
     path
 }
 
-fn link_of(fd: c_int, to: &mut [u8]) -> usize {
+fn read_descriptor_link(fd: c_int, to: &mut [u8]) -> usize {
     let mut link = os::Text::<40>::new();
     if fd < 0 {
         return 0;
@@ -132,12 +132,12 @@ fn link_of(fd: c_int, to: &mut [u8]) -> usize {
 /// Appends what is behind a descriptor: the peer of a socket, else the path; returns flags.
 fn describe(fd: c_int, words: &mut Words) -> u64 {
     let mut buffer = [0u8; 1024];
-    let len = link_of(fd, &mut buffer);
+    let len = read_descriptor_link(fd, &mut buffer);
     let path = buffer.get(..len).unwrap_or_default();
     if path.starts_with(b"socket:") {
         let mut peer = [0u8; PEER_BYTES];
         let flags = io::PEER | if is_stream(fd) { io::STREAM } else { 0 };
-        let known = peer_of(fd, &mut peer);
+        let known = peer_address(fd, &mut peer);
         words.text(peer.get(..known).unwrap_or_default());
         return flags;
     }
@@ -145,7 +145,7 @@ fn describe(fd: c_int, words: &mut Words) -> u64 {
 }
 
 /// Address of a socket's peer; bytes of it, 0 if there is none.
-fn peer_of(fd: c_int, to: &mut [u8; PEER_BYTES]) -> usize {
+fn peer_address(fd: c_int, to: &mut [u8; PEER_BYTES]) -> usize {
     let mut len = size_of_val(to) as u32;
     let args = [fd as usize, to.as_mut_ptr() as usize, (&raw mut len) as usize, 0, 0, 0];
     // SAFETY: the kernel writes at most `len` bytes and the length there is.

@@ -8,7 +8,7 @@
 
 use core::ffi::c_int;
 
-use crate::{masks, os, signal_frame, signals, threads};
+use crate::{os, shadow, signal_frame, signals, threads};
 
 /// The stack in use and, right above it, what the program thinks of it.
 const STACK_BYTES: usize = 64 * 1024;
@@ -118,7 +118,7 @@ pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Resu
     match requested.filter(small).filter(|_| signals::owned() != 0) {
         None => kernel(new, &raw mut was)?,
         // The recorder's signals are blocked while the small stack is in force.
-        Some(requested) => masks::with_all_blocked(|| {
+        Some(requested) => shadow::with_all_blocked(|| {
             // The kernel decides what it accepts: its least size depends on what the process may use.
             kernel(&raw const requested, &raw mut was)?;
             replace(&requested);

@@ -4,13 +4,15 @@ use core::ffi::CStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_in_signal::engine::{SIGPROF, SIGTRAP};
+use flightline_in_signal::cookie::{SIGPROF, SIGTRAP};
 use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
 use flightline_in_signal::{clock, sys, vdso};
 
-use crate::session::{self, Attached, Modules, Refused};
+use crate::join::{self, Modules, Refused};
+use crate::session::{self, Attached};
 use crate::{
-    alloc, command, context, engines, exec, fork, fork_token, masks, modules, signals, threads, traced,
+    alloc, command, context, control, engines, exec, fork, fork_token, masks, modules, shadow, signals,
+    threads, traced_functions,
 };
 
 /// When recording starts.
@@ -35,7 +37,7 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
         return Err(Refused::NotWanted);
     }
     prepare();
-    let attached = command::alone(|| session::attach(dir, &Modules::Loader(moment == Moment::ProgramStart)))
+    let attached = command::alone(|| join::attach(dir, &Modules::Loader(moment == Moment::ProgramStart)))
         .unwrap_or(Err(Refused::NotWanted))?;
     if modules::is_go_program() {
         // Its runtime replaces every handler by raw system calls and does not know our thread-local words.
@@ -49,10 +51,10 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     signals::fatal::apply(attached);
     context::apply(attached);
     masks::adopt_inherited();
-    traced::find(attached);
+    traced_functions::find(attached);
     fork::watch();
     STARTED_WITH.fetch_or(moment == Moment::ProgramStart, Relaxed);
-    command::listen();
+    control::listen();
     command::say_listens(attached);
     // Threads are armed last, so that the recorder's own start is not sampled.
     alloc::start(attached);
@@ -69,11 +71,11 @@ pub fn wait_for_commands() {
         return;
     }
     // Both engines' signals now: threads that block them later are seen by the wrappers.
-    signals::install(masks::bit(SIGTRAP) | masks::bit(SIGPROF));
+    signals::install(shadow::bit(SIGTRAP) | shadow::bit(SIGPROF));
     masks::adopt_inherited();
     fork::watch();
     STARTED_WITH.store(true, Relaxed);
-    command::listen();
+    control::listen();
 }
 
 /// What does not depend on a session.

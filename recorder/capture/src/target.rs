@@ -39,7 +39,7 @@ pub fn look(path: &CStr) -> Target {
         let mut head = [0u8; HEAD];
         let len = os::read_full(&fd, &mut head);
         let head = head.get(..len).unwrap_or_default();
-        let Some(interpreter) = interpreter_of_script(head) else { return judge(&fd, head) };
+        let Some(interpreter) = script_interpreter(head) else { return judge(&fd, head) };
         let mut script = Text::<HEAD>::new();
         script.put(interpreter);
         file = script.cstr().and_then(|name| os::open(name, libc::O_RDONLY, 0));
@@ -53,7 +53,7 @@ fn unreadable(path: &CStr) -> Target {
     if changes_user(&fd) { Target::Not { reason: unrecorded::SETUID, strip: false } } else { Target::Unknown }
 }
 
-fn interpreter_of_script(head: &[u8]) -> Option<&[u8]> {
+fn script_interpreter(head: &[u8]) -> Option<&[u8]> {
     let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii_start();
     line.split(|b| *b == b' ' || *b == b'\t').next().filter(|path| !path.is_empty())
 }
@@ -316,9 +316,9 @@ mod tests {
 
     #[test]
     fn scripts_name_their_interpreter() {
-        assert_eq!(interpreter_of_script(b"#! /bin/sh -e\nx"), Some(&b"/bin/sh"[..]));
-        assert_eq!(interpreter_of_script(b"#!\n"), None);
-        assert_eq!(interpreter_of_script(b"\x7fELF"), None);
+        assert_eq!(script_interpreter(b"#! /bin/sh -e\nx"), Some(&b"/bin/sh"[..]));
+        assert_eq!(script_interpreter(b"#!\n"), None);
+        assert_eq!(script_interpreter(b"\x7fELF"), None);
     }
 
     #[test]

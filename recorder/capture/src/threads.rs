@@ -7,12 +7,12 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use flightline_in_signal::layout::{ThreadSlot, engines, slot_state};
+use flightline_in_signal::layout::{ThreadSlot, engines, slot_state, stage};
 use flightline_in_signal::thread::{self, ThreadInfo};
-use flightline_in_signal::{engine, events, process_timer, sys};
+use flightline_in_signal::{engine, events, process_timer, slots, sys};
 
-use crate::masks::KernelSet;
 use crate::session::{self, Attached};
+use crate::shadow::{self, KernelSet};
 use crate::{masks, os, sandbox, stacks};
 
 /// What a new thread needs to know; one of a fixed set, as nothing may be allocated.
@@ -98,11 +98,11 @@ extern "C" fn begin(start: &'static Start) -> Started {
     let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
     // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
-    masks::set_shadow(start.shadow.load(Relaxed));
+    shadow::set_shadow(start.shadow.load(Relaxed));
     let unblock = start.unblock.load(Relaxed) as KernelSet;
     start.used.store(0, Release);
     if unblock != 0 {
-        masks::kernel_mask(libc::SIG_UNBLOCK, Some(unblock));
+        shadow::kernel_mask(libc::SIG_UNBLOCK, Some(unblock));
     }
     if session::current().is_some() {
         register_self(own_stack(stack_bytes));
@@ -244,7 +244,7 @@ pub fn register_others() {
         let mut fresh = 0;
         each_task(&mut |tid| {
             let Some(state) = flightline_in_signal::state::get() else { return };
-            if tid == me || thread::by_tid(state, tid as u32).is_some() {
+            if tid == me || slots::by_tid(state, tid as u32).is_some() {
                 return;
             }
             let info = ThreadInfo { tid: tid as u32, stack: (0, 0), name: task_name(tid) };
@@ -358,7 +358,7 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
         return;
     }
     if session::current().is_some() {
-        if let Some(slot) = thread::current() {
+        if let Some(slot) = slots::current() {
             thread::set_name(slot, &os::thread_name());
             masks::count_blocked(slot);
         }
@@ -396,7 +396,7 @@ pub fn apply_engines(attached: &Attached) {
         process_timer::disarm(&attached.state);
     }
     for slot in live(attached) {
-        let sampling = slot.stage.load(Relaxed) != engine::stage::IDLE;
+        let sampling = slot.stage.load(Relaxed) != stage::IDLE;
         if wanted == 0 || (sampling && (wanted & engines::CPU == 0 || other_period)) {
             engine::disarm(slot);
         }

@@ -1,11 +1,8 @@
 //! What copies of this crate, C programs and the recorder agree on: plain C, so that a program's copy and the one in
 //! `libflightline.so` need not be of one build. Structs that are passed begin with their size and grow at their end.
 
-use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
-
-use crate::tls;
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
 /// [`Abi::version`] of this description.
 pub const VERSION: u32 = 1;
@@ -133,105 +130,4 @@ pub struct ScopeEnd {
     pub previous_span_id: u64,
     /// The activation's number, unique in the process ([`crate::record::SideCar::seq`]).
     pub seq: u64,
-}
-
-/// The recorder, null before it was looked for, [`NONE`] if there is none.
-static RECORDER: AtomicPtr<Abi> = AtomicPtr::new(core::ptr::null_mut());
-
-/// Whether [`set_recorder`] was called.
-static OF_THIS_COPY: AtomicBool = AtomicBool::new(false);
-
-static NO_MODE: AtomicU32 = AtomicU32::new(mode::OFF);
-
-unsafe extern "C" fn no_samples() -> *const AtomicU32 {
-    core::ptr::null()
-}
-unsafe extern "C" fn no_span(_: *const SpanEnd) {}
-unsafe extern "C" fn no_scope(_: *const ScopeEnd) {}
-unsafe extern "C" fn no_switched() {}
-
-static NO_SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
-
-/// Stands for a recorder where there is none: this copy's own slot and keys, so that other tools can read the context.
-static NONE: Abi = Abi {
-    size: size_of::<Abi>() as u32,
-    version: VERSION,
-    slot: crate::tls::own_slot,
-    samples: no_samples,
-    mode: &raw const NO_MODE,
-    key: crate::keys::own_key,
-    key_name: crate::keys::own_key_name,
-    span: no_span,
-    scope: no_scope,
-    switches: &raw const NO_SWITCHES,
-    switched: no_switched,
-};
-
-impl Abi {
-    /// Whether it stands for none, so that nothing can be recorded.
-    #[inline]
-    pub(crate) fn is_none(&self) -> bool {
-        core::ptr::eq(self, &NONE)
-    }
-
-    /// Whether nobody wants to be told.
-    pub(crate) fn is_off(&self) -> bool {
-        // SAFETY: never null, by the description.
-        unsafe { (*self.mode).load(Relaxed) == mode::OFF }
-    }
-
-    /// What the thread works for is about to change: tells for how long it was off its processor, if it was.
-    #[inline(always)]
-    pub(crate) fn changes(&self) {
-        // SAFETY: never null, and if there is a mark, there is a word of the thread's own at this distance, by the description.
-        unsafe {
-            let mark = (*self.switches).mark.load(Relaxed);
-            if mark != 0 {
-                let at = tls::thread_pointer().wrapping_add((*self.switches).word.load(Relaxed));
-                if (*(at as *const AtomicU64)).load(Relaxed) != mark {
-                    (self.switched)();
-                }
-            }
-        }
-    }
-}
-
-/// Names the recorder of this process, for one that is linked into the same binary as this copy of the crate, and for
-/// `libflightline.so` itself. Its `slot` must be [`crate::own_slot`]: threads that have entered something keep theirs.
-pub fn set_recorder(abi: &'static Abi) {
-    OF_THIS_COPY.store(true, Release);
-    RECORDER.store(core::ptr::from_ref(abi).cast_mut(), Release);
-}
-
-/// Whether the process's one table of keys is this copy's: it has the recorder, or nobody has.
-pub(crate) fn keys_are_ours() -> bool {
-    OF_THIS_COPY.load(Acquire) || recorder().is_none()
-}
-
-/// The recorder; looked for (`dlsym`) by the first call.
-#[inline]
-pub(crate) fn recorder() -> &'static Abi {
-    let known = RECORDER.load(Relaxed);
-    if known.is_null() {
-        return find();
-    }
-    // SAFETY: only `'static` tables are stored, which were complete before the program's first instruction or before `Release`;
-    // a processor does not read through a pointer before it has the pointer.
-    unsafe { &*known }
-}
-
-#[cold]
-#[inline(never)]
-fn find() -> &'static Abi {
-    // SAFETY: a lookup by name; the answer is a data symbol of that name or null.
-    let found: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, SYMBOL.as_ptr().cast::<c_char>()) };
-    let found = found.cast::<Abi>();
-    // SAFETY: whoever exports the symbol has a table there whose first two words tell what it is.
-    let fits = !found.is_null()
-        && unsafe { (*found).version == VERSION && (*found).size as usize >= size_of::<Abi>() };
-    let chosen = if fits { found } else { (&raw const NONE).cast_mut() };
-    // One that was set meanwhile stays.
-    let _ = RECORDER.compare_exchange(core::ptr::null_mut(), chosen, Release, Acquire);
-    // SAFETY: never null from here on; as above.
-    unsafe { &*RECORDER.load(Acquire) }
 }

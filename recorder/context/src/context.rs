@@ -3,14 +3,15 @@
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::abi::{NAME_MAX, ScopeEnd, mode, recorder};
+use crate::abi::{NAME_MAX, ScopeEnd, mode};
 use crate::clock;
 use crate::ids::SpanContext;
-use crate::keys::Keys;
-use crate::labels::Labels;
+use crate::key_table::Keys;
+use crate::labels::{LabelError, Labels, key_index};
 #[cfg(doc)]
 use crate::record::ATTRS_MAX;
 use crate::record::{self, Held, MAGIC, Record, SideCar, VALID};
+use crate::recorder::recorder;
 use crate::thread::{self, Level, State};
 use crate::tls::local;
 
@@ -221,7 +222,7 @@ pub fn exit_owner(owner: u64) -> Option<Ended> {
 /// Samples so far in the calling thread's activations of a span that it has not left: by this copy of the crate.
 #[inline(never)]
 pub fn samples_so_far(span_id: u64) -> u32 {
-    let state = local().state.load(Relaxed);
+    let state = local().thread_state();
     let mut samples = 0;
     // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number. The recorder's word stays readable.
     unsafe {
@@ -243,7 +244,7 @@ pub fn samples_so_far(span_id: u64) -> u32 {
 /// The owner of the calling thread's innermost activation.
 #[inline(never)]
 pub fn innermost_owner() -> Option<u64> {
-    let state = local().state.load(Relaxed);
+    let state = local().thread_state();
     // SAFETY: the thread's own state and top level; the bottom has no number.
     unsafe {
         if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {
@@ -256,7 +257,7 @@ pub fn innermost_owner() -> Option<u64> {
 #[inline(always)]
 fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
     let local = local();
-    let state = local.state.load(Relaxed);
+    let state = local.thread_state();
     // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number.
     unsafe {
         if state.is_null() || (*state).top.is_null() {
@@ -369,42 +370,11 @@ unsafe fn tell(level: NonNull<Level>, below: *const Level, samples: u32) {
     unsafe { (recorder.scope)(&scope) };
 }
 
-/// Why a label was not set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LabelError {
-    /// Nothing is entered on this thread.
-    NoSpan,
-    /// The key is empty or too long, or the process has 256 keys already.
-    Key,
-    /// The labels would take more than [`ATTRS_MAX`] bytes.
-    Full,
-}
-
-/// Index of a key in the process's table.
-pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
-    // SAFETY: a string.
-    let index = unsafe { (recorder().key)(key.as_ptr(), key.len()) };
-    u8::try_from(index).map_err(|_| LabelError::Key)
-}
-
-/// Name of a key in the process's table.
-pub(crate) fn key_name(index: u8) -> Option<&'static str> {
-    let mut len = 0;
-    // SAFETY: `len` is written only; the answer is a name that stays, of that length.
-    unsafe {
-        let name = (recorder().key_name)(index, &mut len);
-        if name.is_null() {
-            return None;
-        }
-        core::str::from_utf8(core::slice::from_raw_parts(name, len)).ok()
-    }
-}
-
 /// Gives the labels of the calling thread's innermost activation, as in [`Record::attrs`]. They are the thread's own, and change
 /// when it enters or leaves something.
 #[inline(never)]
 pub(crate) fn inherited(take: impl FnOnce(&[u8])) {
-    let state = local().state.load(Relaxed);
+    let state = local().thread_state();
     // SAFETY: the thread's own state and top level; the bottom has no number.
     unsafe {
         if !state.is_null() && !(*state).top.is_null() && (*(*state).top).seq != 0 {
@@ -421,7 +391,7 @@ pub(crate) fn inherited(take: impl FnOnce(&[u8])) {
 #[inline(never)]
 pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
     let local = local();
-    let state = local.state.load(Relaxed);
+    let state = local.thread_state();
     // SAFETY: the thread's own state and top level, whose other record is not in force.
     unsafe {
         if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use crate::context::{LabelError, key_index};
 use crate::record::{ATTRS_MAX, Record};
+use crate::recorder::recorder;
 
 /// Labels of a span, as a record holds them ([`Record::attrs`]).
 #[derive(Clone)]
@@ -55,5 +55,36 @@ impl Labels {
         } else {
             Err(LabelError::Full)
         }
+    }
+}
+
+/// Why a label was not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelError {
+    /// Nothing is entered on this thread.
+    NoSpan,
+    /// The key is empty or too long, or the process has 256 keys already.
+    Key,
+    /// The labels would take more than [`ATTRS_MAX`] bytes.
+    Full,
+}
+
+/// Index of a key in the process's table.
+pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
+    // SAFETY: a string.
+    let index = unsafe { (recorder().key)(key.as_ptr(), key.len()) };
+    u8::try_from(index).map_err(|_| LabelError::Key)
+}
+
+/// Name of a key in the process's table.
+pub(crate) fn key_name(index: u8) -> Option<&'static str> {
+    let mut len = 0;
+    // SAFETY: `len` is written only; the answer is a name that stays, of that length.
+    unsafe {
+        let name = (recorder().key_name)(index, &mut len);
+        if name.is_null() {
+            return None;
+        }
+        core::str::from_utf8(core::slice::from_raw_parts(name, len)).ok()
     }
 }

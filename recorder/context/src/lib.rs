@@ -11,7 +11,7 @@
 //!
 //! Entering and leaving takes no locks, system calls and heap: some ten nanoseconds, with a recorder some twenty. A thread's first
 //! time maps 16 KiB, which are given back at its end. `libflightline.so`, if it is in the process, is found by its data symbol
-//! ([`abi`]); a recorder that is linked in says so ([`abi::set_recorder`]).
+//! ([`abi`]); a recorder that is linked in calls [`set_recorder`].
 //!
 //! An executable's thread-local variable is seen by other tools only if it is exported: build with
 //! `-C link-arg=-Wl,--export-dynamic-symbol=otel_thread_ctx_v1`. Flightline's recorder does not need that.
@@ -25,10 +25,11 @@ mod clock;
 mod context;
 mod ids;
 mod json;
-pub mod keys;
+mod key_table;
 mod labels;
 mod process;
 pub mod record;
+mod recorder;
 mod scope;
 mod span;
 mod sys;
@@ -36,14 +37,20 @@ mod thread;
 mod tls;
 
 pub use context::{
-    Ended, Entering, LabelError, begin, current, end, enter, exit, exit_owner, innermost_owner, label,
-    samples_so_far,
+    Ended, Entering, begin, current, end, enter, exit, exit_owner, innermost_owner, label, samples_so_far,
 };
 pub use ids::{RANDOM, SAMPLED, SpanContext};
-pub use labels::Labels;
+pub use labels::{LabelError, Labels};
 pub use process::SCHEMA;
+pub use recorder::set_recorder;
 pub use scope::{ActiveScope, InScope, LEFT_OUT, SCOPE_LABELS_MAX, Scope, VALUE_MAX, scope};
 pub use span::{Entered, Guard, Span, beginning, enter_context, new_context, span_ended};
+
+/// The process's table of label keys, for a recorder.
+pub mod keys {
+    pub use crate::key_table::{KEY_MAX, KEYS_MAX, all};
+    pub use crate::recorder::{index, own_key, own_key_name};
+}
 
 /// The calling thread's `otel_thread_ctx_v1` of this copy of the crate: [`abi::Abi::slot`] of a recorder in the same binary.
 #[inline(never)]

@@ -4,7 +4,7 @@ use core::ptr::{addr_of_mut, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
 
-use crate::keys::{self, KEY_MAX, KEYS_MAX};
+use crate::key_table::{self, KEY_MAX, KEYS_MAX};
 use crate::sys;
 
 /// What the proposal's readers know the layout of our records by.
@@ -29,12 +29,9 @@ const PAYLOAD_MAX: usize = KEYS_MAX * (KEY_MAX + 4) + 256;
 static MAP: AtomicPtr<Header> = AtomicPtr::new(null_mut());
 /// Whether another library publishes already: there is one process context.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
-/// Publishes what the table of keys is now. Does nothing where memory or the kernel's leave is missing: readers then go without names.
-/// Only by the recorder's copy of the crate, or where there is none.
+/// Publishes the present table of keys. Does nothing where memory or the kernel's permission is missing: readers then have no names. To be
+/// called only by the copy of this crate that the recorder uses, or where there is no recorder.
 pub(crate) fn publish() {
-    if !crate::abi::keys_are_ours() {
-        return;
-    }
     let Some(page) = wiped() else { return };
     while page.busy.swap(true, Acquire) {
         // SAFETY: gives up the processor for a moment.
@@ -187,7 +184,7 @@ fn encode(buffer: &mut [u8]) -> usize {
     let len = buffer.len();
     let mut out = Backwards { bytes: buffer, from: len };
     let attribute = out.from;
-    for name in keys::all().rev() {
+    for name in key_table::all().rev() {
         let any_value = out.from;
         out.string(STRING_VALUE, name);
         out.field(VALUES, any_value);

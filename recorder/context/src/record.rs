@@ -4,7 +4,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
-use crate::keys::Keys;
+use crate::key_table::Keys;
 
 /// Bytes of labels in a record: the proposal recommends at most 640 bytes for all of it.
 pub const ATTRS_MAX: usize = 612;

@@ -6,12 +6,12 @@ use core::ops::Deref;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::recorder;
-use crate::context::{Entering, current, enter_scope, exit, inherited, key_index, key_name};
+use crate::context::{Entering, current, enter_scope, exit, inherited};
 use crate::ids::SpanContext;
-use crate::keys::Keys;
-use crate::labels::Labels;
+use crate::key_table::Keys;
+use crate::labels::{Labels, key_index, key_name};
 use crate::record::{self, ATTRS_MAX, Record};
+use crate::recorder::recorder;
 use crate::span::{beginning, new_context, scope_ended};
 
 /// Labels that a scope takes of its own; the process has 256 keys for all.

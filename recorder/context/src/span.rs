@@ -3,12 +3,13 @@
 use core::cell::{Cell, RefCell};
 use core::marker::PhantomData;
 
-use crate::abi::{LABELS_MAX, NAME_MAX, SpanEnd, mode, recorder};
+use crate::abi::{LABELS_MAX, NAME_MAX, SpanEnd, mode};
 use crate::clock;
-use crate::context::{Entering, LabelError, current, enter, exit, key_name};
+use crate::context::{Entering, current, enter, exit};
 use crate::ids::{RANDOM, SAMPLED, SpanContext};
-use crate::labels::Labels;
+use crate::labels::{LabelError, Labels, key_name};
 use crate::record;
+use crate::recorder::recorder;
 use crate::tls::local;
 
 /// Leaves what was entered when it is dropped. Guards may be dropped in any order; what was entered last and is still active counts.

@@ -4,11 +4,13 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};
 
-use crate::abi::{NAME_MAX, Slot, recorder};
+use crate::abi::{NAME_MAX, Slot};
 use crate::clock::Clock;
 use crate::ids::Random;
-use crate::keys::Keys;
+use crate::key_table::{self, Keys};
+use crate::process;
 use crate::record::Held;
+use crate::recorder::{ensure_published, recorder};
 use crate::sys::{self, PAGE};
 use crate::tls::{Local, local};
 
@@ -132,9 +134,9 @@ pub(crate) fn begin(local: &Local) -> *mut State {
     if !set_up_process() {
         return null;
     }
-    crate::process::ensure();
+    ensure_published();
     // A forked child finds its thread's state wiped.
-    let mut block = local.state.load(Relaxed).cast::<u8>();
+    let mut block = local.thread_state().cast::<u8>();
     if block.is_null() {
         let pooled = POOL.iter().find_map(|place| {
             let found =
@@ -169,7 +171,7 @@ pub(crate) fn begin(local: &Local) -> *mut State {
         }
         (*state).top = bottom;
     }
-    local.state.store(state, Relaxed);
+    local.state.store(state.cast(), Relaxed);
     state
 }
 
@@ -209,6 +211,14 @@ unsafe fn grow(state: *mut State) -> *mut Level {
         (*state).blocks = head;
         add_levels(state, (*state).top, block);
         (*(*state).top).above
+    }
+}
+
+impl Local {
+    /// This copy's state of the thread; null before the first use and after the end.
+    #[inline(always)]
+    pub(crate) fn thread_state(&self) -> *mut State {
+        self.state.load(Relaxed).cast()
     }
 }
 
@@ -279,14 +289,14 @@ extern "C" fn in_child() {
     let local = local();
     clear(local);
     // The state is wiped, where the kernel can; else here, so that what is active now is exited by nobody.
-    let state = local.state.load(Relaxed);
+    let state = local.thread_state();
     if !state.is_null() {
         // SAFETY: the thread's own.
         unsafe { (*state).top = core::ptr::null_mut() };
     }
     crate::clock::in_child();
-    crate::keys::in_child();
-    crate::process::in_child();
+    key_table::in_child();
+    process::in_child();
 }
 
 /// The level that the next activation takes; null if there is none.
@@ -305,7 +315,7 @@ pub(crate) unsafe fn next_level(state: *mut State) -> *mut Level {
 /// The calling thread's state with a top, set up if need be; `None` if that is not possible.
 #[inline]
 pub(crate) fn state(local: &Local) -> Option<*mut State> {
-    let mut state = local.state.load(Relaxed);
+    let mut state = local.thread_state();
     // SAFETY: not null means the thread's own.
     if state.is_null() || unsafe { (*state).top.is_null() } {
         state = begin(local);

@@ -5,18 +5,18 @@
 //! without a symbol to mean the block's begin (OpenTelemetry's eBPF profiler) find them. The public name is weak: where another writer
 //! of the same proposal is linked into the same binary, the name is that one's.
 
+use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
 
 use crate::abi::Slot;
-use crate::thread::State;
 
 /// The two words of a thread.
 #[repr(C)]
 pub(crate) struct Local {
     /// `otel_thread_ctx_v1`.
     pub(crate) slot: Slot,
-    /// This copy's state of the thread; null before the first use and after the end.
-    pub(crate) state: AtomicPtr<State>,
+    /// This copy's state of the thread (`thread::State`); null before the first use and after the end.
+    pub(crate) state: AtomicPtr<c_void>,
 }
 
 macro_rules! words {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::{fmt, thread};
 
 use counting::asked;
-use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode, set_recorder};
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode};
 use flightline_context::record::{Record, VALID, labels};
+use flightline_context::set_recorder;
 use flightline_context::{
     ActiveScope, LEFT_OUT, SCOPE_LABELS_MAX, Scope, Span, SpanContext, VALUE_MAX, enter_context, keys, label,
     own_slot, scope,

@@ -1,6 +1,6 @@
 //! What the drain and a program that is already running agree on: commands by a queued signal, and the mailbox.
 //!
-//! A command is `SIGPROF` queued with a [`crate::engine::Cookie`] of source [`crate::engine::FROM_CONTROL`], whose slot is
+//! A command is `SIGPROF` queued with a [`crate::cookie::Cookie`] of source [`crate::cookie::FROM_CONTROL`], whose slot is
 //! the command. It is carried out by the capture side, outside this crate.
 
 /// Join the session that the mailbox names.

@@ -14,23 +14,17 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::labels;
-use crate::layout::{CONTEXT_PLACES, SampleRecord, ThreadSlot, context_word, sample_flags};
+use crate::layout::{
+    CONTEXT_PLACES, HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD, SampleRecord, ThreadSlot,
+    context_word, sample_flags,
+};
 use crate::state::ProcState;
 use crate::sys;
 
-/// Bytes of a record before its attributes.
-pub const RECORD_HEAD: usize = 28;
-/// Bytes of a record that are read at most: what the proposal recommends.
-pub const RECORD_BYTES: usize = 640;
 /// Bytes of the side-car.
 pub const CAR_BYTES: usize = 64;
 /// First four bytes of the side-car, "FLCX".
 pub const CAR_MAGIC: u32 = 0x5843_4c46;
-/// Words of a context in the ring before the record itself.
-pub const HEAD_WORDS: usize = 3;
-/// Most words of a context in the ring.
-pub const MAX_CONTEXT: usize = HEAD_WORDS + RECORD_BYTES / 8;
-
 /// Words of the side-car.
 pub mod car {
     /// The magic number, and in the upper half the length of the name.

@@ -4,8 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::clock;
-use crate::engine::{self, Cookie};
+use crate::cookie::{Cookie, FROM_EVENTS};
 use crate::interrupted::Regs;
 use crate::layout::{
     EventSpec, EventState, MAX_EVENTS, SampleRecord, ThreadSlot, engines, event_flags, event_kind,
@@ -15,6 +14,7 @@ use crate::perf_ring::{self, Reader, runs};
 use crate::publish::{self, Event, Taken};
 use crate::scratch::Scratch;
 use crate::state::ProcState;
+use crate::{clock, slots};
 
 /// Records an event with the stack of the interrupted thread.
 pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs, event: &Event<'_>) {
@@ -51,7 +51,7 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
         // As with CPU time: the first sample after a random part of the period.
         let (first, firing) = match period {
             1 => (1, Firing::Repeatedly),
-            _ => (engine::random_first(state, tid, period), Firing::Once),
+            _ => (slots::random_first(state, tid, period), Firing::Once),
         };
         match open(state, slot, tid, index, first, firing) {
             Ok(new) => {
@@ -104,7 +104,7 @@ fn open(
     firing: Firing,
 ) -> Result<u64, i32> {
     let Some(spec) = state.session.events.get(index) else { return Err(0) };
-    let cookie = Cookie::of(state, slot, engine::FROM_EVENTS.wrapping_add(index as u8)).pack();
+    let cookie = Cookie::of(state, slot, FROM_EVENTS.wrapping_add(index as u8)).pack();
     perf_event::open(&event_of(spec, period), tid, firing, Recorded::Counter, cookie)
 }
 

@@ -7,7 +7,7 @@ use crate::interrupted::{Regs, arch};
 use crate::layout::{SampleRecord, event_kind};
 use crate::publish::{self, Event};
 use crate::state::ProcState;
-use crate::{clock, sys, thread};
+use crate::{clock, slots, sys};
 
 /// Records `index` (one of [`crate::payload::fatal`]) with `words` and the stack of the interrupted code. `fault` is the
 /// address that could not be used, 0 if that was not the reason.
@@ -25,11 +25,11 @@ pub unsafe fn record(
     fault: u64,
     context: *const c_void,
 ) -> bool {
-    let slot = thread::current();
+    let slot = slots::current();
     let plain = SampleRecord {
         time_ns: clock::monotonic_ns(),
         tid: slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed)),
-        slot: slot.map_or(u32::MAX, |slot| thread::index(state, slot)),
+        slot: slot.map_or(u32::MAX, |slot| slots::index(state, slot)),
         ..SampleRecord::default()
     };
     let event = Event { kind: event_kind::SIGNAL, index, value: 1, extra: words };

@@ -7,21 +7,25 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
+use crate::cookie::{
+    Cookie, FROM_EVENTS, FROM_PERF, FROM_PROCESS, FROM_TIMER, FROM_TIMER_BESIDE, FROM_TRACES, SIGPROF,
+    SIGTRAP, generation,
+};
 use crate::cost;
-use crate::engine::{self, Cookie};
+use crate::engine;
 use crate::events;
 use crate::interrupted::Regs;
 use crate::layout::{
-    SampleRecord, ThreadSlot, engines, event_kind, loss, sample_flags, session_flags, slot_state,
+    SampleRecord, ThreadSlot, engines, event_kind, loss, sample_flags, session_flags, slot_state, stage,
 };
 use crate::pace;
 use crate::perf_ring::{self, Reader, runs};
 use crate::process_timer;
 use crate::publish::{self, Taken};
 use crate::scratch::Scratch;
+use crate::slots;
 use crate::state::{self, ProcState};
 use crate::switches;
-use crate::thread;
 use crate::trace;
 use crate::weight;
 
@@ -37,13 +41,13 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
     let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
-    if cookie.source == engine::FROM_PROCESS {
+    if cookie.source == FROM_PROCESS {
         // SAFETY: by the caller's promise `context` is the kernel's.
         unsafe { of_process(state, slot, cookie, context) };
         return true;
     }
     let word = slot.state.load(Relaxed);
-    if word & slot_state::MASK != slot_state::LIVE || engine::generation(state, word) != cookie.generation {
+    if word & slot_state::MASK != slot_state::LIVE || generation(state, word) != cookie.generation {
         return true;
     }
     if state.session.stop.load(Relaxed) != 0 {
@@ -55,10 +59,10 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         return true;
     }
     // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
-    let late = signal == engine::SIGTRAP && unsafe { was_blocked(info) };
+    let late = signal == SIGTRAP && unsafe { was_blocked(info) };
     // SAFETY: by the caller's promise `context` is the kernel's.
     unsafe { dispatch(state, slot, cookie, late, context) };
-    if signal == engine::SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
+    if signal == SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
         // SAFETY: as above.
         unsafe { others(state, slot, cookie, late, context) };
     }
@@ -76,10 +80,10 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
     let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return };
     let Some(state) = state::get() else { return };
     if let Some(slot) = state.slots.get(cookie.slot as usize)
-        && cookie.source == engine::FROM_PROCESS
+        && cookie.source == FROM_PROCESS
         && cookie.generation == state.salt
     {
-        engine::count_loss(slot, loss::UNARMED, process_timer::since_last(state));
+        slots::count_loss(slot, loss::UNARMED, process_timer::since_last(state));
     }
 }
 
@@ -100,7 +104,7 @@ unsafe fn of_process(
     if let Some(slot) = process_timer::interrupted(state, armed_by) {
         // SAFETY: by the caller's promise.
         let regs = unsafe { Regs::interrupted(context) };
-        let cookie = Cookie { slot: thread::index(state, slot), ..cookie };
+        let cookie = Cookie { slot: slots::index(state, slot), ..cookie };
         cost::of(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
     }
 }
@@ -123,11 +127,11 @@ unsafe fn dispatch(
     late: bool,
     context: *const c_void,
 ) {
-    if let Some(register) = cookie.source.checked_sub(engine::FROM_TRACES) {
+    if let Some(register) = cookie.source.checked_sub(FROM_TRACES) {
         // SAFETY: by the caller's promise.
         let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
         cost::of(state, event_kind::TRACE as usize, work);
-    } else if let Some(index) = cookie.source.checked_sub(engine::FROM_EVENTS) {
+    } else if let Some(index) = cookie.source.checked_sub(FROM_EVENTS) {
         // SAFETY: by the caller's promise.
         let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
         cost::of(state, event_kind::PERF as usize, work);
@@ -151,7 +155,7 @@ unsafe fn others(
     late: bool,
     context: *const c_void,
 ) {
-    let mut source = engine::FROM_EVENTS;
+    let mut source = FROM_EVENTS;
     for handle in &slot.event_handles {
         if source != cookie.source && perf_ring::is_waiting(handle) {
             // SAFETY: by the caller's promise.
@@ -159,12 +163,12 @@ unsafe fn others(
         }
         source = source.wrapping_add(1);
     }
-    let source = engine::FROM_PERF;
+    let source = FROM_PERF;
     if source != cookie.source && perf_ring::is_waiting(&slot.engine_handle) {
         // SAFETY: by the caller's promise.
         unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
     }
-    if cookie.source < engine::FROM_TRACES && !late {
+    if cookie.source < FROM_TRACES && !late {
         // SAFETY: by the caller's promise.
         unsafe { trace::on_other_trap(state, slot, cookie.slot, context) };
     }
@@ -176,14 +180,14 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
     state.ring.prefetch();
     let period = state.session.period_ns.load(Relaxed);
-    let beside = cookie.source == engine::FROM_TIMER_BESIDE;
+    let beside = cookie.source == FROM_TIMER_BESIDE;
     // Beside a perf event the timer only speaks for time that the event did not see.
     if beside && weight::unseen(slot) < period.saturating_add(period / 2) {
         return;
     }
     let now = clock::monotonic_ns();
-    let regular = cookie.source == engine::FROM_PERF && slot.stage.load(Relaxed) == engine::stage::PERF;
-    let is_paced = regular || cookie.source == engine::FROM_TIMER;
+    let regular = cookie.source == FROM_PERF && slot.stage.load(Relaxed) == stage::PERF;
+    let is_paced = regular || cookie.source == FROM_TIMER;
     let measured = if is_paced { pace::begin(slot, now) } else { None };
     if is_paced && measured.is_none() {
         // The kernel's part of this stack does not belong to the next sample.
@@ -192,11 +196,11 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     let rested = pace::rested(slot);
     let weight = match cookie.source {
-        engine::FROM_PROCESS => weight::of_process(state, slot),
+        FROM_PROCESS => weight::of_process(state, slot),
         _ => weight::since_last(slot, now, if regular { period } else { 0 }),
     };
     let weight = if regular && !late { weight::until_due(slot, weight, period) } else { weight };
-    let source = if cookie.source == engine::FROM_PERF { 0 } else { sample_flags::TIMER };
+    let source = if cookie.source == FROM_PERF { 0 } else { sample_flags::TIMER };
     let fixed = SampleRecord {
         time_ns: now,
         tid: slot.tid.load(Relaxed),
@@ -208,11 +212,10 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. Our own
     // handler blocks it too, for a shorter time than that.
     const OWN_NS: u64 = 500_000;
-    let waited = cookie.source == engine::FROM_PERF && late;
-    let overflows =
-        if cookie.source == engine::FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
+    let waited = cookie.source == FROM_PERF && late;
+    let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
     if waited && weight > period.saturating_add(rested).saturating_add(OWN_NS.max(period / 2)) {
-        engine::count_loss(slot, loss::BLOCKED, weight);
+        slots::count_loss(slot, loss::BLOCKED, weight);
         drop(overflows);
     } else {
         sample(state, slot, regs, fixed, overflows);
@@ -221,10 +224,10 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
         }
     }
     match slot.stage.load(Relaxed) {
-        engine::stage::PERF_FIRST | engine::stage::PERF
-            if cookie.source == engine::FROM_PERF && switches::goes_to_timer(state, slot) => {}
-        engine::stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
-        engine::stage::TIMER if cookie.source == engine::FROM_TIMER => switches::look_again(state, slot),
+        stage::PERF_FIRST | stage::PERF
+            if cookie.source == FROM_PERF && switches::goes_to_timer(state, slot) => {}
+        stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
+        stage::TIMER if cookie.source == FROM_TIMER => switches::look_again(state, slot),
         _ => {}
     }
     state.header.taken.fetch_add(1, Relaxed);
@@ -246,7 +249,7 @@ unsafe fn cookie_of(signal: i32, info: *const c_void) -> Option<Cookie> {
     }
     // SAFETY: si_code is the third int of siginfo_t.
     let code = unsafe { info.cast::<i32>().add(2).read() };
-    if (signal, code) != (engine::SIGTRAP, TRAP_PERF) && (signal, code) != (engine::SIGPROF, SI_TIMER) {
+    if (signal, code) != (SIGTRAP, TRAP_PERF) && (signal, code) != (SIGPROF, SI_TIMER) {
         return None;
     }
     // SAFETY: si_perf_data and a timer's si_value are the eight bytes at offset 24.
@@ -276,7 +279,7 @@ fn sample(
     overflows: Option<Reader<'_>>,
 ) {
     let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
-        return engine::count_loss(slot, loss::CONTENDED, fixed.weight_ns);
+        return slots::count_loss(slot, loss::CONTENDED, fixed.weight_ns);
     };
     if slot.samples.load(Relaxed) == 0 {
         fixed.flags |= sample_flags::FIRST;
@@ -301,7 +304,7 @@ fn sample(
                 slot.samples.store(slot.samples.load(Relaxed).wrapping_add(1), Relaxed);
                 slot.sampled_ns.store(slot.sampled_ns.load(Relaxed).wrapping_add(share), Relaxed);
             }
-            Err(cause) => engine::count_loss(slot, cause, share),
+            Err(cause) => slots::count_loss(slot, cause, share),
         }
     };
     match overflows {

@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::interrupted::{Regs, arch};
 use crate::layout::{SampleRecord, event_kind, loss};
 use crate::publish::{self, Event, Taken};
-use crate::{clock, context, cost, state, sys, thread};
+use crate::{clock, context, cost, slots, state, sys};
 
 /// Code whose frames are left out at the leaf: [from, to).
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -43,11 +43,10 @@ pub fn renamed(thread_pointer: Option<usize>, name: &[u8; 16]) {
     let Some(state) = state::get() else { return };
     let old = sys::block_signals();
     let calling = thread_pointer.is_none_or(|pointer| pointer == context::thread_pointer());
-    let slot =
-        if calling { thread::current() } else { thread::by_pointer(state, thread_pointer.unwrap_or(0)) };
+    let slot = if calling { slots::current() } else { slots::by_pointer(state, thread_pointer.unwrap_or(0)) };
     if calling || slot.is_some() {
         let tid = slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed));
-        let index = slot.map_or(u32::MAX, |slot| thread::index(state, slot));
+        let index = slot.map_or(u32::MAX, |slot| slots::index(state, slot));
         publish::name(state, clock::monotonic_ns(), (tid, index), name);
     }
     sys::restore_signals(old);
@@ -59,11 +58,11 @@ fn with_blocked(
     event: &Event<'_>,
     with_stack: bool,
 ) -> Result<(), usize> {
-    let slot = thread::current();
+    let slot = slots::current();
     let mut fixed = SampleRecord {
         time_ns: clock::monotonic_ns(),
         tid: slot.map_or_else(sys::gettid, |slot| slot.tid.load(Relaxed)),
-        slot: slot.map_or(u32::MAX, |slot| thread::index(state, slot)),
+        slot: slot.map_or(u32::MAX, |slot| slots::index(state, slot)),
         ..SampleRecord::default()
     };
     if !with_stack {

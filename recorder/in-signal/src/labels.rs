@@ -5,8 +5,9 @@
 //! ```
 //! The thread keeps the set such that it can be read at any instruction. What is read here is read by calls that check.
 
-use crate::context::{self, HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
+use crate::context;
 use crate::layout::TEXT_LABELS;
+use crate::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
 use crate::sys;
 
 /// Labels of a set that are read at most; one of them costs two calls.

@@ -7,7 +7,8 @@
 //! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
 //! [`stack`]) → [`publish`] → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
 //! [`events`] is the handler's part in engines other than CPU time, [`here`] records what a thread does outside handlers.
-//! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside.
+//! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside; [`slots`] finds a
+//! thread's slot, [`cookie`] is the word by which a handler recognises a signal.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -19,6 +20,7 @@ mod atomic;
 pub mod clock;
 pub mod command;
 pub mod context;
+pub mod cookie;
 pub mod cost;
 pub mod eh_frame;
 pub mod engine;
@@ -34,6 +36,7 @@ pub mod layout;
 pub mod loader;
 pub mod memo;
 pub mod modules;
+mod open_calls;
 mod pace;
 pub mod payload;
 pub mod perf_event;
@@ -44,11 +47,13 @@ pub mod ring;
 pub mod rows;
 pub mod rule;
 pub mod scratch;
+pub mod slots;
 pub mod stack;
 pub mod state;
 mod switches;
 pub mod sys;
 pub mod thread;
+mod timer;
 pub mod tls;
 pub mod trace;
 pub mod vdso;

@@ -8,22 +8,11 @@
 //! the main thread to the one that runs and would end its waits: there it is not used, see the capture side.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::engine::{self, Cookie, FROM_PROCESS};
+use crate::cookie::{Cookie, FROM_PROCESS};
 use crate::layout::{ThreadSlot, engine as kind, engines, loss, slot_state};
 use crate::state::ProcState;
-use crate::{clock, sys, thread};
-
-/// In the memory private to the process, all zero at the start.
-pub struct ProcessTimer {
-    /// 0, [`ARMING`], or the timer's id + 1.
-    handle: AtomicU64,
-    /// The process's CPU clock at the last sample or loss, 0 before the first arming.
-    last_ns: AtomicU64,
-    /// Reasons why it may not run now.
-    bars: AtomicU32,
-}
+use crate::{clock, slots, sys, timer};
 
 /// Somebody is about to arm it.
 const ARMING: u64 = u64::MAX;
@@ -43,18 +32,18 @@ pub(crate) fn arm(state: &ProcState, slot: &ThreadSlot, cause: usize) -> Result<
     let now = clock::process_cpu_ns().max(1);
     let last = timer.last_ns.swap(now, Relaxed);
     if last != 0 && now > last {
-        engine::count_loss(slot, cause, now - last);
+        slots::count_loss(slot, cause, now - last);
     }
     let period = state.session.period_ns.load(Relaxed).max(1);
-    let first = engine::random_first(state, slot.tid.load(Relaxed), period);
+    let first = slots::random_first(state, slot.tid.load(Relaxed), period);
     let cookie =
-        Cookie { source: FROM_PROCESS, generation: state.salt, slot: thread::index(state, slot) }.pack();
-    let opened = engine::open_timer(None, first, period, cookie);
+        Cookie { source: FROM_PROCESS, generation: state.salt, slot: slots::index(state, slot) }.pack();
+    let opened = timer::open(None, first, period, cookie);
     let handle = *opened.as_ref().unwrap_or(&0);
     // Somebody disarmed it, or barred it, meanwhile.
     let unwanted = timer.handle.compare_exchange(ARMING, handle, SeqCst, Relaxed).is_err();
     if handle != 0 && unwanted {
-        engine::delete_timer(handle.wrapping_sub(1) as i32);
+        timer::delete(handle.wrapping_sub(1) as i32);
     } else if timer.bars.load(SeqCst) != 0 {
         disarm(state);
     }
@@ -65,7 +54,7 @@ pub(crate) fn arm(state: &ProcState, slot: &ThreadSlot, cause: usize) -> Result<
 pub fn disarm(state: &ProcState) {
     let handle = state.private.process_timer.handle.swap(0, SeqCst);
     if handle != 0 && handle != ARMING {
-        engine::delete_timer(handle.wrapping_sub(1) as i32);
+        timer::delete(handle.wrapping_sub(1) as i32);
     }
 }
 
@@ -108,11 +97,11 @@ pub(crate) fn interrupted(state: &'static ProcState, armed_by: &ThreadSlot) -> O
     let tid = sys::gettid();
     // A thread made without the C library may have its maker's thread-local memory.
     let slot =
-        thread::current().filter(|slot| slot.tid.load(Relaxed) == tid).or_else(|| thread::by_tid(state, tid));
+        slots::current().filter(|slot| slot.tid.load(Relaxed) == tid).or_else(|| slots::by_tid(state, tid));
     let live = slot.filter(|slot| slot.state.load(Relaxed) & slot_state::MASK == slot_state::LIVE);
     if live.is_none() {
         // It is not registered (yet, or any more).
-        engine::count_loss(armed_by, loss::UNARMED, since_last(state));
+        slots::count_loss(armed_by, loss::UNARMED, since_last(state));
     }
     live
 }
@@ -125,5 +114,5 @@ pub(crate) fn since_last(state: &ProcState) -> u64 {
 
 /// Whether the kernel can make such a timer.
 pub(crate) fn works() -> Result<(), i32> {
-    engine::open_timer(None, 1 << 40, 0, 0).map(|handle| engine::delete_timer(handle.wrapping_sub(1) as i32))
+    timer::open(None, 1 << 40, 0, 0).map(|handle| timer::delete(handle.wrapping_sub(1) as i32))
 }

@@ -4,8 +4,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::context::MAX_CONTEXT;
 use crate::eh_frame::Machine;
+use crate::layout::MAX_CONTEXT;
 use crate::layout::MAX_DEPTH;
 use crate::perf_ring::KERNEL_FRAMES;
 use crate::stack::Windows;

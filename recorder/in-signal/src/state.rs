@@ -8,10 +8,19 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{ModuleTable, ProcHeader, SessionPage, ThreadSlot};
 use crate::memo::Memo;
-use crate::process_timer::ProcessTimer;
+use crate::open_calls::Traces;
 use crate::ring::Ring;
 use crate::scratch::Pool;
-use crate::trace::Traces;
+
+/// The one timer of the engine `itimer` (`process_timer`), in the memory private to the process, all zero at the start.
+pub struct ProcessTimer {
+    /// 0, `process_timer::ARMING`, or the timer's id + 1.
+    pub(crate) handle: AtomicU64,
+    /// The process's CPU clock at the last sample or loss, 0 before the first arming.
+    pub(crate) last_ns: AtomicU64,
+    /// Reasons why it may not run now.
+    pub(crate) bars: AtomicU32,
+}
 
 /// Memory private to the process, all zero at the start: rule memo and scratch buffers.
 #[repr(C, align(4096))]

@@ -8,8 +8,8 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::engine::{self, stage};
-use crate::layout::{ThreadSlot, engines};
+use crate::engine;
+use crate::layout::{ThreadSlot, engines, stage};
 use crate::state::ProcState;
 use crate::sys;
 

@@ -1,10 +1,10 @@
-//! Thread slots: claim, release, lookup. Lock-free; all of it may run in a handler.
+//! Thread slots: claim and release. Lock-free; all of it may run in a handler.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::layout::{ThreadSlot, slot_state};
+use crate::layout::{ThreadSlot, slot_state, stage};
 use crate::state::{self, ProcState};
-use crate::{clock, context, engine, sys, tls};
+use crate::{clock, context, engine, slots, sys, tls};
 
 /// What the caller knows of a thread that it registers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +23,7 @@ pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
     let state = state::get()?;
     let own = sys::gettid();
     let tid = if info.tid == 0 { own } else { info.tid };
-    let slot = match by_tid(state, tid) {
+    let slot = match slots::by_tid(state, tid) {
         Some(slot) => slot,
         None => claim(state, tid, info)?,
     };
@@ -89,7 +89,7 @@ fn fill(slot: &ThreadSlot, tid: u32, info: &ThreadInfo) {
     for word in &slot.lost {
         word.store(0, Relaxed);
     }
-    slot.stage.store(engine::stage::IDLE, Relaxed);
+    slot.stage.store(stage::IDLE, Relaxed);
     slot.blocked_seen.store(0, Relaxed);
     set_stack(slot, info.stack);
     set_name(slot, &info.name);
@@ -110,60 +110,9 @@ pub fn set_name(slot: &ThreadSlot, name: &[u8; 16]) {
     high.store((all >> 64) as u64, Relaxed);
 }
 
-/// The calling thread's slot, if it was registered.
-#[inline]
-pub fn current() -> Option<&'static ThreadSlot> {
-    let state = state::get()?;
-    from_word(state, tls::get())
-}
-
-/// The calling thread's slot, if another thread registered it: what a program that records itself does. A system call, and a look at
-/// each slot in use; `None` at once where slots have run out, as a thread without one would look at all of them.
-#[cold]
-pub fn registered_by_another() -> Option<&'static ThreadSlot> {
-    let state = state::get()?;
-    if state.header.no_slot.load(Relaxed) != 0 {
-        return None;
-    }
-    by_tid(state, sys::gettid())
-}
-
-/// Checks that a word is the address of a slot of `state`.
-#[inline]
-fn from_word(state: &'static ProcState, word: usize) -> Option<&'static ThreadSlot> {
-    let offset = word.checked_sub(state.slots.as_ptr() as usize)?;
-    if !offset.is_multiple_of(size_of::<ThreadSlot>()) {
-        return None;
-    }
-    state.slots.get(offset / size_of::<ThreadSlot>())
-}
-
-/// The live slot of a thread id. Slots are taken from the lowest, so the search ends at the first that was never used:
-/// pages behind it need not be there.
-pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot> {
-    state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
-        slot.tid.load(Relaxed) == tid && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
-    })
-}
-
-/// The live slot of the thread with a thread pointer.
-pub fn by_pointer(state: &'static ProcState, pointer: usize) -> Option<&'static ThreadSlot> {
-    state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
-        slot.thread_pointer.load(Relaxed) == pointer as u64
-            && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
-    })
-}
-
-/// Index of a slot.
-#[inline]
-pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {
-    let offset = (core::ptr::from_ref(slot) as usize).wrapping_sub(state.slots.as_ptr() as usize);
-    (offset / size_of::<ThreadSlot>()) as u32
-}
-
 /// Ends the calling thread's ledger: disarms it, notes its last clock readings, hands the slot to the drain.
 pub fn end() {
-    if let Some(slot) = current() {
+    if let Some(slot) = slots::current() {
         tls::set(0);
         tls::forget(context::thread_pointer());
         end_slot(slot);

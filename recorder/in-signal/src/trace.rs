@@ -6,66 +6,21 @@
 //!
 //! A processor has four such registers. Those on return addresses stay while they are not needed for another call site.
 
-use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
-use crate::engine::{self, Cookie};
+use crate::cookie::{Cookie, FROM_TRACES};
 use crate::interrupted::{Regs, arch};
-use crate::layout::{MAX_TRACES, SampleRecord, ThreadSlot, event_kind};
+use crate::layout::{SampleRecord, ThreadSlot, event_kind};
+use crate::open_calls::{Call, Calls, DEEPEST, Thread};
 use crate::perf_event::{self, Firing, Recorded};
 use crate::perf_ring;
 use crate::publish::{self, Event};
 use crate::stack::Local;
 use crate::stack::Memory;
 use crate::state::{self, ProcState};
-
-/// Debug registers of a thread.
-const REGISTERS: usize = 4;
-/// Calls of one thread that can be open at once.
-const DEEPEST: usize = 32;
-/// Threads of a process that can be traced: by the index of their slot.
-const THREADS: usize = 1024;
-
-/// A call that has not returned.
-#[derive(Clone, Copy)]
-struct Call {
-    /// Stack pointer after its return.
-    sp: u64,
-    /// CLOCK_MONOTONIC ns of its entry.
-    since_ns: u64,
-    /// Address that it returns to.
-    to: u64,
-    /// Which function.
-    function: u32,
-}
-
-/// Open calls; only the thread's own handler touches them.
-struct Calls {
-    depth: usize,
-    list: [Call; DEEPEST],
-}
-
-/// What a thread needs.
-struct Thread {
-    /// Handles of its breakpoints: functions first, return addresses behind.
-    handles: [AtomicU64; REGISTERS],
-    /// Addresses of the latter.
-    addresses: [AtomicU64; REGISTERS],
-    calls: UnsafeCell<Calls>,
-}
-
-/// Traced functions of this process. All zero at the start; pages are present only for threads that trace.
-pub struct Traces {
-    /// Address of each function, 0 until its file is found.
-    pub entry: [AtomicU64; MAX_TRACES],
-    threads: [Thread; THREADS],
-}
-
-// SAFETY: a thread's calls are reached only by its own handler, which no signal interrupts.
-unsafe impl Sync for Traces {}
 
 fn breakpoint(address: u64) -> perf_event::Event {
     const EXECUTE: u32 = 4;
@@ -95,11 +50,11 @@ pub fn probe() -> Result<(), i32> {
 }
 
 fn thread<'a>(state: &'a ProcState, slot: &ThreadSlot) -> Option<&'a Thread> {
-    state.private.traces.threads.get(crate::thread::index(state, slot) as usize)
+    state.private.traces.threads.get(crate::slots::index(state, slot) as usize)
 }
 
 fn open(state: &ProcState, slot: &ThreadSlot, tid: u32, register: usize, address: u64) -> Result<u64, i32> {
-    let cookie = Cookie::of(state, slot, engine::FROM_TRACES.wrapping_add(register as u8)).pack();
+    let cookie = Cookie::of(state, slot, FROM_TRACES.wrapping_add(register as u8)).pack();
     perf_event::open(&breakpoint(address), tid, Firing::Repeatedly, Recorded::Nothing, cookie)
 }
 

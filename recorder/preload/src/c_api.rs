@@ -4,8 +4,9 @@ use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use flightline_capture::Moment;
+use flightline_capture::join::Refused;
 use flightline_capture::os::{self, Text};
-use flightline_capture::session::{self, Refused};
+use flightline_capture::session;
 use flightline_capture::spin::Spin;
 use flightline_in_signal::clock;
 use flightline_in_signal::layout::SessionPage;

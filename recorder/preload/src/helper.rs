@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_int};
 
 use flightline_capture::os::{self, Fd, Text};
 use flightline_capture::target::Stripped;
-use flightline_capture::{Moment, masks};
+use flightline_capture::{Moment, shadow};
 use flightline_in_signal::layout::SESSION_ENV;
 use flightline_in_signal::sys;
 
@@ -197,7 +197,7 @@ fn detach(program: &CStr, argv: &[*const c_char], ready: Ready, silent: bool) ->
     // SAFETY: the environment of this process, which outlives the call.
     let envp = unsafe { space.of(environment()) };
     // Signals stay out of the children, which share nothing but their copies of our handlers.
-    let old = masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+    let old = shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let child = fork(0);
     if child == Ok(0) {
         if fork(libc::SIGCHLD as usize) == Ok(0) {
@@ -205,7 +205,7 @@ fn detach(program: &CStr, argv: &[*const c_char], ready: Ready, silent: bool) ->
         }
         exit(0);
     }
-    masks::kernel_mask(libc::SIG_SETMASK, Some(old));
+    shadow::kernel_mask(libc::SIG_SETMASK, Some(old));
     drop(writer);
     reap(child?);
     Ok(reader)
@@ -284,7 +284,7 @@ fn become_helper(
         }
         let _ = os::syscall(libc::SYS_close_range, [READY + 1, u32::MAX as usize, 0, 0, 0, 0]);
         core::mem::forget(null);
-        masks::kernel_mask(libc::SIG_SETMASK, Some(0));
+        shadow::kernel_mask(libc::SIG_SETMASK, Some(0));
         let args = [program.as_ptr() as usize, argv.as_ptr() as usize, envp as usize, 0, 0, 0];
         // The arrays are null-terminated and live here.
         let _ = os::syscall(libc::SYS_execve, args);

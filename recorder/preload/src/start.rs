@@ -80,7 +80,7 @@ fn preloaded() -> bool {
 }
 
 /// In the program we keep quiet: the drain tells what it did not get. `FLIGHTLINE_DEBUG` makes us speak.
-fn explain(refused: flightline_capture::session::Refused) {
+fn explain(refused: flightline_capture::join::Refused) {
     if os::env(c"FLIGHTLINE_DEBUG").is_none() {
         return;
     }

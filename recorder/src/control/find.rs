@@ -14,7 +14,7 @@ use flightline_in_signal::{command::LISTENING, layout::SESSION_FILE};
 use super::client::ask_within;
 use crate::{
     error::Error,
-    session::{self, Seen},
+    session::{self, SessionClient},
 };
 
 /// How a process stands to us.
@@ -59,9 +59,9 @@ pub fn find(pid: u32) -> Result<Found, Error> {
         },
         _ => no_process(),
     })?;
-    let mut condition = of_maps(&maps, &|path| is_open(path));
+    let mut condition = condition_from_maps(&maps, &|path| is_open(path));
     if condition == Condition::NotLoaded
-        && let Some(dir) = session::of_drain(pid)
+        && let Some(dir) = session::find_by_drain(pid)
     {
         condition = Condition::Recorded(dir);
     }
@@ -125,7 +125,7 @@ fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {
     }
 }
 
-fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
+fn condition_from_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
     let (mut loaded, mut listens) = (false, false);
     // By the name of memory or, where the kernel keeps none, of an anonymous file.
     let names = [format!("[anon:{LISTENING}]"), format!("/memfd:{LISTENING} (deleted)")];
@@ -148,7 +148,7 @@ fn of_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
 
 /// Whether a session still records. One whose drain was killed is over: its programs are told so.
 fn is_open(dir: &Path) -> bool {
-    let Ok(seen) = Seen::open(dir) else { return false };
+    let Ok(seen) = SessionClient::open(dir) else { return false };
     if seen.drain_ended() {
         seen.ask_stop();
     }
@@ -179,9 +179,9 @@ mod tests {
             (format!("{lib}{session} (deleted)\n"), Condition::Deaf),
         ];
         for (maps, expected) in table {
-            assert_eq!(of_maps(&maps, &|d| d == dir), expected, "{maps}");
+            assert_eq!(condition_from_maps(&maps, &|d| d == dir), expected, "{maps}");
         }
-        let over = of_maps(&format!("{lib}{session}\n"), &|_| false);
+        let over = condition_from_maps(&format!("{lib}{session}\n"), &|_| false);
         assert_eq!(over, Condition::Deaf, "a session that is over");
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::loss::{Report, engine_name};
 
 /// A [`Report`] of what was recorded so far.
-pub(crate) fn of_report(report: &Report) -> Value {
+pub(crate) fn report_json(report: &Report) -> Value {
     let lost: Vec<Value> = loss::NAMES
         .iter()
         .zip(report.lost)

@@ -12,7 +12,7 @@ use std::{
 
 use flightline_in_signal::{
     command::APPLY,
-    engine::{Cookie, FROM_CONTROL},
+    cookie::{Cookie, FROM_CONTROL},
 };
 
 /// What a thread would see of a signal.
@@ -136,10 +136,10 @@ fn look(pid: u32, tid: u32) -> Option<Thread> {
                 Some(libc::SYS_futex) if words.get(4).is_some_and(|limit| *limit != "0x0") => {
                     (Notice::Expected, "futex".to_owned())
                 }
-                Some(number) => (of_call(number), format!("system call {number}")),
+                Some(number) => (notice_for_call(number), format!("system call {number}")),
                 None => {
                     let place = read("wchan");
-                    (of_place(&place), place)
+                    (notice_for_function(&place), place)
                 }
             }
         }
@@ -150,7 +150,7 @@ fn look(pid: u32, tid: u32) -> Option<Thread> {
 }
 
 /// By the system call that a thread sleeps in.
-fn of_call(number: libc::c_long) -> Notice {
+fn notice_for_call(number: libc::c_long) -> Notice {
     const EXPECTED: [libc::c_long; 4] =
         [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_rt_sigtimedwait, libc::SYS_semtimedop];
     const UNEXPECTED: [libc::c_long; 10] = [
@@ -179,7 +179,7 @@ fn of_call(number: libc::c_long) -> Notice {
 }
 
 /// By the kernel function that a thread sleeps in, where its system call may not be read.
-fn of_place(place: &str) -> Notice {
+fn notice_for_function(place: &str) -> Notice {
     const RESTARTED: [&str; 8] =
         ["futex", "pipe", "do_wait", "accept", "wait_woken", "sk_wait", "skb_wait", "unix_stream"];
     if RESTARTED.iter().any(|part| place.contains(part)) {
@@ -241,7 +241,7 @@ mod tests {
             (libc::SYS_clock_nanosleep, Notice::Unexpected),
             (libc::SYS_ppoll, Notice::Unexpected),
         ] {
-            assert_eq!(of_call(call), notice, "{call}");
+            assert_eq!(notice_for_call(call), notice, "{call}");
         }
         for (place, notice) in [
             ("futex_do_wait", Notice::Restarted),
@@ -251,7 +251,7 @@ mod tests {
             ("hrtimer_nanosleep", Notice::Unexpected),
             ("0", Notice::Unexpected),
         ] {
-            assert_eq!(of_place(place), notice, "{place}");
+            assert_eq!(notice_for_function(place), notice, "{place}");
         }
     }
 }

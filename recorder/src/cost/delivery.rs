@@ -16,7 +16,7 @@ use std::{
 
 use flightline_in_signal::layout::engine;
 
-use crate::attach::attr::open_trap;
+use crate::perf_events::attr::open_trap;
 
 /// Taken until it is measured: of an event with its interrupt, and of a signal alone, ns.
 const TYPICAL_NS: [u64; 2] = [5_000, 1_500];
@@ -34,7 +34,7 @@ impl Delivery {
         let into = known.clone();
         let measure = move || {
             hold_nothing();
-            for (word, ns) in into.0.iter().zip(of_child().unwrap_or_default()) {
+            for (word, ns) in into.0.iter().zip(measure_in_child().unwrap_or_default()) {
                 if ns > 0 {
                     word.store(ns.min(LONGEST_NS), Relaxed);
                 }
@@ -61,7 +61,7 @@ pub fn is_measuring(pid: u32) -> bool {
 }
 
 /// Has a child measure: with interrupt, without; 0 what cannot be had.
-fn of_child() -> Option<[u64; 2]> {
+fn measure_in_child() -> Option<[u64; 2]> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).ok()?;
     // SAFETY: a fork without the C library's part in it: the child only makes system calls and ends. Whatever interposes
     // `fork` is not concerned.
@@ -135,7 +135,7 @@ fn child(writer: &OwnedFd) -> ! {
 }
 
 fn cpu_ns() -> u64 {
-    crate::clock::thread_cpu_ns()
+    crate::os::clock::thread_cpu_ns()
 }
 
 fn spin(rounds: u64) -> u64 {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn signals_cost_something() {
-        let [with, alone] = of_child().unwrap();
+        let [with, alone] = measure_in_child().unwrap();
         // From the fastest thinkable machine to the slowest: 50 ns to a millisecond.
         assert!((50..LONGEST_NS).contains(&alone), "{alone} ns");
         assert!(with == 0 || (50..LONGEST_NS).contains(&with), "{with} ns");

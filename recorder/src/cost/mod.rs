@@ -8,8 +8,6 @@ pub use delivery::{Delivery, is_measuring};
 
 use flightline_in_signal::layout::event_kind::{self, KINDS};
 
-use crate::{clock, process::Process};
-
 /// Taken for a run of a handler where none was timed yet, ns.
 const TYPICAL_NS: u64 = 5_000;
 
@@ -99,17 +97,18 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// What a process cost since the last call.
-    pub fn take(&mut self, process: &Process, delivery: &Delivery) -> Sum {
-        let (known_ns, lost_ns) = process.book.threads.clock_ns();
-        let file = &process.file;
-        let live = !process.book.over && file.trusted_pid();
-        // Without samples of CPU time there are no accounts, and those that there are end with the last sample.
-        let clock_ns = if live { clock::process_cpu_ns(file.pid).unwrap_or(0) } else { 0 };
-        let totals = (clock_ns.max(known_ns), lost_ns, process.book.records);
-        let mut sum = self.add_up(file.costs(), totals, delivery.ns(file.engine().0));
-        sum.reading_ns = process.book.reading_ns - self.reading_ns;
-        self.reading_ns = process.book.reading_ns;
+    /// Returns the cost of a process since the last call. `costs`: of its handlers, by kind; `totals`: its CPU time, that which was lost, and its
+    /// records; `reading_ns`: CPU time for reading its ring; `signal_ns`: of one signal.
+    pub fn take(
+        &mut self,
+        costs: [[u64; 3]; KINDS],
+        totals: (u64, u64, u64),
+        reading_ns: u64,
+        signal_ns: u64,
+    ) -> Sum {
+        let mut sum = self.add_up(costs, totals, signal_ns);
+        sum.reading_ns = reading_ns - self.reading_ns;
+        self.reading_ns = reading_ns;
         sum
     }
 

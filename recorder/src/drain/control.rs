@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::{Drain, NO_PROCESS};
 use crate::{
-    clock::monotonic_ns,
     control::{Commander, Request, Server, Until, status},
     error::Error,
+    info_events,
     loss::Report,
-    schedule::{Clockwork, Due},
+    os::clock::monotonic_ns,
     session::Session,
     settings::Settings,
-    tell,
+    settings::schedule::{Clockwork, Due},
 };
 
 /// Time in which running programs apply a change; what sleeps longer applies it when it wakes.
@@ -158,7 +158,7 @@ impl Drain {
         for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
             recording.cut(now);
             recording.change_period(self.period_ns);
-            tell::setting(recording, &self.settings, now);
+            info_events::setting(recording, &self.settings, now);
         }
     }
 
@@ -188,7 +188,7 @@ impl Drain {
         let now = monotonic_ns();
         self.change_wall(now);
         for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
-            tell::notice(recording, message, now);
+            recording.notice(message, now);
         }
     }
 
@@ -247,7 +247,7 @@ impl Drain {
             }
             Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
                 .then(|| {
-                    let recordings = self.recordings_told();
+                    let recordings = self.describe_recordings();
                     json!({"ok": true, "outputs": self.outputs(), "bytes": self.output_bytes(), "recordings": recordings})
                 }),
             Until::Applied(change, since) => {
@@ -285,9 +285,16 @@ impl Drain {
         }
     }
 
-    /// Once a second: the rate of samples.
+    /// Once a second: the rate of CPU samples, in preloaded processes and in those recorded from outside.
     pub(super) fn note_rate(&mut self) {
-        let samples = self.processes.iter().map(|p| p.book.samples).sum::<u64>().max(self.steering.rate.0);
+        let mut report = self.report.clone();
+        for process in self.processes.iter().filter(|p| !p.book.over) {
+            report.add(process);
+        }
+        for (_, _, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+            threads.iter().for_each(|thread| report.add_thread(thread));
+        }
+        let samples = report.samples.max(self.steering.rate.0);
         self.steering.rate = (samples, samples - self.steering.rate.0);
     }
 
@@ -324,11 +331,12 @@ impl Drain {
     }
 
     fn outputs(&self) -> Vec<String> {
-        self.recordings.iter().map(|(_, r)| r.name()).collect()
+        // One into a repository has no name before its first event.
+        self.recordings.iter().map(|(_, r)| r.name()).filter(|name| !name.is_empty()).collect()
     }
 
     /// Which process's recording is where; process 0: of all of them.
-    fn recordings_told(&self) -> Vec<Value> {
+    fn describe_recordings(&self) -> Vec<Value> {
         let open = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
         open.map(|(pid, recording)| {
             let (path, refused) = (recording.name(), recording.failure());
@@ -355,9 +363,9 @@ impl Drain {
             one.add(process);
             processes.push(json!({
                 "pid": process.file.pid,
-                "name": crate::tell::About::of(&process.file).called(),
+                "name": process.file.info().called(),
                 "threads": process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
-                "samples": process.book.samples,
+                "samples": one.samples,
                 "cpuSeconds": status::seconds(one.cpu_ns),
                 "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
                 "waitingForSymbols": process.book.waiting(),
@@ -383,7 +391,7 @@ impl Drain {
                 "takesCommands": false,
             }));
         }
-        let mut answer = status::of_report(&sum);
+        let mut answer = status::report_json(&sum);
         let own = json!({
             "ok": true,
             "state": self.state(),
@@ -399,10 +407,10 @@ impl Drain {
             "outputs": self.outputs(),
             "bytes": self.output_bytes(),
             "processes": processes,
-            "recordings": self.recordings_told(),
+            "recordings": self.describe_recordings(),
             "recorder": {
-                "residentBytes": crate::system::resident_bytes(std::process::id()),
-                "cpuSeconds": status::seconds(crate::clock::process_cpu_ns(std::process::id()).unwrap_or(0)),
+                "residentBytes": crate::os::system::resident_bytes(std::process::id()),
+                "cpuSeconds": status::seconds(crate::os::clock::process_cpu_ns(std::process::id()).unwrap_or(0)),
             },
         });
         if let (Some(answer), Value::Object(own)) = (answer.as_object_mut(), own) {

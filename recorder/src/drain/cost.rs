@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::{Drain, NO_PROCESS, PAUSE};
 use crate::{
-    clock::thread_cpu_ns,
     control::status::seconds,
     cost::{Budget, Delivery, STEPS, Sum},
+    os::clock::thread_cpu_ns,
     process::Process,
     settings::Settings,
-    tell,
 };
 
 /// Time between two tellings, ns.
@@ -129,7 +128,7 @@ impl Drain {
             for (_, recording) in
                 self.recordings.iter_mut().filter(|(pid, r)| *pid != NO_PROCESS && !r.full())
             {
-                tell::notice(recording, &message, now);
+                recording.notice(&message, now);
             }
             self.notices.push(message);
         }
@@ -141,7 +140,7 @@ impl Drain {
             }
             // From here on the recording says the new interval.
             for index in 0..self.recordings.len() {
-                self.tell_cost(index, now, true);
+                self.write_cost(index, now, true);
             }
             self.steering.change(&self.session, &settings, self.period_ns);
         }
@@ -155,8 +154,9 @@ impl Drain {
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // Whoever reads a stream waits for its flushes; nobody waits for a file's.
-        let follows =
-            |(_, r): &(u32, crate::recording::Recording)| r.stream().is_some_and(|stream| !stream.nobody());
+        let follows = |(_, r): &(u32, crate::recording::Recording)| {
+            r.stream().is_some_and(|stream| !stream.has_no_reader())
+        };
         match self.recordings.iter().any(follows) {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
@@ -181,13 +181,13 @@ impl Drain {
     }
 
     /// Tells a recording's costs, if it is time or `must`.
-    pub(super) fn tell_cost(&mut self, index: usize, now: u64, must: bool) {
+    pub(super) fn write_cost(&mut self, index: usize, now: u64, must: bool) {
         let (pid, recording) = &mut self.recordings[index];
         if *pid == NO_PROCESS || recording.full() || !must && recording.cost_age(now) < TELL_NS {
             return;
         }
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
         let sampling_ns = (self.period_ns as f64 * stretch) as u64;
-        recording.tell_cost(sampling_ns, now);
+        recording.write_cost(sampling_ns, now);
     }
 }

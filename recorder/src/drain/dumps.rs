@@ -11,12 +11,11 @@ use std::{
 
 use super::{Drain, NO_PROCESS};
 use crate::{
-    clock::{monotonic_ns, process_cpu_ns, realtime_ns},
-    dump::{Chunks, Condition, Dumped, Load, Policy, Runs, Waits, files},
     error::Error,
+    os::clock::{monotonic_ns, process_cpu_ns, realtime_ns},
+    os::system::resident_bytes,
+    output::dump::{Chunks, Condition, Dumped, Load, Policy, Runs, Waits, files},
     recording::Recording,
-    system::resident_bytes,
-    tell,
 };
 
 /// Time a copy waits for names that are being read.
@@ -74,7 +73,7 @@ pub(super) struct Dumps {
 
 impl Dumps {
     /// Whether a recording has told lately which signal ended the process, or one of those that share it.
-    fn told_itself(&self, pid: u32, now: u64) -> bool {
+    fn has_reported_signal(&self, pid: u32, now: u64) -> bool {
         let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
         told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
     }
@@ -118,7 +117,9 @@ impl Drain {
                 (Condition::Exit { code, equal }, Some(exit), _) if (exit == *code) == *equal => {
                     format!("the program ended with exit code {exit}")
                 }
-                (Condition::Signal, _, Some(signal)) if !self.dumps.told_itself(pid, monotonic_ns()) => {
+                (Condition::Signal, _, Some(signal))
+                    if !self.dumps.has_reported_signal(pid, monotonic_ns()) =>
+                {
                     format!("signal {signal} ended the program")
                 }
                 _ => return None,
@@ -195,7 +196,7 @@ impl Drain {
     /// What to call a process, with its id.
     pub(super) fn called(&self, pid: u32) -> String {
         let process = self.processes.iter().find(|process| process.file.pid == pid);
-        let live = process.map(|process| tell::About::of(&process.file).called());
+        let live = process.map(|process| process.file.info().called());
         let gone = || self.gone.iter().find(|(of, _)| *of == pid).map(|(_, name)| name.clone());
         match live.or_else(gone) {
             Some(name) => format!("{name} ({pid})"),
@@ -243,7 +244,7 @@ impl Drain {
         if !process.file.trusted_pid() {
             return None;
         }
-        let name = tell::About::of(&process.file).called();
+        let name = process.file.info().called();
         match *condition {
             Condition::Cpu(most, over) => {
                 let percent = watched.load.percent(now, process_cpu_ns(pid)?, over)?;
@@ -284,7 +285,7 @@ impl Drain {
     pub(super) fn dump_round(&mut self, now: u64) {
         self.note_ends(now);
         if let Some((copying, why)) = self.dumps.running.take_if(|(copying, _)| copying.is_finished()) {
-            self.tell_dump(copying, &why);
+            self.report_dump(copying, &why);
         }
         if self.dumps.running.is_some() {
             return;
@@ -299,7 +300,7 @@ impl Drain {
         }
         if let Some(index) = index {
             if !std::mem::replace(&mut job.told, true) {
-                tell::notice(&mut self.recordings[index].1, &format!("dump: {}", job.why), now);
+                self.recordings[index].1.notice(&format!("dump: {}", job.why), now);
             }
             self.flush(index, now);
             job.path = PathBuf::from(self.recordings[index].1.name());
@@ -317,7 +318,7 @@ impl Drain {
         }
     }
 
-    fn tell_dump(&mut self, copying: Copying, why: &str) {
+    fn report_dump(&mut self, copying: Copying, why: &str) {
         self.notices.push(match copying.join() {
             Ok(Ok((path, dumped))) => {
                 format!("{why}: dumped to {}, {}", path.display(), crate::loss::size(dumped.bytes))
@@ -332,7 +333,7 @@ impl Drain {
         self.note_ends(monotonic_ns());
         loop {
             if let Some((copying, why)) = self.dumps.running.take() {
-                self.tell_dump(copying, &why);
+                self.report_dump(copying, &why);
             }
             let Some(job) = self.dumps.waiting.pop_front() else { return };
             self.begin_dump(job);

@@ -3,7 +3,7 @@
 use flightline_in_signal::layout::{event_kind, loss};
 
 use super::{Drain, NO_PROCESS};
-use crate::{clock::monotonic_ns, control::status::seconds, cost::Budget, exposition::Text};
+use crate::{control::status::seconds, cost::Budget, os::clock::monotonic_ns, output::exposition::Text};
 
 impl Drain {
     /// Once a second, and at the end: gives out the metrics if anybody wants them.
@@ -32,7 +32,7 @@ impl Drain {
         let open = || self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS).map(|(_, r)| r);
         let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| open().map(of).sum::<u64>() as f64;
         // After the end the report has what the recordings had.
-        let done = |of_report: u64, of: f64| of_report as f64 + if up { of } else { 0.0 };
+        let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
         let cost = self.costs.total;
         let causes = |value: &dyn Fn(usize) -> f64| {
             loss::NAMES.iter().enumerate().map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()
@@ -109,7 +109,7 @@ impl Drain {
         text.gauge("sampling_period_seconds", help, seconds(self.in_force().period_ns()));
         let budget = self.costs.budget.as_ref().map_or(0.0, |Budget { share, .. }| *share);
         text.gauge("budget_ratio", "What recording may cost, of 1; 0 without a budget.", budget);
-        let resident = crate::system::resident_bytes(std::process::id());
+        let resident = crate::os::system::resident_bytes(std::process::id());
         text.gauge("recorder_resident_bytes", "Memory of the recorder itself.", resident as f64);
         let remembered = self.remembered().map(|(kind, count)| (kind, count as f64));
         let help = "What the recorder keeps in mind.";

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Drain, NO_PROCESS, READER_WAIT, SYMBOLS_WAIT, finish_waits};
-use crate::clock::monotonic_ns;
 use crate::loss::Report;
+use crate::os::clock::monotonic_ns;
 
 impl Drain {
     /// Ends everything: rings read for the last time, symbols waited for, chunks closed, directory removed.
@@ -50,14 +50,14 @@ impl Drain {
             self.push_all();
         }
         self.resolve_all(true);
-        (0..self.recordings.len()).for_each(|index| self.tell_again(index, now));
+        (0..self.recordings.len()).for_each(|index| self.repeat_info_events(index, now));
         self.remove_settled(now);
         self.watch_finish(now);
         self.off_cpu_finish(now);
         self.measure(now);
         for index in 0..self.recordings.len() {
-            self.tell_cost(index, now, true);
-            self.tell_killed(index);
+            self.write_cost(index, now, true);
+            self.record_exit_signal(index);
             let (_, recording) = &mut self.recordings[index];
             recording.finish();
             recording.close_file();
@@ -78,7 +78,7 @@ impl Drain {
         self.report.cpu_off = !self.settings.samples_cpu_time();
         self.report.notices = std::mem::take(&mut self.notices);
         self.expose(true);
-        self.report.own_cpu_ns = crate::clock::process_cpu_ns(std::process::id()).unwrap_or(0);
+        self.report.own_cpu_ns = crate::os::clock::process_cpu_ns(std::process::id()).unwrap_or(0);
         self.say_goodbye();
         self.report
     }

@@ -1,13 +1,9 @@
-//! The drain's dealings with off-CPU time: see [`crate::off_cpu`].
+//! The drain's dealings with off-CPU time: see [`crate::from_outside::off_cpu`].
 
 use std::os::fd::BorrowedFd;
 
 use super::Drain;
-use crate::{
-    clock::monotonic_ns,
-    error::Error,
-    off_cpu::{Known, OffCpu},
-};
+use crate::{error::Error, from_outside::off_cpu::OffCpu, from_outside::outputs::Outputs};
 
 impl Drain {
     fn with_off_cpu<R>(&mut self, act: impl FnOnce(&mut OffCpu, &mut Drain) -> R) -> Option<R> {
@@ -98,7 +94,7 @@ impl Drain {
         self.off_cpu.as_mut().is_some_and(|o| o.uses(index))
     }
 
-    pub(super) fn off_cpu_tell(&mut self, index: usize, now: u64) {
+    pub(super) fn off_cpu_write_totals(&mut self, index: usize, now: u64) {
         self.with_off_cpu(|off_cpu, drain| off_cpu.tell(index, drain.parts(index).0, now));
     }
 
@@ -110,50 +106,9 @@ impl Drain {
 
     /// The end: what each output lacks, and the sum.
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
-        (0..self.recordings.len()).for_each(|index| self.off_cpu_tell(index, now));
+        (0..self.recordings.len()).for_each(|index| self.off_cpu_write_totals(index, now));
         let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
         (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
         self.report.traced.clone_from(&self.settings.off_cpu);
-    }
-
-    /// Adds the files with code that the reader has read. Waits for them at most `wait`.
-    pub(crate) fn load_images(&mut self, wait: std::time::Duration) {
-        self.images.take_loaded(self.session.rows(), wait);
-    }
-
-    /// Whether another engine records a process.
-    pub(crate) fn knows(&self, pid: u32) -> bool {
-        self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
-    }
-
-    /// What another engine knows of a thread in output `index`, if it is called `name` there or may be called so from now on.
-    pub(crate) fn known_thread(&mut self, pid: u32, tid: u32, name: &str, index: usize) -> Known {
-        let recording = &mut self.recordings[index].1;
-        let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.book.recording == index);
-        if let Some(process) = of_pid.next_back() {
-            let group = process.book.group;
-            let threads = &mut process.book.threads;
-            let thread = threads.by_id(&process.file, tid, self.period_ns);
-            let thread = thread.and_then(|at| threads.list.get_mut(at));
-            let handle = thread.and_then(|thread| {
-                thread.constant(&process.file, group, recording);
-                if !name.is_empty() && thread.name != name {
-                    thread.rename(name.to_owned());
-                    thread.constant(&process.file, group, recording);
-                }
-                thread.constant
-            });
-            return Known { thread: handle, group: Some(group) };
-        }
-        let known =
-            self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, index, recording));
-        known.unwrap_or_default()
-    }
-
-    /// Tells of a process that no other engine tells of.
-    pub(crate) fn tell_process(&mut self, pid: u32, index: usize) {
-        if let Some(about) = crate::attach::watched::about(pid, monotonic_ns()) {
-            self.tell_about(&about, index, monotonic_ns());
-        }
     }
 }

@@ -3,17 +3,16 @@
 use std::time::Duration;
 
 use super::{Drain, NO_PROCESS};
-use crate::clock::monotonic_ns;
 use crate::error::Error;
-use crate::events;
-use crate::labels;
+use crate::info_events;
+use crate::os::clock::monotonic_ns;
+use crate::output::repository::Owner;
+use crate::output::sink::{Target, per_process, retain_previous};
 use crate::process::Process;
 use crate::process::thread::Told;
 use crate::recording::Recording;
-use crate::repository::Owner;
-use crate::sink::Target;
-use crate::sink::per_process;
-use crate::tell;
+use crate::recording::events;
+use crate::settings::labels;
 
 /// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
 const FLUSH_NAMES_NS: u64 = 3_000_000_000;
@@ -27,19 +26,24 @@ impl Drain {
             pid,
             recorder: std::process::id(),
             session: self.session.dir().to_owned(),
-            start_epoch_ns: crate::clock::realtime_ns(),
+            start_epoch_ns: crate::os::clock::realtime_ns(),
             labels: match &self.target {
-                Target::Repository(_) => labels::of_program(pid, &self.settings.labels),
+                Target::Repository(_) => labels::program_labels(pid, &self.settings.labels),
                 _ => Vec::new(),
             },
         };
+        if !self.settings.overwrite
+            && let Some([path, old]) = retain_previous(&self.target, pid)?
+        {
+            self.notices.push(format!("{} existed and was renamed to {}", path.display(), old.display()));
+        }
         // Whether the output can be written is seen with the first process, before it runs.
         let mut recording = match (&self.target, self.journals) {
             (Target::Repository(repository), 1..) => Recording::later(repository, &owner, &self.settings)?,
             _ => Recording::open(&self.target, &owner, &self.settings)?,
         };
         recording.name_events(self.session.events());
-        tell::setting(&mut recording, &self.settings, monotonic_ns());
+        info_events::setting(&mut recording, &self.settings, monotonic_ns());
         recording.told_chunk = recording.chunk();
         self.journals += 1;
         recording.syncer.clone_from(&self.syncer);
@@ -54,7 +58,7 @@ impl Drain {
 
     /// In a repository every chunk stands for itself, and readers of a stream come late: what was said at the beginning is said
     /// again.
-    pub(super) fn tell_again(&mut self, index: usize, now: u64) {
+    pub(super) fn repeat_info_events(&mut self, index: usize, now: u64) {
         let recording = &mut self.recordings[index].1;
         let alone =
             matches!(self.target, Target::Repository(_)) || recording.newcomers_chunk > recording.told_chunk;
@@ -62,11 +66,11 @@ impl Drain {
             return;
         }
         recording.told_chunk = recording.chunk();
-        tell::setting(recording, &self.settings, now);
+        info_events::setting(recording, &self.settings, now);
         self.told_libraries.retain(|(told, ..)| *told != index);
         for process in self.processes.iter().filter(|p| p.book.recording == index) {
-            tell::process(recording, &tell::About::of(&process.file), self.settings.redact_args, now);
-            tell::labels(recording, process.file.pid, &process.labels, now);
+            info_events::process(recording, &process.file.info(), self.settings.redact_args, now);
+            info_events::labels(recording, process.file.pid, &process.labels, now);
         }
     }
 
@@ -84,9 +88,9 @@ impl Drain {
             if used || *pid == NO_PROCESS || recording.waiting() > 0 {
                 continue;
             }
-            self.tell_cost(index, monotonic_ns(), true);
-            self.off_cpu_tell(index, monotonic_ns());
-            self.tell_killed(index);
+            self.write_cost(index, monotonic_ns(), true);
+            self.off_cpu_write_totals(index, monotonic_ns());
+            self.record_exit_signal(index);
             let (pid, recording) = &mut self.recordings[index];
             self.dumps.ended(*pid, recording);
             *pid = NO_PROCESS;
@@ -129,7 +133,7 @@ impl Drain {
 
     /// Notes a flush that is asked for, and where the rings were: what was recorded before the asking is read up to there.
     pub(super) fn note_flush(&mut self) {
-        let wanted = self.session.flush_wanted();
+        let wanted = self.session.flush_requested();
         if wanted == self.report.flushes_done || self.flush_asked.is_some() {
             return;
         }
@@ -158,7 +162,7 @@ impl Drain {
     pub(super) fn next_flush(&self) -> Duration {
         let now = monotonic_ns();
         let written = |r: &Recording| !r.full() && r.failure().is_none();
-        let follows = |r: &Recording| r.stream().is_some_and(|stream| !stream.nobody());
+        let follows = |r: &Recording| r.stream().is_some_and(|stream| !stream.has_no_reader());
         let read = self.recordings.iter().filter(|(_, r)| written(r) && follows(r));
         let due = read.map(|(_, recording)| Duration::from_nanos(recording.flush_in(now)));
         due.min().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
@@ -184,7 +188,7 @@ impl Drain {
                     sampler.finish(&mut out, false);
                 }
             }
-            tell::libraries(
+            info_events::libraries(
                 &process.book.modules,
                 index,
                 recording,
@@ -195,11 +199,11 @@ impl Drain {
             // What a repository refuses is told when it takes it again.
             let threads = process.book.threads.list.iter().map(|t| t.told.clone());
             before.push((threads.collect(), process.book.engines.told));
-            tell::threads(recording, process, now);
+            info_events::threads(recording, process, now);
         }
-        self.watch_tell(index, now);
-        self.off_cpu_tell(index, now);
-        self.tell_cost(index, now, false);
+        self.watch_write_totals(index, now);
+        self.off_cpu_write_totals(index, now);
+        self.write_cost(index, now, false);
         let of = |process: &&Process| process.book.recording == index;
         let watermark = self.processes.iter().filter(of).map(|p| p.book.watermark()).min().unwrap_or(now);
         self.recordings[index].1.watermark(watermark.min(now));
@@ -211,9 +215,9 @@ impl Drain {
                 let threads = process.book.threads.list.iter_mut().zip(threads);
                 threads.for_each(|(thread, before)| thread.told = before);
                 process.book.engines.told = events;
-                process.keep_told(&self.recordings[index].1);
+                process.save_reported(&self.recordings[index].1);
             } else {
-                process.book.forget_told(|thread| self.report.add_thread(thread));
+                process.book.forget_complete(|thread| self.report.add_thread(thread));
             }
         }
     }

@@ -1,18 +1,14 @@
-//! The drain's dealings with processes that are recorded from outside: see [`crate::attach`].
+//! The drain's dealings with processes that are recorded from outside: see [`crate::from_outside::attach`].
 
-use std::{os::fd::BorrowedFd, sync::atomic::AtomicU64};
+use std::os::fd::BorrowedFd;
 
 use super::Drain;
 use crate::{
-    attach::Watch,
-    clock::monotonic_ns,
     error::Error,
+    from_outside::attach::{NamedEvent, Watch},
     loss,
-    names::images::Images,
-    process::thread::Thread,
-    recording::Recording,
-    sink::per_process,
-    tell::{self, About},
+    os::clock::monotonic_ns,
+    perf_events,
 };
 
 impl Drain {
@@ -23,10 +19,27 @@ impl Drain {
         Some(result)
     }
 
+    fn open_watch(&mut self) -> Result<&mut Watch, Error> {
+        let watch = match self.watch.take() {
+            Some(watch) => watch,
+            None => Box::new(Watch::new(&self.settings, self.named_events()?)),
+        };
+        Ok(self.watch.insert(watch))
+    }
+
+    /// Returns the perf events of processes recorded from outside.
+    fn named_events(&self) -> Result<Vec<NamedEvent>, Error> {
+        let specs = perf_events::specs(&self.settings.events)?;
+        let named = self.settings.events.iter().zip(specs).filter_map(|(event, spec)| {
+            let index = self.session.events().iter().position(|known| known == event)?;
+            Some(NamedEvent::new(index as u16, event.name.clone(), spec))
+        });
+        named.collect()
+    }
+
     /// Begins to record a running process that was not preloaded.
     pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
-        let settings = &self.settings;
-        self.watch.get_or_insert_with(|| Box::new(Watch::new(settings)));
+        self.open_watch()?;
         let attached = self.with_watch(|watch, drain| watch.attach(drain, pid, false, monotonic_ns()));
         self.note_engine();
         attached.unwrap_or(Ok(()))
@@ -35,15 +48,18 @@ impl Drain {
     /// Records a process from outside that belongs to the recording from its start: the kernel took its events away when it
     /// changed its user, or it was announced by one that started it. What it used before is lost.
     pub fn attach_again(&mut self, pid: u32) -> Result<(), Error> {
-        let settings = &self.settings;
-        self.watch.get_or_insert_with(|| Box::new(Watch::new(settings)));
+        if let Err(error) = self.open_watch() {
+            // The programs that record themselves go on, and CPU time needs no permission for uprobes.
+            self.notices
+                .push(format!("processes recorded from outside are recorded without perf events: {error}"));
+            self.watch = Some(Box::new(Watch::new(&self.settings, Vec::new())));
+        }
         self.with_watch(|watch, drain| watch.attach(drain, pid, true, monotonic_ns())).unwrap_or(Ok(()))
     }
 
     /// Records the program that the calling thread starts next, and what that starts, from outside.
     pub fn attach_child(&mut self) -> Result<(), Error> {
-        let settings = &self.settings;
-        let attached = self.watch.get_or_insert_with(|| Box::new(Watch::new(settings))).attach_child();
+        let attached = self.open_watch()?.attach_child();
         self.note_engine();
         attached
     }
@@ -52,6 +68,7 @@ impl Drain {
         if let Some(watch) = &self.watch {
             let code = if watch.sees_kernel() { loss::OUTSIDE } else { loss::OUTSIDE_USER };
             self.report.engine((code, 0));
+            self.report.copied_bytes = watch.stack_bytes();
         }
     }
 
@@ -79,17 +96,29 @@ impl Drain {
         .unwrap_or(0)
     }
 
+    /// Lets the wall clock look at processes recorded from outside. Returns true if any of them ran.
+    pub(super) fn watch_waits(&mut self, now: u64) -> bool {
+        let ran = self.with_watch(|watch, drain| watch.look_at_waits(drain, now)).unwrap_or(false);
+        if let Some(watch) = &mut self.watch {
+            self.notices.extend(watch.notices());
+        }
+        ran
+    }
+
     pub(super) fn watch_second(&mut self, now: u64) {
         self.with_watch(|watch, _| watch.look(now));
+        if let Some(watch) = &mut self.watch {
+            self.notices.extend(watch.notices());
+        }
     }
 
     pub(super) fn watch_resolve(&mut self, anyway: bool) {
         self.with_watch(|watch, drain| watch.resolve(drain, anyway));
     }
 
-    pub(super) fn watch_tell(&mut self, index: usize, now: u64) {
+    pub(super) fn watch_write_totals(&mut self, index: usize, now: u64) {
         let mut report = std::mem::take(&mut self.report);
-        self.with_watch(|watch, drain| watch.tell(drain, index, &mut report, now));
+        self.with_watch(|watch, drain| watch.write_accounts(drain, index, &mut report, now));
         self.report = report;
     }
 
@@ -110,40 +139,5 @@ impl Drain {
         if let Some(watch) = &mut self.watch {
             watch.give_up(pid, from_ns);
         }
-    }
-
-    /// The output of process `pid`.
-    pub(crate) fn recording_of(&mut self, pid: u32) -> Result<(usize, &mut Recording), Error> {
-        let index = self.open_recording(if per_process(&self.target) { pid } else { 0 })?;
-        Ok((index, &mut self.recordings[index].1))
-    }
-
-    /// The files of the session.
-    pub(crate) fn images(&mut self) -> &mut Images {
-        &mut self.images
-    }
-
-    /// The files of the session and their unwind rows.
-    pub(crate) fn files(&mut self) -> (&mut Images, &[AtomicU64]) {
-        (&mut self.images, self.session.rows().words())
-    }
-
-    /// An output, the files and their unwind rows.
-    pub(crate) fn parts(&mut self, index: usize) -> (&mut Recording, &mut Images, &[AtomicU64]) {
-        (&mut self.recordings[index].1, &mut self.images, self.session.rows().words())
-    }
-
-    /// A process showed up.
-    pub(crate) fn tell_about(&mut self, about: &About, index: usize, now: u64) {
-        let recording = &mut self.recordings[index].1;
-        tell::process(recording, about, self.settings.redact_args, now);
-        let labels = crate::labels::of_process(about.pid, &about.file_name(), &self.settings.labels);
-        tell::labels(recording, about.pid, &labels, now);
-        self.report.processes += 1;
-    }
-
-    /// Threads whose accounts are told to the end.
-    pub(crate) fn report_threads<'a>(&mut self, threads: impl Iterator<Item = &'a Thread>) {
-        threads.for_each(|thread| self.report.add_thread(thread));
     }
 }

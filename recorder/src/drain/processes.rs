@@ -7,16 +7,17 @@ use flightline_in_signal::layout::PROC_SUFFIX;
 use nix::sys::inotify::AddWatchFlags;
 
 use super::{Drain, GONE, finish_waits};
-use crate::clock::monotonic_ns;
-use crate::labels;
+use crate::info_events;
+use crate::os::clock::monotonic_ns;
+use crate::output::sink::per_process;
 use crate::perf_events;
 use crate::process::Process;
-use crate::process::proc_file::ProcFile;
 use crate::process::thread::Account;
+use crate::process::title::Titles;
 use crate::program;
-use crate::session::order_of_process;
-use crate::sink::per_process;
-use crate::tell;
+use crate::session::process_file_number;
+use crate::settings::labels;
+use crate::shared_memory::proc_file::ProcFile;
 
 impl Drain {
     pub(super) fn find_processes(&mut self, now: u64) {
@@ -34,7 +35,7 @@ impl Drain {
             .map(|e| e.path())
             .filter(|p| p.to_str().is_some_and(|n| n.ends_with(PROC_SUFFIX)) && !self.seen.contains(p))
             .collect();
-        paths.sort_by_key(|p| order_of_process(p));
+        paths.sort_by_key(|p| process_file_number(p));
         for path in paths {
             self.seen.insert(path.clone());
             match ProcFile::open(&path) {
@@ -54,9 +55,10 @@ impl Drain {
             return self.go_joined(&file, index);
         }
         let recording = &mut self.recordings[index].1;
-        let about = tell::About::of(&file);
+        let about = file.info();
         let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
         let mut process = Process::new(file, index, group, self.period_ns, self.session.begun_ns());
+        process.book.titles = Titles::new(about.arguments.clone(), about.exe.clone());
         process.book.threads.selection = self.settings.threads.clone();
         process.book.threads.cpu_off = !self.settings.samples_cpu_time();
         process.book.threads.sampled_every(self.in_force().period_ns());
@@ -69,13 +71,14 @@ impl Drain {
         process.refresh_modules(&mut self.images, now);
         self.watch_give_up(process.file.pid, process.file.start_mono_ns);
         let recording = &mut self.recordings[index].1;
-        tell::process(recording, &about, self.settings.redact_args, now);
-        process.labels = labels::of_process(process.file.pid, &about.file_name(), &self.settings.labels);
-        tell::labels(recording, process.file.pid, &process.labels, now);
+        info_events::process(recording, &about, self.settings.redact_args, now);
+        process.labels = labels::process_labels(process.file.pid, &about.file_name(), &self.settings.labels);
+        info_events::labels(recording, process.file.pid, &process.labels, now);
+        recording.relabel(&process.labels);
         if self.settings.alloc.is_some()
             && let Some(notice) = self.allocators.notice(process.file.pid, &process.file.exe())
         {
-            tell::notice(recording, &notice, now);
+            recording.notice(&notice, now);
             self.notices.push(notice);
         }
         self.report.processes += 1;
@@ -91,7 +94,7 @@ impl Drain {
         for process in self.processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
             let (pid, book) = (process.file.pid, &mut process.book);
             for notice in book.direct_calls.look(pid, &book.modules, &self.images) {
-                tell::notice(&mut self.recordings[book.recording].1, &notice, now);
+                self.recordings[book.recording].1.notice(&notice, now);
                 self.notices.push(notice);
             }
         }
@@ -109,7 +112,7 @@ impl Drain {
         process.close_image(recording, &mut self.images, now);
         finish_waits(process, recording, &mut self.images, &mut self.session, now);
         // Tell what is known by now: the account goes on from there.
-        tell::threads(recording, process, now);
+        info_events::threads(recording, process, now);
         process.book.threads.take_account(pid)
     }
 
@@ -120,10 +123,10 @@ impl Drain {
                 i += 1;
                 continue;
             }
-            self.tell_again(self.processes[i].book.recording, now);
+            self.repeat_info_events(self.processes[i].book.recording, now);
             let mut process = self.processes.remove(i);
             let recording = &mut self.recordings[process.book.recording].1;
-            tell::libraries(
+            info_events::libraries(
                 &process.book.modules,
                 process.book.recording,
                 recording,
@@ -131,14 +134,15 @@ impl Drain {
                 &mut self.told_libraries,
                 now,
             );
-            tell::threads(recording, &mut process, now);
+            info_events::threads(recording, &mut process, now);
             self.costs.end(&mut process);
             self.note(&process);
             self.report.engine(process.file.engine());
             self.report.add(&process);
             self.recordings[process.book.recording].1.end_group(process.book.group);
+            process.book.titles.end(&mut self.recordings[process.book.recording].1);
             self.gone.truncate(GONE - 1);
-            self.gone.push_front((process.file.pid, tell::About::of(&process.file).called()));
+            self.gone.push_front((process.file.pid, process.file.info().called()));
             process.file.remove();
             self.session.process_gone();
             self.seen.remove(&process.file.path);
@@ -163,7 +167,7 @@ impl Drain {
                     false => perf_events::refused(name, pid, errno),
                 };
                 let recording = &mut self.recordings[process.book.recording].1;
-                tell::notice(recording, &message, monotonic_ns());
+                recording.notice(&message, monotonic_ns());
                 self.notices.push(message);
             }
         }

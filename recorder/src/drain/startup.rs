@@ -1,11 +1,11 @@
-//! The hand-over of a program's first moments, sampled from outside, to its own samples: see [`crate::attach::startup`].
+//! The hand-over of a program's first moments, sampled from outside, to its own samples: see [`crate::from_outside::attach::startup`].
 
 use std::time::Duration;
 
 use super::Drain;
 use crate::{
-    attach::startup::Startup, clock::monotonic_ns, outside::Outside, process::before::Before,
-    settings::Engine,
+    from_outside::attach::startup::Startup, os::clock::monotonic_ns,
+    process::pre_registration_samples::Before, remote_unwinder::RemoteUnwinder, settings::Engine,
 };
 
 /// A program that has not begun to sample itself after this time is not waited for, ns.
@@ -55,7 +55,7 @@ impl Drain {
         process.refresh_modules(&mut self.images, now);
         let recording = &mut self.recordings[process.book.recording].1;
         let mut before = Before::new(process, index);
-        let mut walker = Outside::new();
+        let mut walker = RemoteUnwinder::new();
         let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);
         for early in &samples {
             loop {

@@ -13,7 +13,10 @@ use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
 use memmap2::{Advice, Mmap, MmapMut, UncheckedAdvice};
 use object::{CompressedData, CompressionFormat, Endianness, Object, ObjectSection, read::elf::ElfFile64};
 
-use crate::names::demangle::demangle;
+use crate::names::{
+    declarations::{self, Declaration},
+    demangle::demangle,
+};
 
 /// Debug information whose sections unpack to more than this is left alone: names and the program matter more.
 const MAX_UNPACKED: u64 = 160 << 20;
@@ -110,12 +113,21 @@ impl Lines {
         self.names.clear();
         self.units.clear();
         self.digested = 0;
+        self.context = Context::from_dwarf(self.dwarf()).ok();
+    }
+
+    fn dwarf(&self) -> Dwarf<Slice> {
         let slice = |bytes: &&'static [u8]| EndianSlice::new(bytes, LittleEndian);
         let mut dwarf: Dwarf<Slice> = self.sections.main.borrow(slice);
         if let Some(sup) = &self.sections.sup {
             dwarf.set_sup(sup.borrow(slice));
         }
-        self.context = Context::from_dwarf(dwarf).ok();
+        dwarf
+    }
+
+    /// Returns where the functions with this demangled name are defined. Reads the whole debug information.
+    pub fn declarations(&self, name: &str) -> Vec<Declaration> {
+        declarations::find(&self.dwarf(), name)
     }
 
     /// The functions at file address `address`, innermost first: each is inlined into the next, the last one is not

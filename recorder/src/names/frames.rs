@@ -10,7 +10,7 @@ use crate::{
     names::intern::{Frame, FrameIndex, Interner, Origin},
     names::jit::{Found, Jit},
     names::kernel,
-    process::modules::ModuleMap,
+    names::modules::ModuleMap,
 };
 
 /// Frames of the addresses of one process, as far as they were met.

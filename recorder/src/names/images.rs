@@ -15,6 +15,7 @@ use std::{
 use memmap2::{Mmap, MmapMut};
 
 use crate::{
+    names::context_words::Words,
     names::debug_files::{self, DebugDirs, hex},
     names::dwarf::SourceFrame,
     names::elf::Head,
@@ -22,8 +23,7 @@ use crate::{
     names::kernel::Kernel,
     names::reader::{Answer, Reader, Request, Source},
     names::symbols::Symbols,
-    process::writers::Words,
-    session::RowsArena,
+    shared_memory::rows::RowsArena,
 };
 
 /// Number of an image within its session.
@@ -101,6 +101,8 @@ pub struct Images {
     /// Images with addresses to be asked.
     wanted: Vec<ImageId>,
     reader: Reader,
+    /// Treats files as if they had no debug information, so that frames keep their addresses.
+    pub without_lines: bool,
     /// The kernel's functions.
     pub kernel: Kernel,
 }
@@ -122,6 +124,7 @@ impl Images {
             asked: 0,
             wanted: Vec::new(),
             reader: Reader::start(DebugDirs::default()),
+            without_lines: false,
             kernel: Kernel::new(),
         };
         images.add_as(ANONYMOUS, PathBuf::from("[anon]"), Head::default(), State::Loaded);
@@ -167,7 +170,7 @@ impl Images {
 
     /// The image of a mapped file. `root` is a `/proc/<pid>/root` under which to look first; `expected` its device and
     /// inode, `build_id` its build id where known: another file of the same name is not taken for it.
-    pub fn of_file(
+    pub fn image_for_file(
         &mut self,
         path: &Path,
         root: Option<&Path>,
@@ -206,7 +209,7 @@ impl Images {
     }
 
     /// The image behind a `/proc/<pid>/map_files` link, which root may open.
-    pub fn of_mapping(&mut self, link: &Path, path: &Path) -> Option<ImageId> {
+    pub fn image_for_mapping(&mut self, link: &Path, path: &Path) -> Option<ImageId> {
         let (file, meta) = debug_files::open(link)?;
         let changed = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
         let key = (meta.dev(), meta.ino(), changed);
@@ -326,7 +329,7 @@ impl Images {
     }
 
     /// Passes the addresses on that were asked for since the last call.
-    fn ask_wanted(&mut self) {
+    fn request_addresses(&mut self) {
         for id in std::mem::take(&mut self.wanted) {
             let Some(image) = self.list.get_mut(&id) else { continue };
             let addresses = std::mem::take(&mut image.lines.wanted);
@@ -340,7 +343,7 @@ impl Images {
 
     /// Takes in what was read meanwhile, waiting for it at most `wait`. `true` if there was anything.
     pub fn take_loaded(&mut self, arena: &mut RowsArena, wait: Duration) -> bool {
-        self.ask_wanted();
+        self.request_addresses();
         if self.asked == 0 && self.kernel.reading() && !wait.is_zero() {
             std::thread::sleep(wait.min(Duration::from_millis(2)));
         }
@@ -364,7 +367,7 @@ impl Images {
                 Answer::Loaded { id, symbols, lines } => {
                     let Some(image) = self.list.get_mut(&id) else { continue };
                     image.symbols = Arc::new(symbols);
-                    image.lines.any = lines;
+                    image.lines.any = lines && !self.without_lines;
                     image.state = State::Loaded;
                 }
                 Answer::Source { id, frames } => {
@@ -425,8 +428,8 @@ mod tests {
         let mut session = Session::create(&Settings::default()).unwrap();
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
-        let id = images.of_file(&exe, None, None, &[]);
-        assert_eq!(images.of_file(&exe, Some(Path::new("/proc/self/root")), None, &[]), id);
+        let id = images.image_for_file(&exe, None, None, &[]);
+        assert_eq!(images.image_for_file(&exe, Some(Path::new("/proc/self/root")), None, &[]), id);
         let vdso = images.vdso();
         assert!(!images.want(id) && !images.want(id) && !images.want(vdso));
         while images.outstanding() > 0 {
@@ -443,7 +446,7 @@ mod tests {
         let mut session = Session::create(&Settings::default()).unwrap();
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
-        let (own, vdso) = (images.of_file(&exe, None, None, &[]), images.vdso());
+        let (own, vdso) = (images.image_for_file(&exe, None, None, &[]), images.vdso());
         let others: Vec<ImageId> =
             (0..1000).map(|i| images.without_file(&PathBuf::from(format!("/gone/{i}.so")))).collect();
         assert!(images.many());
@@ -451,7 +454,7 @@ mod tests {
         assert!(!images.many() && images.list.len() == 4, "{}", images.list.len());
         assert_eq!(images.get(others[7]).path, Path::new("/gone/7.so"));
         assert_eq!(images.get(others[8]).path, images.get(ANONYMOUS).path);
-        assert_eq!((images.of_file(&exe, None, None, &[]), images.vdso()), (own, vdso));
+        assert_eq!((images.image_for_file(&exe, None, None, &[]), images.vdso()), (own, vdso));
         assert_eq!(images.without_file(Path::new("/gone/7.so")), others[7]);
         assert!(!others.contains(&images.without_file(Path::new("/gone/8.so"))), "a number means one file");
         images.keep(&HashSet::new(), session.rows());
@@ -462,12 +465,12 @@ mod tests {
     fn another_file_of_the_same_name_is_not_taken() {
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
-        let nameless = images.of_file(&exe, None, Some((1, 1)), &[]);
+        let nameless = images.image_for_file(&exe, None, Some((1, 1)), &[]);
         assert!(images.get(nameless).head.segments.is_empty());
         assert!(images.want(nameless), "nothing to read");
-        assert_ne!(images.of_file(&exe, None, None, &[]), nameless);
+        assert_ne!(images.image_for_file(&exe, None, None, &[]), nameless);
         assert_eq!(
-            images.of_file(Path::new("/nonexistent/x.so"), None, None, &[]),
+            images.image_for_file(Path::new("/nonexistent/x.so"), None, None, &[]),
             images.without_file(Path::new("/nonexistent/x.so"))
         );
     }

@@ -11,7 +11,7 @@ use jfr_format::{
     write::{ChunkWriter, WriteError},
 };
 
-use crate::{names::images::ImageId, process::sequences::Sequences};
+use crate::{names::images::ImageId, names::stack_table::StackTable};
 
 /// Index of a method in its [`Interner`].
 pub type MethodIndex = u32;
@@ -89,7 +89,7 @@ pub struct Interner {
     /// Classes that are no files: kinds of locks, types of exceptions.
     kinds: HashMap<Arc<str>, ClassIndex>,
     /// First element: 1 if truncated. The others: frames, leaf first.
-    traces: Sequences<u32>,
+    traces: StackTable<u32>,
     trace_chunk: Vec<u32>,
     /// Keys given to traces, methods and classes before the dictionary was thrown away.
     before: [u64; 3],
@@ -115,7 +115,7 @@ impl Interner {
             classes: Vec::new(),
             by_image: HashMap::new(),
             kinds: HashMap::new(),
-            traces: Sequences::new(),
+            traces: StackTable::new(),
             trace_chunk: Vec::new(),
             before: [0; 3],
             // Key 1 is the descriptor that all methods share.

@@ -20,7 +20,7 @@ use crate::{
     names::dwarf::{Lines, SourceFrame},
     names::images::ImageId,
     names::symbols::Symbols,
-    rows,
+    shared_memory::rows,
 };
 
 /// Bytes of memory for debug information of all files together; one file may have it all.
@@ -118,7 +118,7 @@ impl Reader {
                 });
                 let Ok(request) = request else { break };
                 let said = open.answer(request);
-                clock.store(crate::clock::thread_cpu_ns(), Ordering::Relaxed);
+                clock.store(crate::os::clock::thread_cpu_ns(), Ordering::Relaxed);
                 if said.is_some_and(|said| answer.send(said).is_err()) {
                     break;
                 }

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     fs::File,
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -17,7 +18,7 @@ use crate::{
     names::symbols::Symbols,
 };
 
-pub use crate::names::dwarf::SourceFrame;
+pub use crate::names::{declarations::Declaration, dwarf::SourceFrame};
 
 /// Files and debug files, each opened when first asked for.
 pub struct Symbolizer {
@@ -29,6 +30,8 @@ pub struct Symbolizer {
 struct Binary {
     symbols: Symbols,
     lines: Option<Lines>,
+    /// The file that holds the code; `None` if only its debug file was found.
+    code: Option<PathBuf>,
 }
 
 impl Symbolizer {
@@ -42,11 +45,29 @@ impl Symbolizer {
     /// The functions at an address of a file: innermost first, the last one is the function that the others are inlined into
     /// (without name if no symbol tells it). Empty if nothing is known.
     pub fn frames(&mut self, path: &str, build_id: &str, address: u64) -> Vec<SourceFrame> {
+        self.binary(path, build_id).map(|binary| binary.frames(address)).unwrap_or_default()
+    }
+
+    /// Returns where the functions with this demangled name are defined, by the debug information of a file: at most 16 places.
+    /// Empty if there is no file, no debug information, or no such function.
+    pub fn declarations(&mut self, path: &str, build_id: &str, function: &str) -> Vec<Declaration> {
+        let lines = self.binary(path, build_id).and_then(|binary| binary.lines.as_ref());
+        lines.map(|lines| lines.declarations(function)).unwrap_or_default()
+    }
+
+    /// Returns the file that holds the code of a recorded file, and in it the address ranges of the functions with this
+    /// demangled name. `None` if the file was not found.
+    pub fn code(&mut self, path: &str, build_id: &str, function: &str) -> Option<(PathBuf, Vec<Range<u64>>)> {
+        let binary = self.binary(path, build_id)?;
+        Some((binary.code.clone()?, binary.symbols.ranges(function)))
+    }
+
+    fn binary(&mut self, path: &str, build_id: &str) -> Option<&mut Binary> {
         let Symbolizer { dirs, given, files } = self;
         let file = files
             .entry((path.to_owned(), build_id.to_owned()))
             .or_insert_with(|| Binary::find(path, build_id, given, dirs));
-        file.as_mut().map(|binary| binary.frames(address)).unwrap_or_default()
+        file.as_mut()
     }
 
     /// Files that were asked for and not found: path and build id.
@@ -73,14 +94,14 @@ impl Binary {
                 && (build_id.is_empty() || self::build_id(&file).as_deref() == Some(build_id))
             {
                 let (symbols, lines) = Symbols::read(&file, candidate, dirs);
-                return Some(Binary { symbols, lines });
+                return Some(Binary { symbols, lines, code: Some(candidate.to_path_buf()) });
             }
         }
         // The file itself is gone, or is another by now: its debug file says as much.
         let candidates = dirs.by_hex(build_id);
         let (file, path) = candidates.iter().find_map(|p| Some((map(p)?, p)))?;
         let (symbols, lines) = Symbols::read(&file, path, dirs);
-        (self::build_id(&file).as_deref() == Some(build_id)).then_some(Binary { symbols, lines })
+        (self::build_id(&file).as_deref() == Some(build_id)).then_some(Binary { symbols, lines, code: None })
     }
 
     fn frames(&mut self, address: u64) -> Vec<SourceFrame> {

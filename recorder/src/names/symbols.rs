@@ -4,7 +4,7 @@
 //! was left in it (`.gnu_debugdata`); `.dynsym`; and where no symbol covers an address, the function starts of
 //! `.eh_frame_hdr`, so that a stripped function is one frame `module+0xoffset` and not one per call site.
 
-use std::{path::Path, sync::Arc};
+use std::{ops::Range, path::Path, sync::Arc};
 
 use memmap2::Mmap;
 use object::{
@@ -36,7 +36,7 @@ struct Table {
     symbols: Vec<Symbol>,
     /// The file that holds the names, and where.
     file: Arc<Mmap>,
-    names: std::ops::Range<usize>,
+    names: Range<usize>,
 }
 
 /// Functions of one file by file address.
@@ -135,6 +135,38 @@ impl Symbols {
         let table = self.tables.get(function.table as usize)?;
         let symbol = table.symbols.get(function.symbol as usize)?;
         table.name(symbol).filter(|n| !n.is_empty()).map(demangle)
+    }
+
+    /// Returns the address ranges of the functions with this demangled name, by address. A function without a symbol is named
+    /// `FILE+0xSTART`, as in recordings.
+    pub fn ranges(&self, name: &str) -> Vec<Range<u64>> {
+        let next_start = |address: u64| {
+            let next = self.starts.partition_point(|start| *start <= address);
+            self.starts.get(next).copied()
+        };
+        let mut found: Vec<Range<u64>> = Vec::new();
+        for table in &self.tables {
+            for (at, symbol) in table.symbols.iter().enumerate() {
+                if table.name(symbol).is_none_or(|raw| demangle(raw).text != name) {
+                    continue;
+                }
+                let end = match symbol.size {
+                    0 => {
+                        let next = table.symbols.get(at + 1).map(|next| next.address);
+                        next.into_iter().chain(next_start(symbol.address)).min()
+                    }
+                    size => symbol.address.checked_add(size.into()),
+                };
+                found.extend(end.map(|end| symbol.address..end));
+            }
+        }
+        let start = name.rsplit_once("+0x").and_then(|(_, start)| u64::from_str_radix(start, 16).ok());
+        if let Some(start) = start.filter(|start| self.starts.binary_search(start).is_ok()) {
+            found.extend(next_start(start).map(|end| start..end));
+        }
+        found.sort_unstable_by_key(|range| (range.start, range.end));
+        found.dedup_by_key(|range| range.start);
+        found
     }
 
     /// Memory of its own, in bytes (names stay in the mapped file).
@@ -297,6 +329,27 @@ mod tests {
         assert_eq!(symbols.find(0x1fff).start, 0x1000);
         assert_eq!(symbols.find(0x0fff).start, 0x0fff);
         assert_eq!(symbols.name(symbols.find(0x1fff)), None);
+    }
+
+    #[test]
+    fn ranges_by_name_are_those_of_the_symbols() {
+        landmark();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let symbols = Symbols::read(&map("/proc/self/exe"), &exe, &DebugDirs::default()).0;
+        let table = &symbols.tables[0];
+        let of = |symbol: &&Symbol| {
+            let name = table.name(symbol).map(|raw| demangle(raw).text);
+            name.is_some_and(|name| name.ends_with("symbols::tests::landmark"))
+        };
+        let symbol = table.symbols.iter().find(of).unwrap();
+        let name = symbols.name(symbols.find(symbol.address)).unwrap().text;
+        let end = symbol.address + u64::from(symbol.size);
+        assert!(symbol.size > 0);
+        assert!(symbols.ranges(&name).into_iter().eq(std::iter::once(symbol.address..end)));
+        assert_eq!(symbols.ranges("no::such_function"), []);
+        let symbols = Symbols { starts: vec![0x1000, 0x2000], ..Symbols::default() };
+        assert!(symbols.ranges("app+0x1000").into_iter().eq(std::iter::once(0x1000..0x2000)));
+        assert_eq!(symbols.ranges("app+0x1001"), []);
     }
 
     #[test]

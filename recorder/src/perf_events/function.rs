@@ -96,7 +96,7 @@ fn in_file(path: &Path, name: &str, beyond: u64) -> Result<Function, String> {
     // SIGBUS, which our own processes turn into zeros (`sigbus.rs`).
     let map = unsafe { Mmap::map(&file) }.map_err(|e| format!("{shown}: {}", crate::error::plain(&e)))?;
     let elf = ElfFile64::<Endianness>::parse(&map[..]).map_err(|_| format!("{shown} cannot be read"))?;
-    let address = address_of(&elf, name).ok_or_else(|| {
+    let address = find_address(&elf, name).ok_or_else(|| {
         let stripped = if elf.symbols().next().is_none() { "; it is stripped" } else { "" };
         format!("{shown} has no function {name:?}{stripped}")
     })?;
@@ -112,7 +112,7 @@ fn in_file(path: &Path, name: &str, beyond: u64) -> Result<Function, String> {
 }
 
 /// By the name in the symbol table, else by the name that people read, with or without its parameters.
-fn address_of(elf: &ElfFile64<'_, Endianness>, name: &str) -> Option<u64> {
+fn find_address(elf: &ElfFile64<'_, Endianness>, name: &str) -> Option<u64> {
     let code = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Unknown | SymbolKind::Label);
     let all = || {
         let both = elf.symbols().chain(elf.dynamic_symbols());

@@ -7,7 +7,9 @@
 //! | `r1a8` | raw event of the processor, hexadecimal |
 //! | `pmu/event=0x3c,umask=1/` | event of a unit in `/sys/bus/event_source/devices` |
 //! | `sched:sched_switch` | tracepoint |
-//! | `uprobe:libc.so.6:malloc`, `uretprobe:…` | function of a program or library entered, left |
+//! | `uprobe:libc.so.6:malloc`, `uretprobe:…` | function of a program or library entered, left; of other processes by [`uprobe_definition`] |
+//!
+//! attr.rs opens events, ring.rs maps the memory that they write into, record.rs reads it, machine.rs lists processors and threads.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -23,10 +25,15 @@ use crate::{
     settings::{PerfEvent, Settings, Trace},
 };
 
+pub(crate) mod attr;
 pub mod function;
+pub(crate) mod machine;
 pub mod names;
 mod pmu;
+pub(crate) mod record;
+pub(crate) mod ring;
 pub mod tracepoint;
+pub mod uprobe_definition;
 
 /// What a name means.
 #[derive(Clone)]
@@ -127,7 +134,7 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
             (None, None) => Err("say in which file it is, as libfoo.so:function:10ms".into()),
         };
         let function = function.map_err(wrong)?;
-        trace::probe().map_err(|errno| wrong(why_no_breakpoints(Errno::from_raw(errno))))?;
+        trace::probe().map_err(|errno| wrong(explain_no_breakpoints(Errno::from_raw(errno))))?;
         let meta = std::fs::metadata(&function.path).map_err(|e| wrong(crate::error::plain(&e)))?;
         Ok(TraceSpec {
             device: meta.dev(),
@@ -141,10 +148,10 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
 
 /// Why functions cannot be traced here; `None` if they can.
 pub fn trace_refused() -> Option<String> {
-    trace::probe().err().map(|errno| why_no_breakpoints(Errno::from_raw(errno)))
+    trace::probe().err().map(|errno| explain_no_breakpoints(Errno::from_raw(errno)))
 }
 
-fn why_no_breakpoints(refused: Errno) -> String {
+fn explain_no_breakpoints(refused: Errno) -> String {
     let reason = refused.desc();
     match refused {
         Errno::EACCES | Errno::EPERM => format!(
@@ -162,7 +169,7 @@ pub fn untraced(function: &str, pid: u32, errno: i32) -> String {
     let why = match Errno::from_raw(errno) {
         Errno::ENOENT => "its file is not among what was loaded when recording began".to_owned(),
         Errno::EAGAIN => "it has too many threads; those beyond the first 1024 are not traced".into(),
-        other => why_no_breakpoints(other),
+        other => explain_no_breakpoints(other),
     };
     format!("{function} is not traced in process {pid}: {why}")
 }
@@ -199,7 +206,7 @@ fn explain(meaning: &Meaning, refused: Errno) -> String {
             paranoid()
         ),
         Errno::EACCES | Errno::EPERM if meaning.spec.flags & event_flags::PATH != 0 => {
-            format!("{reason}: uprobes need CAP_PERFMON or CAP_SYS_ADMIN")
+            format!("{reason}: uprobes need CAP_SYS_ADMIN, or CAP_PERFMON on older kernels")
         }
         Errno::EACCES | Errno::EPERM => format!(
             "{reason}: kernel.perf_event_paranoid is {}; needs {} or CAP_PERFMON, and no seccomp filter (containers)",

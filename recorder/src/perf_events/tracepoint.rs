@@ -10,7 +10,8 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use super::{Meaning, names};
 
-const ROOTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
+/// Where the tracing file system is usually mounted.
+pub(super) const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A tracepoint as this kernel describes it.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Tracepoint {
 
     /// One that a test made up.
     #[cfg(test)]
-    pub fn of_text(id: u64, format: &str) -> Tracepoint {
+    pub fn from_format(id: u64, format: &str) -> Tracepoint {
         Tracepoint { id, format: format.to_owned() }
     }
 }
@@ -94,26 +95,30 @@ pub fn describe(group: &str, event: &str) -> Result<Tracepoint, String> {
     Ok(Tracepoint { id: number(&id)?, format })
 }
 
-fn number(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| "the kernel does not tell its number".to_owned())
+/// Parses the text of an `id` file.
+pub(super) fn number(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| "the kernel does not report the number of the tracepoint".to_owned())
 }
 
 /// What `read` finds in the folder of an event.
 fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut mounted = false;
     for root in ROOTS {
-        match read(&Path::new(root).join(group).join(event)) {
+        let events = Path::new(root).join("events");
+        match read(&events.join(group).join(event)) {
             Ok(found) => return Ok(found),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(format!("only root may read {root}; run as root, or let your group read it"));
+                return Err(format!(
+                    "only root may read {root}/events; run as root, or let your group read it"
+                ));
             }
-            Err(_) => mounted |= Path::new(root).is_dir(),
+            Err(_) => mounted |= events.is_dir(),
         }
     }
     if mounted {
         return Err("no such tracepoint; `ls /sys/kernel/tracing/events` shows their groups".into());
     }
-    if let Ok(own) = detached() {
+    if let Ok(own) = detached(MountAttrFlags::MOUNT_ATTR_RDONLY) {
         let root = PathBuf::from(format!("/proc/self/fd/{}/events", own.as_raw_fd()));
         return read(&root.join(group).join(event)).map_err(|_| {
             "no such tracepoint; mount -t tracefs nodev /sys/kernel/tracing shows which there are".into()
@@ -122,11 +127,11 @@ fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T
     Err("the tracing file system is not mounted; as root: mount -t tracefs nodev /sys/kernel/tracing".into())
 }
 
-/// The tracing file system, mounted nowhere: nobody but us sees it, and it is gone with its descriptor. Root only.
-fn detached() -> io::Result<OwnedFd> {
+/// Mounts the tracing file system outside of the file tree. The mount ends with its descriptor. Needs CAP_SYS_ADMIN.
+pub(super) fn detached(flags: MountAttrFlags) -> io::Result<OwnedFd> {
     let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&context)?;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY)?)
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
 }
 
 #[cfg(test)]
@@ -141,13 +146,13 @@ mod tests {
 
     #[test]
     fn fields_and_flags() {
-        let point = Tracepoint::of_text(372, SWITCH);
+        let point = Tracepoint::from_format(372, SWITCH);
         assert_eq!(point.field("common_type"), Ok((0, 2)));
         assert_eq!(point.field("prev_comm"), Ok((8, 16)));
         assert_eq!(point.field("prev_state"), Ok((32, 8)));
         assert!(point.field("next_pid").is_err());
         assert_eq!(point.flags(), [(1, "S".to_owned()), (2, "D".to_owned())]);
-        assert!(Tracepoint::of_text(1, "field:;offset:x;").flags().is_empty());
+        assert!(Tracepoint::from_format(1, "field:;offset:x;").flags().is_empty());
     }
 
     #[test]

@@ -11,25 +11,25 @@ use super::{
     MAPS_WAIT_NS,
     context::Contexts,
     open::OpenScopes,
+    otel_thread_context::Writers,
     parse::{Renamed, Sample},
-    writers::Writers,
 };
 use crate::{
-    black_box::journal::Entry,
-    clock::not_in_future,
-    dump::Runs,
-    events,
     names::frames::Frames,
     names::images::{ImageId, Images},
     names::intern::TraceIndex,
+    names::modules::ModuleMap,
+    names::stack_table::StackTable,
+    os::clock::{monotonic_ns, not_in_future},
+    output::dump::Runs,
     process::direct_calls::DirectCalls,
-    process::modules::ModuleMap,
-    process::proc_file::ProcFile,
-    process::sequences::Sequences,
     process::thread::WALK_ENDS,
     process::threads::{ThreadIndex, Threads},
-    recording::{Recording, Worked},
+    process::title::Titles,
+    recording::{Recording, Worked, events},
     settings::{STACK_BYTES, STACKS_BYTES},
+    shared_memory::journal::Entry,
+    shared_memory::proc_file::ProcFile,
 };
 
 /// Words of a sample before its addresses.
@@ -72,7 +72,9 @@ pub struct Book {
     pub(super) stack_bytes: usize,
     /// Group of its threads in the recording.
     pub group: u32,
-    pub(super) stacks: Sequences<u64>,
+    /// The title of the process.
+    pub titles: Titles,
+    pub(super) stacks: StackTable<u64>,
     /// Trace index + 1 of each stack, 0 = not resolved yet.
     pub(super) traces: Vec<u32>,
     pub(super) frames: Frames,
@@ -155,8 +157,9 @@ impl Book {
             threads: Threads::default(),
             recording,
             group,
+            titles: Titles::default(),
             stack_bytes: STACK_BYTES[1],
-            stacks: Sequences::new(),
+            stacks: StackTable::new(),
             traces: Vec::new(),
             frames: Frames::default(),
             versions: (0, 0, 0),
@@ -190,7 +193,7 @@ impl Book {
             samples: 0,
             cut: 0,
             period_ns,
-            threads_at_once: crate::system::processors_online(),
+            threads_at_once: crate::os::system::processors_online(),
             wall_ns: None,
             wall_since_ns: 0,
             cpu_samples: true,
@@ -233,7 +236,7 @@ impl Book {
     /// Takes over the name that a thread got.
     pub(super) fn take_name(&mut self, file: &ProcFile, renamed: Renamed) {
         let Renamed { time_ns, tid, slot, name } = renamed;
-        let index = self.threads.of_sample(file, slot, tid, time_ns, self.period_ns);
+        let index = self.threads.index_for_sample(file, slot, tid, time_ns, self.period_ns);
         let waits = self.waiting() > 0;
         if let Some(thread) = self.threads.list.get_mut(index) {
             thread.rename_at(name, time_ns, waits);
@@ -253,7 +256,8 @@ impl Book {
         if head.kind == event_kind::WAITED {
             return self.waited(file, sample, recording, images, now_ns);
         }
-        let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        let index =
+            self.threads.index_for_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         let time_ns = not_in_future(sample.time_ns, now_ns);
         self.note_open(index, time_ns);
         if head.kind == event_kind::SCOPE
@@ -345,6 +349,17 @@ impl Book {
         }
     }
 
+    /// The group of the process, and that of its title when a sample of `time_ns` is written.
+    #[inline]
+    fn groups(&mut self, file: &ProcFile, time_ns: u64, recording: &mut Recording) -> (u32, u32) {
+        if self.titles.is_due(time_ns) {
+            // The id of a process that has ended may be another's.
+            let pid = (file.trusted_pid() && file.alive()).then_some(file.pid);
+            self.titles.read(pid, self.group, recording, monotonic_ns());
+        }
+        (self.group, self.titles.group(self.group))
+    }
+
     #[allow(clippy::too_many_arguments)] // of one event
     pub(super) fn write_event(
         &mut self,
@@ -356,15 +371,16 @@ impl Book {
         worked: Option<&Arc<Worked>>,
         recording: &mut Recording,
     ) {
+        let groups = self.groups(file, time_ns, recording);
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
         if !thread.selected(file, self.threads.selection.as_ref()) {
             return;
         }
-        let constant = thread.constant_at(time_ns, file, self.group, recording);
+        let constant = thread.constant_at(time_ns, file, groups, recording);
         let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
-        recording.taken_for(constant, event.start_ns(time_ns), worked);
+        recording.note_sampled_span(constant, event.start_ns(time_ns), worked);
         self.engines.write(recording, &place, event);
-        recording.taken_for(constant, 0, None);
+        recording.note_sampled_span(constant, 0, None);
     }
 
     /// Replaces the thread id of the holder of a lock in `self.extra` by 1 + its constant in the recording, 0 if it is
@@ -390,7 +406,8 @@ impl Book {
         images: &mut Images,
         now_ns: u64,
     ) {
-        let index = self.threads.of_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
+        let index =
+            self.threads.index_for_sample(file, sample.slot, sample.tid, sample.time_ns, self.period_ns);
         self.note_open(index, not_in_future(sample.time_ns, now_ns));
         self.samples += 1;
         // No thread uses more CPU time than time goes by: damaged weights must not flood the output.
@@ -482,11 +499,12 @@ impl Book {
         events: u32,
         recording: &mut Recording,
     ) {
+        let groups = self.groups(file, time_ns, recording);
         let Some(thread) = self.threads.list.get_mut(thread) else { return };
-        let constant = thread.constant_at(time_ns, file, self.group, recording);
-        recording.taken_for(constant, time_ns, self.worked.as_ref());
+        let constant = thread.constant_at(time_ns, file, groups, recording);
+        recording.note_sampled_span(constant, time_ns, self.worked.as_ref());
         recording.sample(constant, trace, time_ns, events);
-        recording.taken_for(constant, 0, None);
+        recording.note_sampled_span(constant, 0, None);
     }
 
     /// Gives the program's handlers a new table if there is something new to say.

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use flightline_in_signal::context::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
-use flightline_in_signal::layout::TEXT_LABELS;
+use flightline_in_signal::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD, TEXT_LABELS};
 use serde_json::{Map, Value};
 
-use super::proc_file::ProcFile;
-use super::published::Published;
-use crate::clock::monotonic_ns;
+use super::otel_process_context::Published;
+use crate::os::clock::monotonic_ns;
 use crate::recording::{SpanContext, Worked};
+use crate::shared_memory::proc_file::ProcFile;
 
 /// Contexts as they were read last: a thread mostly goes on with what it worked for.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use std::{
 
 use object::{Endianness, read::elf::ElfFile64};
 
-use super::modules::{Mapping, ModuleMap};
+use crate::names::modules::{Mapping, ModuleMap};
 use crate::names::{
     debug_files,
     images::{Image, ImageId, Images},

@@ -154,7 +154,7 @@ impl Ledger {
     }
 
     /// Begins an account whose samples stand for CPU time of the whole process: the first one for what it weighs.
-    pub fn be_of_process(&mut self) {
+    pub fn count_whole_process(&mut self) {
         self.of_process = true;
         if !self.begun {
             self.carry_ns = 0;

@@ -1,25 +1,25 @@
 //! A recorded process: its ring read, its stacks resolved, its threads' accounts kept.
 
-mod alive;
-pub(crate) mod before;
 mod book;
 mod context;
-mod counted;
 pub(crate) mod direct_calls;
 mod former_names;
 pub(crate) mod ledger;
-mod look;
-pub(crate) mod modules;
-mod on_wall;
+mod live_allocations;
 mod open;
+mod otel_process_context;
+pub(crate) mod otel_thread_context;
 mod parse;
-pub(crate) mod proc_file;
-mod published;
+pub(crate) mod pre_registration_samples;
+mod proc_status;
+mod program_counters;
 mod resolve;
-pub(crate) mod sequences;
 pub(crate) mod thread;
 pub(crate) mod threads;
-pub(crate) mod writers;
+pub(crate) mod title;
+pub(crate) mod wall;
+mod wall_sampler;
+mod wall_samples;
 
 use std::sync::atomic::AtomicU64;
 
@@ -28,10 +28,12 @@ use flightline_in_signal::ring::Next;
 pub(crate) use book::Book;
 use book::What;
 
-use crate::black_box::told::Told;
-use crate::clock::thread_cpu_ns;
 use crate::cost::{Delivery, Sum, Taken};
-use crate::{labels::Label, names::images::Images, process::proc_file::ProcFile, recording::Recording, wall};
+use crate::os::clock::{process_cpu_ns, thread_cpu_ns};
+use crate::shared_memory::journal::reported_counters::ReportedCounters;
+use crate::{
+    names::images::Images, recording::Recording, settings::labels::Label, shared_memory::proc_file::ProcFile,
+};
 
 /// Shortest and longest time between two readings of `/proc/<pid>/maps` asked for by unknown addresses, ns.
 const MAPS_WAIT_NS: [u64; 2] = [20_000_000, 5_000_000_000];
@@ -43,13 +45,13 @@ pub struct Process {
     /// Its books.
     pub book: Book,
     /// Who looks at its threads, if wall-clock time is recorded.
-    pub wall: Option<Box<wall::Sampler>>,
+    pub wall: Option<Box<wall_sampler::Sampler>>,
     /// What it belongs to.
     pub labels: Vec<Label>,
     /// What was told of its costs.
     cost: Taken,
     /// What of the program's own counts was told.
-    told: Told,
+    told: ReportedCounters,
 }
 
 impl Process {
@@ -57,20 +59,30 @@ impl Process {
     pub fn new(file: ProcFile, recording: usize, group: u32, period_ns: u64, recording_ns: u64) -> Process {
         let mut book = Book::new(recording, group, period_ns);
         book.threads.recording_ns = recording_ns;
-        Process { file, book, wall: None, labels: Vec::new(), cost: Taken::default(), told: Told::default() }
+        Process {
+            file,
+            book,
+            wall: None,
+            labels: Vec::new(),
+            cost: Taken::default(),
+            told: ReportedCounters::default(),
+        }
     }
 
     /// What it cost since the last call.
     pub fn take_cost(&mut self, delivery: &Delivery) -> Sum {
-        let mut taken = std::mem::take(&mut self.cost);
-        let sum = taken.take(self, delivery);
-        self.cost = taken;
-        sum
+        let Process { file, book, cost, .. } = self;
+        let (known_ns, lost_ns) = book.threads.clock_ns();
+        let live = !book.over && file.trusted_pid();
+        // Without samples of CPU time there are no accounts, and those that there are end with the last sample.
+        let clock_ns = if live { process_cpu_ns(file.pid).unwrap_or(0) } else { 0 };
+        let totals = (clock_ns.max(known_ns), lost_ns, book.records);
+        cost.take(file.costs(), totals, book.reading_ns, delivery.ns(file.engine().0))
     }
 
     /// Begins to record wall-clock time too, or instead of CPU samples.
     pub fn watch(&mut self, period_ns: u64, cpu_too: bool) {
-        self.wall = Some(Box::new(wall::Sampler::new(self.file.pid, period_ns)));
+        self.wall = Some(Box::new(wall_sampler::Sampler::new(self.file.pid, period_ns)));
         self.book.wall_ns = Some(period_ns);
         self.book.cpu_samples = cpu_too;
     }
@@ -89,11 +101,11 @@ impl Process {
         images: &'a mut Images,
         rows: &'a [AtomicU64],
         now_ns: u64,
-    ) -> Option<(&'a mut wall::Sampler, wall::Output<'a>)> {
+    ) -> Option<(&'a mut wall_sampler::Sampler, wall_sampler::Output<'a>)> {
         let Process { file, book, wall, .. } = self;
         let sampler = wall.as_deref_mut()?;
         book.check_versions(recording);
-        Some((sampler, wall::Output { file, book, recording, images, rows, now_ns }))
+        Some((sampler, wall_sampler::Output { file, book, recording, images, rows, now_ns }))
     }
 
     /// Reads the ring to its end, at most once around. Returns the share of it that was in use, in 1/256.
@@ -233,9 +245,9 @@ impl Process {
         self.drain_rest(recording, images, now_ns, stopped);
         self.last_names(images);
         self.book.look_for_open(&self.file, now_ns, true);
-        self.book.tell_open(&self.file, recording);
+        self.book.record_open_spans(&self.file, recording);
         self.book.threads.close(&self.file, now_ns, self.book.period_ns, stopped);
-        self.book.tell_live(recording, now_ns);
+        self.book.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
     }
 
@@ -245,10 +257,10 @@ impl Process {
         self.book.modules.read_log(&self.file, images);
         self.drain_rest(recording, images, now_ns, true);
         self.last_names(images);
-        self.book.tell_open(&self.file, recording);
+        self.book.record_open_spans(&self.file, recording);
         let first = self.file.pid;
         self.book.threads.close_others(&self.file, first, now_ns, self.book.period_ns);
-        self.book.tell_live(recording, now_ns);
+        self.book.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
     }
 

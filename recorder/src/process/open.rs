@@ -8,15 +8,15 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use flightline_in_signal::context::{CAR_BYTES, HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, car, finish, is_car};
-use flightline_in_signal::layout::slot_state;
+use flightline_in_signal::context::{CAR_BYTES, car, finish, is_car};
+use flightline_in_signal::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, slot_state};
 use flightline_in_signal::sys;
 
 use super::book::Book;
 use super::context::decode;
-use super::proc_file::ProcFile;
 use super::threads::ThreadIndex;
 use crate::recording::{OpenSpan, Recording, Scope, Span, Worked};
+use crate::shared_memory::proc_file::ProcFile;
 
 /// Time between two looks.
 const LOOK_NS: u64 = 250_000_000;
@@ -177,7 +177,7 @@ impl Book {
 
     /// Has the recording tell at a chunk's end what goes on now, where chunks are read alone.
     pub(super) fn keep_open(&mut self, file: &ProcFile, recording: &mut Recording) {
-        if !recording.tells_open() {
+        if !recording.writes_open_spans() {
             return;
         }
         let mut all = Vec::new();
@@ -202,7 +202,7 @@ impl Book {
     }
 
     /// Tells what had not ended, when the process or the recording does.
-    pub(super) fn tell_open(&mut self, file: &ProcFile, recording: &mut Recording) {
+    pub(super) fn record_open_spans(&mut self, file: &ProcFile, recording: &mut Recording) {
         recording.open_now(file.key(), Vec::new());
         let mut told = HashSet::new();
         for (index, open) in self.open.take() {

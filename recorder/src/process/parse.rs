@@ -8,7 +8,11 @@ use flightline_in_signal::payload::fatal;
 use super::book::{Book, FIXED};
 use super::context;
 use super::thread::name_from_words;
-use crate::{events, names::images::Images, process::proc_file::ProcFile, recording::Recording};
+use crate::{
+    names::images::Images,
+    recording::{Recording, events},
+    shared_memory::proc_file::ProcFile,
+};
 
 /// One sample as read from the ring; its addresses are in `Book::words`.
 pub(super) struct Sample {

@@ -7,7 +7,7 @@ use flightline_in_signal::layout::event_kind;
 use super::book::{Book, Pending, STACK_HEAD, What};
 use super::{thread::Thread, threads::ThreadIndex};
 use crate::{
-    names::frames::Resolved, names::images::Images, names::kernel, process::modules::ModuleMap,
+    names::frames::Resolved, names::images::Images, names::kernel, names::modules::ModuleMap,
     recording::Recording, settings::PENDING_SAMPLES,
 };
 
@@ -161,14 +161,14 @@ impl Book {
     }
 
     /// Drops the threads that are told to the end and whose index nobody keeps; `report` gets them.
-    pub fn forget_told(&mut self, report: impl FnMut(&Thread)) {
+    pub fn forget_complete(&mut self, report: impl FnMut(&Thread)) {
         if !self.threads.list.iter().any(|thread| thread.told.end) {
             return;
         }
         let mut held: HashSet<ThreadIndex> = self.engines.live.threads().collect();
         held.extend(self.pending.iter().chain(&self.unnamed).map(|sample| sample.thread));
         held.extend(self.open.threads());
-        let Some(moved) = self.threads.forget_told(&held, report) else { return };
+        let Some(moved) = self.threads.forget_complete(&held, report) else { return };
         self.open.threads_moved(|index| moved.get(index).copied().flatten());
         let now = |index: ThreadIndex| moved.get(index).copied().flatten().unwrap_or(usize::MAX);
         self.engines.live.threads_moved(now);

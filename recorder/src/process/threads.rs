@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use flightline_in_signal::layout::{ThreadSlot, engine, loss, slot_state};
 
-use super::look::{end_vanished, look_for_blocked, look_up_name, read_clock, unseen_limit};
+use super::proc_status::{end_vanished, look_for_blocked, look_up_name, read_clock, unseen_limit};
 use super::thread::{Account, Thread, slot_name};
 use crate::settings::ThreadSelection;
-use crate::{clock::process_cpu_ns, process::proc_file::ProcFile};
+use crate::{os::clock::process_cpu_ns, shared_memory::proc_file::ProcFile};
 
 /// Index of a thread in its [`Threads`].
 pub type ThreadIndex = usize;
@@ -51,7 +51,7 @@ pub struct Threads {
 
 impl Threads {
     /// The thread of a sample. `slot` as in the sample, `u32::MAX` for none.
-    pub fn of_sample(
+    pub fn index_for_sample(
         &mut self,
         file: &ProcFile,
         slot: u32,
@@ -74,7 +74,7 @@ impl Threads {
         if let Some(shared) = file.slot(slot)
             && shared.tid.load(Relaxed) == tid
         {
-            let index = self.of_slot(file, slot, shared, period_ns);
+            let index = self.index_for_slot(file, slot, shared, period_ns);
             self.used_slots = self.used_slots.max(slot + 1);
             return index;
         }
@@ -84,8 +84,8 @@ impl Threads {
                 let index = self.list.len();
                 let mut thread = Thread::new(tid, period_ns, time_ns);
                 thread.ledger.sampled_every(self.sampling_ns.max(period_ns));
-                if of_process(file) {
-                    thread.ledger.be_of_process();
+                if counts_whole_process(file) {
+                    thread.ledger.count_whole_process();
                 }
                 self.list.push(thread);
                 self.by_tid.insert(tid, index);
@@ -112,10 +112,16 @@ impl Threads {
         let (number, slot) = used
             .filter(|(_, slot)| held.contains(&(slot.state.load(Acquire) & slot_state::MASK)))
             .find(|(_, slot)| slot.tid.load(Relaxed) == tid)?;
-        Some(self.of_slot(file, number, slot, period_ns))
+        Some(self.index_for_slot(file, number, slot, period_ns))
     }
 
-    fn of_slot(&mut self, file: &ProcFile, number: u32, slot: &ThreadSlot, period_ns: u64) -> ThreadIndex {
+    fn index_for_slot(
+        &mut self,
+        file: &ProcFile,
+        number: u32,
+        slot: &ThreadSlot,
+        period_ns: u64,
+    ) -> ThreadIndex {
         let state = slot.state.load(Acquire);
         let generation = state & !slot_state::MASK;
         if let Some(&Some(index)) = self.by_slot.get(number as usize)
@@ -130,8 +136,8 @@ impl Threads {
             thread.resume(*account, period_ns);
         }
         thread.ledger.sampled_every(self.sampling_ns.max(period_ns));
-        if of_process(file) {
-            thread.ledger.be_of_process();
+        if counts_whole_process(file) {
+            thread.ledger.count_whole_process();
         }
         thread.slot = Some((number, generation));
         thread.read_slot(slot);
@@ -172,11 +178,11 @@ impl Threads {
     pub fn at_slot(&mut self, file: &ProcFile, number: u32, period_ns: u64) -> Option<ThreadIndex> {
         let slot = file.slot(number)?;
         self.used_slots = self.used_slots.max(number + 1);
-        Some(self.of_slot(file, number, slot, period_ns))
+        Some(self.index_for_slot(file, number, slot, period_ns))
     }
 
     /// The running thread of a slot, if it still is the one of that generation.
-    pub fn of_generation(&self, number: u32, generation: u32) -> Option<ThreadIndex> {
+    pub fn index_for_generation(&self, number: u32, generation: u32) -> Option<ThreadIndex> {
         let index = self.by_slot.get(number as usize).copied().flatten()?;
         self.list.get(index).filter(|t| t.slot == Some((number, generation))).map(|_| index)
     }
@@ -198,7 +204,7 @@ impl Threads {
             free = 0;
             self.used_slots = self.used_slots.max(number + 1);
             if state == slot_state::ENDED && !self.ended.iter().any(|(n, _)| *n == number) {
-                let index = self.of_slot(file, number, slot, period_ns);
+                let index = self.index_for_slot(file, number, slot, period_ns);
                 // The last name it gave itself: of a short thread we may have seen the one that it was started with.
                 let name = slot_name(slot);
                 if let Some(thread) = self.list.get_mut(index)
@@ -221,7 +227,7 @@ impl Threads {
                 continue;
             }
             let Some(slot) = file.slot(number) else { continue };
-            let index = self.of_slot(file, number, slot, period_ns);
+            let index = self.index_for_slot(file, number, slot, period_ns);
             if let Some(thread) = self.list.get_mut(index) {
                 thread.read_slot(slot);
                 thread.end_ns = Some(slot.end_mono_ns.load(Relaxed).max(thread.start_ns));
@@ -241,7 +247,7 @@ impl Threads {
         for number in 0..self.used_slots {
             let Some(slot) = file.slot(number) else { break };
             if matches!(slot.state.load(Acquire) & slot_state::MASK, slot_state::LIVE | slot_state::ENDED) {
-                let index = self.of_slot(file, number, slot, period_ns);
+                let index = self.index_for_slot(file, number, slot, period_ns);
                 if let Some(thread) = self.list.get_mut(index) {
                     thread.read_slot(slot);
                 }
@@ -274,7 +280,7 @@ impl Threads {
         if std::mem::replace(&mut self.searched_clock_ns, clock_ns) == clock_ns {
             return;
         }
-        if of_process(file) {
+        if counts_whole_process(file) {
             return;
         }
         let period_ns = period_ns.max(self.sampling_ns);
@@ -336,7 +342,7 @@ impl Threads {
 
     /// Drops threads that ended and are told to the end, unless somebody keeps their index (`held`); `report` gets them.
     /// Returns the new index of each: indices change, so only call it between drains.
-    pub fn forget_told(
+    pub fn forget_complete(
         &mut self,
         held: &HashSet<ThreadIndex>,
         mut report: impl FnMut(&Thread),
@@ -389,7 +395,7 @@ impl Threads {
 
     /// Where samples stand for CPU time of the whole process: what is missing in all accounts together has a cause too.
     fn close_process(&mut self, file: &ProcFile, period_ns: u64, stopped: bool) {
-        if !of_process(file) {
+        if !counts_whole_process(file) {
             return;
         }
         let own = |count: fn(&Thread) -> u64| self.list.iter().filter(|t| !t.moved).map(count).sum::<u64>();
@@ -420,7 +426,7 @@ impl Threads {
 }
 
 /// Whether samples of this process stand for CPU time of all its threads.
-fn of_process(file: &ProcFile) -> bool {
+fn counts_whole_process(file: &ProcFile) -> bool {
     file.engine().0 == engine::ITIMER
 }
 
@@ -439,7 +445,7 @@ mod tests {
         threads.list[1].told.end = true;
         threads.list[2].told.end = true;
         let mut gone = Vec::new();
-        let moved = threads.forget_told(&HashSet::from([2]), |thread| gone.push(thread.tid));
+        let moved = threads.forget_complete(&HashSet::from([2]), |thread| gone.push(thread.tid));
         assert_eq!((moved.unwrap(), gone), (vec![Some(0), None, Some(1), Some(2)], vec![11]));
         assert_eq!(threads.list.iter().map(|t| t.tid).collect::<Vec<_>>(), [10, 12, 13]);
         assert_eq!(threads.by_slot, [Some(0), None, Some(1), Some(2)]);

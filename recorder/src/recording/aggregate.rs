@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use jfr_format::schema::{WALL_CLOCK_SAMPLE, thread_state};
 
 use super::Recording;
-use crate::{black_box::journal::Entry, names::intern::TraceIndex};
+use crate::{names::intern::TraceIndex, shared_memory::journal::Entry};
 
 /// Different samples held at most.
 const MAX_HELD: usize = 1 << 16;
@@ -78,7 +78,7 @@ impl Recording {
 
     /// Writes what was added up. Keys of threads and stacks hold for as long as the chunk does, so it is called before a chunk
     /// ends, too.
-    pub fn tell_sums(&mut self, now_ns: u64) {
+    pub fn write_sums(&mut self, now_ns: u64) {
         let Some(aggregate) = &mut self.aggregate else { return };
         aggregate.since_ns = now_ns;
         if aggregate.held.is_empty() || aggregate.writing {

@@ -11,9 +11,10 @@ use jfr_format::{
 
 use super::Recording;
 use crate::{
-    black_box::journal::Entry,
-    clock::both_ns,
-    settings::{CHUNK_BYTES, DICTIONARY_BYTES, Settings},
+    os::clock::both_ns,
+    output::repository::MOST_CHUNK_BYTES,
+    settings::{DICTIONARY_BYTES, Settings},
+    shared_memory::journal::Entry,
 };
 
 /// A fixed chunk is closed after this time even if there is room left, ns.
@@ -48,7 +49,7 @@ impl Recording {
                 return false;
             }
         }
-        let beside = self.room_beside();
+        let beside = self.room_for_spans();
         if beside > 0 && !self.writer.declares(schema::SAMPLE_CONTEXT) {
             self.declare(schema::SAMPLE_CONTEXT);
         }
@@ -86,7 +87,7 @@ impl Recording {
 
     #[cold]
     fn make_room_slowly(&mut self, cost: &dyn Fn(&Recording) -> usize) -> bool {
-        let now = crate::clock::monotonic_ns();
+        let now = crate::os::clock::monotonic_ns();
         self.write_out(now);
         // At a chunk's end nothing begins another one.
         let may_end = !self.open.telling();
@@ -131,7 +132,7 @@ impl Recording {
         }
         self.last_flush_ns = now_ns;
         if self.sums_due(now_ns) {
-            self.tell_sums(now_ns);
+            self.write_sums(now_ns);
         }
         if now_ns.saturating_sub(self.last_anchor_ns) >= ANCHOR_NS {
             self.last_anchor_ns = now_ns;
@@ -161,7 +162,7 @@ impl Recording {
     /// Before a flush that somebody asked for: by its segment a reader of the stream knows that all before it has come, so there
     /// must be something in it.
     pub fn mark_flush(&mut self) {
-        if self.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.nobody()) {
+        if self.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.has_no_reader()) {
             self.anchor();
         }
     }
@@ -171,7 +172,7 @@ impl Recording {
         let size = self.sink.bytes() - self.chunk_start_byte;
         match self.sink.repository() {
             Some(sink) => size > sink.repository().chunk_limit(),
-            None => !self.fixed && size > CHUNK_BYTES,
+            None => !self.fixed && size > MOST_CHUNK_BYTES,
         }
     }
 
@@ -230,8 +231,8 @@ impl Recording {
     }
 
     pub(super) fn next_chunk(&mut self, now_ns: u64, need: u64, dictionary: usize) {
-        self.tell_sums(now_ns);
-        self.tell_open_now();
+        self.write_sums(now_ns);
+        self.write_open_spans();
         let now = self.ticks(now_ns);
         let size = self.sink.bytes() - self.chunk_start_byte;
         if let Err(error) = self.writer.finish(now, false, &mut self.sink) {
@@ -297,9 +298,9 @@ impl Recording {
         }
         self.make_later();
         if self.failure.is_none() {
-            self.tell_sums(crate::clock::monotonic_ns());
+            self.write_sums(crate::os::clock::monotonic_ns());
             self.anchor();
-            let now = self.ticks(crate::clock::monotonic_ns());
+            let now = self.ticks(crate::os::clock::monotonic_ns());
             if let Err(error) = self.writer.finish(now, true, &mut self.sink) {
                 self.fail(&error);
             }

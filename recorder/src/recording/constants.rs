@@ -27,6 +27,8 @@ pub(super) struct Group {
     pub(super) chunk: u32,
     key: u64,
     pub(super) name: String,
+    /// Key and text of the title that the process has, which is the parent of the group; see [`crate::process::title`].
+    title: Option<(u64, String)>,
     /// Its process may still start threads.
     open: bool,
 }
@@ -65,6 +67,8 @@ pub(super) struct ThreadTable {
 }
 
 const PLACE: u32 = 32;
+/// Bytes of the constant of a title besides its text, at most.
+const TITLE_COST: usize = 64;
 /// Network interfaces below which none is forgotten: containers have one each.
 const MANY_INTERFACES: usize = 64;
 
@@ -131,8 +135,20 @@ impl ThreadTable {
 impl Recording {
     /// A group for the threads of a process.
     pub fn add_group(&mut self, name: String) -> u32 {
+        self.place_group(name, None)
+    }
+
+    /// A group for the threads of a process while it has this title. It has the name of `of`, the group of the process.
+    pub fn add_titled_group(&mut self, of: u32, title: &str) -> u32 {
+        let name = self.groups.get(of as usize).and_then(Option::as_ref).map(|group| group.name.clone());
         self.last_group += 1;
-        let group = Group { chunk: 0, key: self.last_group, name, open: true };
+        let title = (self.last_group, title.to_owned());
+        self.place_group(name.unwrap_or_default(), Some(title))
+    }
+
+    fn place_group(&mut self, name: String, title: Option<(u64, String)>) -> u32 {
+        self.last_group += 1;
+        let group = Group { chunk: 0, key: self.last_group, name, title, open: true };
         match self.groups.iter().position(Option::is_none) {
             Some(free) => {
                 self.groups[free] = Some(group);
@@ -210,7 +226,10 @@ impl Recording {
     }
 
     fn group_name_bytes(&self, group: u32) -> usize {
-        self.groups.get(group as usize).and_then(Option::as_ref).map_or(0, |group| group.name.len())
+        let group = self.groups.get(group as usize).and_then(Option::as_ref);
+        group.map_or(0, |group| {
+            group.name.len() + group.title.as_ref().map_or(0, |(_, title)| title.len() + TITLE_COST)
+        })
     }
 
     /// The key of a class, queued if this chunk does not have it yet. Room for it must be asked for with the event: see
@@ -311,8 +330,15 @@ impl Recording {
         if let Some(Some(group)) = self.groups.get_mut(t.group as usize) {
             group_key = group.key;
             if group.chunk != self.chunk {
+                let mut title_key = 0;
+                if let Some((key, title)) = &group.title {
+                    let written = self.writer.constant(schema::THREAD_GROUP, *key, |g| {
+                        g.key(0).string(title);
+                    });
+                    title_key = if written.is_ok() { *key } else { 0 };
+                }
                 let written = self.writer.constant(schema::THREAD_GROUP, group_key, |g| {
-                    g.key(0).string(&group.name);
+                    g.key(title_key).string(&group.name);
                 });
                 if written.is_ok() {
                     group.chunk = self.chunk;

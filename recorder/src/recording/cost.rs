@@ -12,7 +12,7 @@ impl Recording {
     }
 
     /// Writes what came up since the last time. Samples come `sampling_ns` of CPU time apart now.
-    pub fn tell_cost(&mut self, sampling_ns: u64, now_ns: u64) {
+    pub fn write_cost(&mut self, sampling_ns: u64, now_ns: u64) {
         let interval_ns = self.cost_age(now_ns);
         let bytes = self.bytes();
         let new_bytes = bytes.saturating_sub(self.cost_bytes);

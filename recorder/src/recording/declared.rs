@@ -117,7 +117,7 @@ impl Recording {
         let with = GROUPS.iter().filter(|group| group.contains(&id));
         self.types.extend(with.flat_map(|group| group.iter().copied()));
         self.declared = Declared::of(self.types.iter().copied());
-        self.next_chunk(crate::clock::monotonic_ns(), 0, usize::MAX);
+        self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);
     }
 }
 

@@ -11,14 +11,14 @@ use jfr_format::{
 };
 
 use crate::{
-    black_box::journal::{Entry, Journal},
-    clock::{TICKS_PER_SECOND, TickLine},
     cost::Sum,
     error::Error,
-    metrics,
     names::intern::{Interner, TraceIndex},
+    os::cgroup,
+    os::clock::{TICKS_PER_SECOND, TickLine},
+    output::sink::{Sink, StreamSink, Syncer},
     settings::Settings,
-    sink::{Sink, StreamSink, Syncer},
+    shared_memory::journal::{Entry, Journal},
 };
 
 mod aggregate;
@@ -26,7 +26,9 @@ mod chunks;
 mod constants;
 mod cost;
 mod declared;
-mod open;
+pub(crate) mod events;
+mod lazy_output;
+mod notices;
 mod outage;
 mod readers;
 mod spans;
@@ -35,7 +37,7 @@ use aggregate::Aggregate;
 use chunks::{first_content, fixed_size};
 pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
-use open::Later;
+use lazy_output::Later;
 use outage::Outage;
 pub use spans::{OpenSpan, Scope, Span, SpanContext, Worked};
 
@@ -57,7 +59,7 @@ pub struct Recording {
     /// Constants of spans.
     spans: spans::Constants,
     /// What the samples that are being written were taken for: thread, begin, context.
-    taken_for: Option<(usize, u64, Arc<Worked>)>,
+    note_sampled_span: Option<(usize, u64, Arc<Worked>)>,
     /// Activations that go on, to be told at a chunk's end.
     open: spans::OpenNow,
     /// Dictionary of stacks.
@@ -65,6 +67,7 @@ pub struct Recording {
     threads: ThreadTable,
     groups: Vec<Option<Group>>,
     last_group: u64,
+    redact_arguments: bool,
     chunk: u32,
     chunk_start_ns: u64,
     chunk_start_byte: u64,
@@ -119,7 +122,7 @@ impl Recording {
         start: Ticks,
         settings: &Settings,
     ) -> std::io::Result<Recording> {
-        let now_ns = crate::clock::monotonic_ns();
+        let now_ns = crate::os::clock::monotonic_ns();
         Recording::with(sink, line, ticks, start, now_ns, settings).map_err(std::io::Error::other)
     }
 
@@ -132,7 +135,7 @@ impl Recording {
         settings: &Settings,
     ) -> Result<Recording, Error> {
         let fixed = sink.stream().is_some();
-        let types = declared::at_start(settings, fixed, metrics::in_container);
+        let types = declared::at_start(settings, fixed, cgroup::in_container);
         let declared = Declared::of(types.iter().copied());
         let wished_bytes = first_content(settings);
         let geometry = match fixed {
@@ -158,12 +161,13 @@ impl Recording {
             interfaces: Vec::new(),
             last_interface: 0,
             spans: spans::Constants::default(),
-            taken_for: None,
+            note_sampled_span: None,
             open: spans::OpenNow::default(),
-            interner: Interner::telling(settings.tells_lines()),
+            interner: Interner::telling(settings.records_lines()),
             threads: ThreadTable::default(),
             groups: Vec::new(),
             last_group: 0,
+            redact_arguments: settings.redact_args,
             chunk: 1,
             chunk_start_ns: now_ns,
             chunk_start_byte,
@@ -194,6 +198,11 @@ impl Recording {
         })
     }
 
+    /// Returns true if arguments of programs are left out.
+    pub fn redacts_arguments(&self) -> bool {
+        self.redact_arguments
+    }
+
     /// Why nothing can be written any more, if so.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
@@ -207,7 +216,7 @@ impl Recording {
 
     /// Why a sample that comes while it is [`full`](Self::full) is lost: an index of the causes.
     pub fn full_cause(&self) -> usize {
-        let nobody = |stream: &StreamSink| self.failure.is_none() && stream.nobody();
+        let nobody = |stream: &StreamSink| self.failure.is_none() && stream.has_no_reader();
         if self.sink.stream().is_some_and(nobody) { loss::NO_READER } else { loss::OUTPUT_FULL }
     }
 
@@ -254,6 +263,13 @@ impl Recording {
         self.sink.name().display().to_string()
     }
 
+    /// Its process has these labels from now on.
+    pub fn relabel(&mut self, labels: &[crate::settings::labels::Label]) {
+        if let Some(repository) = self.sink.repository() {
+            repository.relabel(labels);
+        }
+    }
+
     /// Ticks of a CLOCK_MONOTONIC time.
     pub fn ticks(&self, mono_ns: u64) -> Ticks {
         Ticks(self.ticks.ticks(mono_ns))
@@ -277,7 +293,7 @@ impl Recording {
             aggregate.add(thread, trace, time_ns, count);
             self.worth = true;
             if aggregate.full() {
-                self.tell_sums(time_ns);
+                self.write_sums(time_ns);
             }
             return;
         }
@@ -301,7 +317,7 @@ impl Recording {
                     self.events += 1;
                     self.unsent += 1;
                     self.worth = true;
-                    self.tell_taken_for();
+                    self.write_sampled_spans();
                 }
                 Err(_) => self.unwritten += 1,
             }
@@ -371,7 +387,7 @@ impl Recording {
         let written = self.writer.event(id, |e| fields(e, key, trace_key, own));
         debug_assert!(written.is_ok(), "{written:?}");
         if trace.is_some() {
-            self.tell_taken_for();
+            self.write_sampled_spans();
         }
     }
 
@@ -405,7 +421,7 @@ fn defect(error: WriteError) -> Error {
 mod tests {
     use super::*;
     use crate::names::intern::{Frame, Origin};
-    use crate::{repository::Owner, sink::Target};
+    use crate::{output::repository::Owner, output::sink::Target};
     use jfr_format::schema::frame_type;
     use std::{path::Path, sync::Arc};
 
@@ -427,6 +443,26 @@ mod tests {
             .collect();
         assert_eq!(keys[..2], [17, 18]);
         assert!(keys[2] > constants::FIRST_FREE_KEY && keys[3] > keys[2]);
+    }
+
+    #[test]
+    fn group_of_a_title_has_the_process_name_and_the_title_as_parent() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut recording = open(dir.path());
+        let group = recording.add_group("postgres (7)".into());
+        let titled = recording.add_titled_group(group, "postgres: bench [local] UPDATE");
+        let mut thread = crate::process::thread::Thread::outside(7, "postgres".into(), 1, 0);
+        let plain = thread.named_constant(group, &mut recording);
+        let other = thread.titled_constant(titled, &mut recording);
+        assert_eq!(thread.titled_constant(titled, &mut recording), other, "the constant is used again");
+        assert_ne!(recording.thread_key(plain), recording.thread_key(other));
+        let now_ns = recording.chunk_start_ns;
+        [plain, other].into_iter().for_each(|thread| recording.sample(thread, 0, now_ns, 1));
+        recording.finish();
+        let written = std::fs::read(dir.path().join("x.jfr")).unwrap();
+        let times =
+            |text: &str| written.windows(text.len()).filter(|bytes| *bytes == text.as_bytes()).count();
+        assert_eq!((times("postgres (7)"), times("postgres: bench [local] UPDATE")), (2, 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};
 use jfr_format::{metadata::Declared, schema, write::ClockLine};
 
 use super::{Recording, constants::ThreadTable};
-use crate::{clock::both_ns, names::intern::Interner, settings::DICTIONARY_BYTES};
+use crate::{names::intern::Interner, os::clock::both_ns, settings::DICTIONARY_BYTES};
 
 /// Why a pipe failed.
 const READER_GONE: &str = "the reader is gone";
@@ -67,7 +67,7 @@ impl Recording {
         // A file keeps what it has: the header must only say where that ends.
         if !self.fixed {
             self.writer.discard();
-            let now_ns = crate::clock::monotonic_ns();
+            let now_ns = crate::os::clock::monotonic_ns();
             let now = self.ticks(now_ns);
             let last = self.sink.repository().is_none();
             let _ = self.writer.finish(now, last, &mut self.sink);
@@ -165,9 +165,9 @@ impl Recording {
 mod tests {
     use super::*;
     use crate::{
-        repository::{Owner, Repository},
+        output::repository::{Owner, Repository},
+        output::sink::Target,
         settings::Settings,
-        sink::Target,
     };
 
     #[test]
@@ -175,8 +175,8 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let target = Target::Repository(Repository::new(root.path()));
         let mut ended = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
-        let now_ns = crate::clock::monotonic_ns();
-        (0..1000).for_each(|_| crate::tell::notice(&mut ended, &"x".repeat(100), now_ns));
+        let now_ns = crate::os::clock::monotonic_ns();
+        (0..1000).for_each(|_| ended.notice(&"x".repeat(100), now_ns));
         assert!(ended.writer.kept() > 50_000);
         ended.retire();
         assert_eq!(ended.writer.kept(), 0);

@@ -11,9 +11,9 @@ impl Recording {
     /// Begins a chunk early for readers who wait for one; not too often while others follow.
     pub(super) fn begin_for_readers(&mut self) {
         let Some(stream) = self.stream().filter(|stream| stream.wants_chunk()) else { return };
-        let now_ns = crate::clock::monotonic_ns();
+        let now_ns = crate::os::clock::monotonic_ns();
         let young = now_ns.saturating_sub(self.chunk_start_ns) < EARLY_NS;
-        if self.finished || (young && !stream.nobody()) {
+        if self.finished || (young && !stream.has_no_reader()) {
             return;
         }
         self.cut(now_ns);
@@ -23,12 +23,12 @@ impl Recording {
         }
         // Its first bytes, by which the reader gets it.
         self.write_out(now_ns);
-        self.tell_untold(now_ns);
+        self.write_pending_losses(now_ns);
     }
 
     /// Keeps a loss, which is told only once, while nobody would be told of it.
     pub fn keeps_untold(&mut self, id: TypeId, what: &'static str, (count, value): (u64, u64)) -> bool {
-        let keep = self.stream().is_some_and(|stream| stream.nobody());
+        let keep = self.stream().is_some_and(|stream| stream.has_no_reader());
         if keep {
             let sum = self.untold.entry((id, what)).or_default();
             *sum = (sum.0.saturating_add(count), sum.1.saturating_add(value));
@@ -37,8 +37,8 @@ impl Recording {
     }
 
     /// Tells it, of all threads together: those that it was about may be over.
-    fn tell_untold(&mut self, now_ns: u64) {
-        if self.stream().is_none_or(|stream| stream.nobody()) {
+    fn write_pending_losses(&mut self, now_ns: u64) {
+        if self.stream().is_none_or(|stream| stream.has_no_reader()) {
             return;
         }
         let now = self.ticks(now_ns);

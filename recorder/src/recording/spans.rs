@@ -177,25 +177,25 @@ impl Recording {
 
     /// What the samples of a thread that begin at `start_ns` and are written from now on were taken for: it is told in the chunk of each
     /// of them. Samples that are added up have lost it.
-    pub fn taken_for(&mut self, thread: usize, start_ns: u64, worked: Option<&Arc<Worked>>) {
+    pub fn note_sampled_span(&mut self, thread: usize, start_ns: u64, worked: Option<&Arc<Worked>>) {
         let worked = worked.filter(|_| self.aggregate.is_none());
-        self.taken_for = worked.map(|worked| (thread, start_ns, worked.clone()));
+        self.note_sampled_span = worked.map(|worked| (thread, start_ns, worked.clone()));
     }
 
     /// Bytes to keep free behind a sample for what it was taken for.
     #[inline]
-    pub(super) fn room_beside(&self) -> usize {
-        self.taken_for
+    pub(super) fn room_for_spans(&self) -> usize {
+        self.note_sampled_span
             .as_ref()
             .map_or(0, |(.., worked)| worked.context.labels.len() + CONSTANT_BYTES + EVENT_BYTES)
     }
 
     /// A sample has been written: what it was taken for follows, in the same chunk.
     #[inline]
-    pub(super) fn tell_taken_for(&mut self) {
-        if let Some((thread, start_ns, worked)) = self.taken_for.take() {
+    pub(super) fn write_sampled_spans(&mut self) {
+        if let Some((thread, start_ns, worked)) = self.note_sampled_span.take() {
             self.worked_for(thread, start_ns, &worked);
-            self.taken_for = Some((thread, start_ns, worked));
+            self.note_sampled_span = Some((thread, start_ns, worked));
         }
     }
 
@@ -260,7 +260,7 @@ impl Recording {
     }
 
     /// Whether chunks are read alone, so that what goes on is told at the end of each.
-    pub fn tells_open(&mut self) -> bool {
+    pub fn writes_open_spans(&mut self) -> bool {
         self.sink.repository().is_some()
     }
 
@@ -281,7 +281,7 @@ impl Recording {
     }
 
     /// Tells what goes on, at a chunk's end. Not for readers of `profiler.Span`: these would have to count it once more at its end.
-    pub(super) fn tell_open_now(&mut self) {
+    pub(super) fn write_open_spans(&mut self) {
         let declared = self.writer.declares(schema::OPEN_SPAN);
         if self.open.processes.is_empty() || !declared || self.failure.is_some() {
             return;
@@ -344,9 +344,9 @@ mod tests {
 
     use super::*;
     use crate::names::intern::{Frame, Origin, TraceIndex};
-    use crate::repository::{Owner, Repository};
+    use crate::output::repository::{Owner, Repository};
+    use crate::output::sink::Target;
     use crate::settings::Settings;
-    use crate::sink::Target;
 
     fn trace(recording: &mut Recording, i: u64) -> TraceIndex {
         let name = || (Origin::default(), format!("function_{i}"));
@@ -402,9 +402,9 @@ mod tests {
         for i in 0..6_000 {
             let (time_ns, trace) = (start_ns + i * 1_000_000, trace(&mut recording, i % 300));
             let worked = Arc::new(Worked { context: context(1 + i % 700), seq: i });
-            recording.taken_for(thread, time_ns, Some(&worked).filter(|_| i > 50));
+            recording.note_sampled_span(thread, time_ns, Some(&worked).filter(|_| i > 50));
             recording.sample(thread, trace, time_ns, 1 + (i % 4) as u32);
-            recording.taken_for(thread, 0, None);
+            recording.note_sampled_span(thread, 0, None);
             while recording.waiting() > 0 {
                 recording.push();
             }
@@ -452,13 +452,13 @@ mod tests {
             parent: 0,
             context: context(9),
         };
-        assert!(recording.tells_open());
+        assert!(recording.writes_open_spans());
         // Known before the chunk that declares them.
         recording.open_now(7, vec![open(1, "shop")]);
         let worked = Arc::new(Worked { context: context(9), seq: 3 });
-        recording.taken_for(thread, start_ns, Some(&worked));
+        recording.note_sampled_span(thread, start_ns, Some(&worked));
         recording.sample(thread, sample_trace, start_ns, 1);
-        recording.taken_for(thread, 0, None);
+        recording.note_sampled_span(thread, 0, None);
         // Active on two threads; one activation ends.
         recording.open_now(7, vec![open(1, "shop"), open(2, "shop"), open(3, "shop")]);
         recording.open_no_more(7, 2, 9);

@@ -8,12 +8,14 @@ use flightline_in_signal::layout::{
 };
 use flightline_in_signal::state::PRIVATE_BYTES;
 
-use crate::{dump::Policy, error::Error, exposition::Places, schedule::Schedule};
+use crate::{error::Error, output::dump::Policy, output::exposition::Places, settings::schedule::Schedule};
 
+pub mod labels;
 mod off_cpu;
+pub mod schedule;
 mod selection;
 mod spec;
-pub mod text;
+pub mod units;
 
 pub use off_cpu::OffCpu;
 pub use selection::ThreadSelection;
@@ -113,16 +115,12 @@ pub const RING_BYTES: [u64; 2] = [64 << 10, 256 << 20];
 pub const PROGRAM_BYTES: u64 = 16 << 20;
 /// Least memory for the unwind rows of all modules, where rings are large.
 const MIN_ROWS_BYTES: u64 = 4 << 20;
-/// Bytes that may wait for a reader of a pipe before samples are dropped.
-pub const QUEUE_BYTES: usize = 8 << 20;
 /// Bytes of remembered stacks per recording before the dictionary is thrown away at a chunk boundary.
 pub const DICTIONARY_BYTES: usize = 32 << 20;
 /// Bytes of remembered raw stacks of all processes together.
 pub const STACKS_BYTES: usize = 64 << 20;
 /// Least and most of them for one process before they are forgotten.
 pub const STACK_BYTES: [usize; 2] = [512 << 10, 16 << 20];
-/// A chunk in a file is closed at this size: readers load whole chunks into memory.
-pub const CHUNK_BYTES: u64 = 256 << 20;
 /// Samples per process that may wait for the symbols of a module being read.
 pub const PENDING_SAMPLES: usize = 200_000;
 
@@ -160,6 +158,8 @@ pub struct Settings {
     pub aggregate: Option<Duration>,
     /// With [`Settings::aggregate`]: stacks that differ by lines or inlined functions alone are not the same.
     pub aggregate_lines: bool,
+    /// Frames have the addresses of their code instead of source lines and inlined functions.
+    pub addresses: bool,
     /// Where metrics about the recorder itself are told.
     pub exposition: Places,
     /// Wall-clock time of all threads, looked at this often.
@@ -191,9 +191,11 @@ pub struct Settings {
     /// Time between two flushes: how old a sample can be before a reader sees it.
     pub flush: Duration,
     /// How streams are written, if the output is one.
-    pub stream: crate::sink::stream::Options,
+    pub stream: crate::output::sink::stream::Options,
     /// Whether each flush goes on to the disk at once (`fdatasync`), by a thread that nobody waits for.
     pub sync: bool,
+    /// Overwrite an output file that exists. Otherwise it is renamed to `NAME.old` before the recording begins.
+    pub overwrite: bool,
     /// Bytes of each process's ring, a power of two; chosen from rate and CPUs if not given.
     pub ring_bytes: Option<u64>,
     /// Record children (fork, exec) too.
@@ -202,14 +204,16 @@ pub struct Settings {
     pub threads: Option<ThreadSelection>,
     /// A running process that waits to be recorded is recorded from outside all the same.
     pub outside: bool,
+    /// An engine that cannot record a program is left out with a message. Otherwise it ends the recording with an error.
+    pub best_effort: bool,
     /// Leave the arguments of the recorded programs out of the recording.
     pub redact_args: bool,
     /// Last samples of all threads when a signal ends a program; if not given, in a repository.
     pub fatal_signals: Option<bool>,
     /// What of spans is recorded.
     pub spans: Spans,
-    /// Told of each process, beside what is found by itself; see [`crate::labels`].
-    pub labels: Vec<crate::labels::Label>,
+    /// Labels of each process, in addition to those that the recorder finds; see [`crate::settings::labels`].
+    pub labels: Vec<crate::settings::labels::Label>,
     /// When sampling begins and ends.
     pub schedule: Schedule,
     /// When it is copied without being asked.
@@ -227,6 +231,7 @@ impl Default for Settings {
             budget: None,
             aggregate: None,
             aggregate_lines: false,
+            addresses: false,
             exposition: Places::default(),
             wall: None,
             alloc: None,
@@ -242,12 +247,14 @@ impl Default for Settings {
             metrics: Some(Duration::from_secs(1)),
             depth: DEFAULT_DEPTH,
             flush: Duration::from_secs(1),
-            stream: crate::sink::stream::Options::default(),
+            stream: crate::output::sink::stream::Options::default(),
             sync: false,
+            overwrite: false,
             ring_bytes: None,
             follow: true,
             threads: None,
             outside: false,
+            best_effort: false,
             redact_args: false,
             fatal_signals: None,
             spans: Spans::default(),
@@ -277,7 +284,7 @@ impl Settings {
     }
 
     /// The period of `rate` samples per second of CPU time.
-    pub fn period_of_rate(rate: f64) -> Result<Duration, Error> {
+    pub fn period_for_rate(rate: f64) -> Result<Duration, Error> {
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return Err(Error::Setting {
                 name: "rate",
@@ -287,21 +294,42 @@ impl Settings {
         Ok(Duration::from_nanos((1e9 / rate) as u64))
     }
 
-    /// Explains which of the selected engines record nothing of a process that runs already and into which nothing was preloaded, and which
-    /// options record similar things of it.
+    /// Returns true if CPU time, wall-clock time or a perf event is selected that can be recorded from outside.
+    pub fn recordable_from_outside(&self) -> bool {
+        self.samples_cpu_time() || !self.events.is_empty()
+    }
+
+    /// Checks that what is selected can be recorded from outside. `others`: some of the processes are recorded from inside. `say` gets a
+    /// message about the engines that are left out.
+    ///
+    /// # Errors
+    /// An engine cannot record any of the processes, unless [`Settings::best_effort`]; or nothing is left.
+    pub fn check_outside(&self, others: bool, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+        let wrong = |problem| Err(Error::Setting { name: "event", problem });
+        let nothing = !self.recordable_from_outside() && self.off_cpu.is_none();
+        match self.unseen_from_outside() {
+            Some(problem) if !others && (nothing || !self.best_effort) => wrong(problem),
+            None if nothing && !others => wrong("nothing to record is selected".into()),
+            unseen => {
+                unseen.iter().for_each(|notice| say(notice));
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns a message with the selected engines that cannot record a process from outside, and what to use instead. `None` if all of
+    /// them can.
     pub fn unseen_from_outside(&self) -> Option<String> {
         const OFF_CPU: &str = "--off-cpu records where threads wait";
         const NOTHING: &str = "";
         let engines = [
-            ("-e wall", self.wall.is_some(), OFF_CPU),
             ("-e alloc", self.alloc.is_some(), "--growth records where memory is mapped"),
             ("-e lock", self.lock.is_some(), OFF_CPU),
             ("-e io", self.io.is_some(), "--syscall-io records reads and writes"),
             ("-e throw", self.throw, NOTHING),
-            ("perf events (-e)", !self.events.is_empty(), NOTHING),
-            ("--trace", !self.trace.is_empty(), NOTHING),
+            ("--trace", !self.trace.is_empty(), "-e uprobe:FILE:FUNCTION records calls"),
         ];
-        let unseen: Vec<_> = engines.into_iter().filter(|(_, wanted, _)| *wanted).collect();
+        let unseen: Vec<_> = engines.into_iter().filter(|(_, selected, _)| *selected).collect();
         let names: Vec<&str> = unseen.iter().map(|(name, ..)| *name).collect();
         let mut instead: Vec<&str> = unseen.iter().map(|(.., instead)| *instead).collect();
         instead.retain(|text| !text.is_empty());
@@ -309,8 +337,8 @@ impl Settings {
         let instead = instead.iter().map(|text| format!("; {text}")).collect::<String>();
         (!names.is_empty()).then(|| {
             format!(
-                "from outside only CPU time and metrics are recorded, not {}: these need a program that \
-                 `flightline record -- PROGRAM` starts and that can be preloaded{instead}",
+                "from outside, {} cannot be recorded: the program must be started by `flightline record -- PROGRAM` and be able to \
+                 load a library{instead}",
                 names.join(", ")
             )
         })
@@ -327,7 +355,7 @@ impl Settings {
     }
 
     /// Whether frames tell lines, addresses within functions, and inlined functions.
-    pub fn tells_lines(&self) -> bool {
+    pub fn records_lines(&self) -> bool {
         self.aggregate.is_none() || self.aggregate_lines
     }
 
@@ -404,6 +432,9 @@ impl Settings {
         hold(self.live_interval >= second, "live-interval", || {
             format!("{:?} is less than a second, which is as often as it can be told", self.live_interval)
         })?;
+        hold(!self.addresses || self.records_lines(), "addresses", || {
+            "with --aggregate, addresses need --aggregate-lines".into()
+        })?;
         let Some(time) = self.aggregate else { return Ok(()) };
         hold(self.wall.is_none(), "aggregate", || {
             "does not go with wall, whose events look the same".into()
@@ -458,10 +489,10 @@ impl Settings {
 
     /// Bytes for the unwind rows of all modules: what the rest leaves of [`PROGRAM_BYTES`]. Only what is used takes memory.
     pub fn rows_size(&self) -> u64 {
-        Settings::rows_beside(self.ring_size())
+        Settings::rows_for_ring(self.ring_size())
     }
 
-    fn rows_beside(ring: u64) -> u64 {
+    fn rows_for_ring(ring: u64) -> u64 {
         let rest = ProcLayout::new(THREAD_SLOTS, ring).end + PRIVATE_BYTES as u64 + SESSION_BYTES as u64;
         (PROGRAM_BYTES.saturating_sub(rest) & !4095).max(MIN_ROWS_BYTES)
     }
@@ -481,10 +512,10 @@ mod tests {
 
     #[test]
     fn limits() {
-        assert!(Settings::period_of_rate(0.5).is_err());
-        assert!(Settings::period_of_rate(10_001.0).is_err());
-        assert!(Settings::period_of_rate(f64::NAN).is_err());
-        assert_eq!(Settings::period_of_rate(10_000.0).unwrap(), Duration::from_micros(100));
+        assert!(Settings::period_for_rate(0.5).is_err());
+        assert!(Settings::period_for_rate(10_001.0).is_err());
+        assert!(Settings::period_for_rate(f64::NAN).is_err());
+        assert_eq!(Settings::period_for_rate(10_000.0).unwrap(), Duration::from_micros(100));
         assert!(Settings::default().check().is_ok());
         assert!(Settings { budget: Some(0.6), ..Settings::default() }.check().is_err());
         assert!(Settings { budget: Some(0.003), ..Settings::default() }.check().is_ok());
@@ -501,7 +532,7 @@ mod tests {
         assert!(rest <= 13 << 19, "{rest} bytes without ring and rows");
         for cpus in [1, 2, 4, 64, 128, 1024] {
             let ring = settings.ring_with(cpus);
-            let rows = Settings::rows_beside(ring);
+            let rows = Settings::rows_for_ring(ring);
             assert!(
                 rows >= 11 << 19 && rest + ring + rows <= PROGRAM_BYTES,
                 "{cpus} CPUs: {rest} + {ring} + {rows}"

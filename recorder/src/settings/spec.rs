@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Engine, PerfEvent, Settings, Trace, text};
-use crate::error::Error;
+use super::{Engine, PerfEvent, Settings, Trace};
+use crate::{error::Error, settings::units};
 
 /// An engine as it is told to users.
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +112,8 @@ impl Settings {
             Some((name, interval)) => (name, Some(interval)),
             None => (one, None),
         };
-        let time = |default: Duration| interval.map_or(Ok(default), text::duration).map_err(wrong);
-        let size = || interval.map_or(Ok(ALLOC), text::bytes).map_err(wrong).map(|bytes| bytes.max(1));
+        let time = |default: Duration| interval.map_or(Ok(default), units::duration).map_err(wrong);
+        let size = || interval.map_or(Ok(ALLOC), units::bytes).map_err(wrong).map(|bytes| bytes.max(1));
         match name {
             "" => return Err(wrong("no name; `flightline list` shows what there is".into())),
             "cpu" | "ctimer" | "itimer" => {
@@ -163,7 +163,7 @@ impl Settings {
         let Some((function, threshold)) = text.rsplit_once(':') else {
             return Err(wrong("give function:threshold, as parse_query:10ms".into()));
         };
-        let threshold = text::duration(threshold).map_err(wrong)?;
+        let threshold = units::duration(threshold).map_err(wrong)?;
         self.trace.push(Trace { function: function.to_owned(), threshold });
         Ok(())
     }
@@ -176,7 +176,9 @@ impl Settings {
         }
         let times = [("wall", self.wall), ("lock", self.lock), ("io", self.io), ("metrics", self.metrics)];
         list.extend(
-            times.iter().filter_map(|(name, time)| Some(format!("{name}@{}", text::of_duration((*time)?)))),
+            times
+                .iter()
+                .filter_map(|(name, time)| Some(format!("{name}@{}", units::format_duration((*time)?)))),
         );
         if let Some(bytes) = self.alloc {
             list.push(format!("alloc@{bytes}"));
@@ -214,16 +216,16 @@ fn split(list: &str) -> Vec<&str> {
 /// A time, or a rate as `99hz`.
 fn cpu_period(text: &str) -> Result<Duration, String> {
     let lower = text.to_ascii_lowercase();
-    let Some(rate) = lower.strip_suffix("hz") else { return text::duration(text) };
+    let Some(rate) = lower.strip_suffix("hz") else { return units::duration(text) };
     let rate: f64 = rate.parse().map_err(|_| format!("{text:?} is not a rate such as 99hz"))?;
-    Settings::period_of_rate(rate).map_err(|e| e.to_string())
+    Settings::period_for_rate(rate).map_err(|e| e.to_string())
 }
 
 /// What [`cpu_period`] takes for exactly this period, as people write it: `99hz`, `1ms`.
 fn rate_or_time(period: Duration) -> String {
-    let time = text::of_duration(period);
+    let time = units::format_duration(period);
     let rate = (1e9 / period.as_nanos() as f64).round();
-    match Settings::period_of_rate(rate) {
+    match Settings::period_for_rate(rate) {
         Ok(same) if same == period && time.ends_with("ns") => format!("{rate}hz"),
         _ => time,
     }

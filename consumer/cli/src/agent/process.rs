@@ -44,7 +44,7 @@ impl Process {
         let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
-        let labels = labels::of_process(pid, comm.trim_end(), given);
+        let labels = labels::process_labels(pid, comm.trim_end(), given);
         let labels = labels.into_iter().filter(|(name, _)| name != "host").collect();
         Ok(Self {
             pid,

@@ -43,7 +43,7 @@ impl std::str::FromStr for Rotate {
 
     /// `64m` is a size, `1h` a time; `m` is for megabytes, `min` is not taken.
     fn from_str(text: &str) -> Result<Self, String> {
-        use flightline_recorder::settings::text::{bytes, duration};
+        use flightline_recorder::units::{bytes, duration};
         let time = text.ends_with(['s', 'h', 'd']).then(|| duration(text));
         match time {
             Some(Ok(age)) if age >= Duration::from_secs(1) => Ok(Rotate::Age(age)),

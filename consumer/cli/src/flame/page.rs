@@ -47,7 +47,12 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let Profile { tree, model, missing, .. } = profile;
     let measures: Vec<Tree> = [tree].into_iter().chain(other).collect();
     let Some(model) = model else {
-        return Ok(Page::of_text(vec![Event { name: String::new(), subtitle: None, measures }]));
+        return Ok(Page::of_text(vec![Event {
+            name: String::new(),
+            subtitle: None,
+            measures,
+            latency: None,
+        }]));
     };
     let options = stacks::options(select, For::Page);
     // Spans and labels select samples of one event.
@@ -60,7 +65,8 @@ pub(super) fn events(args: &FlameArgs, profile: Profile) -> Result<Page> {
     let name = fold::selected_names(&model, &options).join(", ");
     let types = fold::types(&model, &options)?;
     let java = picture::java(&model, &options, &stacks::reshape(select, For::Page)?);
-    let mut drawn = vec![Drawn { event: Event { name, subtitle: Some(subtitle), measures }, java, types }];
+    let event = Event { name, subtitle: Some(subtitle), measures, latency: None };
+    let mut drawn = vec![Drawn { event, java, types }];
     drawn.extend(more(args, &model, &offer, &others)?);
     if let Some((name, samples)) = offer.left_out.first() {
         let names: Vec<&str> = others.iter().map(String::as_str).collect();
@@ -95,7 +101,7 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
     let Some(model) = model else {
         let event = |(name, tree): (String, Tree)| {
             let subtitle = Some(format!("{name}: {}", talk::amount(tree.total, &tree.unit)));
-            Event { name, subtitle, measures: vec![tree] }
+            Event { name, subtitle, measures: vec![tree], latency: None }
         };
         return Ok(Page::of_text(trees.into_iter().map(event).collect()));
     };
@@ -106,7 +112,11 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
 }
 
 /// Writes the page.
-pub(super) fn write(args: &FlameArgs, page: Page, out: &mut Vec<u8>) -> Result<()> {
+pub(super) fn write(args: &FlameArgs, mut page: Page, out: &mut Vec<u8>) -> Result<()> {
+    if let Some(types) = &page.types {
+        let latencies = tracks::latencies(&args.stacks.inputs, &args.stacks.select, types)?;
+        page.events.iter_mut().zip(latencies).for_each(|(event, latency)| event.latency = latency);
+    }
     let events = Events::new(page.events, args.picture.java(page.java));
     let times = match page.types {
         Some(types) => times(args, &events, &types)?,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use flightline_recorder::settings::text::duration;
+use flightline_recorder::units::duration;
 use flightline_service::wire::{Create, History, Mode, Run, Runs, State, Status, Target, Targets};
 use serde::Serialize;
 
@@ -128,6 +128,9 @@ struct ProfileArgs {
     /// Fetch the result; the ending says in which format
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Overwrite the output even if it is a recording
+    #[arg(long, requires = "output")]
+    force: bool,
 }
 
 #[derive(Debug, Args)]
@@ -143,6 +146,9 @@ struct GetArgs {
     /// Where to; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Overwrite the output even if it is a recording
+    #[arg(long)]
+    force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -204,7 +210,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
                 bail!("say in which --format: html, jfr, folded, pprof or otlp");
             };
             let output = get.output.clone().unwrap_or_else(|| PathBuf::from("-"));
-            fetch(&client, &get.run, format, get.event.as_deref(), &output)
+            fetch(&client, &get.run, format, get.event.as_deref(), &output, get.force)
         }
         Action::Delete { runs } => {
             for run in runs {
@@ -223,7 +229,7 @@ pub fn run(args: &RemoteArgs) -> Result<Outcome> {
             let event = event.map_or(String::new(), |event| format!("&event={event}"));
             let (before, after) = (window::side(&client, before)?, window::side(&client, after)?);
             let path = format!("/compare/html?before={before}&after={after}{event}");
-            save(&client, &path, output)
+            save(&client, &path, output, false)
         }
         Action::Window(asked) => window::run(args, &client, asked),
         Action::Forget { target } => {
@@ -244,6 +250,10 @@ impl RemoteArgs {
 fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Outcome> {
     if asked.targets.len() > 1 && asked.output.is_some() {
         bail!("-o takes the result of one target; fetch those of several with `remote get`");
+    }
+    if let Some(output) = asked.output.as_ref().filter(|output| !asked.force && output::is_recording(output))
+    {
+        output::refuse_existing(output)?;
     }
     if asked.duration.subsec_nanos() != 0 || asked.duration.is_zero() {
         bail!("--duration is in whole seconds");
@@ -274,7 +284,7 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
                     output.display()
                 );
             };
-            fetch(client, &run.id, format, None, output)?;
+            fetch(client, &run.id, format, None, output, asked.force)?;
         }
         _ => {}
     }
@@ -336,20 +346,28 @@ fn fetch(
     format: Format,
     event: Option<&str>,
     output: &std::path::Path,
+    force: bool,
 ) -> Result<Outcome> {
     let name = format.name();
     let event = event.map(word).transpose()?.map_or(String::new(), |event| format!("?event={event}"));
-    save(client, &format!("/runs/{}/files/{name}{event}", word(run)?), output)
+    save(client, &format!("/runs/{}/files/{name}{event}", word(run)?), output, force)
 }
 
-fn save(client: &Client, path: &str, output: &std::path::Path) -> Result<Outcome> {
+fn save(client: &Client, path: &str, output: &std::path::Path, force: bool) -> Result<Outcome> {
+    if !force && output::is_recording(output) {
+        output::refuse_existing(output)?;
+    }
     let (mut file, length) = client.file(path)?;
     let mut whole = Vec::new();
     std::io::Read::read_to_end(&mut file, &mut whole).context("the answer broke off")?;
     if length.is_some_and(|length| length != whole.len() as u64) {
         bail!("the answer broke off");
     }
-    output::document(output, &whole)?;
+    if output::is_stdout(output) {
+        output::document(output, &whole)?;
+    } else {
+        output::whole(output, |out| Ok(out.write_all(&whole)?))?;
+    }
     Ok(Outcome::Whole)
 }
 

@@ -29,6 +29,9 @@ pub struct WindowArgs {
     /// Where to; `-` is standard output. Without it and --format what there is is told
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Overwrite the output even if it is a recording
+    #[arg(long)]
+    force: bool,
 }
 
 /// Whose window.
@@ -69,7 +72,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
             format!("/window/files/{}?label={label}&from={from}&to={to}{event}", format.name())
         }
     };
-    save(client, &path, &asked.output.clone().unwrap_or_else(|| PathBuf::from("-")))
+    save(client, &path, &asked.output.clone().unwrap_or_else(|| PathBuf::from("-")), asked.force)
 }
 
 /// A side of a comparison as the service has it: a run, or `TARGET@FROM..TO`.

@@ -34,6 +34,7 @@ fn of_sample(sample: &Sample, depth: usize) -> Json {
         "variant": sample.variant.as_deref(),
         "durationNanos": sample.duration_nanos,
         "thread": sample.thread.as_deref().map(of_thread),
+        "processTitle": sample.process_title.as_deref(),
         "state": sample.state.as_deref(),
         "weight": {"samples": weight.samples, "value": weight.value, "unit": weight.unit.name()},
         "span": sample.span_id,

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use flightline_recorder::black_box;
 use flightline_recorder::control::Condition;
 use flightline_recorder::repository::Owner;
+use flightline_recorder::session;
 
 use crate::{processes, targets};
 
@@ -47,7 +47,7 @@ pub(super) fn output(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
     };
     let since = Instant::now();
     loop {
-        if let Some(path) = black_box::output_of(session, pid) {
+        if let Some(path) = session::process_output(session, pid) {
             return Ok(match (Owner::read(&path), path.parent()) {
                 (Some(owner), Some(root)) if path.is_dir() => {
                     (root.to_owned(), Some(Family { pid, recorder: owner.recorder }))

@@ -36,6 +36,7 @@ pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: boo
     let load = LoadOptions {
         events: fold::loaded_names(&options.events),
         lines: false,
+        places: false,
         from_nanos: range.from(),
         to_nanos: range.last(),
     };

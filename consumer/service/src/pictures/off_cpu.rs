@@ -4,6 +4,7 @@ use std::io::Write;
 
 use flightline_consumer::fold::{self, FoldOptions, Measure};
 use flightline_consumer::folded as text;
+use flightline_consumer::latency::Summary;
 use flightline_consumer::live;
 use flightline_consumer::off_cpu::{Drawn, Graph, OffCpu, Options, Seen};
 use flightline_consumer::render::{PictureOptions, html};
@@ -31,6 +32,7 @@ pub(super) fn graph(name: &str) -> Option<Graph> {
 /// A graph's stacks and what they were made of.
 pub(super) struct Read {
     pub(super) tree: Tree,
+    latency: Option<Summary>,
     seen: Seen,
     damage: Option<String>,
 }
@@ -45,7 +47,7 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
         off_cpu.take(item);
         Ok(())
     })?;
-    let Drawn { model, seen, .. } = off_cpu.finish();
+    let Drawn { model, seen, latency, .. } = off_cpu.finish();
     if seen.intervals == 0 {
         return Err(Error::Refused(
             "There are no times without a processor in it: record in mode OFF_CPU, or choose another interval.".into(),
@@ -60,7 +62,7 @@ pub(super) fn read(inputs: &Inputs<'_>, graph: Graph, range: Range, wanted: &Wan
     if tree.total == 0 {
         return Err(Error::Refused(NOTHING.into()));
     }
-    Ok(Read { tree, seen, damage })
+    Ok(Read { tree, latency, seen, damage })
 }
 
 impl Read {
@@ -84,17 +86,17 @@ impl Read {
             outcome.notes.push(format!(
                 "No wait ended during the run: those of {open_drawn} threads that were still waiting are drawn up to its end."
             ));
-        } else if open > 0 {
+        } else if open > 0 && matches!(graph, Graph::OffCpu | Graph::Time) {
             outcome.notes.push(format!("Threads still waiting at the end are not drawn: {open}."));
         }
-        if involuntary > 0 && !matches!(graph, Graph::RunQueue | Graph::Time) {
+        if involuntary > 0 && graph == Graph::OffCpu {
             outcome.notes.push(format!(
-                "{} in which threads were put aside while they could run are not drawn: ask for runqueue or threadtime.",
+                "{} in which threads were preempted are not drawn: select runqueue or threadtime.",
                 nanos(involuntary)
             ));
         }
         if without_waker > 0 && matches!(graph, Graph::Wakeup | Graph::OffWake | Graph::Chain) {
-            outcome.notes.push(format!("Of {without_waker} sleeps it is not known what ended them."));
+            outcome.notes.push(format!("Sleeps without a known waker: {without_waker}."));
         }
         outcome
     }
@@ -135,6 +137,6 @@ pub(super) fn page(
     let lost = if lost > 0 { format!(", {lost} records lost") } else { String::new() };
     let subtitle = format!("{} of {threads} {of} in {}{lost}", nanos(read.tree.total), nanos(window));
     let options = PictureOptions { title, subtitle: Some(subtitle), inverted: false };
-    html::write_colored(&read.tree, graph.page_palette(), &options, out)?;
+    html::write_colored(&read.tree, graph.page_palette(), read.latency.as_ref(), &options, out)?;
     Ok(read.outcome(graph))
 }

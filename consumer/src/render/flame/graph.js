@@ -353,7 +353,7 @@ function flameGraph(ui) {
   new ResizeObserver(resize).observe(scroller);
   window.addEventListener("resize", resize);
 
-  /** Scrolls past what nearly all stacks have in common, to where they part. */
+  /** Scrolls past what nearly all stacks have in common, to where they part, if it fills more than half of the window; else to the roots. */
   function toBranch() {
     let i = -1;
     for (let next = tree.first(i); next >= 0;) {
@@ -361,7 +361,8 @@ function flameGraph(ui) {
       else next = tree.next(next);
     }
     // A tower that never parts is seen from its root.
-    if (i < 0 || tree.first(i) < 0) home();
+    const common = i < 0 ? 0 : (tree.depth[i] + floor() + 1) * ROW;
+    if (i < 0 || tree.first(i) < 0 || 2 * common <= scroller.clientHeight) home();
     else scroller.scrollTop = inverted ? rowTop(tree.depth[i] + floor() - 1) : rowTop(tree.depth[i] + floor() - 1) + ROW - scroller.clientHeight;
   }
 

@@ -39,27 +39,33 @@ const DOING = {
 const DOING_LEGEND = Object.keys(DOING).map((what, at) => [at < 2 ? `[${what}]` : `[blocked: ${what}]`, at < 2 ? what : `blocked: ${what}`, "m"]);
 const DOING_BY_NAME = new Map(DOING_LEGEND.map(([name], at) => [name, Object.values(DOING)[at]]));
 
+/** The recording does not have the language; C++ and Rust write `::` between the parts of a name. */
+const isCppOrRust = (name, kind) => (kind === "n" || kind === "u") && name.includes("::");
+const KIND_GROUPS = { k: "kernel", t: "interpreted", j: "compiled", J: "compiled", i: "inlined", o: "inlined", c: "class", m: "marker" };
+
 /**
  * Colours by label: `of(name, module, kind, woken, application)`, where `woken` is true above a chain's dark delimiter and `application` has the
  * packages of the application. A palette with `group` has an entry of its legend for each group. The same name of the same kind has the same colour in every picture.
  */
 const PALETTES = {
+  // The colours of SVGs, too: render/kinds.rs has the same numbers.
   kind: {
     title: "Kind of code",
     of(name, module, kind) {
       const t = thirds(name), [a, b] = t;
       switch (kind) {
-        case "k": return hsl(24 + 10 * a, 92, 58 + 8 * b);
+        case "k": return hsl(22 + 8 * a, 94, 54 + 6 * b);
         case "t": return hsl(76 + 18 * a, 44, 78 + 6 * b);
         case "j": case "J": return hsl(104 + 24 * a, 50, 56 + 10 * b);
         case "i": case "o": return hsl(176 + 16 * a, 52, 60 + 10 * b);
-        case "N": return hsl(2 + 20 * a, 80, 64 + 9 * b);
         case "c": return hsl(286 + 14 * a, 44, 76 + 6 * b);
         case "m": return hsl(230, 10, 70 + 8 * b);
-        default: return name.includes("::") ? hsl(46 + 10 * a, 84, 58 + 10 * b) : hsl(2 + 20 * a, 80, 64 + 9 * b);
+        default: return isCppOrRust(name, kind) ? hsl(50 + 8 * a, 84, 60 + 8 * b) : hsl(342 + 14 * a, 78, 68 + 7 * b);
       }
     },
-    legend: [["native", "native", "nN"], ["C++::name", "C++", "n"], ["kernel", "kernel", "k"], ["java", "JIT-compiled", "jJ"], ["inlined", "inlined", "io"], ["interpreted", "interpreted", "t"], ["java.lang.Object", "class of the object", "c"], ["marker", "no code", "m"]],
+    group: (name, kind) => kind === "u" ? "" : isCppOrRust(name, kind) ? "C++ and Rust" : KIND_GROUPS[kind] || "native",
+    legend: [["native", "native", "n"], ["C++::name", "C++ and Rust", "n"], ["kernel", "kernel", "k"], ["java", "JIT-compiled", "j"], ["inlined", "inlined", "i"],
+      ["interpreted", "interpreted", "t"], ["java.lang.Object", "class of the object", "c"], ["marker", "no code", "m"]],
   },
   origin: {
     title: "Application, library, JDK",

@@ -58,7 +58,10 @@ function flameChart(ui) {
   const range = () => view || bounds;
   const msOf = (x) => range()[0] + x / width * (range()[1] - range()[0]);
 
-  /** `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, range, view, paint, way of naming, wanted, its expression. */
+  /**
+   * `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, times and measure of CPU samples (null if there are none),
+   * range, view, paint, way of naming, wanted, its expression.
+   */
   function show(state) {
     const anew = tree !== state.tree || unit !== state.lanes;
     ({ frames, tree, view, paint, wanted: matches } = state);
@@ -90,6 +93,8 @@ function flameChart(ui) {
         row = one.below = one.base + one.deepest + 1;
         // The same whatever is left of it.
         one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
+        const ran = state.cpu && state.cpu.times.lanes.find(({ thread }) => thread === one.lane.thread);
+        one.cpu = ran && (ran.cpu || (ran.cpu = new CpuUse(state.cpu.times, ran, state.cpu.measure)));
       }
       focused = null;
       // The process helps where there are several.
@@ -139,10 +144,11 @@ function flameChart(ui) {
     hits = [];
     if (!tree || !width) return;
     surface.begin();
-    const top = scroller.scrollTop, texts = [], dark = document.documentElement.classList.contains("dark");
+    const top = scroller.scrollTop, texts = [], strips = [], dark = document.documentElement.classList.contains("dark");
     for (const one of lanes) {
       const first = one.row * ROW + AXIS - top;
       if (first > height || first + (one.below - one.row) * ROW < 0) continue;
+      if (one.cpu) strips.push([one, first]);
       texts.push({ text: one.lane.name + (several && one.lane.process ? " · " + one.lane.process : ""), x: 4, y: first + ROW - 4, head: true });
       if (one.events) drawEvents(one, texts, top);
       const open = [];
@@ -170,6 +176,7 @@ function flameChart(ui) {
       for (let depth = open.length - 1; depth >= 0; depth--) if (open[depth]) close(depth);
     }
     surface.show((row) => row * ROW + AXIS - top);
+    for (const [one, y] of strips) drawCpu(one, y);
     context.font = FONT;
     const style = getComputedStyle(document.documentElement), front = style.getPropertyValue("--front");
     for (const { text, x, y, head, deep } of texts) {
@@ -193,6 +200,23 @@ function flameChart(ui) {
       (hits[row] || (hits[row] = [])).push({ x0, x1, box: -1, event, one });
       if (x1 - x0 > 14) texts.push({ text: titles.fitted(name, x1 - x0 - 7), x: x0 + 3, y: y + ROW - 5, deep: hit });
     }
+  }
+  /** Bars of CPU use behind the name of a lane; a full bar is one processor. */
+  function drawCpu(one, y) {
+    const { bar, first, shares } = one.cpu.bars(range(), width), [from, to] = range(), xAt = (k) => ((first + k) * bar - from) / (to - from) * width;
+    context.globalAlpha = 0.5;
+    context.fillStyle = css(CPU_COLOUR);
+    shares.forEach((share, k) => {
+      const x0 = Math.round(Math.max(0, xAt(k))), x1 = Math.round(Math.min(width, xAt(k + 1))), high = Math.round(share * (ROW - 3));
+      context.fillRect(x0, y + ROW - 1 - high, x1 - x0, high);
+    });
+    context.globalAlpha = 1;
+  }
+  /** The CPU use of a thread at a moment, in words. */
+  function describeCpu(one, ms) {
+    const { bar, first, shares } = one.cpu.bars(range(), width), k = Math.floor(ms / bar) - first;
+    const [from, to] = [(first + k) * bar, Math.min((first + k + 1) * bar, bounds[1])];
+    return `CPU use: ${(100 * (shares[k] || 0)).toFixed(0)} % of one processor (${rangeText([from, to], 4)}) in ${one.lane.name}`;
   }
   const xOf = (of) => {
     const { from: first, to: last } = at(of), [from, to] = range();
@@ -257,7 +281,7 @@ function flameChart(ui) {
     if (stale) draw();
     const place = canvas.getBoundingClientRect(), x = event.clientX - place.left, y = event.clientY - place.top;
     const row = Math.floor((y - AXIS + scroller.scrollTop) / ROW), hit = y < AXIS ? null : (hits[row] || []).find(({ x0, x1 }) => x >= x0 && x < x1);
-    return { x, hit: hit && { ...hit, row } };
+    return { x, hit: hit && { ...hit, row }, strip: y < AXIS ? null : lanes.find((one) => one.row === row && one.cpu) };
   };
   canvas.addEventListener("pointerup", () => {
     if (grabbed && grabbed.moved) ui.zoomed(view, "quiet");
@@ -274,11 +298,11 @@ function flameChart(ui) {
       tip.hidden = true;
       return look(grabbed.range[0] - by, grabbed.range[1] - by);
     }
-    const { hit } = under(event);
+    const { x, hit, strip } = under(event);
     canvas.style.cursor = hit ? "pointer" : "grab";
-    tip.hidden = !hit;
-    if (!hit) return ui.say("\u00a0");
-    const text = describe(hit);
+    tip.hidden = !hit && !strip;
+    if (tip.hidden) return ui.say("\u00a0");
+    const text = hit ? describe(hit) : describeCpu(strip, msOf(x));
     ui.say(text);
     tip.textContent = text;
     placeTip(tip, event);

@@ -30,7 +30,18 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     for (let label = 0; label < functions; label++) if (regex.test(names[label])) found[label] = 1;
     return found;
   };
-  const filters = new Filters(wantedBy), filtered = (tree) => filters.of(tree, state().filters);
+  const filters = new Filters(wantedBy), transforms = new Transforms(trees[0]);
+  /** The tree after the filters and then the transforms: filters see functions as recorded. */
+  const filtered = (tree) => {
+    selected();
+    return transforms.of(filters.of(tree, state().filters));
+  };
+  /** The transforms of functions that there are; the key is different for others. */
+  function selected() {
+    const key = JSON.stringify(state().transforms);
+    transforms.select(once("transforms", key, () => state().transforms.map(({ kind, fn }) => ({ kind, label: handles.label(fn) }))));
+    return key;
+  }
   const lanes = () => once("lanes", [event(), ...state().threads].join("\0"), () => timed().of(state().threads));
   const part = () => JSON.stringify([measure(), state().time, state().threads]);
   /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
@@ -56,9 +67,8 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
   function pair() {
     const all = whole();
     if (!all) return null;
-    const of = once("pair", all, () => new Map()), key = JSON.stringify(state().filters);
-    if (!of.has(key)) of.clear(), of.set(key, all.of(filtered(all.before), filtered(all.after)));
-    const both = of.get(key);
+    const key = JSON.stringify([state().filters, state().transforms]);
+    const both = lastOf(once("pair", all, () => new Map()), key, () => all.of(filtered(all.before), filtered(all.after)));
     both.own = state().by === "self";
     both.dark = document.documentElement.classList.contains("dark");
     both.colours = CHANGE_COLOURS[palette()] || CHANGE_COLOURS.change;
@@ -87,15 +97,31 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     if (!of || state().widths === "larger") return base();
     return once("drawn" + state().widths, of, () => state().widths === "change" ? of.tree("change") : of.withRegion(state().widths, region[state().widths]));
   }
-  /** Boxes that stand on what was searched for, or are it. */
+  /** The value of a key in a map that has the last one only. */
+  function lastOf(map, key, make) {
+    if (!map.has(key)) map.clear(), map.set(key, make());
+    return map.get(key);
+  }
+  /** Recorded boxes whose stacks, transformed, have a match. */
   const foundBoxes = () => {
-    const found = wanted(), tree = trees[0];
-    return once("boxes", found, () => {
+    const found = wanted(), key = selected();
+    return lastOf(once("boxes", found, () => new Map()), key, () => {
       if (!found || !found.includes(1)) return null;
-      const has = new Uint8Array(tree.count);
+      const tree = transforms.of(trees[0]), has = new Uint8Array(tree.count), { box } = transforms;
       for (let i = 0; i < tree.count; i++) has[i] = found[tree.label[i]] || (tree.parent[i] >= 0 && has[tree.parent[i]]) ? 1 : 0;
-      return has;
+      return box ? Uint8Array.from(box, (i) => i < 0 ? 0 : has[i]) : has;
     });
+  };
+  /** The lanes with the boxes that their stacks end in after transforms. */
+  const stacked = () => {
+    const key = selected(), { box } = transforms;
+    return box ? lastOf(once("stacked", lanes(), () => new Map()), key, () => lanes().map((lane) => ({ ...lane, stack: Int32Array.from(lane.stack, (i) => box[i]) }))) : lanes();
+  };
+  /** Returns true if a function calls itself directly. */
+  const recurses = (label) => {
+    const { count, label: labels, parent } = base();
+    for (let i = 0; i < count; i++) if (labels[i] === label && parent[i] >= 0 && labels[parent[i]] === label) return true;
+    return false;
   };
   const reverse = () => once("reverse" + byWeight(), base(), () => reversed(base(), names.length, byWeight()));
   const sums = () => once("sums", base(), () => base().byLabel(names.length));
@@ -117,5 +143,5 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     for (let i = 0; i < count; i++) if (total[i] > 0) has[label[i]] = 1;
     return has;
   });
-  return { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted };
+  return { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, stacked, recurses, reverse, sums, middle, wanted };
 }

@@ -9,11 +9,11 @@ function lengthText(ms) {
 
 /**
  * Samples by time: a column for each second, from its first twentieth of milliseconds at the bottom up, and coarser ones for long recordings.
- * `ui` has `canvas`, `scroller`, `say(text)` and `picked(range, other, how)`: what has been brushed, with Ctrl to compare
+ * `ui` has `canvas`, `scroller`, `side` for the labels of the vertical axis, `say(text)` and `picked(range, other, how)`: what has been brushed, with Ctrl to compare
  * with; `how` is "passing" while it moves and "quiet" when it ends.
  */
 function heatMap(ui) {
-  const { canvas, scroller } = ui, context = canvas.getContext("2d");
+  const { canvas, scroller, side } = ui, context = canvas.getContext("2d");
   let times = null, lanes = [], scale = 0, cells = new Uint32Array(0), hits = null, most = 1, range = null, than = null, wanted = null;
   // The cell that keys move, and where a brush began.
   let cursor = 0, anchor = null, drawing = null;
@@ -94,9 +94,12 @@ function heatMap(ui) {
       context.strokeRect(x, y, wide, high);
     }
   }
-  /** Below the columns when they begin, as often as there is room. */
+  /** To the left the time within a column, below the columns when they begin, as often as there is room. */
   function axis(colour) {
-    const column = SCALES[scale][0] * rows, step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((n) => n * wide >= 60) || 2000;
+    const column = SCALES[scale][0] * rows, [, ...labels] = side.children;
+    side.style.height = high * rows + "px";
+    [column, column / 2, 0].forEach((ms, i) => { labels[i].textContent = ms ? lengthText(ms) : "0 s"; });
+    const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((n) => n * wide >= 60) || 2000;
     context.fillStyle = colour;
     context.font = "11px system-ui, 'DejaVu Sans', sans-serif";
     for (let i = 0; i < columns; i += step) {

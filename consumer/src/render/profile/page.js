@@ -24,8 +24,13 @@
   const ask = (of) => (box, event) => menu.open(event, of().scroller, [
     ["Copy name", () => copy()], ["Copy stack", () => copyStack(of().graph.tree, box)],
     ["Search for it", () => change({ q: `^${escaped(names[of().graph.tree.label[box]])}$`, ignore: false })],
-    ["Callers and callees", () => opened(() => of().graph.tree)(box)],
+    ["Callers and callees", () => opened(() => of().graph.tree)(box)], ...transformItems(of().graph.tree.label[box]),
   ]);
+  const transformItems = (label) => label >= functions ? [] : [
+    ["Collapse: without its callees", () => transform("collapse")],
+    ...recurses(label) ? [["Collapse direct recursion", () => transform("recursion")]] : [],
+    ["Merge into its callers", () => transform("merge")],
+  ];
   const opened = (tree) => (box) => change({ view: "sandwich", fn: handles.of(tree().label[box]), zoom: [] });
   const graph = flameGraph({
     canvas: byId("canvas"), scroller: byId("scroller"), spacer: byId("spacer"), tip: byId("tip"), say,
@@ -63,20 +68,23 @@
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
     zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
+  // Samples of CPU time, whatever event is shown, and their measure in ns.
+  const cpuTimes = profile.times && times[profile.times.cpu], cpuMeasure = cpuTimes && profile.measures.find(({ event, unit, at }) => event === profile.times.cpu && unit === "ns" && cpuTimes.knows(at));
+  const cpu = cpuMeasure ? { times: cpuTimes, measure: cpuMeasure.at } : null;
   const linked = linkedGraphs({
     into: byId("three"), tip: byId("tip"), say,
     zoomed: (box) => change({ zoom: handles.path(base(), box) }), focused: (box) => { if (box >= 0) current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
   const outer = framed({
     scroller: byId("scroller"), text: () => stateText(state, first), path: () => inGraph() && graph.focused >= 0 ? handles.path(graph.tree, graph.focused) : [],
-    looked: () => state.view !== first.view || !!(state.zoom.length || state.q || state.filters.length || state.time || state.at || state.threads.length),
+    looked: () => state.view !== first.view || !!(state.zoom.length || state.q || state.filters.length || state.transforms.length || state.time || state.at || state.threads.length),
   });
   const graphs = [graph, callers, callees];
   const shown = () => ({ sandwich: document.activeElement === byId("callees") ? callees : callers, three: linked.current }[state.view] || graph);
 
-  const heat = isTimed && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), say, picked: (...of) => picked(...of) });
+  const heat = isTimed && heatMap({ canvas: byId("heat-map"), scroller: byId("heat-scroll"), side: byId("heat-axis"), say, picked: (...of) => picked(...of) });
 
-  const { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, reverse, sums, middle, wanted } =
+  const { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, stacked, recurses, reverse, sums, middle, wanted } =
     derived({ profile, frames, trees, times, functions, region, handles, state: () => state });
 
   // Lines have the heaviest first unless asked for names, graphs the other way round.
@@ -106,7 +114,7 @@
     }
     const empty = !(base().all > 0);
     byId("empty").hidden = !empty;
-    byId("empty").textContent = empty ? "Nothing is left of what was chosen. Undo, or take a filter away above." : "";
+    byId("empty").textContent = empty ? "No stacks are left. Undo, or remove a filter above." : "";
     if (inGraph()) showGraph();
     if (view === "three") showThree(colours, naming);
     if (view === "sandwich") showSandwich();
@@ -139,6 +147,9 @@
   /** The event and the measure; on a change of the event also its measures, headline and threads. */
   function tellEvent() {
     const of = event(), times = timed();
+    // The page has the durations of all events only, not those of a part.
+    const isPart = state.filters.length || times && (state.time || state.than || state.threads.length);
+    byId("latency-covers").textContent = isPart ? " (all events: filters do not apply)" : "";
     byId("event").value = profile.events[of].name;
     if (listed !== of) {
       listed = of;
@@ -146,6 +157,7 @@
       for (const i of measures()) option("measure", profile.measures[i].name, profile.measures[i].name);
       byId("measures").hidden = !!difference || measures().length < 2;
       byId("subtitle").textContent = profile.subtitle || profile.events[of].subtitle || "";
+      showLatency(byId("latency"), profile.events[of].latency);
       byId("heat-open").hidden = byId("views").lastElementChild.hidden = !times;
       if (times) listThreads(times);
     }
@@ -164,7 +176,7 @@
   }
   function showChart(paint, naming) {
     const times = timed(), time = profile.measures[measures().find((i) => profile.measures[i].unit === "ns" && times.knows(profile.measures[i].at))]?.at ?? -1;
-    chart.show({ frames, tree: base(), times, lanes: lanes(), measure: time, range: state.time, view: state.at, paint, naming, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
+    chart.show({ frames, tree: base(), times, lanes: stacked(), measure: time, cpu, range: state.time, view: state.at, paint, naming, wanted: wanted(), regex: state.q ? regexOf(state.q, state.ignore) : null,
       others: state.threads.length ? [] : times.lasting.others });
     const { leftOut } = times.lasting;
     byId("chart-note").hidden = !leftOut;
@@ -233,13 +245,8 @@
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
-  /** Kinds of code of what is shown. */
-  const shownKinds = () => once("kinds", base(), () => {
-    const shows = present();
-    return new Set([...frames.kinds].filter((_, label) => shows[label]));
-  });
   /** Groups of a palette that what is shown is in. */
-  const shownGroups = ({ group }) => once("groups", base(), () => {
+  const shownGroups = ({ group }) => once("groups" + palette(), base(), () => {
     const shows = present();
     return new Set(names.map((name, label) => shows[label] ? group(name, frames.kinds[label], frames.application) : null));
   });
@@ -253,12 +260,11 @@
         if (names.includes(name)) tellColour(title, of.of(name, "", kinds));
         continue;
       }
-      const kind = of.group ? kinds : [...kinds].find((one) => shownKinds().has(one));
-      if (of.group && !shownGroups(of).has(of.group(name, kind, frames.application))) continue;
-      if (!kind || (kind === "n" && frames.kinds.length < 2)) continue;
-      tellColour(title, of.of(name, "", kind, false, frames.application));
+      if (of.group && !shownGroups(of).has(of.group(name, kinds, frames.application))) continue;
+      tellColour(title, of.of(name, "", kinds, false, frames.application));
     }
     // Above the stacks of the chart.
+    if (state.view === "chart" && cpu) tellColour("CPU use of a thread", CPU_COLOUR);
     if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (timed().lasting.of.includes(kind)) tellColour(title, colour); });
   }
   function tellColour(title, colour) {
@@ -282,6 +288,7 @@
     if (times && state.than) chip(chosen, `compared with ${rangeText(state.than)}`, { than: null });
     if (times) state.threads.forEach((name) => chip(chosen, name, { threads: state.threads.filter((other) => other !== name) }));
     state.filters.forEach(({ keep, source }, i) => chip(list, `${keep ? "only" : "without"} ${source}`, { filters: state.filters.filter((_, other) => other !== i) }));
+    state.transforms.forEach(({ kind, fn }, i) => chip(list, `${TRANSFORMS[kind].text} ${fn}`, { transforms: state.transforms.filter((_, other) => other !== i) }));
     const last = list.children.length ? list : chosen;
     if (last.children.length) {
       const both = pair(), all = trees[measure()].whole;
@@ -309,6 +316,7 @@
   }
   const read = (text) => {
     const told = stateOf(text, first);
+    told.transforms = told.transforms.filter(({ fn }) => handles.label(fn) >= 0);
     // A thread that no event has is not selected.
     told.threads = told.threads.filter((name) => times.some((of) => of && of.lanes.some((lane) => lane.name === name)));
     return told;
@@ -333,6 +341,17 @@
     const source = wanted() ? state.q : current >= 0 ? `^${escaped(names[current])}$` : "";
     if (!source) return;
     change({ filters: [...state.filters, { keep, source, ignore: wanted() ? state.ignore : false }], q: "", zoom: [] });
+  }
+  /** Transforms the tree by the current function. */
+  function transform(kind) {
+    if (current < 0 || current >= functions) return say("There is no current function: click a box, or move to one with the arrow keys.");
+    if (kind === "recursion" && !recurses(current)) return say(`${names[current]} does not call itself directly. Calls through other functions (a → b → a) are not collapsed.`);
+    const fn = handles.of(current), part = { transforms: [...state.transforms, { kind, fn }] };
+    if (kind === "merge") {
+      Object.assign(part, { zoom: state.zoom.filter((one) => one !== fn), fn: state.fn === fn ? "" : state.fn });
+      current = -1;
+    }
+    change(part);
   }
   function next(step) {
     if (!wanted()) return;
@@ -389,7 +408,7 @@
     heat: openHeat, flame: () => show("flame"), reverse: () => show("reverse"), sandwich: () => show("sandwich"), three: () => show("three"), top: () => show("top"),
     tree: () => show("tree"), chart: () => timed() && show("chart"), invert: turnOver, event: () => nextOf("event"), measure: () => nextOf("measure"), palette: () => nextOf("palette"), order: () => nextOf("order"), names: nameBoxes, theme,
     search: () => { field.focus(); field.select(); }, next: () => next(1), before: () => next(-1),
-    keep: () => filter(true), drop: () => filter(false), reset, copy: () => copy(), stack: () => copyStack(), undo: () => back(true), redo: () => back(false),
+    keep: () => filter(true), drop: () => filter(false), collapse: () => transform("collapse"), recursion: () => transform("recursion"), merge: () => transform("merge"), reset, copy: () => copy(), stack: () => copyStack(), undo: () => back(true), redo: () => back(false),
     help: () => byId("help").showModal(),
   };
 

@@ -5,7 +5,7 @@ const WORDS = ["q", "fn", "event", "measure", "palette", "sort", "order", "lines
 
 /** What is shown, as it is when a page is opened. */
 const firstState = (view) => ({
-  view, turned: false, zoom: [], q: "", ignore: false, filters: [], fn: "", event: "", measure: "", palette: "kind", sort: "", theme: "",
+  view, turned: false, zoom: [], q: "", ignore: false, filters: [], transforms: [], fn: "", event: "", measure: "", palette: "kind", sort: "", theme: "",
   order: "name", lines: "width", names: "short", widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
@@ -32,12 +32,13 @@ function stateText(state, first) {
   if (state.ignore) parts.set("i", "1");
   if (state.zoom.length) parts.set("zoom", joined(state.zoom));
   for (const { keep, source, ignore } of state.filters) parts.append((keep ? "in" : "out") + (ignore ? "-i" : ""), source);
+  for (const { kind, fn } of state.transforms) parts.append(kind, fn);
   return parts.toString();
 }
 
 /** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
 function stateOf(text, first) {
-  const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [] };
+  const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [], transforms: [] };
   for (const key of WORDS) state[key] = parts.get(key) ?? first[key];
   if (VIEWS.includes(parts.get("view"))) state.view = parts.get("view");
   state.turned = parts.get("turned") === "1";
@@ -48,6 +49,7 @@ function stateOf(text, first) {
   for (const [key, source] of parts) {
     const which = /^(in|out)(-i)?$/.exec(key);
     if (which && regexOf(source, !!which[2])) state.filters.push({ keep: which[1] === "in", source, ignore: !!which[2] });
+    else if (Object.hasOwn(TRANSFORMS, key)) state.transforms.push({ kind: key, fn: source });
   }
   return state;
 }

@@ -15,10 +15,15 @@ use super::super::java::Java;
 /// 0.59 the ends of names stand out of their boxes.
 const FONT_WIDTH: f64 = 0.605;
 
+/// Background and text of the page.
+const WHITE: Color = Color::new(255, 255, 255);
+const INK: Color = Color::new(27, 27, 31);
+
 /// What boxes are coloured by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colors {
-    /// Kinds of code if there is Java in it, else warm colours.
+    /// Kinds of code, in the colours of the page. With hashed names, diffusion or a palette file: inferno's `java` if there is Java in it,
+    /// else `hot`.
     #[default]
     Auto,
     /// Java by whose code it is: the application's, a library's, the JDK's. Other code is grey.
@@ -91,7 +96,7 @@ pub struct SvgOptions {
     /// Attributes of the boxes of functions, in this file: by line the name, a tab, and `href=…`, `target=…`, `title=…`, `class=…`, `id=…`,
     /// `g_extra=…`, `a_extra=…` with tabs between them.
     pub attributes_file: Option<PathBuf>,
-    /// Of the picture; that of the palette if there is none.
+    /// Background of the picture; `None`: white.
     pub background: Option<BackgroundColor>,
     /// Of title, buttons and the like.
     pub text_color: Option<Color>,
@@ -161,6 +166,11 @@ impl SvgOptions {
         Self { picture: picture.clone(), ..Self::default() }
     }
 
+    /// Returns true if [`Colors::Auto`] has the page's colours: no other option decides the colours.
+    pub(super) fn by_kind(&self) -> bool {
+        !self.hash && !self.color_diffusion && self.palette_file.is_none()
+    }
+
     pub(super) fn inferno(
         &self,
         unit: &str,
@@ -181,7 +191,7 @@ impl SvgOptions {
         picture.hash = self.hash;
         picture.deterministic = !self.hash;
         picture.color_diffusion = self.color_diffusion;
-        picture.bgcolors = self.background;
+        picture.bgcolors = Some(self.background.unwrap_or(BackgroundColor::Flat(WHITE)));
         // The only place of remarks is a comment of XML, which cannot hold two dashes.
         picture.notes = self.notes.replace("--", "- -");
         picture.image_width = self.width;
@@ -193,7 +203,7 @@ impl SvgOptions {
         // Lines come in the order of the tree, where `b!` is not between `b` and what it calls. inferno takes lines in any order
         // but sorted for a chart, from the end.
         picture.flame_chart = true;
-        picture.uicolor = self.text_color.unwrap_or(picture.uicolor);
+        picture.uicolor = self.text_color.unwrap_or(INK);
         picture.search_color = self.search_color.unwrap_or(picture.search_color);
         picture.stroke_color = self.stroke_color.unwrap_or(picture.stroke_color);
         picture.frame_height = self.frame_height.unwrap_or(picture.frame_height);

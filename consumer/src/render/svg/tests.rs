@@ -169,6 +169,31 @@ fn options_reach_the_picture() {
 }
 
 #[test]
+fn kinds_of_code_have_the_page_s_colours_and_a_legend() {
+    let text = "a_[k] 1\nb::c_[j] 1\nuser 1\n";
+    let svg = picture(text, &SvgOptions::default());
+    let boxes = drawn(&svg);
+    let rgb = |[r, g, b]: [u8; 3]| format!("rgb({r},{g},{b})");
+    assert_eq!(find(&boxes, "all").4, rgb(kinds::GROUND));
+    let tree = folded::read(text.as_bytes()).unwrap();
+    for label in &tree.labels {
+        let name = name(&label.text);
+        let shown = name.trim_end_matches("_[k]").trim_end_matches("_[j]");
+        assert_eq!(find(&boxes, shown).4, rgb(kinds::color(&label.text, label.kind)), "{name}");
+    }
+    assert!(svg.contains("■</tspan>\u{a0}kernel") && svg.contains("■</tspan>\u{a0}JIT-compiled"), "{svg}");
+    assert!(!svg.contains("</tspan>\u{a0}interpreted"));
+    assert!(svg.contains("#search,#unzoom{opacity:1"));
+    // Another palette has no legend.
+    for colors in ["hot", "origin", "chain"] {
+        let options = SvgOptions { colors: colors.parse().unwrap(), ..SvgOptions::default() };
+        assert!(!picture(text, &options).contains("id=\"legend\""), "{colors}");
+    }
+    let hashed = picture(text, &SvgOptions { hash: true, ..SvgOptions::default() });
+    assert!(!hashed.contains("id=\"legend\""));
+}
+
+#[test]
 fn colours_kept_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let options =

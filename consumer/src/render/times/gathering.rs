@@ -61,6 +61,8 @@ pub struct Moments {
     pub(super) tracks: Tracks,
     /// For each event of the page a lane for each thread, which may be empty.
     pub(super) events: Vec<Vec<Lane>>,
+    /// The event of the page whose samples represent CPU time.
+    pub(super) cpu: Option<usize>,
     /// ns.
     pub(super) tick: i64,
     /// Events that last.
@@ -144,6 +146,7 @@ impl<'a> Gathering<'a> {
         let mut lasted = self.lasting.finish(&mut self.collecting);
         let mut tracks = self.collecting.threads();
         let threads = std::mem::take(&mut tracks.tracks);
+        let cpu = self.events.iter().position(|(types, _)| types.is_cpu());
         let mut events: Vec<Vec<Lane>> = self.events.into_iter().map(|(_, lanes)| lanes).collect();
         events.iter_mut().for_each(|lanes| lanes.resize_with(threads.len(), Lane::default));
         let mut order: Vec<usize> = (0..threads.len()).collect();
@@ -158,7 +161,7 @@ impl<'a> Gathering<'a> {
         }
         lasted.lanes = order.iter().map(|&thread| std::mem::take(&mut lasted.lanes[thread])).collect();
         tracks.tracks = order.iter().map(|&thread| threads[thread].clone()).collect();
-        Moments { tracks, events, tick: self.tick, lasted }
+        Moments { tracks, events, cpu, tick: self.tick, lasted }
     }
 }
 

@@ -19,6 +19,7 @@ fn spans(picture: &[&str], min_ticks: i64) -> String {
             class: "".into(),
             kind: crate::model::FrameKind::Native,
             line: 0,
+            place: None,
         };
         frames.intern(frame)
     };

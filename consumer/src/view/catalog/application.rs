@@ -99,7 +99,7 @@ pub(super) const VIEWS: &[View] = &[
     ]).by(3),
 
     view("contention-by-site", Application, "Waiting for locks, by stack", ENTER, &[
-        key("Stack", "stackTrace"), count("Count"), mean("Average", "duration"),
+        key("Stack", "stackTrace.site"), count("Count"), mean("Average", "duration"),
         max("Longest", "duration"), sum("Total", "duration"),
     ]).by(4),
     view("contention-by-class", Application, "Waiting for locks, by their class", ENTER, &[

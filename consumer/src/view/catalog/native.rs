@@ -45,7 +45,7 @@ pub(super) const VIEWS: &[View] = &[
         median("Median Size", "size"), max("Largest", "size"),
     ]).by(2),
     view("native-locks", Native, "Waiting for native locks, by stack", &["profiler.NativeLock"], &[
-        key("Stack", "stackTrace"), count("Count"), mean("Average", "duration"), p90("P90", "duration"),
+        key("Stack", "stackTrace.site"), count("Count"), mean("Average", "duration"), p90("P90", "duration"),
         max("Longest", "duration"), sum("Total", "duration"),
     ]).by(5),
     view("native-locks-by-address", Native, "Waiting for native locks, by lock", &["profiler.NativeLock"], &[

@@ -165,6 +165,7 @@ impl Paths {
                 class: classes.value(row).into(),
                 kind: FrameKind::named(kinds.value(row)),
                 line: i32::try_from(lines.value(row)).unwrap_or(0),
+                place: None,
             };
             self.labels[number as usize] = Some(fold::label(&frame, options));
         }

@@ -59,8 +59,13 @@ pub struct Sample {
 
 /// The samples of a model, a millisecond apart.
 pub fn samples(model: &Model, begin: i64) -> Vec<Sample> {
-    let marker =
-        |text: &str| Frame { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0 };
+    let marker = |text: &str| Frame {
+        function: text.into(),
+        class: "".into(),
+        kind: FrameKind::Marker,
+        line: 0,
+        place: None,
+    };
     let stack = |key: &SampleKey| {
         let stack = key.stack.map(|id| model.stacks.get(id)).filter(|stack| !stack.frames.is_empty());
         let Some(stack) = stack else { return vec![marker(NO_STACK)] };

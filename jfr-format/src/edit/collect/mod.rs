@@ -23,13 +23,13 @@ use bytes::{Buf, BytesMut};
 use super::flaw::sound_checkpoint;
 use super::scan::{fills, types_of};
 use crate::constants::*;
+use crate::cursor::Cursor;
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkOffset;
 use crate::pool::CheckpointHead;
-use crate::read::Types;
-use crate::read::cursor::Cursor;
 use crate::read::push::{MAX_EVENT, trusted_end};
 use crate::read::resync;
+use crate::types::Types;
 use crate::write::ANCHOR;
 use segment::Segment;
 

@@ -1,7 +1,7 @@
 //! `flightline.Segment`: what a stream tells of the bytes before it.
 
-use crate::read::cursor::Cursor;
-use crate::read::{Class, Kind, Types};
+use crate::cursor::Cursor;
+use crate::types::{Class, Kind, Types};
 
 /// What the event says.
 pub(super) struct Segment {

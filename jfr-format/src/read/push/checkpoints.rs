@@ -6,9 +6,9 @@ use super::buffer::Buffer;
 use super::events::EventHead;
 use super::{Decoder, Delivery};
 use crate::constants::{CHECKPOINT_EVENT, CHECKPOINT_FLUSH};
+use crate::cursor::Cursor;
 use crate::pool::CheckpointHead;
 use crate::read::batch::Region;
-use crate::read::cursor::Cursor;
 
 /// How async-profiler's checkpoint starts where it could not go back to fill in the size, as on a FIFO: five bytes
 /// of its buffer, which held the chunk header, then the type.

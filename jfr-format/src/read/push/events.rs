@@ -4,10 +4,10 @@ use super::checkpoints::UNSIZED;
 use super::delivery::STRIDE;
 use super::{Current, Decoder, Delivery, MAX_EVENT, Next, State};
 use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT};
+use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::LEN;
 use crate::read::batch::{Interest, Usual};
-use crate::read::cursor::Cursor;
 use crate::read::resync;
 
 /// Bytes of events handed out at a time with [`Delivery::Unresolved`].

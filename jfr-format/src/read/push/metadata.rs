@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use super::events::EventHead;
 use super::{Decoder, MAX_EVENT, Select};
 use crate::constants::METADATA_EVENT;
+use crate::cursor::Cursor;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
 use crate::metadata::is_filler;
 use crate::read::batch::Wanted;
-use crate::read::cursor::Cursor;
-use crate::read::types::Types;
+use crate::types::Types;
 
 /// Of the chunk that was read last by any of the decoders of a recording.
 pub(crate) type SharedTypes = Arc<Mutex<Option<Arc<LastTypes>>>>;

@@ -30,7 +30,7 @@ static WATCHED: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::n
 
 /// `true` if mappings are sampled, or watched until they are given back.
 #[inline]
-pub fn wanted() -> bool {
+pub fn is_enabled() -> bool {
     SAMPLING.load(Relaxed) || watching()
 }
 
@@ -50,7 +50,7 @@ pub fn mapped(at: usize, bytes: usize, protection: c_int, flags: c_int, caller: 
         unmapped(at, bytes);
     }
     if flags & libc::MAP_ANONYMOUS != 0 && protection & libc::PROT_WRITE != 0 {
-        taken(at, bytes, function::MMAP, caller);
+        record_mapping(at, bytes, function::MMAP, caller);
     }
 }
 
@@ -77,7 +77,7 @@ pub fn moved(old: usize, old_bytes: usize, at: usize, bytes: usize, flags: c_int
         _ => (at, bytes),
     };
     if bytes != 0 && SAMPLING.load(Relaxed) && is_anonymous(at) {
-        taken(at, bytes, function::MREMAP, caller);
+        record_mapping(at, bytes, function::MREMAP, caller);
     }
 }
 
@@ -86,7 +86,7 @@ pub fn end_moved(from: usize, to: usize, by_sbrk: bool, caller: usize) {
     if to < from {
         given_back(to, from - to);
     } else if to > from {
-        taken(from, to - from, if by_sbrk { function::SBRK } else { function::BRK }, caller);
+        record_mapping(from, to - from, if by_sbrk { function::SBRK } else { function::BRK }, caller);
     }
 }
 
@@ -112,7 +112,7 @@ fn given_back(at: usize, bytes: usize) {
     }
 }
 
-fn taken(at: usize, bytes: usize, index: u16, caller: usize) {
+fn record_mapping(at: usize, bytes: usize, index: u16, caller: usize) {
     let allocator = ALLOCATOR[0].load(Relaxed)..ALLOCATOR[1].load(Relaxed);
     if !SAMPLING.load(Relaxed) || allocator.contains(&caller) || !words::take(bytes) {
         return;

@@ -8,11 +8,11 @@
 //! **Nothing here allocates, locks or changes `errno`**, so it may be entered from anywhere: by the loader, before the
 //! program's first instruction, between `fork` and `exec`, from a signal handler.
 
-mod chance;
 mod hooks;
 pub mod mapped;
 #[cfg(target_arch = "x86_64")]
 mod operators;
+mod sampler;
 mod set;
 mod words;
 
@@ -171,7 +171,7 @@ fn due(size: usize) -> Option<u64> {
     if first {
         random = seed();
     }
-    let mut gap = chance::gap(interval, &mut random);
+    let mut gap = sampler::gap(interval, &mut random);
     // Nothing was drawn yet for the thread's first allocation: is it before its first sample point?
     let weight = match gap.checked_sub(size as u64).filter(|_| first) {
         Some(left) => {
@@ -180,9 +180,9 @@ fn due(size: usize) -> Option<u64> {
         }
         None => {
             if first {
-                gap = chance::gap(interval, &mut random);
+                gap = sampler::gap(interval, &mut random);
             }
-            Some(chance::weight(size, interval, &mut random))
+            Some(sampler::weight(size, interval, &mut random))
         }
     };
     words::set_left(gap);
@@ -195,11 +195,11 @@ fn due(size: usize) -> Option<u64> {
 fn seed() -> u64 {
     let page: Option<&SessionPage> = state::get().map(|state| state.session);
     let mut mixed = page.map_or(0, |page| page.seed) ^ words::here() as u64;
-    chance::next(&mut mixed);
+    sampler::next(&mut mixed);
     if !sandbox::applies() {
         mixed ^= clock::monotonic_ns();
     }
-    chance::next(&mut mixed).max(1)
+    sampler::next(&mut mixed).max(1)
 }
 
 /// Whether this process is recorded; a session that is over switches everything off.
@@ -216,7 +216,7 @@ fn recording() -> bool {
 }
 
 /// Whether allocations are wanted at this moment: the command that says so may still be on its way.
-fn wanted() -> bool {
+fn is_enabled() -> bool {
     state::get().is_some_and(|state| {
         let page = state.session;
         page.paused.load(Relaxed) == 0 && page.engines.load(Relaxed) & engines::ALLOC != 0
@@ -226,7 +226,7 @@ fn wanted() -> bool {
 /// Records an allocation that was sampled.
 #[inline(never)]
 fn sampled(address: usize, size: usize, weight: u64, function: u16) {
-    if address == 0 || !SAMPLING.load(Relaxed) || !wanted() {
+    if address == 0 || !SAMPLING.load(Relaxed) || !is_enabled() {
         return;
     }
     let event = |index| Event { kind: event_kind::ALLOC, index, value: weight, extra: &[] };

@@ -118,7 +118,7 @@ fn hooks() -> [usize; OPERATORS] {
 }
 
 /// First address of the object that holds an address.
-fn object_of(address: usize) -> Option<usize> {
+fn containing_object(address: usize) -> Option<usize> {
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the loader fills the structure.
     let found = unsafe { libc::dladdr(address as *const c_void, info.as_mut_ptr()) } != 0;
@@ -128,9 +128,9 @@ fn object_of(address: usize) -> Option<usize> {
 
 /// Points all loaded objects' entries for operators of the allocator behind ours to functions here. Not for handlers.
 pub fn watch() {
-    let allocator = object_of(REAL[0].load(Relaxed));
-    let libc = object_of(libc::getenv as unsafe extern "C" fn(*const c_char) -> *mut c_char as usize);
-    let own = object_of(watch as fn() as usize);
+    let allocator = containing_object(REAL[0].load(Relaxed));
+    let libc = containing_object(libc::getenv as unsafe extern "C" fn(*const c_char) -> *mut c_char as usize);
+    let own = containing_object(watch as fn() as usize);
     let Some(allocator) = allocator.filter(|object| Some(*object) != libc && Some(*object) != own) else {
         return;
     };
@@ -138,7 +138,7 @@ pub fn watch() {
     for (index, (own, name)) in OWN.iter().zip(NAMES).enumerate() {
         // SAFETY: the name is NUL-terminated.
         let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
-        if address == 0 || object_of(address) != Some(allocator) {
+        if address == 0 || containing_object(address) != Some(allocator) {
             if index == 0 {
                 return;
             }
@@ -246,7 +246,7 @@ unsafe fn patch(bias: usize, mut dynamic: *const [usize; 2], relro: &core::ops::
             let slot_word = unsafe { &*(slot as *const AtomicUsize) };
             let now = slot_word.load(Relaxed);
             // An entry that is bound at its first call leads into its own object until then.
-            let unbound = kind == JUMP_SLOT && object_of(now) == object_of(slot);
+            let unbound = kind == JUMP_SLOT && containing_object(now) == containing_object(slot);
             if own == 0 || (now != own && !unbound) {
                 continue;
             }

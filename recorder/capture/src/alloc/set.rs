@@ -106,7 +106,7 @@ mod tests {
         let (set, mut truth) = (set(), HashSet::new());
         let mut state = 5;
         for _ in 0..200_000 {
-            let random = super::super::chance::next(&mut state);
+            let random = super::super::sampler::next(&mut state);
             let address = 0x7f00_0000_0000 + (random % 4096) as usize * 16;
             if random >> 63 == 0 {
                 if truth.insert(address) {

@@ -11,7 +11,7 @@
 use flightline_in_signal::command::LAST_SAMPLE;
 use flightline_in_signal::layout::{session_flags, slot_state};
 use flightline_in_signal::payload::fatal as kind;
-use flightline_in_signal::{clock, engine, fatal};
+use flightline_in_signal::{clock, cookie, fatal};
 
 use super::*;
 use crate::session::{self, Attached};
@@ -109,7 +109,7 @@ core::arch::global_asm!(
     on_fatal = sym on_fatal,
 );
 
-fn front_of(signo: c_int) -> Option<&'static Shadow> {
+fn front_for_signal(signo: c_int) -> Option<&'static Shadow> {
     FATAL.iter().position(|fatal| *fatal == signo).and_then(|at| FRONTS.get(at))
 }
 
@@ -143,7 +143,7 @@ pub(super) fn installed(signo: c_int) -> Option<Disposition> {
 
 /// The program's disposition, if we stand before it.
 pub fn disposition(signo: c_int) -> Option<Disposition> {
-    let front = front_of(signo).filter(|_| watched() & bit(signo) != 0)?;
+    let front = front_for_signal(signo).filter(|_| watched() & bit(signo) != 0)?;
     installed(signo).map(|now| if now.handler == entry_address() { front.load() } else { now })
 }
 
@@ -156,7 +156,7 @@ pub fn apply(attached: &Attached) {
 }
 
 fn install() {
-    masks::with_all_blocked(|| {
+    shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
                 WATCHED.fetch_or(bit(*signo), AcqRel);
@@ -179,7 +179,7 @@ pub fn uninstall() {
     if watched() == 0 {
         return;
     }
-    masks::with_all_blocked(|| {
+    shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             for (signo, shadow) in FATAL.iter().zip(&FRONTS) {
                 if installed(*signo).is_some_and(|now| now.handler == entry_address()) {
@@ -208,9 +208,9 @@ pub(super) fn reset() {
 pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     // SAFETY: null or a valid structure, by the contract.
     let new = unsafe { new.as_ref() }.map(from_c);
-    let Some(shadow) = front_of(signo) else { return -1 };
+    let Some(shadow) = front_for_signal(signo) else { return -1 };
     let borrowed = fork_token::is_borrowed();
-    let done = masks::with_all_blocked(|| {
+    let done = shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             let now = installed(signo)?;
             let before = if now.handler == entry_address() { shadow.load() } else { now };
@@ -241,7 +241,7 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
 
 /// Called by the entry with the handler's arguments; the program's handler to go on to, 0 if there is none.
 unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
-    let Some(shadow) = front_of(signo) else { return 0 };
+    let Some(shadow) = front_for_signal(signo) else { return 0 };
     let program = shadow.load();
     if !tls::is_here() {
         if !is_function(program.handler) {
@@ -252,7 +252,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
     }
     if !is_function(program.handler) {
         // What is sent to the first process of a container is ignored if it has no handler.
-        if code_of(info) <= 0 && sys::getpid() == 1 {
+        if signal_code(info) <= 0 && sys::getpid() == 1 {
             return 0;
         }
         // SAFETY: the handler's own arguments.
@@ -265,7 +265,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
     if program.flags & libc::SA_RESETHAND != 0 {
         // The kernel has taken our front away with the program's handler.
         let default = Disposition { handler: libc::SIG_DFL, ..program };
-        masks::with_all_blocked(|| {
+        shadow::with_all_blocked(|| {
             CHANGES.with(|| {
                 shadow.store(default);
                 let ours = front(&default);
@@ -278,7 +278,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
 }
 
 /// The session that wants last samples of this process now.
-fn wanted() -> Option<&'static Attached> {
+fn recording_last_samples() -> Option<&'static Attached> {
     session::current().filter(|attached| {
         let session = attached.session();
         session.flags & session_flags::FATAL_SIGNALS != 0 && session.stop.load(Acquire) == 0
@@ -289,8 +289,8 @@ fn wanted() -> Option<&'static Attached> {
 ///
 /// # Safety
 /// `info` is the kernel's siginfo.
-unsafe fn words_of(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS], u64) {
-    let code = code_of(info);
+unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS], u64) {
+    let code = signal_code(info);
     // SAFETY: the address, or sender and its user, are the eight bytes at offset 16.
     let word = unsafe { info.cast::<u64>().add(2).read() };
     let signal = u64::from(signo as u32) | u64::from(code as u32) << 32;
@@ -309,7 +309,7 @@ const SI_KERNEL: c_int = 0x80;
 /// # Safety
 /// The arguments of a signal handler.
 pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c_void) {
-    let Some(attached) = wanted() else { return };
+    let Some(attached) = recording_last_samples() else { return };
     let now = clock::monotonic_ns();
     let due = DUE.load(Relaxed);
     let next = due.max(now) + EVERY_NS;
@@ -317,7 +317,7 @@ pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c
         return fatal::pass(&attached.state);
     }
     // SAFETY: by the contract.
-    let (words, fault) = unsafe { words_of(signo, info) };
+    let (words, fault) = unsafe { signal_words(signo, info) };
     let old = sys::block_signals();
     // SAFETY: every signal is blocked.
     unsafe { fatal::record(&attached.state, kind::CAUGHT, &words, fault, context) };
@@ -329,11 +329,11 @@ pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c
 /// # Safety
 /// The arguments of a signal handler.
 pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *const c_void) {
-    let Some(attached) = wanted() else { return };
-    masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+    let Some(attached) = recording_last_samples() else { return };
+    shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let tid = sys::gettid();
     // SAFETY: by the contract.
-    let (words, fault) = unsafe { words_of(signo, info) };
+    let (words, fault) = unsafe { signal_words(signo, info) };
     // From the exchange on threads answer that happen to be sampled.
     let before = ANSWERED.load(Acquire);
     let dying = u64::from(tid) | u64::from(signo as u32) << 32;
@@ -401,7 +401,7 @@ fn ask_others(attached: &Attached, own: u32, before: u32) {
 fn ask(tid: u32) -> bool {
     // The kernel's siginfo: number, errno, code; sender; the value at offset 24.
     let mut info = [0u64; 16];
-    let value = Cookie { source: engine::FROM_CONTROL, generation: 0, slot: LAST_SAMPLE }.pack();
+    let value = Cookie { source: cookie::FROM_CONTROL, generation: 0, slot: LAST_SAMPLE }.pack();
     info[0] = SIGPROF as u64;
     info[1] = u64::from(libc::SI_QUEUE as u32);
     info[2] = u64::from(sys::getpid());
@@ -424,7 +424,7 @@ pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *cons
         return asked;
     }
     let tid = dying as u32;
-    let Some(attached) = wanted().filter(|_| tid != sys::gettid()) else { return asked };
+    let Some(attached) = recording_last_samples().filter(|_| tid != sys::gettid()) else { return asked };
     let words = [dying >> 32, 0, u64::from(tid)];
     // SAFETY: by the contract.
     if unsafe { fatal::record(&attached.state, kind::LAST, &words, u64::MAX, context) } {
@@ -439,8 +439,8 @@ pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *cons
 unsafe fn is_question(info: *const c_void) -> bool {
     // SAFETY: the queued value is the eight bytes at offset 24.
     let value = || Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() });
-    code_of(info) == libc::SI_QUEUE
-        && value().is_some_and(|c| c.source == engine::FROM_CONTROL && c.slot == LAST_SAMPLE)
+    signal_code(info) == libc::SI_QUEUE
+        && value().is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
 }
 
 /// Nothing of the program runs any more in this thread, unless the process lives on (the first of a container can).

@@ -3,7 +3,7 @@
 use super::*;
 
 /// `si_code` of a siginfo, after `si_signo` and `si_errno`.
-pub(super) fn code_of(info: *const c_void) -> c_int {
+pub(super) fn signal_code(info: *const c_void) -> c_int {
     // SAFETY: the kernel's siginfo, 128 bytes.
     unsafe { info.cast::<c_int>().add(2).read() }
 }
@@ -35,12 +35,12 @@ pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
 
 /// What our handler calls for a signal that is not ours. Runs on the handler's stack with every signal blocked.
 pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: *mut c_void) {
-    let Some(shadow) = shadow_of(signo) else { return };
+    let Some(shadow) = shadow_disposition(signo) else { return };
     let program = shadow.load();
-    let code = code_of(info);
+    let code = signal_code(info);
     // By an instruction of the program: the kernel would not let it be blocked or ignored.
     let forced = signo == SIGTRAP && code > 0;
-    if masks::shadow() & bit(signo) as usize != 0 {
+    if shadow::shadow() & bit(signo) as usize != 0 {
         if forced {
             last_words(signo, info, context);
             die(signo, info, context);
@@ -70,9 +70,9 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
         // SAFETY: by the contract.
         return unsafe { handler::on_foreign_thread(signo, info) };
     }
-    let Some(shadow) = shadow_of(signo) else { return };
+    let Some(shadow) = shadow_disposition(signo) else { return };
     let program = shadow.load();
-    let forced = signo == SIGTRAP && code_of(info) > 0;
+    let forced = signo == SIGTRAP && signal_code(info) > 0;
     match program.handler {
         libc::SIG_IGN if !forced => {}
         libc::SIG_IGN | libc::SIG_DFL => default_action(signo, info, context),
@@ -82,9 +82,9 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
             // SAFETY: the program installed this address as a handler of this signal.
             let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
             // SAFETY: inside the signal frame.
-            let interrupted = unsafe { *mask_of(context) };
+            let interrupted = unsafe { *interrupted_mask(context) };
             let own = if program.flags & libc::SA_NODEFER == 0 { bit(signo) } else { 0 };
-            masks::kernel_mask(libc::SIG_SETMASK, Some(interrupted | program.mask | own));
+            shadow::kernel_mask(libc::SIG_SETMASK, Some(interrupted | program.mask | own));
             // SAFETY: as above.
             unsafe { handler(signo, info, context) };
         }
@@ -92,7 +92,7 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
 }
 
 /// The mask that returning from the handler restores.
-pub(super) fn mask_of(context: *mut c_void) -> *mut KernelSet {
+pub(super) fn interrupted_mask(context: *mut c_void) -> *mut KernelSet {
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: a field of the kernel's ucontext; its set of 64 signals is the start of the C library's.
     unsafe { (&raw mut (*context).uc_sigmask).cast() }
@@ -111,13 +111,13 @@ pub(super) fn die(signo: c_int, info: *mut c_void, context: *mut c_void) {
 pub(super) fn default_action(signo: c_int, info: *mut c_void, context: *mut c_void) {
     set_kernel_handler(signo, libc::SIG_DFL);
     // SAFETY: inside the signal frame.
-    unsafe { *mask_of(context) &= !bit(signo) };
+    unsafe { *interrupted_mask(context) &= !bit(signo) };
     send_again(signo, info, false);
 }
 
 /// The program blocked this signal and waits for it elsewhere: really block it and let it be pending.
 fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
-    let mask = mask_of(context);
+    let mask = interrupted_mask(context);
     // SAFETY: inside the signal frame.
     unsafe { *mask |= bit(signo) };
     masks::disarm_held();
@@ -148,7 +148,7 @@ fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
 /// The arguments of our handler.
 unsafe fn interrupt(signo: c_int, info: *mut c_void, context: *mut c_void, program: &Disposition) {
     // An instruction that traps interrupts no system call.
-    let trapped = signo == SIGTRAP && code_of(info) > 0;
+    let trapped = signo == SIGTRAP && signal_code(info) > 0;
     if program.flags & libc::SA_RESTART == 0 && !trapped {
         // SAFETY: by the contract.
         unsafe { restart::interrupt(context) };
@@ -167,7 +167,7 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     // SAFETY: the frame of this signal.
     unsafe { interrupt(signo, info, context, program) };
     // SAFETY: inside the signal frame.
-    let interrupted = unsafe { *mask_of(context) };
+    let interrupted = unsafe { *interrupted_mask(context) };
     let mut mask = interrupted | (program.mask & !strippable());
     if program.flags & libc::SA_NODEFER == 0 {
         mask |= bit(signo);
@@ -184,12 +184,12 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     }
     // SAFETY: the program installed this address as a handler of this signal.
     let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
-    masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+    shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
     // SAFETY: as above. It may leave by longjmp: then the thread is armed again at its next change of the mask.
     unsafe { handler(signo, info, context) };
     // SAFETY: inside the signal frame.
-    if masks::shadow() & masks::HELD != 0 && unsafe { *mask_of(context) } & owned() == 0 {
-        masks::kernel_mask(libc::SIG_SETMASK, Some(!0));
+    if shadow::shadow() & shadow::HELD != 0 && unsafe { *interrupted_mask(context) } & owned() == 0 {
+        shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
         masks::rearm();
     }
 }

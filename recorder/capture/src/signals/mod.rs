@@ -12,14 +12,15 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use flightline_in_signal::engine::{Cookie, SIGPROF, SIGTRAP};
+use flightline_in_signal::cookie::{Cookie, SIGPROF, SIGTRAP};
 use flightline_in_signal::{handler, sys, tls};
 
 use crate::command;
 use crate::fork_token;
-use crate::masks::{self, KernelSet, bit};
+use crate::masks;
 use crate::os;
 use crate::real;
+use crate::shadow::{self, KernelSet, bit};
 use crate::spin::Spin;
 
 pub mod fatal;
@@ -29,7 +30,7 @@ mod relocate;
 mod restart;
 
 pub use foreign::holds;
-use foreign::{chain, code_of, mask_of, send_again};
+use foreign::{chain, interrupted_mask, send_again, signal_code};
 
 /// The program's disposition of one signal of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +104,7 @@ impl Shadow {
     }
 }
 
-fn shadow_of(signo: c_int) -> Option<&'static Shadow> {
+fn shadow_disposition(signo: c_int) -> Option<&'static Shadow> {
     match signo {
         SIGTRAP => SHADOWS.first(),
         SIGPROF => SHADOWS.last(),
@@ -120,7 +121,7 @@ pub fn owned() -> KernelSet {
 pub fn strippable() -> KernelSet {
     let mut set = owned();
     for signo in SIGNALS {
-        if set & bit(signo) != 0 && shadow_of(signo).is_some_and(|s| is_function(s.load().handler)) {
+        if set & bit(signo) != 0 && shadow_disposition(signo).is_some_and(|s| is_function(s.load().handler)) {
             set &= !bit(signo);
         }
     }
@@ -149,7 +150,7 @@ fn from_c(action: &libc::sigaction) -> Disposition {
         handler: action.sa_sigaction,
         flags: action.sa_flags,
         // SAFETY: a field of a valid structure.
-        mask: unsafe { masks::from_c(&raw const action.sa_mask) },
+        mask: unsafe { shadow::from_c(&raw const action.sa_mask) },
         restorer: action.sa_restorer.map_or(0, |f| f as usize),
     }
 }
@@ -168,7 +169,7 @@ fn to_c(d: &Disposition) -> libc::sigaction {
 
 /// Installs our handler for `signals` (bits); the program's dispositions go into the table.
 pub fn install(signals: KernelSet) {
-    masks::with_all_blocked(|| {
+    shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             for signo in SIGNALS {
                 if signals & bit(signo) == 0 || owned() & bit(signo) != 0 {
@@ -181,7 +182,7 @@ pub fn install(signals: KernelSet) {
                     continue;
                 }
                 let program = from_c(&old);
-                if let Some(shadow) = shadow_of(signo) {
+                if let Some(shadow) = shadow_disposition(signo) {
                     shadow.store(program);
                 }
                 OWNED.fetch_or(bit(signo), AcqRel);
@@ -197,7 +198,7 @@ pub fn install(signals: KernelSet) {
 
 /// Gives the program its dispositions back. Nothing may be armed any more.
 pub fn uninstall() {
-    masks::with_all_blocked(|| {
+    shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             for signo in SIGNALS {
                 if owned() & bit(signo) == 0 {
@@ -209,7 +210,7 @@ pub fn uninstall() {
                 unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
                 // Somebody who replaced us without going through the wrappers keeps what it installed.
                 if now.sa_sigaction == entry as *const () as usize
-                    && let Some(shadow) = shadow_of(signo)
+                    && let Some(shadow) = shadow_disposition(signo)
                 {
                     let program = to_c(&shadow.load());
                     // SAFETY: the program's own disposition.
@@ -235,7 +236,7 @@ pub fn forget_cut_changes() {
 /// # Safety
 /// As the function itself.
 pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    let ours = shadow_of(signo).filter(|_| owned() & bit(signo) != 0);
+    let ours = shadow_disposition(signo).filter(|_| owned() & bit(signo) != 0);
     if fatal::watched() & bit(signo) != 0 {
         // SAFETY: passed on.
         return unsafe { fatal::change(signo, new, old) };
@@ -262,7 +263,7 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
         }
         return 0;
     }
-    let before = masks::with_all_blocked(|| {
+    let before = shadow::with_all_blocked(|| {
         CHANGES.with(|| {
             let before = shadow.load();
             if let Some(new) = new {
@@ -284,7 +285,7 @@ fn is_entry(now: &Disposition) -> bool {
 
 /// The program's disposition of a signal of ours.
 pub fn disposition(signo: c_int) -> Option<Disposition> {
-    shadow_of(signo).filter(|_| owned() & bit(signo) != 0).map(Shadow::load)
+    shadow_disposition(signo).filter(|_| owned() & bit(signo) != 0).map(Shadow::load)
 }
 
 /// The program's disposition of a signal of [`kept`].
@@ -293,7 +294,7 @@ pub fn program_disposition(signo: c_int) -> Option<Disposition> {
 }
 
 /// Signals whose dispositions the program may change by [`change`] only, as bits.
-pub fn kept() -> KernelSet {
+pub fn intercepted() -> KernelSet {
     owned() | fatal::watched()
 }
 
@@ -302,7 +303,7 @@ pub fn kept() -> KernelSet {
 /// Makes the kernel's view the program's own, for an image about to be executed: ignored signals stay ignored, blocked
 /// ones blocked. Returns the mask to restore if the exec fails. In a `vfork` child this changes the child's own copies only.
 pub fn bare_for_exec() -> KernelSet {
-    let mask = masks::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
+    let mask = shadow::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
     for signo in SIGNALS {
         // The child of a vfork may have replaced our handler in the kernel's table; the disposition here is its parent's.
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN)
@@ -325,7 +326,7 @@ pub fn dress_again(mask: KernelSet) {
             unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
         }
     }
-    masks::kernel_mask(libc::SIG_SETMASK, Some(mask));
+    shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
 }
 
 fn set_kernel_handler(signo: c_int, handler: usize) {
@@ -341,7 +342,7 @@ fn set_kernel_handler(signo: c_int, handler: usize) {
 pub fn swallow_pending() {
     let set = owned();
     for _ in 0..8 {
-        let wanted = masks::pending() & set;
+        let wanted = shadow::pending() & set;
         if wanted == 0 {
             return;
         }
@@ -360,7 +361,7 @@ pub fn swallow_pending() {
         let signo = signo as c_int;
         if !is_ours(signo, info.as_mut_ptr().cast()) {
             let info = info.as_mut_ptr().cast();
-            send_again(signo, info, code_of(info) != libc::SI_TKILL);
+            send_again(signo, info, signal_code(info) != libc::SI_TKILL);
             return;
         }
     }
@@ -369,7 +370,7 @@ pub fn swallow_pending() {
 /// `true` for a signal that one of our engines or the drain sent.
 pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
     const TRAP_PERF: c_int = 6;
-    let code = code_of(info);
+    let code = signal_code(info);
     let by_engine =
         matches!((signo, code), (SIGTRAP, TRAP_PERF) | (SIGPROF, libc::SI_TIMER) | (SIGPROF, libc::SI_QUEUE));
     // SAFETY: the kernel's siginfo; the event's data and the timer's or queued value are the eight bytes at offset 24.

@@ -66,7 +66,7 @@ pub fn move_frame(
         registers[libc::REG_RAX as usize] = 0;
         registers[libc::REG_EFL as usize] &= !FLAG_DIRECTION_TRAP;
         context.byte_add(CONTEXT_FPREGS).cast::<usize>().write(0);
-        *mask_of(context) = mask;
+        *interrupted_mask(context) = mask;
     }
     true
 }

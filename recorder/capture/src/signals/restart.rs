@@ -104,7 +104,7 @@ pub unsafe fn decide_again(context: *mut c_void) {
     let Some(end) = (unsafe { restarted(context) }) else { return };
     // A pending SIGPROF or SIGTRAP may be the recorder's own. If it is the program's, [`interrupt`] ends the call.
     // SAFETY: inside the signal frame.
-    let behind = masks::pending() & !unsafe { *mask_of(context) } & !owned();
+    let behind = shadow::pending() & !unsafe { *interrupted_mask(context) } & !owned();
     if (1..=64).filter(|signo| behind & bit(*signo) != 0).any(interrupts) {
         end(-i64::from(libc::EINTR));
     }

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode, set_recorder};
+use flightline_context::abi::{Abi, ScopeEnd, Slot, SpanEnd, Switches, VERSION, mode};
+use flightline_context::set_recorder;
 use flightline_context::{Span, enter_context, keys, label, own_slot};
 use flightline_tracing::{FlightlineProcessor, layer, observe_opentelemetry};
 use opentelemetry::trace::{TraceContextExt, Tracer, TracerProvider};

@@ -231,6 +231,33 @@ pub struct RingHeader {
     pub pad1: [u64; 6],
 }
 
+/// Values of [`ThreadSlot::stage`].
+///
+/// | from | to | by |
+/// |---|---|---|
+/// | IDLE | ARMING | `engine::arm`, in any thread |
+/// | ARMING | PERF_FIRST, TIMER, IDLE (refused) | the same call |
+/// | PERF_FIRST | TIMER, IDLE (perf refused) | the same call |
+/// | PERF_FIRST | PERF | the thread's handler, at the first signal |
+/// | PERF | TIMER | the thread's handler, if perf refuses the second event or the thread often waits |
+/// | TIMER | PERF | the thread's handler, if it no longer waits often |
+/// | any | IDLE | `engine::disarm`, in any thread, at any time |
+///
+/// A handler changes the stage by compare-and-exchange only. A plain store could overwrite the IDLE of another thread that disarms
+/// this one at the same time, and the thread would never be armed again.
+pub mod stage {
+    /// Not sampling.
+    pub const IDLE: u32 = 0;
+    /// perf event with the random first period.
+    pub const PERF_FIRST: u32 = 1;
+    /// perf event with the regular period.
+    pub const PERF: u32 = 2;
+    /// CPU timer only: the engine is `timer`, perf was refused, or the thread often waits.
+    pub const TIMER: u32 = 3;
+    /// A thread is arming it; others leave it alone.
+    pub const ARMING: u32 = 4;
+}
+
 /// One thread's ledger. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one period)`.
 #[repr(C, align(64))]
 pub struct ThreadSlot {
@@ -266,7 +293,7 @@ pub struct ThreadSlot {
     pub handler_cycles: AtomicU64,
     /// Samples taken while a span was active; the drain counts here too.
     pub span_samples: AtomicU32,
-    /// Engine stage: see `handler`.
+    /// One of [`stage`].
     pub stage: AtomicU32,
     /// The thread's CPU clock, ns, until which no sample of CPU time is taken; 0: no limit. See `pace`.
     pub rest_until_ns: AtomicU64,

@@ -163,4 +163,15 @@ pub mod walk_end {
     pub const BAD_INFO: u16 = 5;
     /// The walk reached its maximum number of checked reads or simulated instructions.
     pub const TOO_LONG: u16 = 6;
+    /// The walk reached the end of the part of the stack that was copied. Only for stacks that the recorder walks from outside.
+    pub const COPY_END: u16 = 7;
 }
+
+/// Bytes of a context record (OTEP 4947) before its attributes.
+pub const RECORD_HEAD: usize = 28;
+/// Bytes of a context record that are read at most: what the proposal recommends.
+pub const RECORD_BYTES: usize = 640;
+/// Words of a context in the ring before the record itself.
+pub const HEAD_WORDS: usize = 3;
+/// Most words of a context in the ring.
+pub const MAX_CONTEXT: usize = HEAD_WORDS + RECORD_BYTES / 8;

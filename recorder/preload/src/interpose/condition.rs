@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use flightline_capture::waits::{self, Limit};
+use flightline_capture::lock_waits::{self, Limit};
 use flightline_in_signal::payload::lock;
 use libc::{clockid_t, timespec};
 
@@ -48,7 +48,7 @@ unsafe extern "C" fn condition_wait(object: *mut c_void, mutex: *mut c_void, cal
     // SAFETY: null or a version of that function; both have this type.
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Wait>>(CONDITION_WAIT.address(caller)) };
     let Some(real) = real else { return libc::ENOSYS };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, mutex) };
     }
@@ -102,7 +102,7 @@ unsafe extern "C" fn condition_timedwait(
     // SAFETY: null or a version of that function; both have this type.
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Wait>>(CONDITION_TIMED.address(caller)) };
     let Some(real) = real else { return libc::ENOSYS };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, mutex, until) };
     }
@@ -115,7 +115,7 @@ unsafe extern "C" fn condition_timedwait(
         waiting(
             lock::CONDITION,
             object as usize,
-            Limit::until(waits::UNKNOWN_CLOCK, until),
+            Limit::until(lock_waits::UNKNOWN_CLOCK, until),
             libc::ETIMEDOUT,
             call,
         )
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     look_up! { static NEXT: Next = Next::new(c"pthread_cond_clockwait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, clockid_t, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return libc::ENOSYS };
-    if !waits::wanted() || !usual(clock) {
+    if !lock_waits::is_enabled() || !usual(clock) {
         // SAFETY: passed on.
         return unsafe { real(object, mutex, clock, until) };
     }
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn cnd_wait(object: *mut c_void, mutex: *mut c_void) -> c_
     look_up! { static NEXT: Next = Next::new(c"cnd_wait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, mutex) };
     }
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn cnd_timedwait(
     look_up! { static NEXT: Next = Next::new(c"cnd_timedwait"); }
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, mutex, until) };
     }

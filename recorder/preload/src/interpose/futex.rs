@@ -5,11 +5,11 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use flightline_capture::waits::{self, Limit, Wait};
+use flightline_capture::lock_waits::{self, Limit, Wait};
 use flightline_in_signal::payload::lock;
 use libc::{c_long, timespec};
 
-use super::sandbox::{Syscall, real_syscall};
+use super::seccomp::{Syscall, real_syscall};
 use crate::real::fail;
 
 /// Bits beside the operation.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn futex(
     let bits = operation as c_int;
     let plain = bits & !(PRIVATE | REALTIME);
     let waits_here = matches!(plain, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
-    if !waits_here || !waits::wanted() {
+    if !waits_here || !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(number, word, operation, value, timeout, word2, value3) };
     }

@@ -30,7 +30,7 @@ macro_rules! timed {
             // SAFETY: null or the C library's function of that name, which has this type.
             let function = unsafe { core::mem::transmute::<*mut c_void, Option<Function>>(address) };
             let Some(function) = function else { return fail(libc::ENOSYS) as $ret };
-            if !slow_io::wanted() {
+            if !slow_io::is_enabled() {
                 // SAFETY: passed on.
                 return unsafe { function($fd $(, $arg)*) };
             }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn connect(fd: c_int, peer: *const sockaddr, len: socklen_
     // SAFETY: null or the C library's function of that name, which has this type.
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Function>>(address) };
     let Some(real) = real else { return fail(libc::ENOSYS) };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(fd, peer, len) };
     }
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn recvmmsg(
 ) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int;
     let Some(real) = crate::real::next!(c"recvmmsg" as Function) else { return fail(libc::ENOSYS) };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(fd, messages, count, flags, timeout) };
     }
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn recvmmsg(
 pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     type Function = unsafe extern "C" fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int;
     let Some(real) = crate::real::next!(c"sendmmsg" as Function) else { return fail(libc::ENOSYS) };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(fd, messages, count, flags) };
     }
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn copy_file_range(
     let Some(real) = crate::real::next!(c"copy_file_range" as Function) else {
         return fail(libc::ENOSYS) as ssize_t;
     };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(from, from_at, to, to_at, bytes, flags) };
     }

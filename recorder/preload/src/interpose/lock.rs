@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use flightline_capture::waits::{self, Limit, Wait};
+use flightline_capture::lock_waits::{self, Limit, Wait};
 use flightline_in_signal::payload::lock;
 use libc::{clockid_t, timespec};
 
@@ -55,7 +55,7 @@ pub fn learn() {
         return;
     };
     // SAFETY: the C library's functions of these names.
-    unsafe { waits::learn_owners([take, leave], [take_write, leave_write]) };
+    unsafe { lock_waits::learn_owners([take, leave], [take_write, leave_write]) };
 }
 
 /// Clocks that every C library takes for a limit. With another the C library refuses, even if the lock is free.
@@ -102,7 +102,7 @@ macro_rules! locks {
         pub unsafe extern "C" fn $name(object: *mut c_void) -> c_int {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
-            if !waits::wanted() {
+            if !lock_waits::is_enabled() {
                 // SAFETY: passed on.
                 return unsafe { real(object) };
             }
@@ -119,7 +119,7 @@ macro_rules! locks {
         pub unsafe extern "C" fn $name(object: *mut c_void, until: *const timespec) -> c_int {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Timed) else { return libc::ENOSYS };
-            if !waits::wanted() {
+            if !lock_waits::is_enabled() {
                 // SAFETY: passed on.
                 return unsafe { real(object, until) };
             }
@@ -140,7 +140,7 @@ macro_rules! locks {
         pub unsafe extern "C" fn $name(object: *mut c_void, clock: clockid_t, until: *const timespec) -> c_int {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Clocked) else { return libc::ENOSYS };
-            if !waits::wanted() || !usual(clock) {
+            if !lock_waits::is_enabled() || !usual(clock) {
                 // SAFETY: passed on.
                 return unsafe { real(object, clock, until) };
             }
@@ -196,7 +196,7 @@ look_up! { static MTX_TRY: Next = Next::new(c"mtx_trylock"); }
 pub unsafe extern "C" fn mtx_lock(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"mtx_lock"); }
     let Some(real) = real!(NEXT, Plain) else { return THRD_ERROR };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object) };
     }
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn mtx_lock(object: *mut c_void) -> c_int {
 pub unsafe extern "C" fn mtx_timedlock(object: *mut c_void, until: *const timespec) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"mtx_timedlock"); }
     let Some(real) = real!(NEXT, Timed) else { return THRD_ERROR };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, until) };
     }
@@ -264,7 +264,7 @@ unsafe fn take_semaphore(object: *mut c_void, limit: Limit, call: impl FnOnce() 
 pub unsafe extern "C" fn sem_wait(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"sem_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return fail(libc::ENOSYS) };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object) };
     }
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn sem_wait(object: *mut c_void) -> c_int {
 pub unsafe extern "C" fn sem_timedwait(object: *mut c_void, until: *const timespec) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"sem_timedwait"); }
     let Some(real) = real!(NEXT, Timed) else { return fail(libc::ENOSYS) };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object, until) };
     }
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn sem_clockwait(
 ) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"sem_clockwait"); }
     let Some(real) = real!(NEXT, Clocked) else { return fail(libc::ENOSYS) };
-    if !waits::wanted() || !usual(clock) {
+    if !lock_waits::is_enabled() || !usual(clock) {
         // SAFETY: passed on.
         return unsafe { real(object, clock, until) };
     }
@@ -335,7 +335,7 @@ pub(super) unsafe fn waiting(
 pub unsafe extern "C" fn pthread_barrier_wait(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"pthread_barrier_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(object) };
     }
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut
     look_up! { static NEXT: Next = Next::new(c"pthread_join"); }
     type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Join) else { return libc::ENOSYS };
-    if !waits::wanted() {
+    if !lock_waits::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(thread, result) };
     }

@@ -129,7 +129,7 @@ unsafe extern "C" fn mmap_from(
             unsafe { kernel(libc::SYS_mmap, args) }
         }
     };
-    if got != FAILED && mapped::wanted() {
+    if got != FAILED && mapped::is_enabled() {
         let _errno = KeepErrno::new();
         mapped::mapped(got, bytes, protection, flags, caller);
     }
@@ -142,7 +142,7 @@ unsafe extern "C" fn mmap_from(
 /// As the function itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(at: usize, bytes: usize) -> c_int {
-    if mapped::wanted() {
+    if mapped::is_enabled() {
         let _errno = KeepErrno::new();
         mapped::unmapped(at, bytes);
     }
@@ -163,7 +163,7 @@ unsafe extern "C" fn mremap_from(
     caller: usize,
 ) -> usize {
     type Mremap = unsafe extern "C" fn(usize, usize, usize, c_int, usize) -> usize;
-    let wanted = mapped::wanted();
+    let wanted = mapped::is_enabled();
     if wanted {
         let _errno = KeepErrno::new();
         mapped::moving(old, old_bytes, bytes, flags);
@@ -189,7 +189,7 @@ unsafe extern "C" fn sbrk_from(change: isize, caller: usize) -> usize {
     };
     // SAFETY: passed on.
     let before = unsafe { real(change) };
-    if before != FAILED && change != 0 && mapped::wanted() {
+    if before != FAILED && change != 0 && mapped::is_enabled() {
         let _errno = KeepErrno::new();
         mapped::end_moved(before, before.wrapping_add_signed(change), true, caller);
     }
@@ -199,7 +199,7 @@ unsafe extern "C" fn sbrk_from(change: isize, caller: usize) -> usize {
 unsafe extern "C" fn brk_from(to: usize, caller: usize) -> c_int {
     BRK.address();
     let Some(real) = known::<unsafe extern "C" fn(usize) -> c_int>(&BRK) else { return fail(libc::ENOMEM) };
-    if !mapped::wanted() {
+    if !mapped::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(to) };
     }

@@ -8,7 +8,7 @@ mod io;
 mod lock;
 mod map;
 mod older;
-mod sandbox;
+mod seccomp;
 mod signal;
 mod stdio;
 mod thread;
@@ -17,7 +17,7 @@ mod throw;
 /// Prepares the interposed functions: finds the loader, the allocator's functions and the layout of locks.
 pub fn publish() {
     flightline_capture::find_loader();
-    sandbox::publish();
+    seccomp::publish();
     alloc::look_up();
     lock::learn();
 }

@@ -2,8 +2,8 @@
 
 use core::ffi::{c_int, c_long};
 
-use flightline_capture::masks::{self, bit};
-use flightline_capture::{os, signals, stacks};
+use flightline_capture::shadow::{self, bit};
+use flightline_capture::{masks, os, signals, stacks};
 use libc::{sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::real::{fail, next};
@@ -14,7 +14,7 @@ const SIG_ERR: Handler = usize::MAX;
 const SIG_HOLD: Handler = 2;
 
 fn is_ours(signo: c_int) -> bool {
-    signals::kept() & bit(signo) != 0
+    signals::intercepted() & bit(signo) != 0
 }
 
 /// Changes the program's disposition of a signal; ours stays installed.
@@ -113,7 +113,7 @@ fn block(how: c_int, signo: c_int) -> bool {
     // SAFETY: local sets.
     unsafe { pthread_sigmask(how, &raw const set, &raw mut old) };
     // SAFETY: written by the call.
-    unsafe { masks::from_c(&raw const old) & bit(signo) != 0 }
+    unsafe { shadow::from_c(&raw const old) & bit(signo) != 0 }
 }
 
 /// System V: sets the handler and unblocks, or blocks.
@@ -286,7 +286,7 @@ type Sigwait = unsafe extern "C" fn(*const sigset_t, *mut c_int) -> c_int;
 /// `set` is null or an initialised set.
 unsafe fn may_take_ours(set: *const sigset_t) -> bool {
     // SAFETY: by the contract.
-    !set.is_null() && unsafe { masks::from_c(set) } & signals::owned() != 0
+    !set.is_null() && unsafe { shadow::from_c(set) } & signals::owned() != 0
 }
 
 fn now_ns() -> i128 {
@@ -297,9 +297,9 @@ fn now_ns() -> i128 {
 /// be on its way: it gets a moment.
 fn stolen(set: *const sigset_t, holds: u32) -> bool {
     // SAFETY: checked by the callers.
-    let wanted = unsafe { masks::from_c(set) };
+    let wanted = unsafe { shadow::from_c(set) };
     for _ in 0..10 {
-        if signals::holds() != holds || masks::pending() & wanted != 0 {
+        if signals::holds() != holds || shadow::pending() & wanted != 0 {
             return true;
         }
         let nap = [0i64, 50_000];

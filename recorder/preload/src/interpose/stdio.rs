@@ -60,7 +60,7 @@ macro_rules! stream {
                 fail(libc::ENOSYS);
                 return $failed;
             };
-            if !slow_io::wanted() || $quick {
+            if !slow_io::is_enabled() || $quick {
                 // SAFETY: passed on.
                 return unsafe { real($($arg),*) };
             }
@@ -196,7 +196,7 @@ fn waiting(stream: *mut FILE) -> usize {
 type OnStream = unsafe extern "C" fn(*mut FILE) -> c_int;
 
 fn flush(real: OnStream, stream: *mut FILE) -> c_int {
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(stream) };
     }
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn fflush_unlocked(stream: *mut FILE) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
     let Some(real) = next!(c"fclose" as OnStream) else { return fail(libc::ENOSYS) };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(stream) };
     }
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
         return unsafe { real(stream) };
     }
     let fd = descriptor(stream);
-    let path: Path = slow_io::path_of(fd);
+    let path: Path = slow_io::descriptor_path(fd);
     let call = Call::begin(io::WRITE, fd);
     // SAFETY: passed on.
     let r = unsafe { real(stream) };
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn fclose(stream: *mut FILE) -> c_int {
 pub unsafe extern "C" fn puts(text: *const c_char) -> c_int {
     type Puts = unsafe extern "C" fn(*const c_char) -> c_int;
     let Some(real) = next!(c"puts" as Puts) else { return EOF };
-    if !slow_io::wanted() {
+    if !slow_io::is_enabled() {
         // SAFETY: passed on.
         return unsafe { real(text) };
     }

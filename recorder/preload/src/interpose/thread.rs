@@ -2,8 +2,8 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use flightline_capture::masks::{self, KernelSet};
-use flightline_capture::{closing, names, threads};
+use flightline_capture::shadow::{self, KernelSet};
+use flightline_capture::{dlclose, names, threads};
 
 use crate::real::{KeepErrno, next};
 
@@ -59,7 +59,7 @@ unsafe fn blocked_signals(attr: *const libc::pthread_attr_t) -> Option<KernelSet
     // SAFETY: initialised attributes, by the contract, and a set of our own.
     let found = unsafe { get(attr, &raw mut set) } == 0;
     // SAFETY: a set, written by the call.
-    found.then(|| unsafe { masks::from_c(&raw const set) })
+    found.then(|| unsafe { shadow::from_c(&raw const set) })
 }
 
 type SetName = unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int;
@@ -121,7 +121,7 @@ type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = next!(c"dlclose" as Dlclose) else { return -1 };
     // SAFETY: passed on.
-    let r = unsafe { closing::dlclose(real, handle) };
+    let r = unsafe { dlclose::dlclose(real, handle) };
     super::older::forget();
     r
 }

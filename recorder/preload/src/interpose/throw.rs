@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use flightline_capture::thrown;
+use flightline_capture::exceptions;
 
 use crate::real::{KeepErrno, Next, look_up};
 
@@ -57,9 +57,9 @@ unsafe extern "C" fn cpp(
 ) -> usize {
     look_up! { static NEXT: Next = Next::new(c"__cxa_throw"); }
     let _errno = KeepErrno::new();
-    if thrown::wanted() {
+    if exceptions::is_enabled() {
         // SAFETY: the arguments of `__cxa_throw`.
-        unsafe { thrown::cpp(object, info) };
+        unsafe { exceptions::cpp(object, info) };
     }
     target(&NEXT, caller)
 }
@@ -67,9 +67,9 @@ unsafe extern "C" fn cpp(
 unsafe extern "C" fn raise(exception: *const u64, caller: *const c_void) -> usize {
     look_up! { static NEXT: Next = Next::new(c"_Unwind_RaiseException"); }
     let _errno = KeepErrno::new();
-    if thrown::wanted() && !exception.is_null() {
+    if exceptions::is_enabled() && !exception.is_null() {
         // SAFETY: the class is the first word of every exception object.
-        thrown::other(unsafe { exception.read() });
+        exceptions::other(unsafe { exception.read() });
     }
     target(&NEXT, caller)
 }

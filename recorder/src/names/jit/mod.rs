@@ -14,7 +14,7 @@ use std::{
 mod dump;
 mod perf_map;
 
-use crate::{names::demangle::MAX_NAME, names::images::Images, process::modules::ModuleMap};
+use crate::{names::demangle::MAX_NAME, names::images::Images, names::modules::ModuleMap};
 
 /// Bytes of names kept for one process; what comes later stays nameless.
 const MAX_BYTES: usize = 48 << 20;

@@ -1,0 +1,34 @@
+//! `--debug-dir` and `--file`: where function names and lines are looked up besides the recorded paths.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueHint};
+use flightline_recorder::names::symbolize::Symbolizer;
+
+/// Places of programs, libraries and debug files.
+#[derive(Clone, Debug, Args)]
+pub struct SymbolFileArgs {
+    /// A directory laid out as /usr/lib/debug; may be repeated
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub debug_dir: Vec<PathBuf>,
+    /// A program, library or debug file to use if its build id was recorded; may be repeated
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Vec<PathBuf>,
+}
+
+impl SymbolFileArgs {
+    /// Opens a symbolizer that uses these files.
+    ///
+    /// # Errors
+    /// A directory or a file does not exist.
+    pub fn symbolizer(&self) -> Result<Symbolizer> {
+        if let Some(dir) = self.debug_dir.iter().find(|dir| !dir.is_dir()) {
+            bail!("{} is no directory: --debug-dir needs one laid out as /usr/lib/debug", dir.display());
+        }
+        if let Some(file) = self.file.iter().find(|file| !file.is_file()) {
+            bail!("{} is no file: --file needs a program, library or debug file", file.display());
+        }
+        Ok(Symbolizer::new(&self.debug_dir, &self.file))
+    }
+}

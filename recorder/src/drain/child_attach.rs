@@ -1,0 +1,184 @@
+//! Programs that a recorded process started and that nothing can be preloaded into: recorded from outside as soon as
+//! they are found.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use flightline_in_signal::layout::unrecorded as reason;
+
+use super::Drain;
+use crate::{from_outside::attach::Watch, loss, os::clock::monotonic_ns, shared_memory::proc_file::ProcFile};
+
+/// Time a program gets from its being announced to its being there, ns.
+const WAIT_NS: u64 = 300_000_000;
+/// Whether a program is watched already is known when the records of its start are read, after this time, ns.
+const SETTLE_NS: u64 = 10_000_000;
+/// Programs looked for at the same time.
+const MAX_WANTED: usize = 1000;
+
+/// A program that a process is about to execute, or let a child execute.
+pub(super) struct Wanted {
+    pid: u32,
+    path: String,
+    reason: u32,
+    pub(super) recording: usize,
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl Drain {
+    /// Looks whether a process announced a program that cannot be recorded from inside.
+    pub(super) fn note_at(&mut self, index: usize) {
+        let process = &self.processes[index];
+        let seq = process.file.notice_seq();
+        if self.notice_seq.get(&process.file.path).copied().unwrap_or(0) == seq {
+            return;
+        }
+        self.notice_seq.insert(process.file.path.clone(), seq);
+        let (_, path, reason) = process.file.notice();
+        self.announced(path, reason, process.file.pid, process.book.recording);
+    }
+
+    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: usize) {
+        let now = monotonic_ns();
+        let mut wanted = Wanted { pid, path, reason, recording, from_ns: now, until_ns: now + WAIT_NS };
+        if reason == reason::GO && self.watch.is_some() {
+            wanted.from_ns += SETTLE_NS;
+        }
+        let reachable = match reason {
+            reason::STATIC
+            | reason::GO
+            | reason::OTHER_LIBC
+            | reason::SANITIZER
+            | reason::ENVIRONMENT
+            | reason::OUT_OF_REACH
+            | reason::TWO_IDS
+            | reason::FILE_LIMIT => true,
+            reason::SETUID => nix::unistd::geteuid().is_root(),
+            _ => false,
+        };
+        let follow = self.settings.follow || reason == reason::GO;
+        if reachable
+            && self.settings.recordable_from_outside()
+            && follow
+            && !self.stopped
+            && self.wanted.len() < MAX_WANTED
+        {
+            self.wanted.push(wanted);
+        } else {
+            self.report_unrecorded(&wanted);
+        }
+    }
+
+    /// A Go program loaded our object, which can do nothing in it: its runtime takes all signal handlers away. What its threads
+    /// use is counted from outside, once.
+    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: usize) {
+        let _ = fs::remove_file(&file.path);
+        self.seen.remove(&file.path);
+        let path = file.exe().to_string_lossy().into_owned();
+        self.announced(path, reason::GO, file.pid, recording);
+    }
+
+    fn report_unrecorded(&mut self, wanted: &Wanted) {
+        let message = loss::unrecorded(&wanted.path, wanted.reason, wanted.pid);
+        self.recordings[wanted.recording].1.notice(&message, monotonic_ns());
+        self.notices.push(message);
+    }
+
+    /// Begins to record announced programs that are there by now.
+    pub(super) fn reach(&mut self, now: u64) {
+        for wanted in std::mem::take(&mut self.wanted) {
+            let watched = |watch: &Watch| watch.samples(wanted.pid);
+            if wanted.reason == reason::GO && self.watch.as_deref().is_some_and(watched) {
+                continue;
+            }
+            if now < wanted.from_ns {
+                self.wanted.push(wanted);
+                continue;
+            }
+            match self.find(&wanted, now) {
+                Some(pid) if self.reach_one(pid) => self.parents.push((pid, now + SETTLE_NS)),
+                // The kernel does not allow it.
+                Some(_) => self.report_unrecorded(&wanted),
+                None if now < wanted.until_ns && !self.stopped => self.wanted.push(wanted),
+                None => self.report_unrecorded(&wanted),
+            }
+        }
+        self.reach_children(now);
+    }
+
+    /// Records children that were started before the events of their parent were opened, and did not inherit them.
+    fn reach_children(&mut self, now: u64) {
+        for (parent, from_ns) in std::mem::take(&mut self.parents) {
+            if now < from_ns {
+                self.parents.push((parent, from_ns));
+                continue;
+            }
+            for pid in children(parent) {
+                let is_sampled = self.watch.as_ref().is_some_and(|watch| watch.samples(pid));
+                if !is_sampled && !self.has_joined(pid) && self.reach_one(pid) {
+                    self.parents.push((pid, now + SETTLE_NS));
+                }
+            }
+        }
+    }
+
+    fn reach_one(&mut self, pid: u32) -> bool {
+        self.watch.as_mut().is_some_and(|watch| watch.take_back(pid)) || self.attach_again(pid).is_ok()
+    }
+
+    /// Returns the process that executes the announced program, which is the one that announced it or a child. A shell may have executed
+    /// the next program by now.
+    fn find(&self, wanted: &Wanted, now: u64) -> Option<u32> {
+        let path = Path::new(&wanted.path);
+        let base = if path.is_absolute() { "root" } else { "cwd" };
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let file = fs::metadata(PathBuf::from(format!("/proc/{}/{base}", wanted.pid)).join(inside));
+        let file = file.or_else(|_| fs::metadata(path)).ok()?;
+        let is_announced = |pid: &u32| {
+            let exe = fs::metadata(format!("/proc/{pid}/exe"));
+            exe.is_ok_and(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
+        };
+        let is_new = |pid: &u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(*pid));
+        let candidates: Vec<u32> =
+            std::iter::once(wanted.pid).chain(children(wanted.pid)).filter(is_new).collect();
+        let announced = candidates.iter().find(|pid| is_announced(pid));
+        // A program that joins needs time to do so.
+        let settled = now >= wanted.until_ns - WAIT_NS + SETTLE_NS;
+        let next = || candidates.iter().find(|&&pid| self.has_executed(pid, wanted.pid));
+        announced.or_else(|| next().filter(|_| settled && successors_cannot_join(wanted.reason))).copied()
+    }
+
+    /// Returns true if a process runs a program that has not joined, and that is not the program of `announcer`, which its children run
+    /// until they execute another.
+    fn has_executed(&self, pid: u32, announcer: u32) -> bool {
+        let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
+        let records = |of: u32| {
+            self.processes.iter().any(|process| process.file.pid == of && process.file.exe() == exe)
+        };
+        !records(pid) && !records(announcer)
+    }
+
+    /// Returns true if the program that a process runs records itself.
+    fn has_joined(&self, pid: u32) -> bool {
+        let exe = fs::read_link(format!("/proc/{pid}/exe")).ok();
+        self.processes.iter().any(|process| process.file.pid == pid && Some(process.file.exe()) == exe)
+    }
+}
+
+/// Returns true if the programs that such a program executes cannot join either.
+fn successors_cannot_join(reason: u32) -> bool {
+    matches!(reason, reason::ENVIRONMENT | reason::OUT_OF_REACH | reason::TWO_IDS | reason::FILE_LIMIT)
+}
+
+/// Children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}

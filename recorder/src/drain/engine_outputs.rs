@@ -1,0 +1,96 @@
+//! [`Outputs`] of the drain, to which the engines that record from outside write.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use super::Drain;
+use crate::{
+    error::Error,
+    from_outside::outputs::{KnownThread, Outputs},
+    info_events,
+    names::images::Images,
+    os::clock::monotonic_ns,
+    os::process_info::ProcessInfo,
+    output::sink::per_process,
+    process::thread::Thread,
+    recording::Recording,
+};
+
+impl Outputs for Drain {
+    fn recording_for(&mut self, pid: u32) -> Result<(usize, &mut Recording), Error> {
+        let index = self.open_recording(if per_process(&self.target) { pid } else { 0 })?;
+        Ok((index, &mut self.recordings[index].1))
+    }
+
+    fn images(&mut self) -> &mut Images {
+        &mut self.images
+    }
+
+    fn parts(&mut self, index: usize) -> (&mut Recording, &mut Images, &[AtomicU64]) {
+        (&mut self.recordings[index].1, &mut self.images, self.session.rows().words())
+    }
+
+    fn describe_process(&mut self, process: &ProcessInfo, index: usize, now: u64) {
+        let recording = &mut self.recordings[index].1;
+        info_events::process(recording, process, self.settings.redact_args, now);
+        let labels =
+            crate::settings::labels::process_labels(process.pid, &process.file_name(), &self.settings.labels);
+        info_events::labels(recording, process.pid, &labels, now);
+        self.report.processes += 1;
+    }
+
+    fn report_kinds(&mut self, counts: &[(u64, u64)]) {
+        for (sum, (count, lost)) in self.report.kinds.iter_mut().zip(counts) {
+            sum.0 = sum.0.saturating_add(*count);
+            sum.1 = sum.1.saturating_add(*lost);
+        }
+    }
+
+    fn report_thread(&mut self, thread: &Thread) {
+        self.report.add_thread(thread);
+    }
+
+    fn files(&mut self) -> (&mut Images, &[AtomicU64]) {
+        (&mut self.images, self.session.rows().words())
+    }
+
+    fn load_images(&mut self, wait: Duration) {
+        self.images.take_loaded(self.session.rows(), wait);
+    }
+
+    fn knows(&self, pid: u32) -> bool {
+        self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
+    }
+
+    fn known_thread(&mut self, pid: u32, tid: u32, name: &str, index: usize) -> KnownThread {
+        let recording = &mut self.recordings[index].1;
+        let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.book.recording == index);
+        if let Some(process) = of_pid.next_back() {
+            let group = process.book.group;
+            let threads = &mut process.book.threads;
+            let thread = threads.by_id(&process.file, tid, self.period_ns);
+            let thread = thread.and_then(|at| threads.list.get_mut(at));
+            let handle = thread.and_then(|thread| {
+                thread.constant(&process.file, group, recording);
+                if !name.is_empty() && thread.name != name {
+                    thread.rename(name.to_owned());
+                    thread.constant(&process.file, group, recording);
+                }
+                thread.constant
+            });
+            return KnownThread { thread: handle, group: Some(group) };
+        }
+        let known =
+            self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, index, recording));
+        known.unwrap_or_default()
+    }
+
+    fn describe_running_process(&mut self, pid: u32, index: usize) {
+        if let Some(about) = ProcessInfo::read(pid, monotonic_ns()) {
+            self.describe_process(&about, index, monotonic_ns());
+        }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.paused()
+    }
+}

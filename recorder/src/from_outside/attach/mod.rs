@@ -1,0 +1,669 @@
+//! Records processes that nothing was loaded into: static programs, Go, set-user-id, whatever already runs.
+//!
+//! ```text
+//! open.rs    opens perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by what a thread starts, with
+//!            less where the kernel allows less; each processor has a ring (`perf_events/ring.rs`)
+//! target.rs  a process: its accounts; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
+//! waits.rs   where its threads wait (the wall clock)
+//! refused.rs why the kernel refuses, and what to do
+//! startup.rs a preloaded program up to where it samples itself
+//! ```
+//! The recorded program notices nothing: no signal, no memory, no descriptor of its own.
+//!
+//! **Weights.** A sample carries what its thread's event of its processor has counted; the difference to the sample before
+//! is its weight, so that samples which the kernel leaves out (a full ring, throttling) leave no gap: they are
+//! counted as lost. An event begins with a whole period on each processor. When a thread ends, the kernel reports its CPU time after the
+//! last sample. The perf events that no sample represents are known at the end, from
+//! the counts of all their descriptors, and reported as lost.
+
+use std::{
+    collections::{HashMap, HashSet},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
+
+use flightline_in_signal::layout::{EventSpec, event_flags, event_kind, loss};
+
+use crate::perf_events::{
+    attr::{self, Sampling},
+    record::{self, Record},
+    ring::Ring,
+};
+use crate::{
+    error::Error,
+    from_outside::outputs::{KnownThread, Outputs},
+    info_events,
+    loss::Report,
+    names::images::ImageId,
+    os::process_info::ProcessInfo,
+    perf_events::uprobe_definition::UprobeDefinition,
+    process::thread::Thread,
+    recording::Recording,
+    recording::events::Engines,
+    settings::ThreadSelection,
+};
+
+mod open;
+pub(crate) mod refused;
+pub mod startup;
+mod target;
+mod waits;
+pub(crate) mod watched;
+
+use target::{Kinds, Place, Target};
+use watched::PerProcessor;
+
+/// A record may appear in its ring this long after the time it carries, ns.
+const SETTLE_NS: u64 = 2_000_000;
+
+/// A ring and how many records it had no room for since the last sample that told.
+struct Source {
+    ring: Ring,
+    /// The thread of its event (0: our own); when that has ended there is no waking by it.
+    owner: u32,
+    deaf: bool,
+    cpu: u32,
+    missing: u64,
+}
+
+/// A record in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Found {
+    time_ns: u64,
+    source: usize,
+    at: u64,
+    len: usize,
+}
+
+/// A perf event that is recorded in addition to CPU time.
+pub struct NamedEvent {
+    /// Its index in the session.
+    pub index: u16,
+    /// Its name in `-e`.
+    pub name: String,
+    /// The event as the kernel knows it.
+    pub spec: EventSpec,
+    /// The kernel left out samples because they came too fast.
+    throttled: bool,
+    /// The user was informed of that.
+    reported: bool,
+    /// The events that samples represent, whether they were written or not. `None` if a sample was of a process that is no longer recorded
+    /// from outside.
+    represented: Option<u64>,
+    /// The definition of a uprobe, which lasts as long as its events.
+    _uprobe: Option<UprobeDefinition>,
+}
+
+impl NamedEvent {
+    /// Returns the event `spec`. A uprobe is defined in the kernel, so that the recorded threads can inherit it.
+    ///
+    /// # Errors
+    /// The kernel does not accept the definition.
+    pub fn new(index: u16, name: String, spec: EventSpec) -> Result<NamedEvent, Error> {
+        let (uprobe, spec) = if spec.flags & event_flags::PATH == 0 {
+            (None, spec)
+        } else {
+            let defined = UprobeDefinition::new(&spec);
+            let wrong = |problem| Error::Setting { name: "event", problem: format!("{name}: {problem}") };
+            let (uprobe, spec) = defined.map_err(wrong)?;
+            (Some(uprobe), spec)
+        };
+        Ok(NamedEvent {
+            index,
+            name,
+            spec,
+            throttled: false,
+            reported: false,
+            represented: Some(0),
+            _uprobe: uprobe,
+        })
+    }
+}
+
+/// An event that writes into the ring of another one.
+struct Opened {
+    event: OwnedFd,
+    /// The index of its perf event; none if it samples CPU time.
+    named: Option<usize>,
+}
+
+/// Everything recorded from outside.
+pub struct Watch {
+    sampling: Sampling,
+    kinds: Kinds,
+    /// Indices in `named` by the numbers in the events' records.
+    numbers: HashMap<u64, usize>,
+    ring_bytes: usize,
+    cpus: Vec<u32>,
+    sources: Vec<Source>,
+    /// The events that do not own a ring. They last as long as their descriptors.
+    events: Vec<Opened>,
+    /// Perf events in addition to CPU time. Dropped after their descriptors: a uprobe that is in use cannot be removed.
+    named: Vec<NamedEvent>,
+    targets: Vec<Target>,
+    /// The output that reports the perf events that no sample represents.
+    rest_in: Option<usize>,
+    /// Processes that record themselves, and since when.
+    themselves: HashMap<u32, u64>,
+    found: Vec<Found>,
+    told_libraries: HashSet<(usize, u64, u32)>,
+    depth: usize,
+    /// Which threads are recorded.
+    threads: Option<ThreadSelection>,
+    stopped: bool,
+    paused: bool,
+    /// A ring had no room left when it was read last: what came after is lost, and nothing says how much.
+    overflowed: bool,
+}
+
+/// A ring with less room than this for another record counts as full, bytes.
+const FULL_ROOM: u64 = 64 << 10;
+
+impl Watch {
+    /// Whether time in the kernel is seen.
+    pub fn sees_kernel(&self) -> bool {
+        self.sampling.kernel
+    }
+
+    /// Bytes of each stack that are copied with a sample of CPU time.
+    pub fn stack_bytes(&self) -> u32 {
+        self.sampling.stack_bytes
+    }
+
+    /// For waiting: readable when a ring fills up.
+    pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().filter(|s| !s.deaf).map(|s| s.ring.event())
+    }
+
+    /// Processes whose samples are taken, and their recordings.
+    pub fn processes(&self) -> Vec<(u32, usize)> {
+        let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
+        live.map(|t| (t.pid(), t.recording)).collect()
+    }
+
+    /// Processes that still run.
+    pub fn running(&self) -> usize {
+        self.targets.iter().filter(|t| !t.over).count()
+    }
+
+    /// Returns true if a process still runs. Unlike [`Self::running`], this does not count processes that have ended since the last look.
+    pub fn any_alive(&self) -> bool {
+        let exists = |pid: u32| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), None).is_ok();
+        self.targets.iter().any(|t| !t.over && exists(t.pid()))
+    }
+
+    fn add(&mut self, outputs: &mut dyn Outputs, mut target: Target, now_ns: u64) {
+        let themselves = self.themselves.get(&target.pid()).copied();
+        target.records_itself_ns = themselves.filter(|from| *from >= target.about.start_mono_ns);
+        outputs.describe_process(&target.about, target.recording, now_ns);
+        if !self.named.is_empty() {
+            self.rest_in.get_or_insert(target.recording);
+        }
+        self.targets.push(target);
+    }
+
+    /// A process begins to record itself (the preloaded kind): what it does from `from_ns` on is not ours.
+    pub fn give_up(&mut self, pid: u32, from_ns: u64) {
+        // Its first records may still be in the rings.
+        self.themselves.insert(pid, from_ns);
+        for target in self.targets.iter_mut().filter(|t| !t.over && t.pid() == pid) {
+            target.records_itself_ns = Some(from_ns);
+        }
+    }
+
+    /// A process that could not record itself after all (Go). `false` if it is not watched yet.
+    pub fn take_back(&mut self, pid: u32) -> bool {
+        self.themselves.remove(&pid);
+        let mut targets = self.targets.iter_mut().filter(|t| !t.over && t.pid() == pid);
+        targets.any(|target| {
+            target.records_itself_ns = None;
+            true
+        })
+    }
+
+    /// Whether samples of `pid` are taken.
+    pub fn samples(&self, pid: u32) -> bool {
+        self.targets.iter().any(|t| !t.over && t.pid() == pid && t.records_itself_ns.is_none())
+    }
+
+    /// The processes whose samples are taken: id, name and threads.
+    pub fn sampled(&self) -> impl Iterator<Item = (u32, String, Vec<&Thread>)> {
+        let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
+        live.map(|target| {
+            let threads = target.threads.values().map(|watched| &watched.thread).collect();
+            (target.pid(), target.about.called(), threads)
+        })
+    }
+
+    /// The constant of a thread in output `index`, and the group of its process; `name` is its newest.
+    pub fn known_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        name: &str,
+        index: usize,
+        recording: &mut Recording,
+    ) -> Option<KnownThread> {
+        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == index);
+        let target = live.next_back()?;
+        let group = target.group();
+        let thread = target.threads.get_mut(&tid).and_then(|watched| {
+            if !name.is_empty() {
+                watched.thread.rename(name.to_owned());
+            }
+            watched.thread.named_constant(group, recording);
+            watched.thread.constant
+        });
+        Some(KnownThread { thread, group: Some(group) })
+    }
+
+    /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
+    pub fn round(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> u32 {
+        self.read(outputs, now_ns, now_ns.saturating_sub(SETTLE_NS))
+    }
+
+    fn read(&mut self, outputs: &mut dyn Outputs, now_ns: u64, until_ns: u64) -> u32 {
+        let mut found = std::mem::take(&mut self.found);
+        found.clear();
+        let mut fill = 0;
+        self.overflowed = false;
+        for (number, source) in self.sources.iter().enumerate() {
+            let head = source.ring.head();
+            let mut at = source.ring.tail();
+            let size = source.ring.size() as u64;
+            fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
+            self.overflowed |= head.saturating_sub(at) + FULL_ROOM.min(size / 2) >= size;
+            let mut last_ns = 0;
+            let time_at = if self.sampling.numbered { record::numbered_time_at } else { record::time_at };
+            while let Some((len, time_ns)) = source.ring.look(at, head, time_at) {
+                // Within a ring the order is that of writing.
+                last_ns = time_ns.max(last_ns);
+                if last_ns > until_ns {
+                    break;
+                }
+                found.push(Found { time_ns: last_ns, source: number, at, len });
+                at += len as u64;
+            }
+        }
+        found.sort_unstable();
+        for one in &found {
+            self.take(outputs, *one, now_ns);
+            if let Some(source) = self.sources.get(one.source) {
+                source.ring.release(one.at + one.len as u64);
+            }
+        }
+        self.found = found;
+        let (sampling, cause) = (self.per_processor(), self.cause());
+        for target in self.targets.iter_mut().filter(|t| !t.over) {
+            // The counts of a thread that ended come right behind its end.
+            target.settle(until_ns.saturating_sub(SETTLE_NS), sampling, cause);
+        }
+        self.finish_waits(outputs);
+        self.read_names(outputs, now_ns);
+        self.remove_settled(outputs, now_ns);
+        fill
+    }
+
+    fn read_names(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        for target in &mut self.targets {
+            let (recording, images, rows) = outputs.parts(target.recording);
+            if target.read_names(images, now_ns) && target.waiting() > 0 {
+                target.resolve(false, &mut Place { recording, images, rows, period_ns, depth, threads });
+            }
+        }
+    }
+
+    fn finish_waits(&mut self, outputs: &mut dyn Outputs) {
+        if self.kinds.wall_ns.is_none() {
+            return;
+        }
+        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        for target in &mut self.targets {
+            let (recording, images, rows) = outputs.parts(target.recording);
+            target.finish_waits(&mut Place { recording, images, rows, period_ns, depth, threads });
+        }
+    }
+
+    /// Lets the wall clock look at the threads of all processes. Returns true if any of them ran since the last look.
+    pub fn look_at_waits(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> bool {
+        let mut ran = false;
+        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        for target in self.targets.iter_mut().filter(|t| !t.over) {
+            let (recording, images, rows) = outputs.parts(target.recording);
+            let mut place = Place { recording, images, rows, period_ns, depth, threads };
+            ran |= target.look_at_waits(&mut place, now_ns);
+        }
+        ran
+    }
+
+    /// Returns messages for the user that are new.
+    pub fn notices(&mut self) -> Vec<String> {
+        let mut notices: Vec<String> = self.targets.iter_mut().filter_map(Target::notice).collect();
+        for event in self.named.iter_mut().filter(|event| event.throttled && !event.reported) {
+            event.reported = true;
+            let name = &event.name;
+            notices.push(format!(
+                "{name}: the kernel leaves out events that come faster than kernel.perf_event_max_sample_rate; give a longer interval, \
+                 such as {name}@1000"
+            ));
+        }
+        notices
+    }
+
+    fn per_processor(&self) -> PerProcessor {
+        PerProcessor { period_ns: self.sampling.period_ns, processors: self.sources.len() }
+    }
+
+    /// Why CPU time at the end of a thread is in no sample.
+    fn cause(&self) -> usize {
+        match (self.overflowed, self.stopped) {
+            (true, _) => loss::RING_FULL,
+            (false, true) => loss::STOPPED,
+            (false, false) => loss::UNSEEN,
+        }
+    }
+
+    fn take(&mut self, outputs: &mut dyn Outputs, one: Found, now_ns: u64) {
+        let Watch { sources, targets, sampling, depth, threads, named, numbers, .. } = self;
+        let Some(source) = sources.get_mut(one.source) else { return };
+        let Source { ring, missing, .. } = source;
+        let Some(record) = record::parse(ring.record(one.at, one.len), sampling.sample_type()) else {
+            return;
+        };
+        let live = |targets: &[Target], pid: u32| targets.iter().rposition(|t| !t.over && t.pid() == pid);
+        let period_ns = sampling.period_ns;
+        let earlier = |t: &Target, pid: u32| !t.over && t.pid() == pid && one.time_ns < t.since_ns;
+        let is_earlier = record.pid().is_some_and(|pid| targets.iter().any(|t| earlier(t, pid)));
+        match record {
+            Record::Sample(sample) => {
+                let event = sample.number.and_then(|number| named.get_mut(*numbers.get(&number)?));
+                let Some(at) = live(targets, sample.pid).filter(|_| !is_earlier) else {
+                    return event.into_iter().for_each(|event| event.represented = None);
+                };
+                let target = &mut targets[at];
+                let (recording, images, rows) = outputs.parts(target.recording);
+                let threads = threads.as_ref();
+                let mut place = Place { recording, images, rows, period_ns, depth: *depth, threads };
+                match event {
+                    Some(event) => {
+                        let kind = (event.index, event.spec.period);
+                        let counted = target.take_event(&sample, kind, one.source, missing, &mut place);
+                        event.represented = event.represented.and_then(|sum| sum.checked_add(counted?));
+                    }
+                    None => target.take(&sample, one.source, missing, !sampling.kernel, &mut place),
+                }
+            }
+            _ if is_earlier => {}
+            Record::Mapped(mapped) => {
+                if let Some(at) = live(targets, mapped.pid) {
+                    targets[at].mapped(&mapped, outputs.images());
+                }
+            }
+            Record::Lost(count) => {
+                *missing += count;
+                // A mapping may have been among them.
+                for target in targets.iter_mut().filter(|t| !t.over) {
+                    target.read_maps(outputs.images());
+                }
+            }
+            Record::Throttled { number } => {
+                if let Some(event) = numbers.get(&number).and_then(|at| named.get_mut(*at)) {
+                    event.throttled = true;
+                }
+            }
+            Record::Counted { pid, tid, count_ns } => {
+                if let Some(at) = live(targets, pid) {
+                    targets[at].counted(tid, one.source, count_ns);
+                }
+            }
+            Record::Ended { pid, tid, time_ns } => {
+                sources.iter_mut().filter(|s| s.owner == tid).for_each(|s| s.deaf = true);
+                if let Some(at) = live(targets, pid) {
+                    targets[at].ended(tid, time_ns);
+                }
+            }
+            Record::Begun { pid, parent, tid, time_ns, .. } => {
+                if let Some(at) = live(targets, pid) {
+                    let name = targets[at].first_thread_name();
+                    targets[at].begin(tid, name, 0, time_ns, period_ns);
+                } else {
+                    let parent = live(targets, parent);
+                    self.begun(outputs, pid, parent, time_ns, now_ns);
+                }
+            }
+            Record::Name { pid, tid, name, exec } => {
+                let name = String::from_utf8_lossy(name).into_owned();
+                match live(targets, pid) {
+                    Some(at) if !exec => targets[at].thread(tid, one.time_ns, period_ns).thread.rename(name),
+                    before if exec => self.executed(outputs, pid, before, &name, one.time_ns, now_ns),
+                    _ => {}
+                }
+            }
+            Record::Switched { .. } | Record::Other => {}
+        }
+    }
+
+    /// A process forked.
+    fn begun(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        pid: u32,
+        parent: Option<usize>,
+        time_ns: u64,
+        now_ns: u64,
+    ) {
+        let Some(parent) = parent.and_then(|p| self.targets.get(p)) else { return };
+        let about = ProcessInfo {
+            pid,
+            exe: parent.about.exe.clone(),
+            arguments: parent.about.arguments.clone(),
+            start_mono_ns: time_ns,
+        };
+        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, index, recording);
+        target.inherit(parent);
+        target.begin(pid, parent.first_thread_name(), 0, time_ns, self.sampling.period_ns);
+        self.add(outputs, target, now_ns);
+    }
+
+    /// A process executed a program: the old image is done with, its first thread's account goes on.
+    fn executed(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        pid: u32,
+        before: Option<usize>,
+        name: &str,
+        time_ns: u64,
+        now_ns: u64,
+    ) {
+        let about = ProcessInfo::read(pid, now_ns).filter(|a| !a.arguments.is_empty());
+        let mut about = about.unwrap_or_else(|| ProcessInfo::named(pid, name, time_ns));
+        about.start_mono_ns = time_ns;
+        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, index, recording);
+        let sampling = self.per_processor();
+        match before.and_then(|at| self.targets.get_mut(at)) {
+            Some(old) => {
+                old.hand_over(&mut target, name, time_ns);
+                old.close(time_ns, sampling, loss::STOPPED);
+            }
+            None => target.begin(pid, name.to_owned(), 0, time_ns, sampling.period_ns),
+        }
+        target.read_maps(outputs.images());
+        self.add(outputs, target, now_ns);
+    }
+
+    /// Once a second: clocks, names, processes that went without a word.
+    pub fn look(&mut self, now_ns: u64) {
+        let sampling = self.per_processor();
+        for source in self.sources.iter_mut().filter(|s| s.owner != 0 && !s.deaf) {
+            // Its end may have been among lost records.
+            source.deaf = !Path::new(&format!("/proc/{}", source.owner)).exists();
+        }
+        for target in self.targets.iter_mut().filter(|t| !t.over) {
+            target.look(now_ns, sampling);
+        }
+    }
+
+    /// Files were read: what waited for them goes on.
+    pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
+        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        for target in self.targets.iter_mut().filter(|t| t.waiting() > 0) {
+            let (recording, images, rows) = outputs.parts(target.recording);
+            target.resolve(anyway, &mut Place { recording, images, rows, period_ns, depth, threads });
+        }
+    }
+
+    /// Whether a process is recorded into this output.
+    pub fn uses(&self, recording: usize) -> bool {
+        self.rest_in == Some(recording) || self.targets.iter().any(|t| t.recording == recording)
+    }
+
+    /// Samples that wait for files being read.
+    pub fn waiting(&self) -> usize {
+        self.targets.iter().map(Target::waiting).sum()
+    }
+
+    /// Writes the accounts of the processes of a recording.
+    pub fn write_accounts(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        index: usize,
+        report: &mut Report,
+        now_ns: u64,
+    ) {
+        for target in self.targets.iter_mut().filter(|t| t.recording == index) {
+            let (recording, images, _) = outputs.parts(index);
+            info_events::libraries(
+                target.modules(),
+                index,
+                recording,
+                images,
+                &mut self.told_libraries,
+                now_ns,
+            );
+            target.tell(recording, self.threads.as_ref(), now_ns);
+            for thread in target.take_complete_threads() {
+                report.add_thread(&thread);
+            }
+        }
+    }
+
+    /// Keeps in mind only which of the processes that `run` record themselves.
+    pub fn forget_others(&mut self, run: impl Fn(u32) -> bool) {
+        self.themselves.retain(|pid, _| run(*pid));
+    }
+
+    /// The images that samples may name.
+    pub fn images(&self) -> impl Iterator<Item = ImageId> {
+        self.targets.iter().flat_map(Target::images)
+    }
+
+    /// Forgets which libraries of these outputs were told, if they are many.
+    pub fn repeat_libraries(&mut self) {
+        info_events::forget_libraries(
+            &mut self.told_libraries,
+            self.targets.iter().map(|t| (t.recording, t.modules())),
+        );
+    }
+
+    fn remove_settled(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        let mut i = 0;
+        while i < self.targets.len() {
+            if !self.targets[i].over || self.targets[i].waiting() > 0 {
+                i += 1;
+                continue;
+            }
+            let mut target = self.targets.remove(i);
+            let index = target.recording;
+            let (recording, images, _) = outputs.parts(index);
+            info_events::libraries(
+                target.modules(),
+                index,
+                recording,
+                images,
+                &mut self.told_libraries,
+                now_ns,
+            );
+            target.tell(recording, self.threads.as_ref(), now_ns);
+            target.end_groups(recording);
+            target.threads.values().for_each(|watched| outputs.report_thread(&watched.thread));
+            outputs.report_kinds(&target.counts());
+        }
+    }
+
+    /// Switches sampling off for a while, or on again. CPU time used meanwhile is lost.
+    pub fn pause(&mut self, paused: bool) {
+        if paused == self.paused || self.stopped {
+            return;
+        }
+        self.paused = paused;
+        for event in self.descriptors() {
+            let _ = if paused { attr::disable(event) } else { attr::enable(event) };
+        }
+        for target in self.targets.iter_mut().filter(|t| !t.over) {
+            target.paused(paused, self.sampling.period_ns);
+        }
+    }
+
+    /// Stops sampling.
+    pub fn stop(&mut self) {
+        if !self.stopped {
+            self.stopped = true;
+            // The threads run on. CPU time that they use from here on is no part of the recording. The clocks are read first, so that no
+            // sample is due that did not come.
+            for target in self.targets.iter_mut().filter(|t| !t.over) {
+                target.read_last_clocks();
+            }
+            for event in self.descriptors() {
+                let _ = attr::disable(event);
+            }
+        }
+    }
+
+    /// The end: reads the rest and closes all accounts.
+    pub fn close(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        self.stop();
+        self.read(outputs, now_ns, u64::MAX);
+        let (sampling, cause) = (self.per_processor(), self.cause());
+        for target in self.targets.iter_mut().filter(|t| !t.over) {
+            target.close(now_ns, sampling, cause);
+        }
+        self.lose_rest(outputs, now_ns);
+        self.read_names(outputs, now_ns);
+        self.remove_settled(outputs, now_ns);
+    }
+
+    /// All events that were opened.
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let others = self.events.iter().map(|opened| opened.event.as_fd());
+        others.chain(self.sources.iter().map(|source| source.ring.event()))
+    }
+
+    /// Reports as lost the perf events that no sample represents: of each thread, those after the last record that had room in its ring.
+    /// Where only one of several events is sampled, the rest of a period is not a loss.
+    fn lose_rest(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        let Some(index) = self.rest_in.take() else { return };
+        let mut engines = Engines::default();
+        for (at, event) in self.named.iter().enumerate().filter(|(_, event)| event.spec.period == 1) {
+            let Some(represented) = event.represented else { continue };
+            let opened = self.events.iter().filter(|opened| opened.named == Some(at));
+            // With all that threads inherited, also those that have ended.
+            let counts: Option<Vec<u64>> = opened.map(|o| attr::read_count(o.event.as_fd()).ok()).collect();
+            let counted = counts.iter().flatten().fold(0u64, |sum, count| sum.saturating_add(*count));
+            let rest = counted.saturating_sub(represented);
+            engines.lose_many(event_kind::PERF, rest, rest);
+        }
+        engines.write_losses(outputs.parts(index).0, &[(0, 0); event_kind::KINDS], now_ns);
+        outputs.report_kinds(&engines.counts());
+    }
+
+    /// After the last symbols.
+    pub fn finish(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        self.remove_settled(outputs, now_ns);
+        self.sources.clear();
+        self.events.clear();
+        self.named.clear();
+    }
+}

@@ -1,0 +1,138 @@
+//! Requests to block devices. What is done tells its device and first sector, as what is queued did; who queued it, and where, is known
+//! from then.
+
+use std::{borrow::Cow, collections::HashMap, fs, sync::Arc};
+
+use super::{
+    points::Place,
+    written_calls::{Told, What},
+};
+use crate::{
+    from_outside::off_cpu::OffCpu, from_outside::off_cpu::ledger::Cause, from_outside::outputs::Outputs,
+    perf_events::record::Traced,
+};
+
+/// Requests that may go on at once, and devices remembered.
+const MOST: usize = 1 << 14;
+/// Bytes of a sector, whatever the device's own are.
+const SECTOR: u64 = 512;
+
+/// Those that go on.
+#[derive(Default)]
+pub struct Requests {
+    going_on: HashMap<Place, Told>,
+    devices: HashMap<u32, Arc<str>>,
+}
+
+impl Requests {
+    /// Process and beginning of all that go on, which are forgotten.
+    pub fn take_all(&mut self) -> Vec<(u32, u64)> {
+        self.going_on.drain().map(|(_, told)| (told.pid, told.start_ns)).collect()
+    }
+
+    /// What a device is called: `vda`, or its numbers.
+    fn device(&mut self, number: u32) -> Arc<str> {
+        if self.devices.len() > MOST {
+            self.devices.clear();
+        }
+        let name = || {
+            let (major, minor) = (number >> 20, number & 0xfffff);
+            let link = fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok();
+            let name = link.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned()));
+            name.unwrap_or_else(|| format!("{major}:{minor}")).into()
+        };
+        self.devices.entry(number).or_insert_with(name).clone()
+    }
+}
+
+/// What flags as blktrace writes them ask for: `WS`, `RA`, `FF`, ….
+pub fn operation(flags: &[u8]) -> &'static str {
+    // An F in front asks for what came before to be written out first.
+    match flags {
+        [b'F', rest @ ..] if !matches!(rest, [] | [b'F', ..]) => operation(rest),
+        [b'R', ..] => "read",
+        [b'W', ..] => "write",
+        [b'D', ..] => "discard",
+        [b'F', ..] => "flush",
+        [b'Z', ..] => "zone",
+        _ => "other",
+    }
+}
+
+impl OffCpu {
+    /// A request is queued, by the thread that was sampled.
+    pub(in crate::from_outside::off_cpu) fn queued(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        sample: &Traced<'_>,
+        bytes: &[u8],
+    ) {
+        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some((place, sectors, flags)) = points.started(sample.raw) else { return };
+        let flags: Cow<'_, str> = String::from_utf8_lossy(flags);
+        let operation = operation(flags.as_bytes());
+        let flags = flags.as_ref().into();
+        let Some(name) = self.records_io(sample) else { return };
+        self.guard.took();
+        let device = self.io.requests.device(place.device);
+        let bytes_wanted = sectors.saturating_mul(SECTOR);
+        let what =
+            What::Block { device, operation, flags, sector: place.sector, bytes: bytes_wanted, error: 0 };
+        let stack = self.keep(outputs, sample.pid, bytes, false);
+        let told = Told::new((sample.pid, sample.tid), name, stack, (sample.time_ns, 0), what);
+        if self.io.requests.going_on.len() >= MOST {
+            for (pid, began_ns) in self.io.requests.take_all() {
+                self.lose(outputs, pid, Cause::CallUnseen, sample.time_ns.saturating_sub(began_ns));
+            }
+        }
+        if let Some(before) = self.io.requests.going_on.insert(place, told) {
+            let took_ns = sample.time_ns.saturating_sub(before.start_ns);
+            self.lose(outputs, before.pid, Cause::CallUnseen, took_ns);
+        }
+    }
+
+    /// A request is done, or a part of it: its first sectors.
+    pub(in crate::from_outside::off_cpu) fn completed(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        sample: &Traced<'_>,
+    ) {
+        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some((place, sectors, failed)) = points.done(sample.raw) else { return };
+        let Some(mut told) = self.io.requests.going_on.remove(&place) else { return };
+        told.took_ns = sample.time_ns.saturating_sub(told.start_ns);
+        if told.took_ns < self.settings.block_ns() {
+            if let Some(index) = self.output(outputs, told.pid) {
+                self.ledger.short("block-io", index, told.took_ns);
+            }
+            return;
+        }
+        if let What::Block { bytes, error, .. } = &mut told.what {
+            // Others may have been merged into it since.
+            *bytes = (*bytes).max(sectors.saturating_mul(SECTOR));
+            *error = failed;
+        }
+        self.write_call_event(outputs, told);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_as_blktrace_writes_them() {
+        let table = [("R", "read"), ("RAM", "read"), ("WS", "write"), ("FWFS", "write"), ("FF", "flush")];
+        let more = [("F", "flush"), ("DS", "discard"), ("ZR", "zone"), ("N", "other"), ("", "other")];
+        for (flags, means) in table.into_iter().chain(more) {
+            assert_eq!(operation(flags.as_bytes()), means, "{flags}");
+        }
+    }
+
+    #[test]
+    fn devices_have_names() {
+        let mut requests = Requests::default();
+        assert_eq!(&*requests.device(4095 << 20 | 77), "4095:77");
+        assert_eq!(requests.devices.len(), 1);
+    }
+}

@@ -1,0 +1,192 @@
+//! The tracepoints of system calls and of block devices, read by the layout that this kernel tells.
+
+use crate::{from_outside::off_cpu::tracepoints::Field, perf_events::tracepoint::describe};
+
+/// Arguments of a system call.
+const ARGS: usize = 6;
+
+/// `raw_syscalls:sys_enter` and `sys_exit`: any system call begins, and is over.
+#[derive(Debug)]
+pub struct CallPoints {
+    /// Number of the first.
+    pub enter: u64,
+    /// Number of the second.
+    pub exit: u64,
+    enter_call: Field,
+    args: Field,
+    exit_call: Field,
+    result: Field,
+}
+
+/// A record of the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enter {
+    /// The call's number.
+    pub call: i64,
+    /// See there.
+    pub args: [u64; ARGS],
+}
+
+/// A record of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The call's number.
+    pub call: i64,
+    /// What it gives back, or the negative errno.
+    pub result: i64,
+}
+
+impl CallPoints {
+    /// As this kernel describes them.
+    pub fn find() -> Result<CallPoints, String> {
+        let (enter, exit) = (describe("raw_syscalls", "sys_enter")?, describe("raw_syscalls", "sys_exit")?);
+        Ok(CallPoints {
+            enter: enter.id,
+            exit: exit.id,
+            enter_call: Field::of(&enter, "id")?,
+            args: Field::of(&enter, "args")?,
+            exit_call: Field::of(&exit, "id")?,
+            result: Field::of(&exit, "ret")?,
+        })
+    }
+
+    /// Reads a record of the first.
+    pub fn entered(&self, raw: &[u8]) -> Option<Enter> {
+        let mut args = [0; ARGS];
+        let bytes = self.args.bytes(raw)?;
+        for (arg, word) in args.iter_mut().zip(bytes.chunks_exact(8)) {
+            *arg = u64::from_le_bytes(*word.first_chunk()?);
+        }
+        Some(Enter { call: self.enter_call.number(raw)? as i64, args })
+    }
+
+    /// Reads a record of the second.
+    pub fn left(&self, raw: &[u8]) -> Option<Exit> {
+        Some(Exit { call: self.exit_call.number(raw)? as i64, result: self.result.number(raw)? as i64 })
+    }
+}
+
+/// `block:block_io_start` and `block:block_rq_complete`: a request is queued, and done.
+#[derive(Debug)]
+pub struct BlockPoints {
+    /// Number of the first.
+    pub start: u64,
+    /// Number of the second.
+    pub done: u64,
+    started: Where,
+    finished: Where,
+    flags: Field,
+    error: Field,
+}
+
+/// Where a request stands in a record.
+#[derive(Debug)]
+struct Where {
+    device: Field,
+    sector: Field,
+    sectors: Field,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Device, as the kernel packs it: the minor number in the lower 20 bits.
+    pub device: u32,
+    /// First sector, of 512 bytes.
+    pub sector: u64,
+}
+
+impl BlockPoints {
+    /// As this kernel describes them. `block_io_start` is of Linux 6.5 and later.
+    pub fn find() -> Result<BlockPoints, String> {
+        let (start, done) = (describe("block", "block_io_start")?, describe("block", "block_rq_complete")?);
+        let place = |point| {
+            let field = |name| Field::of(point, name);
+            Ok::<_, String>(Where {
+                device: field("dev")?,
+                sector: field("sector")?,
+                sectors: field("nr_sector")?,
+            })
+        };
+        Ok(BlockPoints {
+            start: start.id,
+            done: done.id,
+            started: place(&start)?,
+            finished: place(&done)?,
+            flags: Field::of(&start, "rwbs")?,
+            error: Field::of(&done, "error")?,
+        })
+    }
+
+    /// Reads a record of the first: what is asked for, its sectors, and its flags as blktrace writes them.
+    pub fn started<'a>(&self, raw: &'a [u8]) -> Option<(Place, u64, &'a [u8])> {
+        let (place, sectors) = self.started.read(raw)?;
+        let flags = self.flags.bytes(raw)?;
+        Some((place, sectors, flags.split(|b| *b == 0).next().unwrap_or(&[])))
+    }
+
+    /// Reads a record of the second: what is done, how many sectors of it, and the errno, 0 if it went well.
+    pub fn done(&self, raw: &[u8]) -> Option<(Place, u64, i32)> {
+        let (place, sectors) = self.finished.read(raw)?;
+        Some((place, sectors, (self.error.number(raw)? as u32 as i32).saturating_abs()))
+    }
+}
+
+impl Where {
+    fn read(&self, raw: &[u8]) -> Option<(Place, u64)> {
+        let place = Place { device: self.device.number(raw)? as u32, sector: self.sector.number(raw)? };
+        Some((place, self.sectors.number(raw)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_calls_by_their_layout() {
+        let field = |offset, size| Field { offset, size };
+        let points = CallPoints {
+            enter: 1,
+            exit: 2,
+            enter_call: field(8, 8),
+            args: field(16, 48),
+            exit_call: field(8, 8),
+            result: field(16, 8),
+        };
+        let mut raw = vec![0; 64];
+        raw[8] = 17;
+        raw[16..24].copy_from_slice(&3u64.to_le_bytes());
+        raw[56..64].copy_from_slice(&9u64.to_le_bytes());
+        assert_eq!(points.entered(&raw), Some(Enter { call: 17, args: [3, 0, 0, 0, 0, 9] }));
+        assert_eq!(points.entered(&raw[..63]), None, "cut");
+        raw[16..24].copy_from_slice(&(-11i64).to_le_bytes());
+        assert_eq!(points.left(&raw), Some(Exit { call: 17, result: -11 }));
+        assert_eq!(points.left(&raw[..23]), None, "cut");
+    }
+
+    #[test]
+    fn records_of_requests_by_their_layout() {
+        let field = |offset, size| Field { offset, size };
+        let place = || Where { device: field(8, 4), sector: field(16, 8), sectors: field(24, 4) };
+        let points = BlockPoints {
+            start: 1,
+            done: 2,
+            started: place(),
+            finished: place(),
+            flags: field(34, 10),
+            error: field(28, 4),
+        };
+        let mut raw = vec![0; 44];
+        raw[8..12].copy_from_slice(&(254u32 << 20 | 1).to_le_bytes());
+        raw[16..24].copy_from_slice(&77u64.to_le_bytes());
+        raw[24] = 8;
+        raw[28..32].copy_from_slice(&(-5i32).to_le_bytes());
+        raw[34..37].copy_from_slice(b"WS\0");
+        let place = Place { device: 254 << 20 | 1, sector: 77 };
+        assert_eq!(points.started(&raw), Some((place, 8, &b"WS"[..])));
+        assert_eq!(points.done(&raw), Some((place, 8, 5)));
+        assert_eq!(points.started(&raw[..43]), None, "cut");
+        assert_eq!(points.done(&raw[..31]), None, "cut");
+    }
+}

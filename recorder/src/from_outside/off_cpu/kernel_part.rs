@@ -1,0 +1,115 @@
+//! Which frames of a kernel stack say nothing of why a thread waits or what woke it.
+
+use std::collections::HashMap;
+
+use crate::{names::images::Images, names::stack_table::StackTable};
+
+/// What a function of the kernel is in a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Plain,
+    /// The tracepoint itself, or other tools that listen to it.
+    Tracer,
+    /// Where an interrupt comes in: what lies above was interrupted by it.
+    Entry,
+}
+
+/// Addresses remembered at most, and bytes of stacks.
+const MOST: usize = 1 << 16;
+const MOST_BYTES: usize = 4 << 20;
+
+/// What is known of addresses, and of whole stacks.
+#[derive(Default)]
+pub struct Parts {
+    addresses: HashMap<u64, Part>,
+    stacks: StackTable<u64>,
+    seen: Vec<Seen>,
+}
+
+/// What a waker's stack shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Frames at the leaf that are the tracer's.
+    pub tracer: usize,
+    /// Frames up to and with the entry of an interrupt, counted from the leaf; `None` if there was none.
+    pub entry: Option<usize>,
+}
+
+impl Parts {
+    /// Looks at a kernel stack, leaf first. `None` while the kernel's names are being read, unless it is wanted `anyway`.
+    pub fn look(&mut self, stack: &[u64], anyway: bool, images: &mut Images) -> Option<Seen> {
+        if self.addresses.len() > MOST || self.stacks.bytes() > MOST_BYTES {
+            *self = Parts::default();
+        }
+        if let Some(seen) = self.stacks.find(stack).and_then(|at| self.seen.get(at as usize)) {
+            return Some(*seen);
+        }
+        let mut named = true;
+        let mut seen = Seen { tracer: 0, entry: None };
+        for (at, &address) in stack.iter().enumerate() {
+            let part = match self.addresses.get(&address) {
+                Some(part) => *part,
+                None => match images.kernel.function(address.wrapping_sub(1)) {
+                    Some(function) => *self.addresses.entry(address).or_insert(part(&function.name)),
+                    None if anyway => {
+                        named = false;
+                        Part::Plain
+                    }
+                    None => return None,
+                },
+            };
+            match part {
+                Part::Tracer if seen.tracer == at => seen.tracer += 1,
+                Part::Entry if seen.entry.is_none() => seen.entry = Some(at + 1),
+                _ => {}
+            }
+        }
+        if named {
+            self.stacks.intern(stack);
+            self.seen.push(seen);
+        }
+        Some(seen)
+    }
+}
+
+fn part(name: &str) -> Part {
+    const TRACERS: [&str; 6] = [
+        "__traceiter_",
+        "perf_trace_",
+        "__bpf_trace_",
+        "bpf_trace_run",
+        "bpf_prog_",
+        "trace_event_raw_event_",
+    ];
+    const ENTRIES: [&str; 3] = ["asm_sysvec_", "el0t_64_irq", "el1h_64_irq"];
+    const ENTRY: [&str; 4] =
+        ["asm_common_interrupt", "common_interrupt", "apic_timer_interrupt", "ret_from_intr"];
+    if TRACERS.iter().any(|start| name.starts_with(start)) {
+        Part::Tracer
+    } else if ENTRIES.iter().any(|start| name.starts_with(start)) || ENTRY.contains(&name) {
+        Part::Entry
+    } else {
+        Part::Plain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_by_name() {
+        let table = [
+            ("__traceiter_sched_switch", Part::Tracer),
+            ("bpf_prog_0123_x", Part::Tracer),
+            ("asm_sysvec_apic_timer_interrupt", Part::Entry),
+            ("asm_common_interrupt", Part::Entry),
+            ("el0t_64_irq_handler", Part::Entry),
+            ("schedule", Part::Plain),
+            ("sysvec_apic_timer_interrupt", Part::Plain),
+        ];
+        for (name, expected) in table {
+            assert_eq!(part(name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,402 @@
+//! Records when, where and why threads are without a processor, by the scheduler's tracepoints; and what they ask of files, sockets,
+//! disks and memory, by those of system calls and block devices.
+//!
+//! ```text
+//! tracepoints.rs          the tracepoints' records
+//! open.rs                 their events on every processor; filter.rs: which threads pass in the kernel
+//! merge.rs                records in order of time; intervals.rs: switches and wake-ups → times without a processor
+//! thread_polls.rs         threads that sleep are looked at where the tracepoints are not allowed; earlier_waits.rs: waits from before
+//! tasks.rs                the processes and threads of the records
+//! guard.rs                limits the number of records
+//! pending_stacks.rs       stacks of threads that are out; kernel_part.rs: frames that say nothing
+//! completed_intervals.rs  intervals that wait for names; write.rs: their events
+//! io/                     system calls, requests to disks, growth
+//! ```
+//! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
+//! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
+//! in order of time.
+
+use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
+
+use crate::{
+    from_outside::outputs::Outputs,
+    names::images::{ImageId, Images},
+    os::clock::monotonic_ns,
+    perf_events::machine::list_threads,
+    recording::Recording,
+    settings::{self, Settings, ThreadSelection},
+};
+
+mod completed_intervals;
+mod earlier_waits;
+mod filter;
+mod guard;
+mod intervals;
+mod io;
+mod kernel_part;
+mod ledger;
+mod merge;
+mod open;
+mod pending_stacks;
+mod tasks;
+mod thread_polls;
+mod tracepoints;
+mod write;
+
+use completed_intervals::Ready;
+use earlier_waits::Before;
+use guard::Guard;
+use intervals::Intervals;
+use io::Io;
+use kernel_part::Parts;
+use ledger::{Cause, Ledger};
+use merge::Found;
+use open::{Pass, Points, Source};
+use pending_stacks::{Kept, Spare};
+use tasks::Tasks;
+use tracepoints::States;
+
+/// A record may appear in its ring this long after the time it carries, ns.
+const SETTLE_NS: u64 = 2_000_000;
+/// Longest pause between two rounds while the guard waits for its time to pass.
+const HOLD_PAUSE: Duration = Duration::from_millis(20);
+/// The same while system calls are recorded: descriptors are asked for what they are while they are open.
+const CALLS_PAUSE: Duration = Duration::from_millis(5);
+/// Samples of threads that are not recorded, in a second, from which on the kernel is told anew which are.
+const MANY_STRANGERS: u64 = 500;
+/// Lists of a process's threads read at most until no new one shows up.
+const MAX_LISTS: usize = 50;
+/// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
+const ENDING_NS: u64 = 1_000_000_000;
+
+/// How much was written and lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Total {
+    /// Times without a processor; lost ones.
+    pub off_cpu: Option<(u64, u64)>,
+    /// Calls, requests and growth; lost ones, unless they are in those above.
+    pub io: Option<(u64, u64)>,
+}
+
+/// The recording of off-CPU time.
+pub struct OffCpu {
+    settings: settings::OffCpu,
+    depth: usize,
+    threads: Option<ThreadSelection>,
+    follow: bool,
+    /// The program is started by us and joins the recording by itself.
+    joins: bool,
+    /// `None`: the kernel does not let us see them, only that threads are switched.
+    points: Option<Points>,
+    /// What to say of that.
+    lacks: Option<String>,
+    states: States,
+    sources: Vec<Source>,
+    pass: Option<Pass>,
+    intervals: Intervals<Kept>,
+    io: Io,
+    tasks: Tasks,
+    ending: Vec<(u32, u64)>,
+    /// Threads that may have been waiting at the attach.
+    before: Vec<Before>,
+    parts: Parts,
+    spare: Spare,
+    pending: Vec<Ready>,
+    pending_bytes: usize,
+    /// When what is pending is tried again, CLOCK_MONOTONIC ns.
+    again_ns: u64,
+    /// CLOCK_MONOTONIC ns, as read last.
+    now_ns: u64,
+    ledger: Ledger,
+    guard: Guard,
+    /// Samples of threads that are not recorded, since the filters were looked at last.
+    strangers: u64,
+    found: Vec<Found>,
+    stopped: bool,
+    paused: bool,
+}
+
+impl OffCpu {
+    /// Opens what is needed before any thread is known.
+    ///
+    /// # Errors
+    /// Why it cannot be done here.
+    pub fn new(wanted: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
+        let found = Points::find(wanted).and_then(|points| {
+            let sources = open::sources(wanted).map_err(|e| refused(&e))?;
+            open::try_out(&points).map_err(|e| refused(&e))?;
+            Ok((points, sources))
+        });
+        let (points, sources, lacks) = match found {
+            Ok((points, sources)) => (Some(points), sources, None),
+            Err(problem) if wanted.calls.is_some() => {
+                return Err(format!(
+                    "{problem}; -e io records the calls of a program that it starts without that"
+                ));
+            }
+            Err(problem) if wanted.all || wanted.io() => return Err(problem),
+            Err(problem) => (None, Vec::new(), Some(thread_polls::notice(&problem, wanted))),
+        };
+        Ok(OffCpu {
+            settings: wanted.clone(),
+            depth: settings.depth as usize,
+            threads: settings.threads.clone(),
+            follow: settings.follow,
+            joins: false,
+            states: points.as_ref().map_or_else(States::default, |points| points.switch.states.clone()),
+            points,
+            lacks,
+            sources,
+            pass: None,
+            intervals: Intervals::default(),
+            io: Io::default(),
+            tasks: Tasks::default(),
+            ending: Vec::new(),
+            before: Vec::new(),
+            parts: Parts::default(),
+            spare: Spare::default(),
+            pending: Vec::new(),
+            pending_bytes: 0,
+            again_ns: 0,
+            now_ns: 0,
+            ledger: Ledger::new(wanted.switches),
+            guard: Guard::new(wanted.rate),
+            strangers: 0,
+            found: Vec::new(),
+            stopped: false,
+            paused: false,
+        })
+    }
+
+    /// What the kernel does not let us see, if so.
+    pub fn lacks(&self) -> Option<&str> {
+        self.lacks.as_deref()
+    }
+
+    /// Opens what tells of the switches of a thread and those it starts.
+    fn watch(&mut self, tid: u32, from_exec: bool) -> Result<(), IoError> {
+        match self.points {
+            _ if !self.settings.switches => Ok(()),
+            Some(_) => open::switches(&mut self.sources, tid, self.follow, from_exec),
+            None => open::switches_alone(&mut self.sources, tid, self.follow, from_exec),
+        }
+    }
+
+    /// Records the process that the calling thread starts next, from its exec on.
+    pub fn expect_child(&mut self, joins: bool) -> Result<(), String> {
+        self.joins = joins;
+        let pass = open::known_and_later([]).map_err(|e| refused(&e))?;
+        self.watch(0, true).map_err(|e| refused(&e))?;
+        self.trace(pass)
+    }
+
+    /// It was started.
+    pub fn started(&mut self, pid: u32) {
+        let process = self.tasks.process(pid);
+        process.recorded = true;
+        process.since_ns = u64::MAX;
+        self.tasks.seen(pid, pid, None);
+    }
+
+    /// Records a running process.
+    pub fn attach(&mut self, pid: u32, images: &mut Images) -> Result<(), String> {
+        // Later ones pass by their numbers.
+        let last = filter::Last::now().ok_or("/proc/loadavg cannot be read")?;
+        let process = self.tasks.process(pid);
+        process.recorded = true;
+        process.mapped = true;
+        process.stacks.read_maps(pid, images);
+        self.io.attach(pid);
+        // Threads that start while we look are inherited from those whose events are open already, or seen next time.
+        let mut known = HashSet::new();
+        for _ in 0..MAX_LISTS {
+            let new: Vec<u32> = list_threads(pid).into_iter().filter(|tid| known.insert(*tid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for tid in new {
+                match self.watch(tid, false) {
+                    Ok(()) => drop(self.tasks.seen(pid, tid, None)),
+                    Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(e) => return Err(refused(&e)),
+                }
+            }
+        }
+        let known: Vec<u32> = self.tasks.recorded_threads().collect();
+        let threads = filter::Threads::new(known.iter().copied(), last);
+        self.trace(Pass::Threads(threads))?;
+        if self.settings.switches {
+            let own = known.into_iter().filter(|&tid| self.tasks.process_id(tid) == Some(pid));
+            self.before.extend(own.filter_map(|tid| Before::observe(pid, tid)));
+        }
+        Ok(())
+    }
+
+    /// Records all processes.
+    pub fn all(&mut self) -> Result<(), String> {
+        self.trace(Pass::All)
+    }
+
+    fn trace(&mut self, pass: Pass) -> Result<(), String> {
+        let Some(points) = &self.points else { return Ok(()) };
+        open::trace(&mut self.sources, points, &pass, &self.settings).map_err(|e| refused(&e))?;
+        self.pass = Some(pass);
+        Ok(())
+    }
+
+    /// For waiting: readable when a ring fills up.
+    pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().map(|s| s.ring.event())
+    }
+
+    /// Returns true if the process is recorded.
+    pub fn records(&self, pid: u32) -> bool {
+        self.tasks.recorded(pid)
+    }
+
+    /// Recorded processes that run.
+    pub fn running(&self) -> usize {
+        match self.pass {
+            Some(Pass::All) => 1,
+            _ => self.tasks.running(),
+        }
+    }
+
+    /// Intervals that wait for names.
+    pub fn waiting(&self) -> usize {
+        self.pending.len() + self.io.waiting()
+    }
+
+    /// The images that stacks may name.
+    pub fn images(&mut self) -> Vec<ImageId> {
+        self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
+    }
+
+    /// Whether output `index` has intervals, or may have.
+    pub fn uses(&mut self, index: usize) -> bool {
+        self.tasks.all().any(|(_, process)| process.output == Some(index))
+    }
+
+    /// Tells output `index` what it lacks.
+    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
+        self.ledger.tell(index, recording, now_ns);
+    }
+
+    /// Intervals written, calls and requests written, and what was lost, if they are recorded.
+    pub fn total(&self) -> Total {
+        let (intervals, calls) = self.ledger.total_lost();
+        Total {
+            off_cpu: self.settings.switches.then_some((self.ledger.written, intervals)),
+            io: self.settings.io().then_some((self.ledger.told, calls)),
+        }
+    }
+
+    /// Forgets an output that is let go.
+    pub fn forget_output(&mut self, index: usize) {
+        self.ledger.forget(index);
+        self.tasks.forget_output(index);
+    }
+
+    /// Switches recording off for a while, or on again.
+    fn pause(&mut self, outputs: &mut dyn Outputs, paused: bool, now_ns: u64) {
+        if paused == self.paused || self.stopped {
+            return;
+        }
+        self.paused = paused;
+        if !paused {
+            return open::resume(&self.sources);
+        }
+        self.release(outputs, now_ns);
+        let blind_ns = monotonic_ns();
+        open::stop(&self.sources);
+        self.read(outputs, u64::MAX);
+        self.io_blind(outputs, Cause::CallPaused, blind_ns);
+        for (interval, _) in self.intervals.take_open(now_ns) {
+            self.lose(outputs, interval.out.pid, Cause::Paused, interval.took_ns());
+        }
+    }
+
+    /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
+    pub fn round(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> u32 {
+        let paused = outputs.is_paused();
+        self.pause(outputs, paused, now_ns);
+        let fill = self.read(outputs, now_ns.saturating_sub(SETTLE_NS));
+        let over = |at: u64| now_ns.saturating_sub(at) >= ENDING_NS;
+        for (tid, at) in self.ending.extract_if(.., |(_, at)| over(*at)).collect::<Vec<_>>() {
+            self.tasks.ended(tid);
+            self.intervals.ended(tid);
+            self.io_ended(outputs, tid, at);
+        }
+        self.read_names(outputs, now_ns);
+        self.guard(outputs, now_ns);
+        if !self.before.is_empty() && !self.paused && !self.guard.holds() {
+            self.find_earlier_waits(outputs, now_ns);
+        }
+        if self.points.is_none() && !self.paused && !self.guard.holds() {
+            self.look(outputs, now_ns);
+        }
+        fill
+    }
+
+    /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
+    /// before and after their numbers begin anew.
+    pub fn look_at_filters(&mut self) {
+        let strangers = std::mem::take(&mut self.strangers);
+        let Some(Pass::Threads(threads)) = &self.pass else { return };
+        let Some(last) = filter::Last::now().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
+        else {
+            return;
+        };
+        if strangers >= MANY_STRANGERS || threads.is_old(last) {
+            let known: Vec<u32> = self.tasks.recorded_threads().collect();
+            // If that fails the old filters go on.
+            let _ = self.trace(Pass::Threads(filter::Threads::new(known, last)));
+        }
+    }
+
+    /// Longest pause between two rounds.
+    pub fn longest_pause(&self) -> Option<Duration> {
+        let holds = self.guard.holds().then_some(HOLD_PAUSE);
+        let soon = self.settings.calls.is_some().then_some(CALLS_PAUSE);
+        self.points.is_none().then_some(thread_polls::PAUSE).or(holds).or(soon)
+    }
+
+    /// Stops sampling.
+    pub fn stop(&mut self) {
+        if !self.stopped {
+            self.stopped = true;
+            open::stop(&self.sources);
+        }
+    }
+}
+
+/// Opens the events that `selected` needs, and closes them. Returns the part that is missing: without tracepoints, times off CPU can be
+/// recorded in part.
+///
+/// # Errors
+/// The reason why nothing of it can be recorded here.
+pub fn try_out(selected: &settings::OffCpu) -> Result<Option<String>, String> {
+    let points = Points::find(selected).and_then(|points| open::try_out(&points).map_err(|e| refused(&e)));
+    match points {
+        Ok(()) => Ok(None),
+        Err(problem) if selected.io() || selected.wakeups => Err(problem),
+        Err(problem) => {
+            let thread = nix::unistd::gettid().as_raw() as u32;
+            open::switches_alone(&mut Vec::new(), thread, false, false).map_err(|_| problem.clone())?;
+            Ok(Some(thread_polls::notice(&problem, selected)))
+        }
+    }
+}
+
+/// Why the kernel refuses, and what to do.
+fn refused(error: &IoError) -> String {
+    let said = crate::error::plain(error);
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "{said}: scheduler events of a whole machine need root or CAP_PERFMON (setcap cap_perfmon+ep), in a container \
+             perf_event_open allowed (seccomp)"
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => format!("{said}: raise the limit of open files (ulimit -n)"),
+        _ => said,
+    }
+}

@@ -1,0 +1,269 @@
+//! Processes and threads that intervals name: the recorded ones, and those that woke them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use crate::{
+    from_outside::outputs::KnownThread,
+    os::process_info::{ProcessInfo, thread_name},
+    recording::{Recording, ThreadHandle},
+    remote_unwinder::stacks::Stacks,
+};
+
+/// Constants remembered of one thread.
+const MOST_NAMES: usize = 32;
+
+/// A process.
+#[derive(Default)]
+pub struct Process {
+    /// Its intervals are recorded.
+    pub recorded: bool,
+    /// Intervals that began before this CLOCK_MONOTONIC time are not: it was another program.
+    pub since_ns: u64,
+    /// Its code.
+    pub stacks: Stacks,
+    /// What is mapped was read.
+    pub mapped: bool,
+    /// It has ended.
+    pub over: bool,
+    /// Index of its output, once it has intervals.
+    pub output: Option<usize>,
+    /// What there is to tell of it was told by us.
+    pub told: bool,
+    /// Threads of it that are known.
+    threads: usize,
+    called: Option<String>,
+    /// Output and its group there.
+    groups: Vec<(usize, u32)>,
+}
+
+/// A thread.
+pub struct Task {
+    /// Its process.
+    pub pid: u32,
+    /// What it is called now.
+    name: Arc<str>,
+    /// Output and its constant there, by name.
+    handles: Vec<(usize, Arc<str>, ThreadHandle)>,
+    /// It has ended; its last interval may not be written yet.
+    over: bool,
+}
+
+/// All of them.
+#[derive(Default)]
+pub struct Tasks {
+    processes: HashMap<u32, Process>,
+    threads: HashMap<u32, Task>,
+}
+
+impl Tasks {
+    /// A process, known from now on if it was not.
+    pub fn process(&mut self, pid: u32) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    /// A process, if it is known.
+    pub fn known(&mut self, pid: u32) -> Option<&mut Process> {
+        self.processes.get_mut(&pid)
+    }
+
+    /// Whether the intervals of a process are recorded that began at `since_ns`.
+    pub fn records(&self, pid: u32, since_ns: u64) -> bool {
+        self.processes.get(&pid).is_some_and(|p| p.recorded && !p.over && since_ns >= p.since_ns)
+    }
+
+    /// Whether a process is recorded.
+    pub fn recorded(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|p| p.recorded && !p.over)
+    }
+
+    /// Processes that are recorded and run.
+    pub fn running(&self) -> usize {
+        self.processes.values().filter(|p| p.recorded && !p.over).count()
+    }
+
+    /// Their threads.
+    pub fn recorded_threads(&self) -> impl Iterator<Item = u32> {
+        self.threads.iter().filter(|(_, task)| !task.over && self.recorded(task.pid)).map(|(tid, _)| *tid)
+    }
+
+    /// The same with their processes in front.
+    pub fn recorded_pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.recorded_threads().filter_map(|tid| Some((self.process_id(tid)?, tid)))
+    }
+
+    /// The process of a thread that is known.
+    pub fn process_id(&self, tid: u32) -> Option<u32> {
+        self.threads.get(&tid).map(|task| task.pid)
+    }
+
+    /// A thread was seen; `name` if that tells what it is called. Gives back its name.
+    pub fn seen(&mut self, pid: u32, tid: u32, name: Option<&[u8]>) -> Arc<str> {
+        // Numbers recur.
+        if self.threads.get(&tid).is_some_and(|task| task.over || task.pid != pid) {
+            self.ended(tid);
+            self.threads.remove(&tid);
+        }
+        let new = !self.threads.contains_key(&tid);
+        let task = self.threads.entry(tid).or_insert_with(|| {
+            let name = if name.is_some() { None } else { thread_name(pid, tid) };
+            Task { pid, name: name.unwrap_or_default().into(), handles: Vec::new(), over: false }
+        });
+        if let Some(name) = name
+            && task.name.as_bytes() != name
+        {
+            task.name = String::from_utf8_lossy(name).into();
+        }
+        let name = task.name.clone();
+        if new {
+            let process = self.process(pid);
+            process.threads += 1;
+            process.over = false;
+        }
+        name
+    }
+
+    /// A thread began, under the name of the thread that began it.
+    pub fn began(&mut self, pid: u32, tid: u32, by: u32) {
+        let name = self.threads.get(&by).map(|task| task.name.clone());
+        self.seen(pid, tid, name.filter(|name| !name.is_empty()).as_ref().map(|name| name.as_bytes()));
+    }
+
+    /// A thread has ended.
+    pub fn ended(&mut self, tid: u32) {
+        let Some(task) = self.threads.get_mut(&tid).filter(|task| !task.over) else { return };
+        task.over = true;
+        if let Some(process) = self.processes.get_mut(&task.pid) {
+            process.threads = process.threads.saturating_sub(1);
+            process.over = process.threads == 0;
+        }
+    }
+
+    /// A process that began as a copy of another one.
+    pub fn forked(&mut self, parent: u32, pid: u32, time_ns: u64) {
+        let Some(from) = self.processes.remove(&parent) else { return };
+        let mut child =
+            Process { recorded: from.recorded, since_ns: time_ns, mapped: from.mapped, ..Process::default() };
+        child.stacks.inherit(&from.stacks);
+        self.processes.insert(parent, from);
+        self.processes.insert(pid, child);
+    }
+
+    /// A process executed a program: its code and what it is called are new.
+    pub fn executed(&mut self, pid: u32, time_ns: u64) {
+        let process = self.process(pid);
+        let recorded = process.recorded;
+        let threads = process.threads;
+        *process = Process { recorded, since_ns: time_ns, threads, ..Process::default() };
+        self.threads.values_mut().filter(|task| task.pid == pid).for_each(|task| task.handles.clear());
+    }
+
+    /// Forgets threads and processes that are over, but for those that are `needed`; gives back the processes.
+    pub fn forget(&mut self, needed: &HashSet<u32>) -> Vec<(u32, Process)> {
+        self.threads.retain(|tid, task| !task.over || needed.contains(tid));
+        let gone = |pid: &u32, process: &Process| process.over && !needed.contains(pid);
+        self.processes.extract_if(|pid, process| gone(pid, process)).collect()
+    }
+
+    /// Whether something is over.
+    pub fn any_over(&self) -> bool {
+        self.threads.values().any(|task| task.over)
+    }
+
+    /// Output `index` is let go.
+    pub fn forget_output(&mut self, index: usize) {
+        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, ..)| *of != index));
+        for process in self.processes.values_mut() {
+            process.groups.retain(|(of, _)| *of != index);
+            process.output = process.output.filter(|of| *of != index);
+        }
+    }
+
+    /// The processes.
+    pub fn all(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+        self.processes.iter_mut().map(|(pid, process)| (*pid, process))
+    }
+
+    /// Whether a thread is called so, and has no constant of that name in output `index` yet.
+    pub fn wants_constant(&self, tid: u32, name: &str, index: usize) -> bool {
+        self.threads.get(&tid).is_some_and(|task| *task.name == *name && task.handle(name, index).is_none())
+    }
+
+    /// Another engine knows a thread and its process in output `index`.
+    pub fn adopt(&mut self, pid: u32, tid: u32, index: usize, known: KnownThread) {
+        if let Some(group) = known.group {
+            let groups = &mut self.process(pid).groups;
+            groups.retain(|(of, _)| *of != index);
+            groups.push((index, group));
+        }
+        if let (Some(handle), Some(task)) = (known.thread, self.threads.get_mut(&tid)) {
+            task.put(task.name.clone(), index, handle);
+        }
+    }
+
+    /// The constant of a thread of that name in output `index`.
+    pub fn constant(
+        &mut self,
+        (pid, tid): (u32, u32),
+        name: &Arc<str>,
+        index: usize,
+        recording: &mut Recording,
+    ) -> usize {
+        let group = self.process(pid).group(pid, index, recording);
+        let Some(task) = self.threads.get_mut(&tid) else {
+            return recording.add_thread(tid, name, group).index;
+        };
+        if task.handle(name, index).is_none() {
+            task.put(name.clone(), index, recording.add_thread(tid, name, group));
+        }
+        let Some(mut handle) = task.handle(name, index) else { return 0 };
+        let before = handle;
+        let constant = recording.thread_index(&mut handle, tid, name, group);
+        if handle != before {
+            task.put(name.clone(), index, handle);
+        }
+        constant
+    }
+}
+
+impl Task {
+    fn handle(&self, name: &str, index: usize) -> Option<ThreadHandle> {
+        let mut fitting = self.handles.iter().filter(|(of, called, _)| *of == index && **called == *name);
+        fitting.next().map(|(.., handle)| *handle)
+    }
+
+    /// A thread that changes its name all the time has its last ones remembered.
+    fn put(&mut self, name: Arc<str>, index: usize, handle: ThreadHandle) {
+        self.handles.retain(|(of, called, _)| *of != index || *called != name);
+        if self.handles.len() >= MOST_NAMES {
+            self.handles.remove(0);
+        }
+        self.handles.push((index, name, handle));
+    }
+}
+
+impl Process {
+    /// What it is called.
+    pub fn called(&mut self, pid: u32) -> &str {
+        self.called.get_or_insert_with(|| match pid {
+            0 => "idle".to_owned(),
+            _ => ProcessInfo::read(pid, 0).map(|about| about.called()).unwrap_or_default(),
+        })
+    }
+
+    fn group(&mut self, pid: u32, index: usize, recording: &mut Recording) -> u32 {
+        if let Some((_, group)) = self.groups.iter().find(|(of, _)| *of == index) {
+            return *group;
+        }
+        let group = recording.add_group(format!("{} ({pid})", self.called(pid)));
+        self.groups.push((index, group));
+        group
+    }
+
+    /// Its groups, by output: no thread of it will be added any more.
+    pub fn groups(&self) -> &[(usize, u32)] {
+        &self.groups
+    }
+}

@@ -1,0 +1,121 @@
+//! Where the tracepoints are not allowed: the kernel tells anybody when threads of his own are switched out and in, but not
+//! where they are. So those that sleep are looked at from outside, as the wall clock does. A stack counts only if the thread was
+//! out before the look and came back after it.
+
+use std::{fs, time::Duration};
+
+use super::OffCpu;
+use crate::{
+    from_outside::outputs::Outputs,
+    os::clock::monotonic_ns,
+    process::wall::schedstat::{Files, Place},
+    settings,
+};
+
+/// `prev_state` of a thread that waits for something that nobody knows.
+pub const UNKNOWN: u64 = 1 << 63;
+/// Longest pause between two rounds: shorter sleeps are mostly not seen.
+pub const PAUSE: Duration = Duration::from_millis(5);
+/// A thread that is out for less is not looked at, ns.
+const SHORT_NS: u64 = 500_000;
+/// Threads looked at in one round at most.
+const MANY: usize = 64;
+
+/// A look at a thread while it slept.
+#[derive(Clone, Copy, Debug)]
+pub struct Looked {
+    /// CLOCK_MONOTONIC ns at the end of the look.
+    pub at_ns: u64,
+    /// Files are being read that may lead further.
+    again: bool,
+}
+
+impl Looked {
+    /// A look that ends now and is not repeated.
+    pub fn now() -> Looked {
+        Looked { at_ns: monotonic_ns(), again: false }
+    }
+}
+
+/// What to say.
+pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
+    let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
+    format!(
+        "off-CPU time by switches alone ({problem}): threads have a stack and a state only where they slept for some \
+         milliseconds, no stack has the kernel's part{wakeups}"
+    )
+}
+
+/// `prev_state` of the letter in `/proc/<pid>/task/<tid>/stat`; of a thread that is woken by now it is not known.
+fn state(letter: u8) -> u64 {
+    match letter {
+        b'S' => 1,
+        b'D' => 2,
+        b'T' => 4,
+        b't' => 8,
+        b'I' => 0x80,
+        _ => UNKNOWN,
+    }
+}
+
+pub(super) fn read_state(pid: u32, tid: u32) -> u64 {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    // The name in parentheses may hold anything.
+    let end = text.iter().rposition(|b| *b == b')');
+    end.and_then(|end| text.get(end + 2)).map_or(UNKNOWN, |letter| state(*letter))
+}
+
+impl OffCpu {
+    /// Looks at threads that sleep and were not looked at.
+    pub(super) fn look(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
+        let OffCpu { intervals, tasks, depth, .. } = self;
+        let old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= SHORT_NS;
+        let asleep = intervals
+            .all_out()
+            .filter(|(_, out)| {
+                !out.runnable && out.stack.looked.as_ref().is_none_or(|l| l.again) && old(out.since_ns)
+            })
+            .take(MANY);
+        for (tid, out) in asleep {
+            let pid = out.pid;
+            let place = Files::open(pid, tid).and_then(|mut files| files.place());
+            let Ok(Place::Waiting { sp, pc, .. }) = place else { continue };
+            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
+            let (_, images, rows) = outputs.parts(index);
+            let process = tasks.process(pid);
+            if !process.mapped {
+                process.mapped = true;
+                process.stacks.read_maps(pid, images);
+            }
+            let stack = process.stacks.walk_asleep(pid, (pc, sp), *depth, images, rows);
+            out.state = read_state(pid, tid);
+            let again = stack.truncated.is_some() && images.outstanding() > 0;
+            out.stack.stack = Some(stack);
+            out.stack.looked = Some(Looked { at_ns: monotonic_ns(), again });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_of_threads() {
+        assert_eq!([b'S', b'D', b'R'].map(state), [1, 2, UNKNOWN]);
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            let _ = tell.send(nix::unistd::gettid().as_raw() as u32);
+            let _ = ended.recv();
+        });
+        let tid = told.recv().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while read_state(std::process::id(), tid) != 1 {
+            assert!(std::time::Instant::now() < until, "it never slept");
+        }
+        drop(end);
+        sleeper.join().unwrap();
+        assert_eq!(read_state(u32::MAX, 1), UNKNOWN);
+    }
+}

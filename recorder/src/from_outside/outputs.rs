@@ -1,0 +1,62 @@
+//! The outputs of a recording, as the engines that record from outside see them.
+
+use std::{sync::atomic::AtomicU64, time::Duration};
+
+use crate::{
+    error::Error,
+    names::images::Images,
+    os::process_info::ProcessInfo,
+    process::thread::Thread,
+    recording::{Recording, ThreadHandle},
+};
+
+/// A thread as another engine knows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownThread {
+    /// Its constant.
+    pub thread: Option<ThreadHandle>,
+    /// The group of its process.
+    pub group: Option<u32>,
+}
+
+/// Gives an engine the outputs, the files with code and their unwind rows. The drain implements it.
+pub trait Outputs {
+    /// Returns the output of process `pid` and its index. Opens it if it is new.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn recording_for(&mut self, pid: u32) -> Result<(usize, &mut Recording), Error>;
+
+    /// Returns the output with an index, the files of the session and their unwind rows.
+    fn parts(&mut self, index: usize) -> (&mut Recording, &mut Images, &[AtomicU64]);
+
+    /// Returns the files of the session.
+    fn images(&mut self) -> &mut Images;
+
+    /// Returns the files of the session and their unwind rows.
+    fn files(&mut self) -> (&mut Images, &[AtomicU64]);
+
+    /// Adds the files with code that the reader has read. Waits for them at most `wait`.
+    fn load_images(&mut self, wait: Duration);
+
+    /// Returns true if an engine that samples records a process.
+    fn knows(&self, pid: u32) -> bool;
+
+    /// Returns a thread in output `index` as an engine that samples knows it, and gives it the name `name` there unless that is empty.
+    fn known_thread(&mut self, pid: u32, tid: u32, name: &str, index: usize) -> KnownThread;
+
+    /// Returns true if the recording is paused.
+    fn is_paused(&self) -> bool;
+
+    /// Describes a running process in the output with an index, if no other engine does.
+    fn describe_running_process(&mut self, pid: u32, index: usize);
+
+    /// Describes a process in the output with an index.
+    fn describe_process(&mut self, process: &ProcessInfo, index: usize, now_ns: u64);
+
+    /// Adds the events of a process that is over, by kind: recorded, lost.
+    fn report_kinds(&mut self, counts: &[(u64, u64)]);
+
+    /// Adds a thread whose account is complete.
+    fn report_thread(&mut self, thread: &Thread);
+}

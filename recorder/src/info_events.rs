@@ -1,0 +1,242 @@
+//! What a recording says besides samples: who was recorded, where, and each thread's account.
+
+use std::{collections::HashSet, time::Duration};
+
+use flightline_in_signal::layout::loss::{self, NAMES};
+use jfr_format::schema;
+
+use crate::{
+    names::images::{ANONYMOUS, Images},
+    names::modules::ModuleMap,
+    os::clock::realtime_ns,
+    os::process_info::ProcessInfo,
+    os::system,
+    process::Process,
+    process::thread::{Thread, WALK_ENDS},
+    recording::Recording,
+    settings::labels::Label,
+    settings::units::format_duration,
+    settings::{OffCpu, Settings},
+};
+
+/// Names of [`flightline_in_signal::layout::walk_end`], as they appear in recordings.
+const WALK_END_NAMES: [&str; WALK_ENDS] = [
+    "unknown",
+    "too deep",
+    "no unwind information",
+    "unreadable stack",
+    "no progress",
+    "unwind information not understood",
+    "took too long",
+    "copied part of the stack too short",
+    "unknown",
+];
+
+/// Longest command line written, bytes.
+const MAX_ARGUMENTS: usize = 16 << 10;
+
+/// The machine and the settings, at the start of an output.
+pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    let start_ms = (realtime_ns() / 1_000_000) as i64;
+    let destination = recording.name();
+    recording.event(schema::ACTIVE_RECORDING, None, destination.len() + 40, |e, _| {
+        e.ticks(now).long(1).string("flightline").string(&destination);
+        e.long(i64::MAX).long(0).long(start_ms).long(i64::MAX);
+    });
+    let traced = |of: fn(&OffCpu) -> Option<Duration>| {
+        settings.off_cpu.as_ref().and_then(of).map_or(String::new(), format_duration)
+    };
+    let values = [
+        ("event", if settings.cpu { "cpu" } else { settings.wall.map_or("", |_| "wall") }.to_owned()),
+        ("engines", settings.spec()),
+        ("interval", settings.period_ns().to_string()),
+        ("engine", settings.engine.name().to_owned()),
+        ("offCpu", traced(|o| o.switches.then_some(o.min))),
+        ("syscallIo", traced(|o| o.calls)),
+        ("blockIo", traced(|o| o.block)),
+        ("growth", settings.off_cpu.as_ref().filter(|o| o.growth).map_or("", |_| "true").to_owned()),
+        ("budget", settings.budget.map_or(String::new(), |share| format!("{} %", share * 100.0))),
+        ("aggregate", settings.aggregate.map_or(String::new(), |time| format!("{} ms", time.as_millis()))),
+        ("depth", settings.depth.to_string()),
+        ("flush", format!("{} ms", settings.flush.as_millis())),
+        ("ringSize", settings.ring_size().to_string()),
+        ("followChildren", settings.follow.to_string()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+    ];
+    for (name, value) in values.into_iter().filter(|(_, value)| !value.is_empty()) {
+        recording.event(schema::ACTIVE_SETTING, None, name.len() + value.len(), |e, _| {
+            e.ticks(now).long(i64::from(schema::EXECUTION_SAMPLE.0)).string(name).string(&value);
+        });
+    }
+    let os = system::os_version();
+    recording.event(schema::OS_INFORMATION, None, os.len(), |e, _| {
+        e.ticks(now).string(os);
+    });
+    let cpu = system::cpu();
+    recording.event(schema::CPU_INFORMATION, None, 2 * cpu.model.len() + 40, |e, _| {
+        e.ticks(now).string(std::env::consts::ARCH).string(&cpu.model);
+        e.int(cpu.sockets).int(cpu.cores).int(cpu.threads);
+    });
+}
+
+/// A process that showed up: program, arguments, start.
+pub fn process(recording: &mut Recording, about: &ProcessInfo, redact: bool, now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    let exe = about.exe.to_string_lossy().into_owned();
+    let mut arguments = about.arguments.clone();
+    let program = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
+    let mut rest =
+        if redact && !arguments.is_empty() { "[redacted]".to_owned() } else { arguments.join(" ") };
+    let cut = (0..=rest.len().min(MAX_ARGUMENTS)).rev().find(|&i| rest.is_char_boundary(i)).unwrap_or(0);
+    rest.truncate(cut);
+    let started_ago = now_ns.saturating_sub(about.start_mono_ns) / 1_000_000;
+    let start_ms = (realtime_ns() / 1_000_000).saturating_sub(started_ago) as i64;
+    let size = exe.len() + program.len() + rest.len() + 80;
+    recording.event(schema::JVM_INFORMATION, None, size, |e, _| {
+        e.ticks(now).string(&exe).string("").string("").string("");
+        e.string(&rest).long(start_ms).long(i64::from(about.pid));
+    });
+    let command = if rest.is_empty() { program } else { format!("{program} {rest}") };
+    recording.event(schema::SYSTEM_PROCESS, None, command.len() + 16, |e, _| {
+        e.ticks(now).string(&about.pid.to_string()).string(&command);
+    });
+}
+
+/// What a process belongs to.
+pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    for (name, value) in labels {
+        recording.event(schema::PROCESS_LABEL, None, name.len() + value.len() + 24, |e, _| {
+            e.ticks(now).long(i64::from(pid)).string(name).string(value);
+        });
+    }
+}
+
+/// Libraries of a process that were mapped since the last call; `told` holds (recording, address, image).
+pub fn libraries(
+    modules: &ModuleMap,
+    index: usize,
+    recording: &mut Recording,
+    images: &Images,
+    told: &mut HashSet<(usize, u64, u32)>,
+    now_ns: u64,
+) {
+    for mapping in modules.current() {
+        if mapping.image != ANONYMOUS && told.insert((index, mapping.start, mapping.image)) {
+            let name = images.get(mapping.image).path.to_string_lossy();
+            library(recording, &name, (mapping.start, mapping.end), now_ns);
+        }
+    }
+}
+
+/// Libraries told below which all are remembered.
+const MANY_LIBRARIES: usize = 1 << 15;
+
+/// Where many libraries were told, keeps in mind those that are mapped now, by recording.
+pub fn forget_libraries<'a>(
+    told: &mut HashSet<(usize, u64, u32)>,
+    mapped: impl Iterator<Item = (usize, &'a ModuleMap)>,
+) {
+    if told.len() > MANY_LIBRARIES {
+        let mapped = mapped.flat_map(|(index, modules)| {
+            modules.current().iter().map(move |mapping| (index, mapping.start, mapping.image))
+        });
+        *told = mapped.filter(|library| told.contains(library)).collect();
+    }
+}
+
+/// A mapped library.
+fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    recording.event(schema::NATIVE_LIBRARY, None, name.len() + 24, |e, _| {
+        e.ticks(now).string(name).long(range.0 as i64).long(range.1 as i64);
+    });
+}
+
+/// The news of all threads of a process: starts, ends, accounts.
+pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
+    let waiting = process.book.waiting() > 0;
+    let Process { file, book, .. } = process;
+    let group = book.group;
+    book.engines.write_losses(recording, &file.events_lost(), now_ns);
+    book.engines.write_short_events(recording, &file.events_short(), now_ns);
+    let accounts = !book.threads.cpu_off;
+    for thread in book.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
+        let constant = thread.constant(file, group, recording);
+        self::thread(recording, thread, constant, accounts, !waiting, now_ns);
+    }
+    process.save_reported(recording);
+}
+
+/// The news of a thread: its start, its account, its end if nothing of it is still to come.
+pub fn thread(
+    recording: &mut Recording,
+    thread: &mut Thread,
+    constant: usize,
+    accounts: bool,
+    complete: bool,
+    now_ns: u64,
+) {
+    if !thread.told.start {
+        thread.told.start = true;
+        let start = recording.ticks(thread.start_ns);
+        recording.event(schema::THREAD_START, Some(constant), 0, |e, key| {
+            e.ticks(start).key(key).key(0).key(key).key(0);
+        });
+    }
+    if accounts && !thread.left_out() {
+        account(recording, thread, constant, now_ns);
+    }
+    thread.told.counted = thread.accounted();
+    if let Some(end) = thread.end_ns
+        && !thread.told.end
+        && complete
+    {
+        thread.told.end = true;
+        let end = recording.ticks(end);
+        recording.event(schema::THREAD_END, Some(constant), 0, |e, key| {
+            e.ticks(end).key(key).key(key);
+        });
+    }
+}
+
+/// What changed in a thread's account. ThreadCpu carries totals of the thread's life, SampleLoss and SampleTruncated
+/// what came since the last such event.
+fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_ns: u64) {
+    let now = recording.ticks(now_ns);
+    let unconfirmed = thread.unconfirmed_ns();
+    let ledger = &thread.ledger;
+    let told = &mut thread.told;
+    let lost = ledger.lost_total_ns().saturating_sub(unconfirmed);
+    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.by_timer];
+    if totals != told.cpu {
+        told.cpu = totals;
+        recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {
+            e.ticks(now).key(key);
+            totals.iter().for_each(|total| {
+                e.long(*total as i64);
+            });
+        });
+    }
+    for (cause, name) in NAMES.iter().enumerate() {
+        let samples = ledger.lost[cause].saturating_sub(told.lost.1[cause]);
+        let unconfirmed = if cause == loss::BLOCKED { unconfirmed } else { 0 };
+        let ns = ledger.lost_ns[cause].saturating_sub(unconfirmed).saturating_sub(told.lost.0[cause]);
+        if samples == 0 && ns == 0 {
+            continue;
+        }
+        told.lost.1[cause] += samples;
+        told.lost.0[cause] += ns;
+        recording.sample_loss(constant, name, (samples, ns), now_ns);
+    }
+    for (reason, name) in WALK_END_NAMES.iter().enumerate() {
+        let samples = thread.cut[reason].saturating_sub(told.cut[reason]);
+        if samples > 0 {
+            told.cut[reason] += samples;
+            recording.event(schema::SAMPLE_TRUNCATED, Some(constant), name.len(), |e, key| {
+                e.ticks(now).key(key).string(name).long(samples as i64);
+            });
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! A recording, or the last part of it, as a file of its own, while recording goes on.
+//!
+//! Whole chunks are copied as they are, by the kernel. Of the chunk that is being written, what its header speaks for is
+//! copied, under a header that says so; what is appended meanwhile lies behind that. All files are opened before the first byte is
+//! copied, so that a repository may remove what it likes.
+
+mod policy;
+mod trigger;
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jfr_format::{
+    constants::{FLAG_FINAL, STATE_FINISHED, STATE_UPDATING},
+    header::{self, ChunkHeader},
+};
+use nix::{errno::Errno, fcntl::copy_file_range};
+
+pub use policy::{EVERY, KEEP, Policy};
+pub use trigger::{Condition, Runs};
+pub(crate) use trigger::{Load, Waits};
+
+use crate::error::Error;
+
+/// Time for a header that is being rewritten; it takes microseconds, unless the writer was killed or stopped in between.
+const HEADER_WAIT: Duration = Duration::from_secs(1);
+/// Bytes copied at a time where the kernel does not copy.
+const BLOCK: usize = 1 << 20;
+/// From such differences on, what one chunk's clock says of another chunk's time is wrong to the eye.
+const CLOCKS_DIFFER_NS: i128 = 100_000_000;
+
+/// A chunk to be copied.
+#[derive(Debug)]
+struct Piece {
+    file: Arc<File>,
+    at: u64,
+    header: ChunkHeader,
+}
+
+/// Chunks of a recording, their files open.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    pieces: Vec<Piece>,
+    /// Files that could not be used, and why.
+    pub problems: Vec<String>,
+}
+
+/// What a dump holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dumped {
+    /// Chunks.
+    pub chunks: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Its first and last moment by the chunk headers, ns since 1970.
+    pub times: (i64, i64),
+    /// The wall clock was set between chunks, by so many ns at most: JDK 25 tells all times by the first chunk's.
+    pub clock_set_ns: u64,
+}
+
+/// The recordings at `path`: a file, the chunks in a process's folder, or those in all folders of a repository.
+///
+/// # Errors
+/// It cannot be read, or has no chunk.
+pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |e| Error::io("read", path, e);
+    let folders = crate::output::repository::folders(path).map_err(failed)?;
+    let mut found = Vec::new();
+    for folder in &folders {
+        match crate::output::repository::chunks(folder) {
+            // It was removed because it is old.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            chunks => found.extend(chunks.map_err(failed)?),
+        }
+    }
+    match found.is_empty() {
+        true => Err(Error::io("find a chunk in", path, io::ErrorKind::NotFound.into())),
+        false => Ok(found),
+    }
+}
+
+impl Chunks {
+    /// Opens the chunks of these files that overlap the time since `since_ns` (ns since 1970). What is gone by now was removed
+    /// because it is old.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(files: &[PathBuf], since_ns: Option<i64>) -> Result<Chunks, Error> {
+        let mut chunks = Chunks::default();
+        for path in files {
+            if let Err(error) = chunks.add(path, since_ns.unwrap_or(i64::MIN))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                chunks.problems.push(Error::io("read", path, error).to_string());
+            }
+        }
+        if !chunks.pieces.is_empty() {
+            // Those of several processes, in order of time.
+            chunks.pieces.sort_by_key(|piece| piece.header.start_nanos);
+            return Ok(chunks);
+        }
+        let problem = match chunks.problems.first() {
+            Some(first) => format!("there is nothing to copy: {first}"),
+            None if since_ns.is_some() => "nothing was recorded in that time".into(),
+            None => "nothing was recorded yet".into(),
+        };
+        Err(Error::Setting { name: "dump", problem })
+    }
+
+    fn add(&mut self, path: &Path, since_ns: i64) -> io::Result<()> {
+        let file = Arc::new(File::open(path)?);
+        let mut at = 0;
+        while let Some(header) = settled_header(&file, at)? {
+            // One that was just begun holds nothing yet; whatever a header says, the file must have it.
+            let len = file.metadata()?.len();
+            if header.metadata.0 == 0 || header.size <= header::LEN as u64 {
+                break;
+            }
+            let end = at.checked_add(header.size).filter(|end| *end <= len);
+            let end = end.ok_or_else(|| io::Error::other("it ends in the middle of a chunk"))?;
+            if header.start_nanos.saturating_add(header.duration_nanos) >= since_ns {
+                self.pieces.push(Piece { file: file.clone(), at, header });
+            }
+            if header.state != STATE_FINISHED {
+                break;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Bytes that [`Chunks::write`] writes.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|p| p.header.size).sum()
+    }
+
+    /// Writes them as one recording.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn write(&self, out: &File) -> io::Result<Dumped> {
+        let mut dumped = Dumped { times: (i64::MAX, i64::MIN), ..Dumped::default() };
+        let clocks = self.pieces.iter().map(|p| origin_ns(&p.header));
+        let (first, last) = (clocks.clone().min().unwrap_or(0), clocks.max().unwrap_or(0));
+        if last - first >= CLOCKS_DIFFER_NS {
+            dumped.clock_set_ns = u64::try_from(last - first).unwrap_or(u64::MAX);
+        }
+        for (index, piece) in self.pieces.iter().enumerate() {
+            let Piece { file, at, header } = piece;
+            let mut header =
+                ChunkHeader { state: STATE_FINISHED, flags: header.flags & !FLAG_FINAL, ..*header };
+            if index + 1 == self.pieces.len() {
+                header.flags |= FLAG_FINAL;
+            }
+            (&mut &*out).write_all(&header.encode())?;
+            let head = header::LEN as u64;
+            copy(file, at + head, out, header.size - head)?;
+            dumped.chunks += 1;
+            dumped.bytes += header.size;
+            let end = header.start_nanos.saturating_add(header.duration_nanos);
+            dumped.times = (dumped.times.0.min(header.start_nanos), dumped.times.1.max(end));
+        }
+        Ok(dumped)
+    }
+
+    /// Writes them to a file of the owner's only, which appears under its name when it is complete.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn write_to(&self, path: &Path) -> Result<Dumped, Error> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let partial = path.with_file_name(name);
+        let failed = |e| Error::io("write", path, e);
+        let mut options = OpenOptions::new();
+        let file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&partial).map_err(failed)?;
+        let done = self.write(&file).and_then(|dumped| fs::rename(&partial, path).map(|()| dumped));
+        done.map_err(|error| {
+            let _ = fs::remove_file(&partial);
+            failed(error)
+        })
+    }
+}
+
+/// Wall-clock time of tick 0.
+fn origin_ns(header: &ChunkHeader) -> i128 {
+    let ticks = i128::from(header.start_ticks.0) * 1_000_000_000;
+    i128::from(header.start_nanos) - ticks / i128::from(header.frequency())
+}
+
+/// The header at `at`, when nobody is rewriting it; `None` at the end of the file.
+fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
+    let read = || -> io::Result<Option<[u8; header::LEN]>> {
+        let mut bytes = [0; header::LEN];
+        match file.read_exact_at(&mut bytes, at) {
+            Ok(()) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let end = std::time::Instant::now() + HEADER_WAIT;
+    loop {
+        let (Some(first), Some(second)) = (read()?, read()?) else { return Ok(None) };
+        if first == second && first[header::STATE] != STATE_UPDATING {
+            return ChunkHeader::decode(&first).map(Some).map_err(io::Error::other);
+        }
+        if std::time::Instant::now() >= end {
+            return Err(io::Error::other("its header is being rewritten by a recorder that stands still"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Copies a range to where `out` stands: in the kernel, which shares blocks where the file system can.
+fn copy(from: &File, at: u64, out: &File, bytes: u64) -> io::Result<()> {
+    let (mut at, mut left) = (at, bytes);
+    while left > 0 {
+        let mut offset = i64::try_from(at).map_err(io::Error::other)?;
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+        match copy_file_range(from, Some(&mut offset), out, None, most) {
+            // Also what some file systems answer when they cannot.
+            Ok(0) => break,
+            Ok(n) => {
+                at += n as u64;
+                left -= n as u64;
+            }
+            Err(Errno::EINTR) => {}
+            Err(
+                Errno::EXDEV
+                | Errno::EINVAL
+                | Errno::ENOSYS
+                | Errno::EOPNOTSUPP
+                | Errno::EPERM
+                | Errno::EBADF,
+            ) => {
+                break;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut block = vec![0; if left > 0 { BLOCK } else { 0 }];
+    while left > 0 {
+        let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        from.read_exact_at(&mut block[..n], at)?;
+        (&mut &*out).write_all(&block[..n])?;
+        at += n as u64;
+        left -= n as u64;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jfr_format::{
+        ids::{FileOffset, Ticks},
+        read::{Input, Item},
+        schema,
+        write::{ChunkWriter, ClockLine, FileOutput, Geometry},
+    };
+
+    const START: i64 = 1_790_000_000_000_000_000;
+    const SECOND: i64 = 1_000_000_000;
+
+    /// Appends a chunk of a second, `number` seconds after the start, with this many anchors; finished or still written.
+    fn chunk(path: &Path, number: i64, anchors: i64, finished: bool) -> ChunkWriter {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
+        let mut out = FileOutput::new(file).unwrap();
+        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: START, ticks_per_second: SECOND };
+        let at = |tenths: i64| Ticks(number * SECOND + tenths * SECOND / 10);
+        let base: FileOffset = out.end();
+        let mut writer = ChunkWriter::begin(Geometry::Patched, &line, base, at(0)).unwrap();
+        for i in 0..anchors {
+            writer
+                .event(schema::CLOCK_ANCHOR, |e| {
+                    e.ticks(at(5)).long(number * 1000 + i).long(0);
+                })
+                .unwrap();
+        }
+        writer.flush(at(10), &mut out).unwrap();
+        if finished {
+            writer.finish(at(10), number == 2, &mut out).unwrap();
+        }
+        writer
+    }
+
+    /// What the anchors say that our own reader finds, and whether it had any doubt.
+    fn anchors(path: &Path) -> Vec<i64> {
+        let mut input = Input::open(path).unwrap();
+        let mut found = Vec::new();
+        while let Some(item) = input.next().unwrap() {
+            match item {
+                Item::Events(batch) => {
+                    for event in batch.events() {
+                        assert_eq!(&*event.class().name, "flightline.ClockAnchor");
+                        let value = event.field("monotonic").ok().flatten().and_then(|v| v.as_i64());
+                        found.push(value.unwrap());
+                    }
+                }
+                Item::Warning(warning) => panic!("{warning}"),
+                _ => {}
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn chunks_that_overlap_the_window_of_a_growing_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
+        chunk(&path, 0, 1, true);
+        chunk(&path, 1, 2, true);
+        // As if it were the last one: in front of another it must not say so.
+        chunk(&path, 2, 1, true);
+        chunk(&path, 3, 1, false);
+        let len = fs::metadata(&path).unwrap().len();
+        // A flush whose header is not there yet.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"half a checkpoint").unwrap();
+        let all = Chunks::open(std::slice::from_ref(&path), None).unwrap();
+        assert_eq!((all.pieces.len(), all.bytes(), all.problems.len()), (4, len, 0));
+        let dumped = all.write_to(&out).unwrap();
+        assert_eq!(
+            dumped,
+            Dumped { chunks: 4, bytes: len, times: (START, START + 4 * SECOND), clock_set_ns: 0 }
+        );
+        assert_eq!(anchors(&out), [0, 1000, 1001, 2000, 3000]);
+        let headers: Vec<u16> = all
+            .pieces
+            .iter()
+            .map(|p| settled_header(&File::open(&out).unwrap(), p.at).unwrap().unwrap().flags)
+            .collect();
+        assert_eq!(headers.iter().map(|f| f & FLAG_FINAL).collect::<Vec<_>>(), [0, 0, 0, FLAG_FINAL]);
+        let last = Chunks::open(std::slice::from_ref(&path), Some(START + 2 * SECOND + 1)).unwrap();
+        last.write_to(&out).unwrap();
+        assert_eq!(anchors(&out), [2000, 3000]);
+        let later = Chunks::open(&[path], Some(START + 9 * SECOND)).unwrap_err().to_string();
+        assert_eq!(later, "dump: nothing was recorded in that time");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half is left");
+    }
+
+    #[test]
+    fn files_may_go_once_they_are_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<PathBuf> = (0..3).map(|i| dir.path().join(format!("{i}.jfr"))).collect();
+        for (i, path) in paths.iter().enumerate() {
+            chunk(path, i as i64, 1, i < 2);
+        }
+        fs::remove_file(&paths[0]).unwrap();
+        // Begun, and nothing in it.
+        let empty = dir.path().join("9.jfr");
+        fs::write(&empty, "").unwrap();
+        let torn = dir.path().join("torn.jfr");
+        fs::write(&torn, &fs::read(&paths[1]).unwrap()[..200]).unwrap();
+        let mut given = paths.clone();
+        given.extend([empty, torn]);
+        let chunks = Chunks::open(&given, None).unwrap();
+        assert_eq!((chunks.pieces.len(), chunks.problems.len()), (2, 1), "{:?}", chunks.problems);
+        assert!(
+            chunks.problems[0].ends_with("torn.jfr: it ends in the middle of a chunk"),
+            "{:?}",
+            chunks.problems
+        );
+        fs::remove_file(&paths[1]).unwrap();
+        let out = dir.path().join("out.jfr");
+        chunks.write_to(&out).unwrap();
+        assert_eq!(anchors(&out), [1000, 2000]);
+    }
+
+    #[test]
+    fn a_pipe_takes_the_same_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
+        chunk(&path, 0, 3, true);
+        chunk(&path, 1, 3, false);
+        let chunks = Chunks::open(&[path], None).unwrap();
+        chunks.write_to(&out).unwrap();
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let thread = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut File::from(reader), &mut bytes).unwrap();
+            bytes
+        });
+        chunks.write(&File::from(writer)).unwrap();
+        assert_eq!(thread.join().unwrap(), fs::read(out).unwrap());
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = [dir.path().join("0.jfr"), dir.path().join("1.jfr")];
+        chunk(&paths[0], 0, 1, true);
+        chunk(&paths[1], 1, 1, true);
+        let mut bytes = fs::read(&paths[1]).unwrap();
+        let mut header = ChunkHeader::decode(&bytes).unwrap();
+        header.start_nanos -= 3600 * SECOND;
+        bytes[..header::LEN].copy_from_slice(&header.encode());
+        fs::write(&paths[1], bytes).unwrap();
+        let dumped = Chunks::open(&paths, None).unwrap().write_to(&dir.path().join("out.jfr")).unwrap();
+        assert_eq!(dumped.clock_set_ns, 3600 * SECOND as u64);
+    }
+}

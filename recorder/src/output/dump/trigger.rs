@@ -1,0 +1,367 @@
+//! What makes a recording be copied by itself.
+
+use std::{collections::HashMap, collections::VecDeque, fmt, str::FromStr, time::Duration};
+
+use crate::settings::units::{bytes, duration};
+
+/// Time over which CPU time is measured if none is given.
+const CPU_OVER: Duration = Duration::from_secs(10);
+/// Samples with the same callers that a thread which runs must have had at least to be stuck.
+const STUCK_SAMPLES: u64 = 10;
+/// A thread whose last sample is older does not run.
+const RUNS_NS: u64 = 2_000_000_000;
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Condition {
+    /// A process uses more of a processor, in percent, over this time.
+    Cpu(f64, Duration),
+    /// A process has more memory resident, bytes.
+    Rss(u64),
+    /// A thread has run for so long with the same callers, has waited for one lock, or in one system call that nothing can
+    /// interrupt.
+    Stuck(Duration),
+    /// The program ended with this exit code, or with any other.
+    Exit {
+        /// The code.
+        code: i32,
+        /// That one, or any but that.
+        equal: bool,
+    },
+    /// A Rust program panicked.
+    Panic,
+    /// A signal ended the program, or a recorded child of it with last words.
+    Signal,
+}
+
+impl Condition {
+    /// One word for names of files.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Condition::Cpu(..) => "cpu",
+            Condition::Rss(_) => "rss",
+            Condition::Stuck(_) => "stuck",
+            Condition::Exit { .. } => "exit",
+            Condition::Panic => "panic",
+            Condition::Signal => "signal",
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Condition::Cpu(percent, over) => write!(f, "cpu>{percent}%/{over:?}"),
+            Condition::Rss(bytes) => write!(f, "rss>{bytes}"),
+            Condition::Stuck(time) => write!(f, "stuck>{time:?}"),
+            Condition::Exit { code, equal } => write!(f, "exit{}{code}", if *equal { "=" } else { "!=" }),
+            Condition::Panic | Condition::Signal => f.write_str(self.word()),
+        }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = String;
+
+    /// `cpu>80%/10s`, `rss>1g`, `stuck>30s`, `exit!=0`, `exit=3`, `panic`, `signal`.
+    fn from_str(text: &str) -> Result<Condition, String> {
+        let second = |time: Duration, least: u64| match time < Duration::from_secs(least) {
+            true => Err(format!("{text:?}: give at least {least}s")),
+            false => Ok(time),
+        };
+        if let Some(rest) = text.strip_prefix("cpu>") {
+            let (percent, over) = rest.split_once('/').unwrap_or((rest, ""));
+            let number = percent.strip_suffix('%').and_then(|n| n.parse::<f64>().ok());
+            let number = number.filter(|n| n.is_finite() && *n > 0.0);
+            let number =
+                number.ok_or_else(|| format!("{percent:?} is no share of a processor such as 80%"))?;
+            let over = if over.is_empty() { CPU_OVER } else { duration(over)? };
+            return Ok(Condition::Cpu(number, second(over, 1)?));
+        }
+        if let Some(size) = text.strip_prefix("rss>") {
+            return bytes(size).map(Condition::Rss);
+        }
+        if let Some(time) = text.strip_prefix("stuck>") {
+            return Ok(Condition::Stuck(second(duration(time)?, 2)?));
+        }
+        if let Some(rest) = text.strip_prefix("exit") {
+            let (equal, code) = match (rest.strip_prefix("!="), rest.strip_prefix('=')) {
+                (Some(code), _) => (false, code),
+                (_, Some(code)) => (true, code),
+                _ => (false, "no number"),
+            };
+            let code = code.parse::<u8>().map_err(|_| format!("{text:?}: give exit!=0 or exit=CODE"))?;
+            return Ok(Condition::Exit { code: i32::from(code), equal });
+        }
+        match text {
+            "panic" => Ok(Condition::Panic),
+            "signal" => Ok(Condition::Signal),
+            _ => Err(format!("{text:?} is none of cpu>80%/10s, rss>1g, stuck>30s, exit!=0, panic, signal")),
+        }
+    }
+}
+
+/// CPU time used lately.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// CLOCK_MONOTONIC and the process's CPU clock, ns, oldest first.
+    seen: VecDeque<(u64, u64)>,
+}
+
+impl Load {
+    /// The share of a processor in percent over at least `over`; `None` as long as less is known.
+    pub fn percent(&mut self, now_ns: u64, cpu_ns: u64, over: Duration) -> Option<f64> {
+        let over_ns = u64::try_from(over.as_nanos()).unwrap_or(u64::MAX);
+        self.seen.push_back((now_ns, cpu_ns));
+        // One that is old enough stays.
+        while self.seen.get(1).is_some_and(|(at, _)| now_ns.saturating_sub(*at) >= over_ns) {
+            self.seen.pop_front();
+        }
+        let (at, before) = self.seen.front().copied()?;
+        let time = now_ns.saturating_sub(at);
+        (time >= over_ns && time > 0).then(|| cpu_ns.saturating_sub(before) as f64 * 100.0 / time as f64)
+    }
+}
+
+/// How a thread runs: since when with the same callers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    callers: u64,
+    since_ns: u64,
+    last_ns: u64,
+    samples: u64,
+}
+
+/// Who has run with the same callers since when, by the samples of their CPU time.
+#[derive(Debug, Default)]
+pub struct Runs {
+    threads: HashMap<u32, Run>,
+}
+
+impl Runs {
+    /// A sample: the addresses of the stack, innermost first.
+    pub fn sample(&mut self, tid: u32, time_ns: u64, addresses: &[u64]) {
+        // The same place is reached by calls from the same places; what lies innermost moves within one function. Kernel
+        // frames, whose addresses have the top bit, are left out: an interrupt puts them on top.
+        let callers = addresses.iter().filter(|address| *address >> 63 == 0).skip(1);
+        let hash = callers.fold(0xcbf2_9ce4_8422_2325_u64, |h, a| (h ^ a).wrapping_mul(0x0100_0000_01b3));
+        let run = self.threads.entry(tid).or_default();
+        if run.callers != hash || run.samples == 0 || time_ns.saturating_sub(run.last_ns) > RUNS_NS {
+            *run = Run { callers: hash, since_ns: time_ns, ..Run::default() };
+        }
+        run.last_ns = run.last_ns.max(time_ns);
+        run.samples += 1;
+    }
+
+    /// The thread that is stuck longest, if one is for `time`, and for how long, ns; forgets those that do not run.
+    pub fn stuck(&mut self, now_ns: u64, time: Duration) -> Option<(u32, u64)> {
+        self.threads.retain(|_, run| now_ns.saturating_sub(run.last_ns) <= RUNS_NS);
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let enough =
+            |run: &Run| run.samples >= STUCK_SAMPLES && run.last_ns.saturating_sub(run.since_ns) >= time_ns;
+        let stuck = self.threads.iter().filter(|(_, run)| enough(run));
+        let longest = stuck.max_by_key(|(_, run)| run.last_ns - run.since_ns);
+        longest.map(|(tid, run)| (*tid, run.last_ns - run.since_ns))
+    }
+}
+
+/// Threads that wait for a lock, or where nothing interrupts them.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// By thread: the scheduler's account, which stands still as long as it does not run, and since when.
+    threads: HashMap<u32, (String, u64)>,
+    found: Option<(u32, u64)>,
+}
+
+/// Threads of one process that are looked at.
+const THREADS: usize = 4096;
+
+impl Waits {
+    /// The thread of a process that has waited longest, if one has for `time`, and for how long, ns.
+    pub fn stuck(&mut self, pid: u32, now_ns: u64, time: Duration) -> Option<(u32, u64)> {
+        let mut now = HashMap::new();
+        for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(THREADS) {
+            let Some(tid) = task.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            let account = read("schedstat");
+            if account.is_empty() {
+                continue;
+            }
+            if let Some((before, since)) = self.threads.remove(&tid).filter(|(before, _)| *before == account)
+            {
+                // It is where it was.
+                now.insert(tid, (before, since));
+            } else if waits_for_lock(&read("syscall")) || uninterruptible(&read("stat")) {
+                now.insert(tid, (account, now_ns));
+            }
+        }
+        self.threads = now;
+        let waiting = self.threads.iter().map(|(tid, (_, since))| (*tid, now_ns.saturating_sub(*since)));
+        let longest = waiting.max_by_key(|(_, waited)| *waited);
+        self.found = longest.filter(|(_, waited)| u128::from(*waited) >= time.as_nanos());
+        self.found
+    }
+
+    /// What the last look found.
+    pub fn last(&self) -> Option<(u32, u64)> {
+        self.found
+    }
+}
+
+/// Whether `/proc/…/syscall` says that a thread waits for a lock that another holds. Who waits for work to come waits in a futex
+/// too, but says something else of it: a lock that is taken and waited for holds 2 in glibc and Rust, or its owner.
+fn waits_for_lock(syscall: &str) -> bool {
+    const PRIVATE: u64 = 128;
+    const REALTIME: u64 = 256;
+    const WAITERS: u64 = 1 << 31;
+    let mut words = syscall.split_ascii_whitespace();
+    let Some(true) = words.next().map(|n| n.parse() == Ok(libc::SYS_futex)) else { return false };
+    let arguments: Vec<u64> =
+        words.map_while(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok()).collect();
+    let [_, operation, value, timeout, ..] = arguments[..] else { return false };
+    let plain = operation & !PRIVATE;
+    let lock = i32::try_from(plain & !REALTIME).unwrap_or(-1);
+    match lock {
+        libc::FUTEX_LOCK_PI | 13 => true,
+        // With a limit it goes on by itself.
+        libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET if timeout == 0 && plain & REALTIME == 0 => {
+            value == 2 || value & WAITERS != 0
+        }
+        _ => false,
+    }
+}
+
+fn uninterruptible(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn conditions_as_people_write_them() {
+        for (text, condition) in [
+            ("cpu>80%/10s", Condition::Cpu(80.0, Duration::from_secs(10))),
+            ("cpu>250%", Condition::Cpu(250.0, CPU_OVER)),
+            ("rss>1g", Condition::Rss(1 << 30)),
+            ("stuck>30s", Condition::Stuck(Duration::from_secs(30))),
+            ("exit!=0", Condition::Exit { code: 0, equal: false }),
+            ("exit=3", Condition::Exit { code: 3, equal: true }),
+            ("panic", Condition::Panic),
+            ("signal", Condition::Signal),
+        ] {
+            assert_eq!(text.parse(), Ok(condition), "{text}");
+            assert_eq!(condition.to_string().parse(), Ok(condition), "{condition}");
+        }
+        for bad in [
+            "",
+            "cpu",
+            "cpu>",
+            "cpu>80",
+            "cpu>-1%",
+            "cpu>nan%",
+            "cpu>80%/0s",
+            "cpu>80%/x",
+            "rss>",
+            "rss>x",
+            "stuck>1s",
+            "exit",
+            "exit!=",
+            "exit=256",
+            "exit>0",
+            "PANIC",
+            "memory>1g",
+        ] {
+            assert!(bad.parse::<Condition>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn load_over_a_time() {
+        let mut load = Load::default();
+        let over = Duration::from_secs(3);
+        assert_eq!((load.percent(0, 0, over), load.percent(2 * S, 2 * S, over)), (None, None));
+        assert_eq!(load.percent(3 * S, 3 * S, over), Some(100.0));
+        // Idle from now on: each second that comes pushes one out.
+        let percent: Vec<f64> = (4..8).map(|t| load.percent(t * S, 3 * S, over).unwrap()).collect();
+        assert_eq!((percent[0], percent[2]), (75.0, 0.0));
+        for t in 8..10_000 {
+            load.percent(t * S, 3 * S, over);
+        }
+        assert!(load.seen.len() < 8, "what is known is bounded");
+    }
+
+    #[test]
+    fn stuck_by_callers() {
+        let (mut runs, time) = (Runs::default(), Duration::from_secs(5));
+        for tenth in 0..60 {
+            let t = tenth * S / 10;
+            // One stays in a function, interrupted now and then; another goes round in one that it always leaves.
+            let kernel = [1 << 63 | tenth, 1 << 63 | 5];
+            let on_top = if tenth % 7 == 3 { &kernel[..] } else { &[] };
+            runs.sample(7, t, &[on_top, &[tenth, 10, 20]].concat());
+            runs.sample(8, t, &[1, 30 + tenth % 2, 20]);
+        }
+        assert_eq!(runs.stuck(6 * S, time), Some((7, 59 * S / 10)));
+        assert_eq!(runs.stuck(6 * S, 2 * time), None);
+        runs.sample(7, 6 * S, &[1, 11, 20]);
+        assert_eq!(runs.stuck(6 * S, time), None, "it got on");
+        assert_eq!(
+            (runs.stuck(60 * S, time), runs.threads.len()),
+            (None, 0),
+            "who sleeps is not stuck, nor remembered"
+        );
+    }
+
+    #[test]
+    fn locks_and_other_waits() {
+        let call = |op: &str, value: &str, timeout: &str| {
+            format!("{} 0x7f00 {op} {value} {timeout} 0x0 0x0 0x7ffd 0x7f", libc::SYS_futex)
+        };
+        for (text, expected) in [
+            (call("0x80", "0x2", "0x0"), true),
+            (call("0x89", "0x2", "0x0"), true),
+            (call("0x6", "0x0", "0x0"), true),
+            (call("0x80", "0x80001234", "0x0"), true),
+            (call("0x189", "0x0", "0x0"), false),
+            (call("0x189", "0x2", "0x0"), false),
+            (call("0x80", "0x0", "0x0"), false),
+            (call("0x80", "0x2", "0x7ffd10"), false),
+            ("0 0x3 0x2 0x2 0x0 0x0 0x0 0x1 0x2".into(), false),
+            ("running".into(), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(waits_for_lock(&text), expected, "{text}");
+        }
+        assert!(uninterruptible("7 (a) b) D 1 2") && !uninterruptible("7 (D) S 1 2"));
+    }
+
+    #[test]
+    fn a_lock_that_is_never_given_back() {
+        use std::sync::{Arc, Mutex};
+        let lock = Arc::new(Mutex::new(()));
+        let held = lock.lock().unwrap();
+        let other = lock.clone();
+        let waiter = std::thread::spawn(move || drop(other.lock()));
+        let (mut waits, pid, mut now) = (Waits::default(), std::process::id(), 0);
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        // The clock of the test is its own: only the kernel's account of the thread must stand still.
+        let (tid, waited) = loop {
+            now += S;
+            // The thread that runs the tests waits, too, for them.
+            if let Some(stuck) = waits.stuck(pid, now, Duration::from_secs(5)).filter(|(tid, _)| *tid != pid)
+            {
+                break stuck;
+            }
+            assert!(std::time::Instant::now() < deadline, "not seen");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert!(waited >= 5 * S, "{tid} {waited}");
+        drop(held);
+        waiter.join().unwrap();
+        assert_ne!(waits.stuck(pid, now + S, Duration::from_secs(5)).map(|(tid, _)| tid), Some(tid));
+    }
+}

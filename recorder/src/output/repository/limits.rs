@@ -1,0 +1,204 @@
+//! Keeps a repository within its size and age, whoever else writes to it.
+//!
+//! Before a chunk grows, room for a further piece of it is set aside with the file system (`fallocate`), under a lock that all
+//! recorders of the root share. What is set aside counts as used: so the limit holds at every instant, and a full disk is
+//! noticed before data are in the way of it.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use super::owner::NEW_OWNER_FILE;
+use super::{HELD_FILE, OWNER_FILE, Repository, chunks, is_folder_name};
+
+/// Held while somebody counts or sets aside.
+const LOCK_FILE: &str = ".lock";
+/// Smallest and largest piece that is set aside at once, bytes.
+const PIECE: [u64; 2] = [16 << 10, 1 << 20];
+/// So long another recorder may hold the lock: on a laden machine it waits for a processor meanwhile.
+const LOCK_MS: u32 = 1000;
+/// Pieces in the permitted size.
+const PIECES: u64 = 128;
+/// So long a finished chunk stays whatever its age: a stream of the JDK ends if one that it has listed is gone before it is opened.
+pub const FOLLOWED: Duration = Duration::from_secs(10);
+
+/// What the files of one chunk may grow to without asking again.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// File length up to which room is set aside.
+    until: u64,
+}
+
+impl Space {
+    /// Makes sure that `file`, `len` bytes long, may grow by `more`.
+    ///
+    /// # Errors
+    /// `StorageFull` if nothing more can be removed; of the file system.
+    pub fn take(&mut self, repository: &Repository, file: &File, len: u64, more: u64) -> io::Result<()> {
+        let end = len + more;
+        let Some(limit) = repository.max_size else { return Ok(()) };
+        if end <= self.until {
+            return Ok(());
+        }
+        let piece = (limit / PIECES).clamp(PIECE[0], PIECE[1]);
+        let until = end.next_multiple_of(piece);
+        let _held = lock(&repository.root)?;
+        make_room(&repository.root, limit, until - self.until.min(until))?;
+        match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, until as i64) {
+            // Where nothing can be set aside, what is written counts as soon as it is there.
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.until = until;
+        Ok(())
+    }
+
+    /// Gives back what a finished chunk did not need, and half of what a full disk took.
+    pub fn release(&mut self, file: &File, len: u64) {
+        if self.until > len || file.metadata().is_ok_and(|meta| meta.len() > len) {
+            let _ = file.set_len(len);
+        }
+        self.until = 0;
+    }
+}
+
+/// Removes what is too old, and folders of ended processes without chunks.
+pub fn tidy(repository: &Repository) {
+    let Some(age) = repository.max_age.map(|age| age.max(FOLLOWED)) else { return };
+    let Ok(_held) = lock(&repository.root) else { return };
+    let Some(oldest) = SystemTime::now().checked_sub(age) else { return };
+    for chunk in all(&repository.root) {
+        if chunk.modified < oldest {
+            chunk.remove();
+        }
+    }
+}
+
+struct Chunk {
+    path: PathBuf,
+    modified: SystemTime,
+    bytes: u64,
+}
+
+impl Chunk {
+    /// Removes it unless it is being written; then its folder too, if that is all there was.
+    fn remove(&self) -> bool {
+        let Ok(file) = File::open(&self.path) else { return false };
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) || fs::remove_file(&self.path).is_err() {
+            return false;
+        }
+        if let Some(folder) = self.path.parent()
+            && chunks(folder).is_ok_and(|left| left.is_empty())
+            && !in_use(folder)
+        {
+            remove_folder(folder);
+        }
+        true
+    }
+}
+
+/// Removes a process's folder and what is in it of ours.
+pub(crate) fn remove_folder(folder: &Path) {
+    for chunk in chunks(folder).unwrap_or_default() {
+        let _ = fs::remove_file(chunk);
+    }
+    let _ = fs::remove_file(folder.join(OWNER_FILE));
+    let _ = fs::remove_file(folder.join(NEW_OWNER_FILE));
+    let _ = fs::remove_file(folder.join(HELD_FILE));
+    let _ = fs::remove_dir(folder);
+}
+
+/// Whether a recorder still writes to this folder.
+pub fn in_use(folder: &Path) -> bool {
+    File::open(folder.join(HELD_FILE))
+        .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+/// Removes the oldest chunks until `more` bytes fit below `limit`.
+fn make_room(root: &Path, limit: u64, more: u64) -> io::Result<()> {
+    let mut found = all(root);
+    let mut used: u64 = found.iter().map(|c| c.bytes).sum();
+    if used.saturating_add(more) <= limit {
+        return Ok(());
+    }
+    found.sort_by_key(|c| c.modified);
+    for chunk in found {
+        if chunk.remove() {
+            used -= chunk.bytes;
+            if used.saturating_add(more) <= limit {
+                return Ok(());
+            }
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::StorageFull, "the repository's limit is taken by chunks being written"))
+}
+
+/// All chunks of all processes.
+fn all(root: &Path) -> Vec<Chunk> {
+    let Ok(folders) = fs::read_dir(root) else { return Vec::new() };
+    let folders = folders.flatten().filter(|e| e.file_name().to_str().is_some_and(is_folder_name));
+    let paths = folders.flat_map(|folder| chunks(&folder.path()).unwrap_or_default());
+    paths
+        .filter_map(|path| {
+            let meta = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
+            let bytes = meta.len().max(meta.blocks() * 512);
+            Some(Chunk { modified: meta.modified().ok()?, bytes, path })
+        })
+        .collect()
+}
+
+/// Waits for its turn, but never for long: somebody may have stopped while holding it.
+fn lock(root: &Path) -> io::Result<File> {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK_FILE))?;
+    for attempt in 0..LOCK_MS {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if attempt < LOCK_MS - 1 => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
+            // A file system without locks: the limit is then as exact as one recorder can keep it.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_finished_stays_for_those_who_follow() {
+        let root = tempfile::tempdir().unwrap();
+        let mut repository = Repository::new(root.path());
+        let folder = repository.make_folder(7).unwrap();
+        // How long ago each was finished.
+        let ages = [1, 60, 600];
+        for seconds in ages {
+            let path = folder.join(format!("{seconds}.jfr"));
+            fs::write(&path, "x").unwrap();
+            let file = File::open(&path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+        }
+        let left = || ages.map(|seconds| folder.join(format!("{seconds}.jfr")).exists());
+        repository.max_age = Some(Duration::from_secs(300));
+        tidy(&repository);
+        assert_eq!(left(), [true, true, false]);
+        // Its age is over, but whoever follows may not have come to it.
+        File::open(folder.join("1.jfr")).unwrap().set_modified(SystemTime::now() - FOLLOWED / 2).unwrap();
+        repository.max_age = Some(Duration::from_secs(1));
+        tidy(&repository);
+        assert_eq!(left(), [true, false, false]);
+        // A limit of bytes knows no grace.
+        make_room(root.path(), 0, 0).unwrap();
+        assert_eq!(left(), [false; 3]);
+    }
+}

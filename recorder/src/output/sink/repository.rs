@@ -1,0 +1,270 @@
+//! A process's folder in a repository: each chunk is a file of its own, beside others that are removed when they are old.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use jfr_format::{
+    ids::FileOffset,
+    write::{FileOutput, Output},
+};
+
+use super::Syncer;
+use crate::{
+    os::clock,
+    output::repository::{Owner, Repository, Space, hold, remove_folder, stamp},
+    settings::labels::Label,
+};
+
+/// Until a chunk has so many bytes, its name is synchronized with it.
+const NAMED_AFTER: u64 = 256 << 10;
+
+/// The chunks of one process.
+pub struct RepositorySink {
+    repository: Repository,
+    owner: Owner,
+    folder: PathBuf,
+    /// Says that the folder is in use.
+    held: Option<File>,
+    /// The chunk being written; none while the disk refuses it.
+    chunk: Option<Chunk>,
+    /// Bytes of chunks that are finished.
+    finished: u64,
+}
+
+struct Chunk {
+    output: FileOutput,
+    /// The same file: locked as long as it is written to, and asked whether it still has a name.
+    file: File,
+    path: PathBuf,
+    space: Space,
+}
+
+impl RepositorySink {
+    /// Makes the folder of the process and its first chunk.
+    pub fn open(repository: &Repository, owner: Owner) -> io::Result<RepositorySink> {
+        let mut sink = RepositorySink::later(repository, owner);
+        sink.next_chunk()?;
+        Ok(sink)
+    }
+
+    /// Makes nothing yet: that will be tried again.
+    pub fn later(repository: &Repository, owner: Owner) -> RepositorySink {
+        RepositorySink {
+            repository: repository.clone(),
+            owner,
+            folder: PathBuf::new(),
+            held: None,
+            chunk: None,
+            finished: 0,
+        }
+    }
+
+    /// Goes on in a folder that another process wrote to.
+    pub fn again(folder: &Path) -> io::Result<RepositorySink> {
+        let mut sink = RepositorySink {
+            // Its limits are kept by whoever records next.
+            repository: Repository::new(folder.parent().unwrap_or(Path::new("/"))),
+            owner: Owner::read(folder).unwrap_or_default(),
+            folder: folder.to_owned(),
+            held: Some(hold(folder)?),
+            chunk: None,
+            finished: 0,
+        };
+        sink.next_chunk()?;
+        Ok(sink)
+    }
+
+    /// The process has other labels since it executed another program. Without the new ones in the folder everything else works.
+    pub fn relabel(&mut self, labels: &[Label]) {
+        if self.owner.labels == labels {
+            return;
+        }
+        self.owner.labels = labels.to_vec();
+        if self.held.is_some() {
+            let _ = self.owner.write(&self.folder);
+        }
+    }
+
+    /// Begins the next chunk, in a new folder if the old one is gone.
+    pub fn next_chunk(&mut self) -> io::Result<()> {
+        self.close();
+        if self.held.as_ref().is_none_or(nameless) {
+            self.held = None;
+            self.folder = self.repository.make_folder(self.owner.pid)?;
+            self.held = Some(hold(&self.folder)?);
+            self.owner.write(&self.folder)?;
+        }
+        let stamp = stamp(clock::realtime_ns());
+        for number in 0..100 {
+            let name =
+                if number == 0 { format!("{stamp}.jfr") } else { format!("{stamp}_{:02}.jfr", number - 1) };
+            let path = self.folder.join(name);
+            match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => {
+                    // Where a file system has no locks, age alone protects it.
+                    let _ = file.try_lock();
+                    let output = FileOutput::new(file.try_clone()?)?;
+                    self.chunk = Some(Chunk { output, file, path, space: Space::default() });
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Lets the chunk go; a file without bytes is removed.
+    pub fn close(&mut self) {
+        let Some(mut chunk) = self.chunk.take() else { return };
+        let end = chunk.output.end().0;
+        chunk.space.release(&chunk.file, end);
+        if end == 0 {
+            let _ = std::fs::remove_file(&chunk.path);
+        }
+        self.finished += end;
+    }
+
+    /// Nothing more comes. A folder in which there is `nothing` worth keeping is removed.
+    pub fn end(&mut self, nothing: bool) {
+        self.close();
+        if nothing && !self.folder.as_os_str().is_empty() {
+            remove_folder(&self.folder);
+        }
+        self.held = None;
+    }
+
+    /// Has the chunk go on to the disk, and its name.
+    pub fn sync(&self, syncer: &Syncer) {
+        let Some(chunk) = &self.chunk else { return };
+        syncer.sync(&chunk.file);
+        if chunk.output.end().0 < NAMED_AFTER
+            && let Ok(folder) = File::open(&self.folder)
+        {
+            syncer.sync(&folder);
+        }
+    }
+
+    /// Where the next bytes go, in the file of the chunk.
+    pub fn position(&self) -> u64 {
+        self.chunk.as_ref().map_or(0, |c| c.output.end().0)
+    }
+
+    /// The file of the chunk being written.
+    pub fn chunk(&self) -> Option<&Path> {
+        self.chunk.as_ref().map(|c| c.path.as_path())
+    }
+
+    /// Bytes of all chunks.
+    pub fn bytes(&self) -> u64 {
+        self.finished + self.position()
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The limits.
+    pub fn repository(&self) -> &Repository {
+        &self.repository
+    }
+}
+
+impl Drop for RepositorySink {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Whether an open file has been removed.
+fn nameless(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.nlink() == 0)
+}
+
+impl Output for RepositorySink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(chunk) = &mut self.chunk else { return Err(io::ErrorKind::NotFound.into()) };
+        // What is written to a file without a name would be lost in silence.
+        if nameless(&chunk.file) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the folder was removed"));
+        }
+        chunk.space.take(&self.repository, &chunk.file, chunk.output.end().0, bytes.len() as u64)?;
+        chunk.output.append(bytes)
+    }
+
+    fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()> {
+        let Some(chunk) = &mut self.chunk else { return Err(io::ErrorKind::NotFound.into()) };
+        chunk.output.patch(at, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::repository::{chunks, folders};
+    use std::fs;
+
+    fn files(root: &Path) -> Vec<PathBuf> {
+        folders(root).unwrap().iter().flat_map(|f| chunks(f).unwrap()).collect()
+    }
+
+    fn sink(root: &Path, pid: u32) -> RepositorySink {
+        let repository = Repository { max_size: Some(1 << 20), ..Repository::new(root) };
+        RepositorySink::open(&repository, Owner { pid, ..Owner::default() }).unwrap()
+    }
+
+    #[test]
+    fn never_more_than_the_limit() {
+        let root = tempfile::tempdir().unwrap();
+        let mut sinks = [sink(root.path(), 7), sink(root.path(), 8)];
+        let mut written = 0;
+        for i in 0..400 {
+            for sink in &mut sinks {
+                let block = vec![i as u8; 3000 + 97 * (i % 50)];
+                sink.append(&block).unwrap();
+                written += block.len() as u64;
+                if sink.position() > 100_000 {
+                    sink.next_chunk().unwrap();
+                }
+            }
+            let used: u64 = files(root.path()).iter().map(|f| fs::metadata(f).unwrap().blocks() * 512).sum();
+            assert!(used <= 1 << 20, "{used} bytes after {i} rounds");
+        }
+        assert!(written > 2 << 20);
+        assert_eq!(sinks.iter().map(RepositorySink::bytes).sum::<u64>(), written);
+        // What is left is the newest, of both.
+        assert!(folders(root.path()).unwrap().iter().all(|f| chunks(f).unwrap().len() > 1));
+    }
+
+    #[test]
+    fn a_folder_that_was_removed_is_noticed() {
+        let root = tempfile::tempdir().unwrap();
+        let mut sink = sink(&root.path().join("r"), 7);
+        sink.append(b"x").unwrap();
+        fs::remove_dir_all(root.path().join("r")).unwrap();
+        assert_eq!(sink.append(b"y").unwrap_err().kind(), io::ErrorKind::NotFound);
+        sink.next_chunk().unwrap();
+        sink.append(b"z").unwrap();
+        assert_eq!(files(&root.path().join("r")).len(), 1);
+    }
+
+    #[test]
+    fn the_folder_has_the_labels_of_the_program_executed_last() {
+        let root = tempfile::tempdir().unwrap();
+        let mut sink = sink(root.path(), 7);
+        let folder = &folders(root.path()).unwrap()[0];
+        for service in ["sh", "beam.smp", "beam.smp"] {
+            let labels = [("service".to_owned(), service.to_owned())];
+            sink.relabel(&labels);
+            let owner = Owner::read(folder).unwrap();
+            assert_eq!((owner.pid, &owner.labels[..]), (7, &labels[..]));
+        }
+        sink.end(true);
+        assert!(!folder.exists(), "a file is left in it");
+    }
+}

@@ -1,0 +1,293 @@
+//! One stream, many readers: each has a queue of its own over the same bytes, and what one of them does is nothing to the
+//! others.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+};
+
+use jfr_format::{
+    ids::Ticks,
+    read::{ChunkHead, FrameError, Framer, Part},
+    write::Cut,
+};
+
+use super::{
+    link::Link,
+    losses::{Held, Shared},
+    reader::{Reader, State},
+};
+
+/// Readers at a time.
+pub const MOST_READERS: usize = 64;
+/// A part of more bytes than this is no stream's.
+const MOST_PART: usize = 80 << 20;
+/// The end of a chunk with no more than this in it is not worth cutting off.
+const SMALL: usize = 1 << 10;
+
+/// A reader that is gone.
+#[derive(Debug)]
+pub struct Gone {
+    /// Where it came from.
+    pub name: String,
+    /// Why.
+    pub error: io::Error,
+}
+
+/// What readers of a stream got.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    /// Readers there.
+    pub readers: usize,
+    /// Readers that ever were.
+    pub ever: u64,
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// Bytes that were written to all readers together.
+    pub taken: u64,
+    /// Bytes and events that readers did not get because they were behind, added up.
+    pub lost: (u64, u64),
+    /// Bytes and events that nobody got and nobody was told of.
+    pub nobody: (u64, u64),
+}
+
+/// The readers of a stream.
+pub struct Broadcast {
+    readers: Vec<Reader>,
+    framer: Framer,
+    /// The present chunk, or the last one.
+    head: Option<Arc<ChunkHead>>,
+    /// The present chunk is not at its end.
+    inside: bool,
+    /// Where a reader can be cut off now.
+    cut: Option<Cut>,
+    now: Ticks,
+    shared: Arc<Shared>,
+    /// Bytes that may wait for one reader.
+    queue_bytes: usize,
+    /// Whoever writes the stream goes on when all readers are behind.
+    relays: bool,
+    full: bool,
+    status: Status,
+}
+
+impl Broadcast {
+    /// Without readers yet; each may have `queue_bytes` in its queue, and all together about four times that.
+    pub fn new(queue_bytes: usize) -> Broadcast {
+        Broadcast {
+            readers: Vec::new(),
+            framer: Framer::new(MOST_PART),
+            head: None,
+            inside: false,
+            cut: None,
+            now: Ticks(0),
+            shared: Arc::default(),
+            queue_bytes,
+            relays: false,
+            full: true,
+            status: Status::default(),
+        }
+    }
+
+    /// For a stream that goes on when all readers are behind: they are cut off like one of many.
+    pub fn relaying(queue_bytes: usize) -> Broadcast {
+        Broadcast { relays: true, ..Broadcast::new(queue_bytes) }
+    }
+
+    /// A reader has come. It gets the stream from the next chunk on.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add(&mut self, link: Link, name: String) -> io::Result<()> {
+        if self.readers.len() >= MOST_READERS {
+            return Err(io::Error::other(format!("{MOST_READERS} readers are there already")));
+        }
+        self.readers.push(Reader::new(link, name));
+        self.status.ever += 1;
+        Ok(())
+    }
+
+    /// Before anything was written: gives its readers to another one.
+    pub(super) fn hand_over(&mut self, to: &mut Broadcast) {
+        to.status.ever += self.readers.len() as u64;
+        to.readers.append(&mut self.readers);
+    }
+
+    /// Readers that are there.
+    pub fn readers(&self) -> &[Reader] {
+        &self.readers
+    }
+
+    /// Whether nobody who is there would get anything that is written now.
+    pub fn full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether nobody is there, or only who waits for a chunk.
+    pub fn has_no_reader(&self) -> bool {
+        !self.readers.iter().any(|r| r.state == State::Following)
+    }
+
+    /// Whether somebody waits for the next chunk to begin and has taken all before it.
+    pub fn wants_chunk(&self) -> bool {
+        self.inside && self.readers.iter().any(|r| r.state != State::Following && r.waiting() == 0)
+    }
+
+    /// Most bytes that wait for a reader.
+    pub fn waiting(&self) -> usize {
+        self.readers.iter().map(Reader::waiting).max().unwrap_or(0)
+    }
+
+    /// Bytes of the stream so far.
+    pub fn bytes(&self) -> u64 {
+        self.status.bytes
+    }
+
+    /// Whether what was written ends with a chunk.
+    pub fn is_at_chunk_end(&self) -> bool {
+        self.framer.at_end_of_chunk()
+    }
+
+    /// So far.
+    pub fn status(&self) -> Status {
+        let nobody = self.shared.nobody.lock().map(|n| (n.bytes, n.events())).unwrap_or_default();
+        let mut status = Status { readers: self.readers.len(), nobody, ..self.status.clone() };
+        for reader in &self.readers {
+            status.taken += reader.taken;
+            status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
+            status.lost.1 += reader.total_lost.1 + reader.lost.events();
+        }
+        status
+    }
+
+    /// The next bytes of the stream.
+    ///
+    /// # Errors
+    /// They are not a stream of chunks of known size.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
+        self.status.bytes += bytes.len() as u64;
+        self.framer.push(bytes);
+        self.parts()
+    }
+
+    /// The next bytes are zeros.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn fill(&mut self, len: usize) -> Result<(), FrameError> {
+        self.status.bytes += len as u64;
+        self.framer.push_zeros(len);
+        self.parts()
+    }
+
+    fn parts(&mut self) -> Result<(), FrameError> {
+        while let Some(part) = self.framer.next_part()? {
+            self.part(&part);
+        }
+        self.look();
+        Ok(())
+    }
+
+    /// Whether a reader is at its bound: its own, or its share when all queues together are too much.
+    fn behind(&self, reader: &Reader) -> bool {
+        let all = 2 * self.queue_bytes;
+        reader.held() >= self.queue_bytes
+            || self.shared.held.load(Ordering::Relaxed) >= all && reader.held() > all / MOST_READERS
+    }
+
+    fn part(&mut self, part: &Part) {
+        let held = Held::new(part, &self.shared);
+        let last = self.head.clone();
+        if let Some(head) = &part.begins {
+            self.head = Some(head.clone());
+        }
+        let begins = part.begins.is_some();
+        // Who has taken little of the last chunks would be behind again at once.
+        let ready = |r: &Reader| begins && r.held() <= self.queue_bytes / 2;
+        let behind: Vec<bool> = self.readers.iter().map(|r| self.behind(r)).collect();
+        let mut others = self.readers.iter().zip(&behind);
+        // Alone, or with others that are behind too, it keeps all: whoever writes the stream asks and stops.
+        let others = self.relays
+            || others.any(|(r, behind)| match r.state {
+                State::Following => !behind,
+                _ => ready(r),
+            });
+        let small = part.ends && part.held() < SMALL;
+        let ready: Vec<bool> = self.readers.iter().map(ready).collect();
+        for ((reader, behind), ready) in self.readers.iter_mut().zip(behind).zip(ready) {
+            match reader.state {
+                State::Following if !(behind && others) || small => reader.give(part, &held),
+                // It cannot be cut off here: it is later.
+                State::Following if !begins && self.cut.is_none() => reader.give(part, &held),
+                State::Following => {
+                    reader.state = match self.cut {
+                        Some(cut) if !begins => State::Cut(cut),
+                        _ => State::Left,
+                    };
+                    reader.lose(&held);
+                }
+                State::New if !ready => {}
+                _ if !ready => reader.lose(&held),
+                state => {
+                    if state == State::New
+                        && let Ok(mut nobody) = self.shared.nobody.lock()
+                    {
+                        // Somebody should know of it.
+                        reader.lost.merge(std::mem::take(&mut *nobody));
+                    }
+                    if state != State::New || !reader.lost.is_empty() {
+                        let now = self.head.as_ref().map_or(part.now, |head| head.header.start_ticks);
+                        reader.settle(last.as_deref(), self.head.as_deref(), now);
+                    }
+                    reader.state = State::Following;
+                    reader.give(part, &held);
+                }
+            }
+        }
+        self.inside = !part.ends;
+        self.cut = part.cut;
+        self.now = part.now;
+    }
+
+    /// Writes to all readers what they take; tells who is gone.
+    pub fn push(&mut self) -> Vec<Gone> {
+        let mut gone = Vec::new();
+        let status = &mut self.status;
+        self.readers.retain_mut(|reader| {
+            let error = match reader.push() {
+                Err(error) => error,
+                Ok(_) if reader.link().gone() => io::ErrorKind::BrokenPipe.into(),
+                Ok(_) => return true,
+            };
+            status.taken += reader.taken;
+            status.lost.0 += reader.total_lost.0 + reader.lost.bytes;
+            status.lost.1 += reader.total_lost.1 + reader.lost.events();
+            gone.push(Gone { name: std::mem::take(&mut reader.name), error });
+            false
+        });
+        self.look();
+        gone
+    }
+
+    /// Nothing more comes: who was cut off is told, and a chunk that is not at its end is ended.
+    pub fn finish(&mut self) {
+        let (head, cut, now) = (self.head.clone(), self.cut, self.now);
+        for reader in &mut self.readers {
+            match (reader.state, cut) {
+                (State::Following, Some(cut)) if self.inside => {
+                    reader.state = State::Cut(cut);
+                    reader.settle(head.as_deref(), None, now);
+                }
+                (State::Cut(_), _) => reader.settle(head.as_deref(), None, now),
+                (State::Left, _) if !reader.lost.is_empty() => reader.settle(None, head.as_deref(), now),
+                _ => {}
+            }
+        }
+        self.inside = false;
+        self.full = true;
+    }
+
+    fn look(&mut self) {
+        self.full = !self.readers.iter().any(|r| r.state == State::Following && !self.behind(r));
+    }
+}

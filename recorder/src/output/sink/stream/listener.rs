@@ -1,0 +1,259 @@
+//! Where readers come from: a FIFO that is opened again and again, a Unix socket, a TCP port.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Read},
+    net::{TcpListener, TcpStream},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{
+            fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+
+use super::{
+    address::{MOST_TOKEN, Token, resolve},
+    broadcast::MOST_READERS,
+    link::Link,
+};
+use crate::error::Error;
+
+/// Time between two attempts to open a FIFO that nobody reads.
+const RETRY: Duration = Duration::from_millis(20);
+/// Time that a client of TCP has to say its token.
+const CLIENT_TIME: Duration = Duration::from_secs(5);
+/// Clients let in at once.
+const AT_ONCE: usize = 16;
+
+/// A place where readers come from.
+pub enum Listener {
+    /// A FIFO, with at most one reader that we know of.
+    Fifo(Fifo),
+    /// A listening Unix socket.
+    Unix(Unix),
+    /// A listening TCP socket.
+    Tcp(Tcp),
+}
+
+/// Who came: connected, or what was wrong with it.
+pub type Accepted = Result<(Link, String), String>;
+
+impl Listener {
+    /// Who has come since; `alone`: no reader is there.
+    pub fn come(&mut self, alone: bool) -> Vec<Accepted> {
+        match self {
+            Listener::Fifo(fifo) => fifo.come(alone),
+            Listener::Unix(unix) => unix.come(),
+            Listener::Tcp(tcp) => tcp.come(),
+        }
+    }
+
+    /// Readable when somebody comes.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Listener::Fifo(_) => Vec::new(),
+            Listener::Unix(unix) => vec![unix.listener.as_fd()],
+            Listener::Tcp(tcp) => {
+                let pending = tcp.pending.iter().map(|p| p.stream.as_fd());
+                pending.chain([tcp.listener.as_fd()]).collect()
+            }
+        }
+    }
+}
+
+/// See [`Listener::Fifo`].
+pub struct Fifo {
+    path: PathBuf,
+    next: Instant,
+}
+
+impl Fifo {
+    /// Opens nothing yet.
+    pub fn new(path: &Path) -> Fifo {
+        Fifo { path: path.to_owned(), next: Instant::now() }
+    }
+
+    fn come(&mut self, alone: bool) -> Vec<Accepted> {
+        let now = Instant::now();
+        if !alone || now < self.next {
+            return Vec::new();
+        }
+        self.next = now + RETRY;
+        // Without a reader it cannot be opened this way.
+        let file = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
+        let file = file.ok().filter(|f| f.metadata().is_ok_and(|m| m.file_type().is_fifo()));
+        let link = file.and_then(|file| Link::new(OwnedFd::from(file)).ok());
+        link.map(|link| Ok((link, self.path.display().to_string()))).into_iter().collect()
+    }
+}
+
+/// See [`Listener::Unix`].
+pub struct Unix {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the socket's file: only ours is removed.
+    file: (u64, u64),
+    came: u64,
+}
+
+impl Unix {
+    /// Listens; a socket file that nobody listens at any more is replaced.
+    ///
+    /// # Errors
+    /// The path is something else, somebody listens there, or it cannot be made.
+    pub fn open(path: &Path) -> Result<Unix, Error> {
+        let path = std::path::absolute(path).map_err(|e| Error::io("listen at", path, e))?;
+        let failed = |e: io::Error| Error::io("listen at", &path, e);
+        if let Ok(meta) = fs::symlink_metadata(&path) {
+            if !meta.file_type().is_socket() {
+                return Err(failed(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    "it is there and is no socket",
+                )));
+            }
+            match UnixStream::connect(&path) {
+                Ok(_) => {
+                    let why = "another program listens there; give this one another path";
+                    return Err(failed(io::Error::new(io::ErrorKind::AddrInUse, why)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    fs::remove_file(&path).map_err(failed)?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let listener = UnixListener::bind(&path).map_err(failed)?;
+        // Whoever came before this is asked who it is, too.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let meta = fs::symlink_metadata(&path).map_err(failed)?;
+        Ok(Unix { listener, file: (meta.dev(), meta.ino()), path, came: 0 })
+    }
+
+    fn come(&mut self) -> Vec<Accepted> {
+        let mut came = Vec::new();
+        while came.len() < AT_ONCE
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            self.came += 1;
+            let name = format!("unix:{} reader {}", self.path.display(), self.came);
+            let own = nix::unistd::geteuid().as_raw();
+            came.push(match getsockopt(&stream, PeerCredentials) {
+                Ok(peer) if peer.uid() == own || peer.uid() == 0 => {
+                    Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string())
+                }
+                Ok(peer) => Err(format!("{name} is user {}: refused", peer.uid())),
+                Err(error) => Err(format!("{name}: {error}")),
+            });
+        }
+        came
+    }
+}
+
+impl Drop for Unix {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// See [`Listener::Tcp`].
+pub struct Tcp {
+    listener: TcpListener,
+    token: Token,
+    pending: Vec<Pending>,
+}
+
+/// A client that has not said its token yet.
+struct Pending {
+    stream: TcpStream,
+    name: String,
+    said: Vec<u8>,
+    until: Instant,
+}
+
+impl Tcp {
+    /// Listens at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// There is no token; the address is not this machine's own unless `anywhere`; it cannot be had.
+    pub fn open(address: &str, token: Option<Token>, anywhere: bool) -> Result<Tcp, Error> {
+        let name = format!("tcp:{address}");
+        let wrong = |problem: String| Error::Setting { name: "output", problem };
+        let failed = |e: io::Error| Error::io("listen at", Path::new(&name), e);
+        let Some(token) = token else {
+            let how = "a token is needed: --token-file FILE or FLIGHTLINE_TOKEN; clients send it as their first line";
+            return Err(wrong(format!("{name}: {how}")));
+        };
+        let found = resolve(address).map_err(failed)?;
+        if !anywhere && let Some(far) = found.iter().find(|a| !a.ip().is_loopback()) {
+            let how =
+                "reachable from other machines, and nothing is encrypted: --listen-anywhere if that is meant";
+            return Err(wrong(format!("{name}: {} is {how}", far.ip())));
+        }
+        let listener = TcpListener::bind(&found[..]).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Tcp { listener, token, pending: Vec::new() })
+    }
+
+    /// The port.
+    pub fn port(&self) -> Option<u16> {
+        self.listener.local_addr().ok().map(|a| a.port())
+    }
+
+    fn come(&mut self) -> Vec<Accepted> {
+        let now = Instant::now();
+        while self.pending.len() < MOST_READERS
+            && let Ok((stream, peer)) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let _ = stream.set_nodelay(true);
+                let name = format!("tcp:{peer}");
+                self.pending.push(Pending { stream, name, said: Vec::new(), until: now + CLIENT_TIME });
+            }
+        }
+        let mut came = Vec::new();
+        for mut client in std::mem::take(&mut self.pending) {
+            match client.hear() {
+                None if now < client.until => self.pending.push(client),
+                Some(said) if self.token.is(&said) => {
+                    let Pending { stream, name, .. } = client;
+                    came.push(Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string()));
+                }
+                None => came.push(Err(format!("{} did not say the token in time", client.name))),
+                Some(_) => came.push(Err(format!("{} did not say the token", client.name))),
+            }
+        }
+        came
+    }
+}
+
+impl Pending {
+    /// What it said before its first newline, or all if that is no token anyway; `None`: more may come.
+    fn hear(&mut self) -> Option<Vec<u8>> {
+        let mut part = [0; MOST_TOKEN + 2];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Some(Vec::new()),
+                Ok(n) => self.said.extend_from_slice(&part[..n]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => return Some(Vec::new()),
+            }
+            if let Some(end) = self.said.iter().position(|b| *b == b'\n') {
+                let line = &self.said[..end];
+                return Some(line.strip_suffix(b"\r").unwrap_or(line).to_vec());
+            }
+            if self.said.len() > MOST_TOKEN + 1 {
+                return Some(Vec::new());
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! A stream: chunks of fixed size for whoever reads them, written without ever waiting.
+//!
+//! ```text
+//! Recording ─▶ StreamSink ─▶ Fan ─┬▶ Reader: queue ─▶ Link      each queue bounded, the bytes shared
+//!                            ▲    └▶ Reader: queue ─▶ Link
+//!              Door ─────────┘ new readers, who begin with the next chunk
+//! ```
+
+mod address;
+mod broadcast;
+mod link;
+mod listener;
+mod losses;
+mod reader;
+
+use std::{
+    fs, io,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::FileTypeExt,
+    },
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use jfr_format::{ids::FileOffset, write::Output};
+
+pub use address::{Address, MOST_TOKEN, TOKEN_ENV, Token, inherited, resolve};
+pub use broadcast::{Broadcast, Gone, MOST_READERS, Status};
+pub use link::Link;
+pub use listener::{Accepted, Fifo, Listener, Tcp, Unix};
+
+use crate::error::Error;
+
+/// Time that the start of a recording waits for a reader of its FIFO, so that a shell's `cat fifo &` misses nothing.
+const FIFO_WAIT: Duration = Duration::from_secs(2);
+/// Things told about readers; more say nothing new.
+const MOST_TOLD: u32 = 20;
+/// Bytes that may wait for a reader of a pipe before samples are dropped.
+pub const QUEUE_BYTES: usize = 8 << 20;
+/// Smallest and largest queue of a reader: one round of the drain may write 128 KiB at once.
+pub const QUEUES: [usize; 2] = [256 << 10, 1 << 30];
+
+/// How streams are written.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes that may wait for a reader.
+    pub queue_bytes: usize,
+    /// Bytes of the pipe or of a socket's buffer, if not the kernel's default.
+    pub pipe_bytes: Option<usize>,
+    /// What clients of TCP must say.
+    pub token: Option<Token>,
+    /// Whether TCP may be reached from other machines.
+    pub anywhere: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { queue_bytes: QUEUE_BYTES, pipe_bytes: None, token: None, anywhere: false }
+    }
+}
+
+/// A recording on its way to readers.
+pub struct StreamSink {
+    fan: Broadcast,
+    /// Where readers come from; none: there is one, and with it the output ends.
+    door: Option<Listener>,
+    path: PathBuf,
+    options: Options,
+    notices: Vec<String>,
+    told: u32,
+}
+
+impl StreamSink {
+    /// Writes to one reader, by an open descriptor.
+    ///
+    /// # Errors
+    /// Of asking what it is.
+    pub fn to(fd: OwnedFd, path: &Path, options: &Options) -> io::Result<StreamSink> {
+        let mut sink = StreamSink::new(path, None, options);
+        let link = Link::new(fd)?;
+        sink.let_in(link, path.display().to_string());
+        Ok(sink)
+    }
+
+    /// Waits for readers at an address that is not a descriptor.
+    ///
+    /// # Errors
+    /// It cannot be listened at.
+    pub fn at(address: &Address, options: &Options) -> Result<StreamSink, Error> {
+        let name = address.to_string();
+        let door = match address {
+            Address::Unix(path) => Listener::Unix(Unix::open(path)?),
+            Address::Tcp(at) => Listener::Tcp(Tcp::open(at, options.token.clone(), options.anywhere)?),
+            Address::Path(path) => {
+                let kind = fs::metadata(path).map_err(|e| Error::io("open", path, e))?.file_type();
+                if !kind.is_fifo() {
+                    let problem = format!("{name} is no FIFO, and neither unix:PATH nor tcp:HOST:PORT");
+                    return Err(Error::Setting { name: "output", problem });
+                }
+                Listener::Fifo(Fifo::new(path))
+            }
+            Address::Descriptor(fd) => {
+                let fd = inherited(*fd).map_err(|e| Error::io("use", Path::new(&name), e))?;
+                return StreamSink::to(fd, Path::new(&name), options)
+                    .map_err(|e| Error::io("use", Path::new(&name), e));
+            }
+        };
+        Ok(StreamSink::new(Path::new(&name), Some(door), options))
+    }
+
+    /// The same; a FIFO's reader is waited for a moment.
+    ///
+    /// # Errors
+    /// As [`at`](Self::at).
+    pub fn at_soon(address: &Address, options: &Options) -> Result<StreamSink, Error> {
+        let mut sink = StreamSink::at(address, options)?;
+        let until = Instant::now() + FIFO_WAIT;
+        while matches!(sink.door, Some(Listener::Fifo(_)))
+            && sink.fan.readers().is_empty()
+            && Instant::now() < until
+        {
+            sink.look_out();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(sink)
+    }
+
+    /// For the bytes of another stream, which does not stop when all readers are behind.
+    pub fn relaying(mut self) -> StreamSink {
+        let mut fan = Broadcast::relaying(self.options.queue_bytes);
+        self.fan.hand_over(&mut fan);
+        self.fan = fan;
+        self
+    }
+
+    fn new(path: &Path, door: Option<Listener>, options: &Options) -> StreamSink {
+        StreamSink {
+            fan: Broadcast::new(options.queue_bytes),
+            door,
+            path: path.to_owned(),
+            options: options.clone(),
+            notices: Vec::new(),
+            told: 0,
+        }
+    }
+
+    fn let_in(&mut self, link: Link, name: String) {
+        if let Some(bytes) = self.options.pipe_bytes
+            && let Err(why) = link.resize(bytes)
+        {
+            self.tell(format!("{name}: pipe size of {bytes} bytes refused: {why}"));
+        }
+        if let Err(error) = self.fan.add(link, name.clone()) {
+            self.tell(format!("{name} is refused: {error}"));
+        }
+    }
+
+    fn tell(&mut self, message: String) {
+        self.told += 1;
+        if self.told <= MOST_TOLD {
+            self.notices.push(message);
+        }
+    }
+
+    /// Lets in who has come.
+    fn look_out(&mut self) {
+        let Some(door) = &mut self.door else { return };
+        for came in door.come(self.fan.readers().is_empty()) {
+            match came {
+                Ok((link, name)) => self.let_in(link, name),
+                Err(refused) => self.tell(refused),
+            }
+        }
+    }
+
+    /// What there is to tell the user.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Whether too much waits for every reader, or none is there.
+    pub fn full(&self) -> bool {
+        self.fan.full()
+    }
+
+    /// Whether no reader is there that gets what is written.
+    pub fn has_no_reader(&self) -> bool {
+        self.fan.has_no_reader()
+    }
+
+    /// Whether a reader waits for the next chunk to begin.
+    pub fn wants_chunk(&self) -> bool {
+        self.fan.wants_chunk()
+    }
+
+    /// Bytes that wait for the reader that is furthest behind.
+    pub fn waiting(&self) -> usize {
+        self.fan.waiting()
+    }
+
+    /// Bytes accepted so far.
+    pub fn bytes(&self) -> u64 {
+        self.fan.bytes()
+    }
+
+    /// What readers got.
+    pub fn status(&self) -> Status {
+        self.fan.status()
+    }
+
+    /// Its name.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The TCP port, if it is one.
+    pub fn port(&self) -> Option<u16> {
+        match &self.door {
+            Some(Listener::Tcp(tcp)) => tcp.port(),
+            _ => None,
+        }
+    }
+
+    /// Nothing more comes: who was cut off is told.
+    pub fn finish(&mut self) {
+        self.fan.finish();
+    }
+
+    /// The next bytes of another stream.
+    ///
+    /// # Errors
+    /// They are no stream of chunks of known size: says where.
+    pub fn take(&mut self, bytes: &[u8]) -> Result<(), jfr_format::read::FrameError> {
+        self.fan.append(bytes)
+    }
+
+    /// Whether what was written ends with a chunk.
+    pub fn is_at_chunk_end(&self) -> bool {
+        self.fan.is_at_chunk_end()
+    }
+
+    /// Lets readers in and writes what they take.
+    ///
+    /// # Errors
+    /// The only reader that there can be is gone.
+    pub fn push(&mut self) -> io::Result<()> {
+        self.look_out();
+        for Gone { name, error } in self.fan.push() {
+            if self.door.is_none() {
+                return Err(error);
+            }
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                self.tell(format!("{name} is gone: {}", crate::error::plain(&error)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Readable when a reader comes; writable when one of those that are behind takes more.
+    pub fn wakes(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
+        let come = self.door.as_ref().map_or_else(Vec::new, Listener::descriptors);
+        let behind = self.fan.readers().iter().filter(|r| r.waiting() > 0);
+        (come, behind.filter_map(|r| r.link().descriptor()).collect())
+    }
+}
+
+impl Output for StreamSink {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.fan.append(bytes).map_err(io::Error::other)?;
+        self.push()
+    }
+
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        self.fan.fill(len).map_err(io::Error::other)?;
+        self.push()
+    }
+
+    fn patch(&mut self, _: FileOffset, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}

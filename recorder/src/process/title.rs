@@ -1,0 +1,184 @@
+//! Titles of processes. A server writes over its arguments what a worker does: `postgres: bench [local] UPDATE`, `nginx: worker process`.
+//!
+//! The title is read from `/proc/PID/cmdline` when a sample is written. Samples name it by their thread's group, whose parent it is.
+
+use std::{fs::File, io::Read, path::PathBuf};
+
+use crate::recording::Recording;
+
+/// Shortest time between two readings of a process's title, ns.
+const INTERVAL_NS: u64 = 250_000_000;
+/// Titles of a process that have a group in the output. A process with more keeps these; others get no group.
+const MOST: usize = 256;
+/// Longest title that is recorded, bytes.
+const MAX_BYTES: usize = 512;
+/// Readings of a title that changes.
+const MOST_READINGS: usize = 4;
+/// Bytes of the arguments that are read. A title is filled up with NULs to the length of the arguments it replaced.
+const READ_BYTES: u64 = 4 << 10;
+
+/// The titles of a process.
+#[derive(Default)]
+pub struct Titles {
+    /// The program's arguments at its start, if known, and its executable.
+    arguments: Vec<String>,
+    exe: PathBuf,
+    /// Time of the next reading, CLOCK_MONOTONIC ns.
+    due_ns: u64,
+    /// Group of the present title.
+    present: Option<u32>,
+    known: Vec<(String, u32)>,
+}
+
+impl Titles {
+    /// The titles of a program. `arguments` are those at its start, empty if these are not known.
+    pub fn new(arguments: Vec<String>, exe: PathBuf) -> Titles {
+        Titles { arguments, exe, ..Titles::default() }
+    }
+
+    /// Returns true if the title may have changed since it was read.
+    #[inline]
+    pub fn is_due(&self, time_ns: u64) -> bool {
+        time_ns >= self.due_ns
+    }
+
+    /// Reads the title of process `pid`, whose threads without a title are in `group`. A process that has ended (`None`) keeps its last title.
+    #[cold]
+    pub fn read(&mut self, pid: Option<u32>, group: u32, recording: &mut Recording, now_ns: u64) {
+        // A title often has arguments of the program.
+        if recording.redacts_arguments() {
+            self.due_ns = u64::MAX;
+            return;
+        }
+        self.due_ns = now_ns.saturating_add(INTERVAL_NS);
+        // It may have ended.
+        let Some(bytes) = pid.and_then(|pid| read_steady(|| read_arguments(pid))) else { return };
+        let Some(title) = title(&bytes, &self.arguments, &self.exe.to_string_lossy()) else {
+            self.present = None;
+            return;
+        };
+        let known = self.known.iter().find(|(known, _)| *known == title).map(|(_, group)| *group);
+        self.present = known.or_else(|| {
+            let group = (self.known.len() < MOST).then(|| recording.add_titled_group(group, &title))?;
+            self.known.push((title, group));
+            Some(group)
+        });
+    }
+
+    /// Returns the group of threads under the present title; `group` without one.
+    #[inline]
+    pub fn group(&self, group: u32) -> u32 {
+        self.present.unwrap_or(group)
+    }
+
+    /// Ends the groups when the process is over.
+    pub fn end(&self, recording: &mut Recording) {
+        self.known.iter().for_each(|(_, group)| recording.end_group(*group));
+    }
+}
+
+/// Returns the present arguments of a process.
+fn read_arguments(pid: u32) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(READ_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Reads until two readings are equal, because the program may write its title during one. `None` if none are equal, or the title is empty.
+fn read_steady(mut read: impl FnMut() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+    let mut last = read()?;
+    for _ in 0..MOST_READINGS {
+        let next = read()?;
+        if next == last {
+            return Some(next).filter(|bytes| !bytes.is_empty());
+        }
+        last = next;
+    }
+    None
+}
+
+/// Returns the title in the arguments of a process: one text, with nothing but NULs behind it, that the program was not started with. Where the
+/// first arguments are not known, a title has a space or a colon, and is not the path of the program.
+fn title(bytes: &[u8], arguments: &[String], exe: &str) -> Option<String> {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let (text, rest) = bytes.split_at(end);
+    if rest.iter().any(|byte| *byte != 0) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(text);
+    let text = text.trim();
+    let is_start = arguments.first().is_some_and(|first| first == text);
+    let is_path = text.rsplit('/').next() == exe.rsplit('/').next();
+    if text.is_empty() || is_path || arguments.len() == 1 && is_start {
+        return None;
+    }
+    let is_rewritten = !arguments.is_empty() && !is_start;
+    if !is_rewritten && !text.contains([' ', ':']) {
+        return None;
+    }
+    Some(text[..text.floor_char_boundary(MAX_BYTES)].to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_become_titles_when_they_are_rewritten() {
+        let of = |bytes: &str, arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+            title(bytes.as_bytes(), &arguments, "/usr/lib/postgresql/15/bin/postgres")
+        };
+        let update = Some("postgres: bench [local] UPDATE".to_owned());
+        assert_eq!(of("postgres: bench [local] UPDATE\0\0\0\0", &["postgres", "-D", "data"]), update);
+        // Attached to a process that runs already.
+        assert_eq!(of("postgres: bench [local] UPDATE\0\0\0\0", &[]), update);
+        assert_eq!(of("postgres: bench [local] UPDATE", &[]), update);
+        assert_eq!(of("postgres: bench [local] UPDATE   \0", &[]), update);
+        // It ends in the name of a database, which is the program's too.
+        let vacuum = "postgres: autovacuum worker postgres";
+        assert_eq!(of(&format!("{vacuum}\0\0"), &["postgres", "-D", "data"]).as_deref(), Some(vacuum));
+        // A forked worker starts with its parent's title.
+        assert_eq!(
+            of("nginx: worker process\0", &["nginx: master process"]).unwrap(),
+            "nginx: worker process"
+        );
+        assert_eq!(of("worker\0\0", &["perl", "x.pl"]).unwrap(), "worker");
+    }
+
+    #[test]
+    fn arguments_of_a_start_are_no_title() {
+        let of = |bytes: &str, arguments: &[&str], exe: &str| {
+            let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+            title(bytes.as_bytes(), &arguments, exe)
+        };
+        assert_eq!(of("psql\0-c\0select 1\0", &[], "/usr/bin/psql"), None);
+        // A password that the program has overwritten.
+        assert_eq!(of("mysql\0-pxxxxxx\0", &["mysql", "-psecret"], "/usr/bin/mysql"), None);
+        assert_eq!(of("postgres\0", &[], "/usr/bin/postgres"), None);
+        assert_eq!(of("sleep\0", &["sleep"], "/usr/bin/coreutils"), None);
+        assert_eq!(of("/opt/My App/run\0", &[], "/opt/My App/run"), None);
+        assert_eq!(of("\0\0", &["x"], "/x"), None);
+        assert_eq!(of("", &[], ""), None);
+    }
+
+    #[test]
+    fn titles_are_read_until_they_do_not_change() {
+        let read = |texts: &[&str]| {
+            let mut texts = texts.iter();
+            read_steady(|| texts.next().map(|text| text.as_bytes().to_vec()))
+        };
+        assert_eq!(read(&["idle", "idle"]).unwrap(), b"idle");
+        assert_eq!(read(&["idlERT", "INSERT", "INSERT"]).unwrap(), b"INSERT");
+        assert_eq!(read(&["1", "2", "3", "4", "5", "6", "6"]), None);
+        assert_eq!(read(&["idle"]), None);
+        assert_eq!(read(&["", ""]), None);
+    }
+
+    #[test]
+    fn long_titles_are_cut_between_characters() {
+        let long = format!("x: {}", "é".repeat(1000));
+        let cut = title(long.as_bytes(), &[], "").unwrap();
+        assert!((MAX_BYTES - 1..=MAX_BYTES).contains(&cut.len()) && long.starts_with(&cut));
+    }
+}

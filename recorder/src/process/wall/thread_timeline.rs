@@ -1,0 +1,460 @@
+//! One watched thread: how its time is split between running, waiting for a processor, and waiting.
+//!
+//! ```text
+//! look      look        look                    look
+//!  │ waits A │  waits A  │ …account changed…     │        time of a look with a changed account:
+//!  ├─────────┼───────────┼───────────────────────┤          Δran     is told by the thread's own CPU samples
+//!     idle        idle      idle │ ran │ idle B             Δqueued  one part for each time that it was put on a processor:
+//!                                                                    the first is the end of A, the rest goes to the next sample
+//!                                                           the rest was idle: half at A, half at B
+//! ```
+//! Times become samples by carrying what rounding leaves over, so Σ samples × interval = Σ time within one interval.
+
+use jfr_format::schema::thread_state;
+
+use super::off_cpu_slices::Place;
+use super::schedstat::SchedStat;
+
+/// Longest time between two looks at a thread that does nothing, ns.
+const MAX_GAP_NS: u64 = 1_000_000_000;
+/// A thread that waited for so long is looked at again after this part of it: what is not seen meanwhile is a small part.
+const GAP_PART: u64 = 8;
+/// A wait is told at the latest after this time, ns.
+const TELL_NS: u64 = 5_000_000_000;
+
+/// Times of short waits are told one for many, so their sum may be ahead by so much, ns.
+const SLACK_NS: u64 = 1_000_000_000;
+
+/// What a thread was seen doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// On a processor, or ready to be.
+    Running,
+    /// Waiting, with this state key, raw stack (as the books keep stacks), which may be empty: unknown, and context.
+    Waiting(u64, Vec<u64>, Vec<u64>),
+}
+
+/// Idle time at one place, to be written as one event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// CLOCK_MONOTONIC ns of its beginning.
+    pub start_ns: u64,
+    /// How much of it was idle, ns.
+    pub idle_ns: u64,
+    /// State key.
+    pub state: u64,
+    /// Raw stack, may be empty.
+    pub stack: Vec<u64>,
+    /// What the thread worked for, as it was read ([`flightline_in_signal::context`]); may be empty.
+    pub context: Vec<u64>,
+}
+
+/// The state of looking at one thread.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    period_ns: u64,
+    /// Time of the first look, ns.
+    begun_ns: u64,
+    stat: SchedStat,
+    /// Time of the last look, ns.
+    at_ns: u64,
+    doing: Doing,
+    /// Since when it does that without a break, ns.
+    since_ns: u64,
+    /// The wait being collected, ns: since when, how much.
+    collected: (u64, u64),
+    /// Idle time that is in no wait yet. Negative when more was put down as idle than there was: of a thread that runs the
+    /// kernel's account is a tick old.
+    owed_ns: i64,
+    /// Idle time seen so far, all of it, ns.
+    pub idle_ns: u64,
+    /// Time without a processor seen so far, ns.
+    pub queued_ns: u64,
+}
+
+/// What a look with a changed account brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// CPU time, ns.
+    pub ran_ns: u64,
+    /// Time ready without a processor, ns, but for what is told as the end of a wait.
+    pub queued_ns: u64,
+}
+
+impl Watch {
+    /// The first look at a thread.
+    pub fn new(period_ns: u64, now_ns: u64, stat: SchedStat, doing: Doing) -> Watch {
+        Watch {
+            period_ns,
+            begun_ns: now_ns,
+            stat,
+            at_ns: now_ns,
+            doing,
+            since_ns: now_ns,
+            collected: (now_ns, 0),
+            owed_ns: 0,
+            idle_ns: 0,
+            queued_ns: 0,
+        }
+    }
+
+    /// Whether a look finds what the one before found: then nothing happened in between.
+    pub fn unchanged(&self, stat: SchedStat) -> bool {
+        self.stat == stat
+    }
+
+    /// It did not run until `now_ns`.
+    pub fn stayed(&mut self, now_ns: u64) {
+        // Of one that runs the account is written at ticks only: it tells later how much of the time it ran.
+        if matches!(self.doing, Doing::Waiting(..)) {
+            let gap = now_ns.saturating_sub(self.at_ns);
+            self.at_ns = self.at_ns.max(now_ns);
+            self.collected.1 += gap;
+            self.idle_ns += gap;
+        }
+    }
+
+    /// The same wait, seen better.
+    pub fn seen_better(&mut self, doing: Doing) {
+        self.doing = doing;
+    }
+
+    /// It ran since the last look and now does something else, or the same again. Returns the CPU time and the time without
+    /// a processor, and the wait that ended, if there was one, and for how long it then waited there for a processor.
+    pub fn changed(&mut self, now_ns: u64, stat: SchedStat, doing: Doing) -> (Used, [Option<Wait>; 2]) {
+        let gap = now_ns.saturating_sub(self.at_ns);
+        let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
+        let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
+        if self.stat.slices == 0 {
+            // A thread that was there before us has waited before us too.
+            queued_ns = queued_ns.min(gap.saturating_sub(ran_ns));
+        }
+        let off = signed(gap) - signed(ran_ns) - signed(queued_ns);
+        let lately = off.max(0) as u64;
+        self.owed_ns += off;
+        let waited = matches!(self.doing, Doing::Waiting(..));
+        let waits = matches!(doing, Doing::Waiting(..));
+        if waited && self.owed_ns < 0 {
+            // It was woken before it ran: what looked like the end of the wait was spent in the queue.
+            let back = self.owed_ns.unsigned_abs().min(self.collected.1);
+            self.collected.1 -= back;
+            self.idle_ns = self.idle_ns.saturating_sub(back);
+            self.owed_ns += signed(back);
+        }
+        let mut place = |yes: bool, parts: i64| {
+            let part = if yes { self.owed_ns.max(0) / parts } else { 0 };
+            self.owed_ns -= part;
+            part
+        };
+        let before = place(waited, if waits { 2 } else { 1 });
+        let after = place(waits, 1);
+        let (before, after) = (before as u64, after as u64);
+        self.idle_ns += before + after;
+        self.queued_ns += queued_ns;
+        self.collected.1 += before;
+        let woken_ns =
+            if waited { queued_ns / (stat.slices.saturating_sub(self.stat.slices)).max(1) } else { 0 };
+        let woken = self.woken(woken_ns);
+        let ended = self.take_wait();
+        self.collected = (now_ns.saturating_sub(after.min(lately)), after);
+        self.doing = doing;
+        self.stat = stat;
+        self.at_ns = self.at_ns.max(now_ns);
+        self.since_ns = now_ns;
+        let queued_ns = queued_ns - woken.as_ref().map_or(0, |wait| wait.idle_ns);
+        (Used { ran_ns, queued_ns }, [ended, woken])
+    }
+
+    /// Whether it waits, as far as is known.
+    pub fn waits(&self) -> bool {
+        matches!(self.doing, Doing::Waiting(..))
+    }
+
+    /// Its clock of time without a processor ([`super::off_cpu_slices`]) at `now_ns`, if it has not run since the last look.
+    pub fn off_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.stat.ran_ns)
+    }
+
+    /// Of `ns` that the thread's memory speaks of what can be: it waited no longer than it lived. `noticed_ns`: what it told itself so far.
+    pub fn bounded(&self, ns: u64, now_ns: u64, noticed_ns: u64) -> u64 {
+        let life = now_ns.saturating_sub(self.begun_ns).saturating_add(SLACK_NS);
+        ns.min(life.saturating_sub(self.idle_ns.saturating_add(noticed_ns)))
+    }
+
+    /// From here on the thread itself tells for how long it was without a processor, beginning with `first_off_ns` of that clock.
+    /// Returns what it was before, as far as it is not told.
+    pub fn hand_over(&mut self, first_off_ns: u64, now_ns: u64) -> Option<Wait> {
+        self.owed_ns += signed(first_off_ns) - signed(self.off_ns(self.at_ns));
+        let owed = std::mem::take(&mut self.owed_ns).max(0) as u64;
+        let owed = self.bounded(owed, now_ns, 0);
+        self.idle_ns += owed;
+        if self.waits() {
+            self.collected.1 += owed;
+            return self.take_wait();
+        }
+        let (start_ns, state) = (self.at_ns, thread_state::SLEEPING);
+        let unknown = Wait { start_ns, idle_ns: owed, state, stack: Vec::new(), context: Vec::new() };
+        (owed > 0).then_some(unknown)
+    }
+
+    /// It waits on, `ns` more that were not told.
+    pub fn waited(&mut self, now_ns: u64, ns: u64) {
+        self.at_ns = self.at_ns.max(now_ns);
+        self.collected.1 += ns;
+        self.idle_ns += ns;
+    }
+
+    /// It ran since the last look, and does this now, `ns` of it not told. Returns CPU time and time in the queue, and what is known of the
+    /// wait before.
+    pub fn found(&mut self, now_ns: u64, stat: SchedStat, doing: Doing, ns: u64) -> (Used, Option<Wait>) {
+        let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
+        let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
+        if self.stat.slices == 0 {
+            // Of a thread that was there before us.
+            queued_ns = 0;
+        }
+        let before = self.take_wait();
+        (self.collected, self.doing, self.stat) = ((now_ns.saturating_sub(ns), ns), doing, stat);
+        (self.at_ns, self.since_ns) = (self.at_ns.max(now_ns), now_ns);
+        self.idle_ns += ns;
+        (Used { ran_ns, queued_ns }, before)
+    }
+
+    /// Where it waits, for as long as that is worth knowing.
+    pub fn place(&self) -> Option<Place> {
+        let Doing::Waiting(state, stack, context) = &self.doing else { return None };
+        Some(Place { state: *state, stack: stack.clone(), context: context.clone() })
+    }
+
+    /// The time for which it waits for a processor where it has waited so far.
+    fn woken(&self, ns: u64) -> Option<Wait> {
+        let Doing::Waiting(_, stack, context) = &self.doing else { return None };
+        let start_ns = self.collected.0.saturating_add(self.collected.1);
+        let (stack, context) = (stack.clone(), context.clone());
+        let state = thread_state::WAITING_FOR_CPU;
+        (ns > 0).then_some(Wait { start_ns, idle_ns: ns, state, stack, context })
+    }
+
+    /// When to look again.
+    pub fn next_ns(&self) -> u64 {
+        let waited = self.at_ns.saturating_sub(self.since_ns);
+        let gap = match self.doing {
+            Doing::Running => self.period_ns,
+            Doing::Waiting(..) => (waited / GAP_PART).clamp(self.period_ns, self.period_ns.max(MAX_GAP_NS)),
+        };
+        self.at_ns.saturating_add(gap)
+    }
+
+    /// The wait so far, if it is time to tell it.
+    pub fn long_wait(&mut self) -> Option<Wait> {
+        let long = self.at_ns.saturating_sub(self.collected.0) >= TELL_NS;
+        long.then(|| self.take_wait()).flatten()
+    }
+
+    /// The wait so far.
+    pub fn take_wait(&mut self) -> Option<Wait> {
+        let (start_ns, idle_ns) = std::mem::replace(&mut self.collected, (self.at_ns, 0));
+        match &self.doing {
+            Doing::Waiting(state, stack, context) if idle_ns > 0 => {
+                let (stack, context) = (stack.clone(), context.clone());
+                Some(Wait { start_ns, idle_ns, state: *state, stack, context })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes back what of the wait so far turned out to be none.
+    pub fn take_back(&mut self, ns: u64) {
+        let back = ns.min(self.collected.1);
+        self.collected.1 -= back;
+        self.idle_ns = self.idle_ns.saturating_sub(back);
+    }
+
+    /// Adds idle time that was found out later to the wait it is in; `false` if it is in none.
+    pub fn add_idle(&mut self, ns: u64) -> bool {
+        let waits = matches!(self.doing, Doing::Waiting(..));
+        if waits {
+            self.collected.1 += ns;
+            self.idle_ns += ns;
+        }
+        waits
+    }
+}
+
+/// Two years and more are no times of threads.
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+}
+
+/// Time that becomes samples.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Carry {
+    ns: i64,
+}
+
+impl Carry {
+    /// Begins at a random part of an interval, so that what is shorter than one is seen in proportion; `seed` is anything
+    /// that differs between threads.
+    pub fn random(seed: u64, period_ns: u64) -> Carry {
+        let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^= x >> 31;
+        Carry { ns: ((u128::from(x) * u128::from(period_ns)) >> 64) as i64 }
+    }
+
+    /// Samples that `ns` more are worth.
+    pub fn samples(&mut self, ns: u64, period_ns: u64) -> u32 {
+        let period = i64::try_from(period_ns.max(1)).unwrap_or(i64::MAX);
+        let total = self.ns.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX / 2));
+        let samples = total.div_euclid(period).clamp(0, i64::from(i32::MAX));
+        self.ns = (total - samples.saturating_mul(period)).clamp(0, period);
+        samples as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn stat(ran_ms: u64, queued_ms: u64, slices: u64) -> SchedStat {
+        SchedStat { ran_ns: ran_ms * MS, queued_ns: queued_ms * MS, slices }
+    }
+
+    fn at(place: u64) -> Doing {
+        Doing::Waiting(2, vec![0, 0, place], Vec::new())
+    }
+
+    #[test]
+    fn a_wait_is_one_event_however_often_it_is_looked_at() {
+        let mut watch = Watch::new(10 * MS, 0, stat(1, 0, 1), at(7));
+        let mut looks = 0;
+        let mut now = 0;
+        while now < 4000 * MS {
+            now = watch.next_ns().min(4000 * MS);
+            assert!(watch.unchanged(stat(1, 0, 1)));
+            watch.stayed(now);
+            assert_eq!(watch.long_wait(), None);
+            looks += 1;
+        }
+        assert!(looks < 60, "{looks} looks in 400 intervals: they must become rare");
+        let (used, [wait, woken]) = watch.changed(4010 * MS, stat(4, 2, 3), Doing::Running);
+        // Put on a processor twice, once of it after this wait.
+        assert_eq!(used, Used { ran_ns: 3 * MS, queued_ns: MS });
+        let (wait, woken) = (wait.unwrap(), woken.unwrap());
+        assert_eq!((woken.start_ns, woken.idle_ns, woken.stack), (4005 * MS, MS, wait.stack.clone()));
+        assert_eq!(woken.state, thread_state::WAITING_FOR_CPU);
+        assert_eq!((wait.start_ns, wait.idle_ns, wait.stack[2]), (0, 4005 * MS, 7));
+        assert_eq!(watch.next_ns(), 4020 * MS, "one that runs is looked at every interval");
+    }
+
+    #[test]
+    fn time_goes_where_the_thread_was() {
+        let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
+        // Ran all the time.
+        assert_eq!(watch.changed(10 * MS, stat(10, 0, 1), Doing::Running).1, [None, None]);
+        // Ran 6 of 10 ms, and runs: the 4 idle ones have no place yet.
+        assert_eq!(watch.changed(20 * MS, stat(16, 0, 2), Doing::Running).1, [None, None]);
+        // Ran 1, waited 1 for a processor, waits at A: 8 and the 4.
+        assert_eq!(watch.changed(30 * MS, stat(17, 1, 3), at(1)).1, [None, None]);
+        // Woke up, ran 2 ms, waits at B: 8 ms in halves.
+        let (_, [a, woken]) = watch.changed(40 * MS, stat(19, 1, 4), at(2));
+        let a = a.unwrap();
+        assert_eq!(woken, None);
+        assert_eq!((a.start_ns, a.idle_ns, a.stack[2]), (22 * MS, 16 * MS, 1));
+        watch.stayed(50 * MS);
+        let b = watch.take_wait().unwrap();
+        assert_eq!((b.start_ns, b.idle_ns, b.stack[2]), (36 * MS, 14 * MS, 2));
+        assert_eq!(watch.take_wait(), None);
+        assert_eq!(watch.idle_ns, 30 * MS, "50 ms less 19 on a processor less 1 in the queue");
+    }
+
+    #[test]
+    fn accounts_a_tick_old_add_up() {
+        let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
+        // Runs all the time, but the account lags behind by up to 4 ms.
+        for (now, ran) in [(10, 8), (20, 16), (30, 28), (40, 40), (50, 48)] {
+            assert_eq!(watch.changed(now * MS, stat(ran, 0, 1), Doing::Running).1, [None, None]);
+        }
+        assert_eq!(watch.changed(60 * MS, stat(58, 0, 1), at(1)).1, [None, None]);
+        assert_eq!(watch.take_wait().unwrap().idle_ns, 2 * MS, "60 ms less 58");
+        // Wakes up at once; its account says nothing yet.
+        watch.changed(70 * MS, stat(58, 0, 2), Doing::Running);
+        watch.changed(80 * MS, stat(68, 0, 2), at(2));
+        assert_eq!((watch.idle_ns, watch.owed_ns), (12 * MS, 0));
+        // Put down as idle for 10 ms, then found to have run for 3 of them.
+        watch.changed(90 * MS, stat(68, 0, 3), Doing::Running);
+        watch.changed(100 * MS, stat(81, 0, 3), at(3));
+        assert_eq!((watch.idle_ns, watch.owed_ns), (22 * MS, -3_000_000));
+        // The next wait pays for it.
+        watch.changed(110 * MS, stat(82, 0, 4), at(4));
+        assert_eq!((watch.idle_ns as i64 + watch.owed_ns, watch.at_ns), (28_000_000, 110 * MS));
+    }
+
+    #[test]
+    fn a_long_time_in_the_queue_is_no_part_of_the_wait() {
+        let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
+        watch.stayed(150 * MS);
+        // Woken after 50 ms, on a processor after 155.
+        let (used, [wait, woken]) = watch.changed(160 * MS, stat(5, 105, 2), Doing::Running);
+        assert_eq!((wait.unwrap().idle_ns, watch.idle_ns), (50 * MS, 50 * MS));
+        assert_eq!((used.queued_ns, woken.unwrap().idle_ns), (0, 105 * MS));
+        assert_eq!(watch.owed_ns, 0);
+    }
+
+    #[test]
+    fn long_waits_are_told_before_they_end() {
+        let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
+        watch.stayed(4_999 * MS);
+        assert_eq!(watch.long_wait(), None);
+        watch.stayed(5_500 * MS);
+        assert_eq!(watch.long_wait().unwrap().idle_ns, 5_500 * MS);
+        watch.stayed(6_000 * MS);
+        assert_eq!(watch.long_wait(), None);
+        assert_eq!(
+            watch.take_wait().unwrap(),
+            Wait {
+                start_ns: 5_500 * MS,
+                idle_ns: 500 * MS,
+                state: 2,
+                stack: vec![0, 0, 1],
+                context: Vec::new()
+            }
+        );
+    }
+
+    #[test]
+    fn nothing_is_lost_by_rounding_and_short_things_are_seen_in_proportion() {
+        let mut carry = Carry::random(5, 10 * MS);
+        let total: u64 = (0..1000).map(|i| u64::from(carry.samples((i % 17) * MS, 10 * MS))).sum();
+        let exact: u64 = (0..1000).map(|i| i % 17).sum::<u64>() / 10;
+        assert!(total.abs_diff(exact) <= 1, "{total} {exact}");
+        // 10,000 times 3 ms of 10: 3,000 ± 4 sigma of 46.
+        let seen: u32 = (0..10_000).map(|seed| Carry::random(seed, 10 * MS).samples(3 * MS, 10 * MS)).sum();
+        assert!((2816..=3184).contains(&seen), "{seen}");
+    }
+
+    #[test]
+    fn clocks_that_go_wrong_do_no_harm() {
+        let mut watch = Watch::new(10 * MS, 100 * MS, stat(50, 5, 9), at(1));
+        watch.stayed(90 * MS);
+        let (used, wait) = watch.changed(95 * MS, stat(40, 4, 10), Doing::Running);
+        assert_eq!((used, wait), (Used::default(), [None, None]));
+        assert_eq!(Carry::default().samples(u64::MAX, 1), i32::MAX as u32);
+    }
+
+    #[test]
+    fn what_a_thread_says_of_itself_is_bounded_by_its_life() {
+        let mut watch = Watch::new(10 * MS, 100 * MS, stat(0, 0, 1), at(1));
+        assert_eq!(watch.bounded(30 * MS, 150 * MS, 0), 30 * MS);
+        assert_eq!(watch.bounded(u64::MAX, 150 * MS, 20 * MS), 1_030 * MS);
+        let wait = watch.hand_over(u64::MAX, 150 * MS).unwrap();
+        assert_eq!((wait.idle_ns, watch.bounded(u64::MAX, 150 * MS, 0)), (1_050 * MS, 0));
+        for _ in 0..100 {
+            watch.waited(150 * MS, watch.bounded(u64::MAX, 150 * MS, u64::MAX));
+        }
+        assert_eq!(watch.idle_ns, 1_050 * MS);
+    }
+}

@@ -1,0 +1,225 @@
+//! Engines other than CPU time: what the program's records become in the recording, one file for each engine.
+
+use flightline_in_signal::{layout::event_kind, payload};
+
+use jfr_format::schema;
+
+use crate::{names::intern::TraceIndex, recording::Recording};
+
+pub mod alloc;
+pub mod io;
+mod lock;
+mod mappings;
+mod perf;
+mod signal;
+mod span;
+mod throw;
+mod trace;
+mod wall;
+
+/// What every event record begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// [`event_kind`].
+    pub kind: u16,
+    /// Which one of its kind.
+    pub index: u16,
+    /// Meaning by kind.
+    pub value: u64,
+}
+
+/// An event as read from a program's ring: nothing in it may be trusted.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Kind, index, value.
+    pub head: Head,
+    /// Meaning by kind.
+    pub extra: &'a [u64],
+}
+
+/// An [`Event`] that waits for symbols.
+#[derive(Clone, Debug)]
+pub struct Owned {
+    head: Head,
+    extra: Box<[u64]>,
+}
+
+impl Event<'_> {
+    /// A copy to keep.
+    pub fn owned(&self) -> Owned {
+        Owned { head: self.head, extra: self.extra.into() }
+    }
+
+    /// When it began and how long it took, ns: the beginning as the record says, unless that is later than its end.
+    pub fn span(&self, start: usize, end_ns: u64) -> (u64, u64) {
+        let start = self.word(start).min(end_ns);
+        (start, self.head.value.min(end_ns - start))
+    }
+
+    /// The start time of what this becomes in the recording, ns; `time_ns` is the record's.
+    pub fn start_ns(&self, time_ns: u64) -> u64 {
+        match self.head.kind {
+            event_kind::LOCK => self.span(payload::lock::START, time_ns).0,
+            event_kind::IO => self.span(payload::io::START, time_ns).0,
+            event_kind::TRACE => self.word(0).min(time_ns),
+            _ => time_ns,
+        }
+    }
+
+    /// Extra word `i`, 0 if the record has none.
+    pub fn word(&self, i: usize) -> u64 {
+        self.extra.get(i).copied().unwrap_or(0)
+    }
+
+    /// Text whose length in bytes is extra word `at`, its bytes in the words behind.
+    pub fn text(&self, at: usize) -> String {
+        String::from_utf8_lossy(&self.bytes(at).0).into_owned()
+    }
+
+    /// The same as bytes, and the index of the word behind.
+    pub fn bytes(&self, at: usize) -> (Vec<u8>, usize) {
+        let mut bytes = Vec::new();
+        let next = payload::read_text(self.extra, at, &mut |byte| bytes.push(byte));
+        (bytes, next)
+    }
+}
+
+impl Owned {
+    /// As it was read.
+    pub fn borrowed(&self) -> Event<'_> {
+        Event { head: self.head, extra: &self.extra }
+    }
+}
+
+/// Who, where, when.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Thread constant of the recording.
+    pub thread: usize,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// Resolved stack, if the event has one.
+    pub trace: Option<TraceIndex>,
+    /// CLOCK_MONOTONIC ns.
+    pub time_ns: u64,
+}
+
+/// What the engines keep of one process.
+#[derive(Default)]
+pub struct Engines {
+    /// Events that arrived, by kind.
+    arrived: [u64; event_kind::KINDS],
+    /// Events the output had no room for, by kind: number and Σ value.
+    lost: [(u64, u64); event_kind::KINDS],
+    /// What of the counts was told.
+    pub told: Told,
+    /// Sampled allocations not freed yet.
+    pub live: alloc::Live,
+}
+
+/// What was told, by kind: number and Σ value.
+#[derive(Clone, Copy, Default)]
+pub struct Told {
+    /// Of all losses.
+    lost: [(u64, u64); event_kind::KINDS],
+    /// Of those that the program had counted.
+    pub of_program: [(u64, u64); event_kind::KINDS],
+    /// Of events below their threshold, which it counts too.
+    pub short: [(u64, u64); event_kind::KINDS],
+}
+
+impl Engines {
+    /// Writes an event.
+    pub fn write(&mut self, recording: &mut Recording, place: &Place, event: &Event<'_>) {
+        // What is told of what is alive is no event of the program's.
+        let arrived = u64::from(!alloc::is_written_here(&event.head));
+        if let Some(count) = self.arrived.get_mut(usize::from(event.head.kind)) {
+            *count += arrived;
+        }
+        match event.head.kind {
+            event_kind::PERF => perf::write(recording, place, event),
+            event_kind::WALL => wall::write(recording, place, event),
+            event_kind::ALLOC | event_kind::FREE => alloc::write(recording, place, event),
+            event_kind::LOCK => lock::write(recording, place, event),
+            event_kind::IO => io::write(recording, place, event),
+            event_kind::THROW => throw::write(recording, place, event),
+            event_kind::TRACE => trace::write(recording, place, event),
+            event_kind::SIGNAL => signal::write(recording, place, event),
+            event_kind::SPAN => span::write(recording, place, event),
+            event_kind::SCOPE => span::write_scope(recording, place, event),
+            _ => {}
+        }
+    }
+
+    /// Counts an event that the output had no room for.
+    pub fn lose(&mut self, kind: u16, value: u64) {
+        self.lose_many(kind, 1, value);
+    }
+
+    /// Counts `events` that were lost, and the sum of their values.
+    pub fn lose_many(&mut self, kind: u16, events: u64, value: u64) {
+        if let Some((count, sum)) = self.lost.get_mut(usize::from(kind)) {
+            *count = count.saturating_add(events);
+            *sum = sum.saturating_add(value);
+        }
+    }
+
+    /// Tells losses that are new; `in_program` are those that the program counted.
+    pub fn write_losses(
+        &mut self,
+        recording: &mut Recording,
+        in_program: &[(u64, u64); event_kind::KINDS],
+        now_ns: u64,
+    ) {
+        for (kind, name) in event_kind::NAMES.iter().enumerate() {
+            let count = self.lost[kind].0.saturating_add(in_program[kind].0);
+            let value = self.lost[kind].1.saturating_add(in_program[kind].1);
+            let (old_count, old_value) = self.told.lost[kind];
+            if count <= old_count {
+                continue;
+            }
+            self.told.lost[kind] = (count, value);
+            self.told.of_program[kind] = in_program[kind];
+            let now = recording.ticks(now_ns);
+            let (count, value) = (count - old_count, value.saturating_sub(old_value));
+            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, value)) {
+                continue;
+            }
+            recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
+                e.ticks(now).string(name).long(count as i64).long(value as i64);
+            });
+        }
+    }
+
+    /// Tells what is new of events below their threshold, as the program counted them.
+    pub fn write_short_events(
+        &mut self,
+        recording: &mut Recording,
+        in_program: &[(u64, u64); event_kind::KINDS],
+        now_ns: u64,
+    ) {
+        for (kind, name) in event_kind::NAMES.iter().enumerate() {
+            let (count, value) = in_program[kind];
+            let (old_count, old_value) = self.told.short[kind];
+            if count <= old_count {
+                continue;
+            }
+            self.told.short[kind] = (count, value);
+            let now = recording.ticks(now_ns);
+            let (count, value) = (count - old_count, value.saturating_sub(old_value));
+            recording.event(schema::BELOW_THRESHOLD, None, name.len(), |e, _| {
+                e.ticks(now).string(name).long(count as i64).long(value as i64);
+            });
+        }
+    }
+
+    /// Goes on after so much was told of what the program counts: losses and events below their threshold.
+    pub fn resume(&mut self, lost: [(u64, u64); event_kind::KINDS], short: [(u64, u64); event_kind::KINDS]) {
+        self.told = Told { lost, of_program: lost, short };
+    }
+
+    /// Events that arrived and events lost so far, in the program and here, by kind.
+    pub fn counts(&self) -> [(u64, u64); event_kind::KINDS] {
+        std::array::from_fn(|kind| (self.arrived[kind], self.told.lost[kind].0))
+    }
+}

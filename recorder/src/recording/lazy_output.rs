@@ -1,0 +1,116 @@
+//! How a recording begins: at once, or in a repository with a process's first record or flush. Most processes that live for a
+//! moment have neither, and making folder, chunk and journal costs more than all else.
+
+use std::path::{Path, PathBuf};
+
+use jfr_format::{ids::Ticks, write::ClockLine};
+
+use super::Recording;
+use crate::{
+    error::Error,
+    os::clock::{TICKS_PER_SECOND, TickLine, both_ns, monotonic_ns},
+    output::repository::{Owner, Repository},
+    output::sink::{Sink, Target},
+    settings::Settings,
+    shared_memory::journal::Journal,
+};
+
+/// What is made later.
+#[derive(Default)]
+pub(super) struct Later {
+    /// Of the journal: session directory, its number, the process.
+    journal: Option<(PathBuf, u64, u32)>,
+}
+
+impl Recording {
+    /// Opens the output of `owner` and begins its first chunk.
+    pub fn open(target: &Target, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
+        let (sink, refused) = match (Sink::open(target, owner, &settings.stream), target) {
+            (Ok(sink), _) => (sink, None),
+            // A repository is tried again: the disk may be full just now.
+            (Err(Error::Io { source, .. }), Target::Repository(repository)) => {
+                (Sink::later(repository, owner), Some(source))
+            }
+            (Err(error), _) => return Err(error),
+        };
+        let mut recording = Recording::from_now(sink, settings)?;
+        // The first bytes at once: an output that cannot be written is noticed before the program runs.
+        match refused {
+            Some(source) => recording.fail(&source),
+            None => recording.write_out(recording.chunk_start_ns),
+        }
+        match &recording.failure {
+            // A pipe or device may fail at any time: the program's run is worth more than its recording.
+            Some(reason) if !recording.fixed && !recording.will_retry() => {
+                Err(Error::Setting { name: "output", problem: reason.clone() })
+            }
+            _ => Ok(recording),
+        }
+    }
+
+    /// A recording into a folder of its own in a repository, of which nothing is made yet.
+    pub fn later(repository: &Repository, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
+        let mut recording = Recording::from_now(Sink::later(repository, owner), settings)?;
+        recording.later = Some(Later::default());
+        Ok(recording)
+    }
+
+    /// A recording whose clock begins now.
+    fn from_now(sink: Sink, settings: &Settings) -> Result<Recording, Error> {
+        let (mono, wall) = both_ns();
+        let line = ClockLine {
+            start_ticks: Ticks(0),
+            start_epoch_ns: i64::try_from(wall).unwrap_or(0),
+            ticks_per_second: TICKS_PER_SECOND,
+        };
+        Recording::with(sink, line, TickLine::new(mono), Ticks(0), mono, settings)
+    }
+
+    /// Keeps what is not in the output yet in the session directory.
+    pub fn keep_journal(&mut self, session: &Path, number: u64, pid: u32) {
+        if self.fixed {
+            return;
+        }
+        if let Some(later) = &mut self.later {
+            later.journal = Some((session.to_owned(), number, pid));
+            return;
+        }
+        self.make_journal(session, number, pid);
+        self.commit();
+    }
+
+    /// Without it everything else works.
+    fn make_journal(&mut self, session: &Path, number: u64, pid: u32) {
+        self.journal = Journal::create(session, number, pid, self.ticks.origin_ns()).ok();
+    }
+
+    /// Before the first record: makes what was put off, and writes what is queued.
+    #[inline]
+    pub(super) fn open_later(&mut self) {
+        if self.later.is_some() {
+            self.write_out(monotonic_ns());
+        }
+    }
+
+    /// Makes what was put off.
+    pub(super) fn make_later(&mut self) {
+        let Some(later) = self.later.take() else { return };
+        if let Some(repository) = self.sink.repository()
+            && let Err(error) = repository.next_chunk()
+        {
+            self.fail(&error);
+        }
+        if let Some((session, number, pid)) = later.journal {
+            self.make_journal(&session, number, pid);
+        }
+    }
+
+    /// At the end: whether nothing was made, and nothing came that is worth it.
+    pub(super) fn forget_later(&mut self) -> bool {
+        if self.worth || self.later.take().is_none() {
+            return false;
+        }
+        self.chunks = 0;
+        true
+    }
+}

@@ -1,0 +1,32 @@
+//! Notices and losses of samples.
+
+use jfr_format::schema;
+
+use super::Recording;
+
+impl Recording {
+    /// Records a sentence for the reader of the recording.
+    pub fn notice(&mut self, message: &str, now_ns: u64) {
+        let now = self.ticks(now_ns);
+        self.event(schema::NOTICE, None, message.len(), |e, _| {
+            e.ticks(now).string(message);
+        });
+    }
+
+    /// Records samples of a thread that were lost, and the CPU time that they stood for.
+    pub fn sample_loss(
+        &mut self,
+        constant: usize,
+        cause: &'static str,
+        (samples, ns): (u64, u64),
+        now_ns: u64,
+    ) {
+        if self.keeps_untold(schema::SAMPLE_LOSS, cause, (samples, ns)) {
+            return;
+        }
+        let now = self.ticks(now_ns);
+        self.event(schema::SAMPLE_LOSS, Some(constant), cause.len(), |e, key| {
+            e.ticks(now).key(key).string(cause).long(samples as i64).long(ns as i64);
+        });
+    }
+}

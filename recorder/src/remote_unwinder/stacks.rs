@@ -1,0 +1,270 @@
+//! Stacks of one process that come with registers and a copy of the stack, or as a chain of the kernel's: walked, then
+//! named.
+
+use std::sync::atomic::AtomicU64;
+
+use flightline_in_signal::{
+    interrupted::{Regs, arch},
+    layout::{sample_flags, walk_end},
+};
+
+use super::chain::{Chains, World};
+use super::{RemoteUnwinder, Stopped};
+use crate::perf_events::record::Mapped;
+use crate::{
+    names::frames::{Frames, Resolved},
+    names::images::Images,
+    names::intern::{Interner, TraceIndex},
+    names::modules::{Line, ModuleMap},
+    names::stack_table::StackTable,
+    settings,
+};
+
+/// What is known of a process's code, and what its stacks became.
+#[derive(Default)]
+pub struct Stacks {
+    /// What is mapped.
+    pub modules: ModuleMap,
+    /// Frames of addresses.
+    pub frames: Frames,
+    /// Made with the first stack: most processes of a machine are never looked at.
+    walker: Option<Box<RemoteUnwinder>>,
+    chains: Chains,
+    versions: (u64, u32, u64, usize),
+    /// Walked stacks, each behind its two other words, and what they are in the output.
+    seen: StackTable<u64>,
+    traces: Vec<TraceIndex>,
+    words: Vec<u64>,
+}
+
+/// A stack as the kernel hands it over.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<'a> {
+    /// Registers in the program; none if the thread has no program or one of 32 bits.
+    pub regs: Option<&'a Regs>,
+    /// The stack from the stack pointer on.
+    pub copy: &'a [u8],
+    /// Return addresses in the kernel, leaf first.
+    pub kernel: &'a [u64],
+    /// The kernel's walk along the program's frame pointers, leaf first.
+    pub user: &'a [u64],
+}
+
+/// A walked stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// Why it is cut, if it is ([`walk_end`]).
+    pub truncated: Option<u16>,
+    /// Bit i: frame i (of the first 64) is no return address.
+    pub exact: u64,
+    /// Addresses, leaf first.
+    pub frames: Vec<u64>,
+}
+
+/// Number of frames that a chain of frame pointers from `regs` has in the copied stack before it reaches the frame pointer `last`.
+/// `None` if it does not reach it.
+fn frames_below(last: u64, regs: &Regs, copy: &[u8]) -> Option<usize> {
+    let mut fp = regs.get(arch::FP)?;
+    // Each frame pointer of a chain within one stack is higher than the one before.
+    for count in 0..copy.len() / 16 {
+        if fp == last {
+            return Some(count);
+        }
+        let at = usize::try_from(fp.checked_sub(regs.sp())?).ok()?;
+        let next = u64::from_le_bytes(*copy.get(at..)?.first_chunk::<8>()?);
+        if next <= fp && next != last {
+            return None;
+        }
+        fp = next;
+    }
+    None
+}
+
+/// Returns true if the kernel copied as much of the stack as the event allows. Otherwise it stopped at a page that it could not read.
+fn is_full(sp: u64, copy: &[u8]) -> bool {
+    const PAGE: u64 = 4096;
+    !copy.is_empty() && !sp.wrapping_add(copy.len() as u64).is_multiple_of(PAGE)
+}
+
+impl Stacks {
+    /// Takes over what a forked child has of its parent.
+    pub fn inherit(&mut self, parent: &Stacks) {
+        self.modules = parent.modules.clone();
+    }
+
+    /// Looks at what is mapped now.
+    pub fn read_maps(&mut self, pid: u32, images: &mut Images) {
+        let _ = self.modules.read_process_maps(pid, images);
+    }
+
+    /// A mapping appeared.
+    pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
+        let path = String::from_utf8_lossy(mapped.path);
+        let line = Line {
+            start: mapped.range.0,
+            end: mapped.range.1,
+            executable: mapped.executable,
+            offset: mapped.offset,
+            device: mapped.device,
+            inode: mapped.inode,
+            path: if path.starts_with("//anon") { "" } else { &path },
+        };
+        self.modules.mapped(mapped.pid, &line, images);
+    }
+
+    /// Walks a copied stack. `None`, if it may `wait`, when it does not get to the root before the rows of a module on its way
+    /// are read. `rows` is the arena of all unwind rows.
+    pub fn walk(
+        &mut self,
+        pid: u32,
+        copied: &Copied<'_>,
+        wait: bool,
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Option<Stack> {
+        let Copied { regs, copy, kernel, user } = *copied;
+        let Some(regs) = regs else {
+            // In the kernel with the program's memory given up, or a program of 32 bits.
+            let truncated = kernel.is_empty().then_some(walk_end::NO_INFO);
+            return Some(Stack { truncated, exact: 1, frames: kernel.to_vec() });
+        };
+        let stopped = Stopped {
+            pid,
+            regs,
+            stack: (regs.sp(), regs.sp().saturating_add(copy.len() as u64)),
+            copied: (regs.sp(), copy),
+            runs_on: true,
+        };
+        let Stacks { modules, walker, chains, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(RemoteUnwinder::new()));
+        let (walked, frames) = walker.walk(&stopped, modules, images, rows, depth);
+        // A guess may take for a root what the rows of a file that is not read yet know better.
+        let doubtful = walked.end != walk_end::ROOT || walked.flags & sample_flags::GUESSED != 0;
+        let image = |address: &u64| modules.find(*address).map(|m| m.image);
+        let unread = doubtful && frames.iter().filter_map(image).any(|image| !images.want(image));
+        if unread && wait {
+            return None;
+        }
+        let end = match walked.end {
+            walk_end::ROOT if unread => walk_end::NO_INFO,
+            walk_end::BAD_STACK if is_full(regs.sp(), copy) => walk_end::COPY_END,
+            end => end,
+        };
+        let mut truncated = end != walk_end::ROOT;
+        let mut exact = walked.exact_frames;
+        let mut all = Vec::with_capacity(kernel.len() + frames.len());
+        if truncated {
+            let mut longer = frames.to_vec();
+            let mut world = World { pid, modules, images, rows, walker };
+            let above = frames_below(walked.fp, regs, copy).and_then(|count| user.get(count + 1..));
+            truncated = !chains.go_on(&mut longer, user, above, depth, &mut world);
+            all.extend_from_slice(kernel);
+            all.extend(longer);
+        } else {
+            all.extend_from_slice(kernel);
+            all.extend_from_slice(frames);
+        }
+        if !kernel.is_empty() {
+            exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
+        }
+        Some(Stack { truncated: truncated.then_some(end), exact, frames: all })
+    }
+
+    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    pub fn walk_asleep(
+        &mut self,
+        pid: u32,
+        (pc, sp): (u64, u64),
+        depth: usize,
+        images: &mut Images,
+        rows: &[AtomicU64],
+    ) -> Stack {
+        let mut regs = Regs::unknown();
+        regs.pc = pc;
+        regs.set(arch::SP, sp);
+        let asleep = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: false };
+        let Stacks { modules, walker, .. } = self;
+        let walker = walker.get_or_insert_with(|| Box::new(RemoteUnwinder::new()));
+        let (walked, frames) = walker.walk(&asleep, modules, images, rows, depth);
+        let cut = walked.flags & sample_flags::TRUNCATED != 0;
+        Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
+    }
+
+    /// The stack in output `index`. `None`, unless it is wanted `anyway`, as long as names are being read.
+    pub fn trace(
+        &mut self,
+        stack: &Stack,
+        anyway: bool,
+        index: usize,
+        interner: &mut Interner,
+        images: &mut Images,
+    ) -> Option<TraceIndex> {
+        let versions = (self.modules.version, interner.generation, self.frames.jit.version, index);
+        let bytes = self.frames.bytes() + self.seen.bytes();
+        if versions != self.versions || bytes > settings::STACK_BYTES[1] {
+            self.versions = versions;
+            self.frames.clear();
+            self.seen.clear();
+            self.traces.clear();
+        }
+        self.words.clear();
+        self.words.extend([stack.truncated.map_or(0, |reason| 1 + u64::from(reason)), stack.exact]);
+        self.words.extend_from_slice(&stack.frames);
+        if let Some(known) = self.seen.find(&self.words).and_then(|at| self.traces.get(at as usize)) {
+            return Some(*known);
+        }
+        let mut sequence = Vec::with_capacity(stack.frames.len() + 1);
+        sequence.push(u32::from(stack.truncated.is_some()));
+        let (mut complete, mut known) = (true, true);
+        for (i, &address) in stack.frames.iter().enumerate() {
+            let exact = i < 64 && stack.exact >> i & 1 == 1;
+            // A return address may already belong to the next function.
+            let address = if exact { address } else { address.wrapping_sub(1) };
+            let resolved =
+                self.frames.resolve(address, &self.modules, interner, images, anyway, &mut sequence);
+            complete &= !matches!(resolved, Resolved::Waiting | Resolved::Unnamed);
+            known &= resolved == Resolved::Known;
+        }
+        let trace = complete.then(|| interner.trace(&sequence))?;
+        if known {
+            self.seen.intern(&self.words);
+            self.traces.push(trace);
+        }
+        Some(trace)
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_that_ends_within_a_page_is_full() {
+        assert!(is_full(0x7008, &[0; 4096]) && is_full(0x7ff8, &[0; 16]));
+        assert!(!is_full(0x7008, &[0; 4088]) && !is_full(0x7008, &[]));
+    }
+
+    #[test]
+    fn frame_pointers_are_counted_up_to_the_last_one() {
+        const SP: u64 = 0x7000;
+        const OTHER_STACK: u64 = 0x1000;
+        let mut regs = Regs::unknown();
+        regs.set(arch::SP, SP);
+        regs.set(arch::FP, SP + 16);
+        let mut words = [0u64; 12];
+        (words[2], words[6]) = (SP + 48, OTHER_STACK);
+        let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for (last, count) in [(SP + 16, Some(0)), (SP + 48, Some(1)), (OTHER_STACK, Some(2)), (SP + 64, None)]
+        {
+            assert_eq!(frames_below(last, &regs, &copy), count, "{last:#x}");
+        }
+        // A frame pointer that the code uses for something else.
+        regs.set(arch::FP, 5);
+        assert_eq!(frames_below(OTHER_STACK, &regs, &copy), None);
+        // A chain that does not lead upwards.
+        regs.set(arch::FP, SP + 16);
+        let copy: Vec<u8> = [0, 0, SP + 16, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        assert_eq!(frames_below(OTHER_STACK, &regs, &copy), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! How much of what a program counts by itself (losses, events below a threshold) is in its output: a recovery tells the rest.
+//!
+//! **Problem.** These counts stand in the process file, grow, and outlive everybody; but what of them was told before the
+//! drain was killed, only the drain knew.
+//!
+//! **Mechanism.** A file beside the process file, made when there is something to keep, has an entry for the process and for
+//! each thread slot that counted anything: what was told, in two versions. Each has the number of the batch in which it was
+//! told, so that of the two the newest one is right whose batch was committed; the other one is written next. A version that is
+//! being written when the drain dies has a wrong checksum, and is of a batch that was not committed.
+
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Read},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+};
+
+use flightline_in_signal::layout::{event_kind::KINDS, loss::CAUSES};
+
+use super::checksum;
+use crate::settings::THREAD_SLOTS;
+
+/// Ends the names of these files.
+pub const EXTENSION: &str = "told";
+/// Counts of an entry: as many as a process has, of which a thread needs some.
+pub const COUNTS: usize = 4 * KINDS;
+const _: () = assert!(2 * CAUSES <= COUNTS);
+/// Words of a version: batch, whose, counts, checksum.
+const WORDS: usize = COUNTS + 3;
+const ENTRY_BYTES: u64 = 2 * 8 * WORDS as u64;
+/// Of each slot and of the process.
+const MOST_ENTRIES: u64 = THREAD_SLOTS as u64 + 1;
+
+/// What was told, in the order in which whoever tells it likes to have it.
+pub type Counts = [u64; COUNTS];
+
+/// Whose counts they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Of the process.
+    Process,
+    /// Of the thread that has or had a slot: number and generation.
+    Thread(u32, u32),
+}
+
+impl Whose {
+    /// Place and holder in one word.
+    fn word(self) -> u64 {
+        match self {
+            Whose::Process => 0,
+            Whose::Thread(slot, generation) => (u64::from(slot) + 1) << 32 | u64::from(generation),
+        }
+    }
+}
+
+struct Entry {
+    /// Its place in the file.
+    number: u64,
+    /// Batches of the two versions.
+    batches: [u64; 2],
+    newest: usize,
+    whose: u64,
+    counts: Counts,
+}
+
+/// What was told of a process, kept by the drain.
+#[derive(Default)]
+pub struct ReportedCounters {
+    file: Option<File>,
+    /// By place.
+    entries: HashMap<u32, Entry>,
+}
+
+impl ReportedCounters {
+    /// Notes that `counts` are told, by events that are queued for `batch`; the one that is committed is `committed`. Without
+    /// room for it everything else works.
+    pub fn keep(&mut self, path: &Path, [committed, batch]: [u64; 2], whose: Whose, counts: &Counts) {
+        let word = whose.word();
+        let place = (word >> 32) as u32;
+        let known = self.entries.get(&place);
+        // Of who has counted nothing, nothing is said.
+        let before = known.filter(|e| e.whose == word).map_or([0; COUNTS], |e| e.counts);
+        if before == *counts {
+            return;
+        }
+        let number = known.map_or(self.entries.len() as u64, |e| e.number);
+        let (batches, newest) = known.map_or(([0; 2], 0), |e| (e.batches, e.newest));
+        // What may not be needed any more: the one that was not committed, else the older one.
+        let version = if batches[newest] > committed { newest } else { 1 - newest };
+        if number >= MOST_ENTRIES || self.write(path, number, version, batch, word, counts).is_err() {
+            return;
+        }
+        let mut batches = batches;
+        batches[version] = batch;
+        let entry = Entry { number, batches, newest: version, whose: word, counts: *counts };
+        self.entries.insert(place, entry);
+    }
+
+    fn write(
+        &mut self,
+        path: &Path,
+        number: u64,
+        version: usize,
+        batch: u64,
+        whose: u64,
+        counts: &Counts,
+    ) -> io::Result<()> {
+        if self.file.is_none() {
+            let mut options = OpenOptions::new();
+            self.file = Some(options.write(true).create_new(true).mode(0o600).open(path)?);
+        }
+        let mut words = [0; WORDS];
+        words[0] = batch;
+        words[1] = whose;
+        words[2..2 + COUNTS].copy_from_slice(counts);
+        words[WORDS - 1] = sum(&words);
+        let bytes = words.map(u64::to_le_bytes);
+        let at = number * ENTRY_BYTES + (version * 8 * WORDS) as u64;
+        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes.as_flattened(), at))
+    }
+}
+
+fn sum(words: &[u64; WORDS]) -> u64 {
+    checksum(words[..WORDS - 1].iter().flat_map(|word| word.to_le_bytes()))
+}
+
+/// What was told when a batch was committed.
+#[derive(Default)]
+pub struct Found(HashMap<u32, (u64, u64, Counts)>);
+
+impl Found {
+    /// What was told of these counts, zeros if nothing.
+    pub fn of(&self, whose: Whose) -> Counts {
+        let word = whose.word();
+        let found = self.0.get(&((word >> 32) as u32)).filter(|(_, of, _)| *of == word);
+        found.map_or([0; COUNTS], |(.., counts)| *counts)
+    }
+}
+
+/// Reads what was told when `committed` was; a file that is not there says nothing.
+pub fn read(path: &Path, committed: u64) -> Found {
+    let mut found = Found::default();
+    // Not through a link, and not waiting for whoever is at the other end.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return found };
+    let mut bytes = Vec::new();
+    // As much as could be read.
+    let _ = file.take(MOST_ENTRIES * ENTRY_BYTES).read_to_end(&mut bytes);
+    for version in bytes.chunks_exact(8 * WORDS) {
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(version.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        let [batch, whose, ..] = words;
+        if words[WORDS - 1] != sum(&words) || batch > committed {
+            continue;
+        }
+        let mut counts = [0; COUNTS];
+        counts.copy_from_slice(&words[2..2 + COUNTS]);
+        let entry = found.0.entry((whose >> 32) as u32).or_insert((batch, whose, counts));
+        if entry.0 <= batch {
+            *entry = (batch, whose, counts);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(n: u64) -> Counts {
+        std::array::from_fn(|i| n * 100 + i as u64)
+    }
+
+    #[test]
+    fn what_was_told_with_a_commit_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1-0.told");
+        let found = |committed, whose| read(&path, committed).of(whose);
+        let mut told = ReportedCounters::default();
+        told.keep(&path, [1, 2], Whose::Thread(3, 0x100), &[0; COUNTS]);
+        assert!(!path.exists(), "nothing to keep");
+        let (thread, process) = (Whose::Thread(3, 0x100), Whose::Process);
+        told.keep(&path, [1, 2], thread, &counts(1));
+        told.keep(&path, [1, 2], process, &counts(9));
+        assert_eq!((found(1, thread), found(2, thread)), ([0; COUNTS], counts(1)));
+        assert_eq!((found(2, process), found(2, Whose::Thread(4, 0x100))), (counts(9), [0; COUNTS]));
+        // Several times in a batch, and in a batch that is not committed yet.
+        told.keep(&path, [2, 3], thread, &counts(2));
+        told.keep(&path, [2, 3], thread, &counts(3));
+        assert_eq!((found(2, thread), found(3, thread)), (counts(1), counts(3)));
+        // That batch was given up: what was told before still holds when the next one is being written.
+        told.keep(&path, [2, 4], thread, &counts(1));
+        assert_eq!((found(2, thread), found(4, thread)), (counts(1), counts(1)));
+        told.keep(&path, [4, 5], thread, &counts(4));
+        assert_eq!((found(4, thread), found(5, thread)), (counts(1), counts(4)));
+        // Another thread has the slot: nothing of it was told.
+        assert_eq!(found(5, Whose::Thread(3, 0x200)), [0; COUNTS]);
+        told.keep(&path, [5, 6], Whose::Thread(3, 0x200), &counts(7));
+        assert_eq!((found(5, thread), found(6, thread)), (counts(4), [0; COUNTS]));
+        assert_eq!(found(6, Whose::Thread(3, 0x200)), counts(7));
+        assert_eq!(found(6, process), counts(9));
+    }
+
+    #[test]
+    fn a_damaged_version_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("1-0.told");
+        let mut told = ReportedCounters::default();
+        let whose = Whose::Thread(0, 0);
+        told.keep(&path, [1, 2], whose, &counts(1));
+        told.keep(&path, [2, 3], whose, &counts(2));
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            std::fs::write(&path, &bytes).unwrap();
+            let found = read(&path, 3).of(whose);
+            // The second version stands first: at the beginning there was none to keep.
+            assert!(found == counts(1) || found == counts(2), "byte {at}");
+        }
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        read(&path, 3);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read(&path, 3).of(whose), [0; COUNTS]);
+    }
+}

@@ -1,0 +1,578 @@
+//! One recorded process: its shared file, mapped and mistrusted.
+//!
+//! Whatever the file says is read once, checked, and only then used. The program can write anything into it at any
+//! time; the worst it can do is lose its own samples.
+
+use std::{
+    cell::{Cell, RefCell},
+    fs::OpenOptions,
+    mem::offset_of,
+    os::{
+        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
+    path::{Path, PathBuf},
+    ptr,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+
+use flightline_in_signal::{
+    layout::{
+        CONTEXT_PLACES, INIT_MODULES, InitModule, LISTENS, MAGIC, MAX_EVENTS, MAX_TRACES, MODULE_TABLES,
+        MODULES_PER_TABLE, ModuleEntry, ModuleTable, ProcHeader, ProcLayout, STRING_BYTES, ThreadSlot,
+        event_kind, proc_state,
+    },
+    ring::Ring,
+};
+use memmap2::MmapRaw;
+use nix::{
+    errno::Errno,
+    fcntl::{FallocateFlags, fallocate},
+};
+
+use crate::{
+    error::Error, os::process_info::ProcessInfo, settings, shared_memory::journal::reported_counters,
+};
+
+/// A process file of the session.
+pub struct ProcFile {
+    map: MmapRaw,
+    layout: ProcLayout,
+    slots: u32,
+    ring_bytes: u64,
+    /// Where it was found.
+    pub path: PathBuf,
+    /// Inode, by which the process's own mapping of it is recognised.
+    pub inode: u64,
+    /// Process id by the file's name.
+    pub pid: u32,
+    /// CLOCK_MONOTONIC ns when the program opened it.
+    pub start_mono_ns: u64,
+    /// Inode of the pid namespace that `pid` counts in.
+    pub pid_namespace: u64,
+    /// True if each name that the program gives to a thread is in the ring.
+    pub names_recorded: bool,
+    exe: [u32; 2],
+    cmdline: [u32; 2],
+    directory: [u32; 2],
+    pidfd: Option<OwnedFd>,
+    foreign: Cell<bool>,
+    present: Present,
+}
+
+/// The pages of a file that are present.
+///
+/// Reading an absent page of a tmpfs allocates it, and raises SIGBUS if the file system is full. The file has room for thousands of
+/// threads and modules, most of which no program needs, so pages are made present only before they are accessed.
+struct Present {
+    /// A bit for each page; empty: all of them.
+    pages: RefCell<Vec<u64>>,
+}
+
+const PAGE: usize = 4096;
+
+impl Present {
+    fn none(bytes: usize) -> Present {
+        Present { pages: RefCell::new(vec![0; bytes.div_ceil(PAGE).div_ceil(64)]) }
+    }
+
+    fn all() -> Present {
+        Present { pages: RefCell::default() }
+    }
+
+    /// Makes the pages of a range present; the errno if there is no memory for them, or if the kernel cannot (before Linux 5.14).
+    fn reach(&self, map: &MmapRaw, from: usize, bytes: usize) -> Result<(), Errno> {
+        let mut pages = self.pages.borrow_mut();
+        let (first, end) = (from / PAGE, (from + bytes).div_ceil(PAGE));
+        if pages.is_empty() || bytes == 0 || (first..end).all(|page| pages[page / 64] >> (page % 64) & 1 != 0)
+        {
+            return Ok(());
+        }
+        let at = map.as_mut_ptr().wrapping_add(first * PAGE);
+        // SAFETY: whole pages of the mapping, whose contents stay.
+        let done = unsafe { libc::madvise(at.cast(), (end - first) * PAGE, libc::MADV_POPULATE_WRITE) };
+        Errno::result(done)?;
+        for page in first..end {
+            pages[page / 64] |= 1 << (page % 64);
+        }
+        Ok(())
+    }
+}
+
+impl ProcFile {
+    /// Identifies the process, as the program itself describes it.
+    pub fn info(&self) -> ProcessInfo {
+        ProcessInfo {
+            pid: self.pid,
+            exe: self.exe(),
+            arguments: self.arguments(),
+            start_mono_ns: self.start_mono_ns,
+        }
+    }
+
+    /// Maps `<pid>-<n>.proc`.
+    pub fn open(path: &Path) -> Result<ProcFile, Error> {
+        let pid = pid_from_name(path).ok_or_else(|| Error::shared(path, "is not named <pid>-<n>.proc"))?;
+        let file =
+            OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))?;
+        let meta = file.metadata().map_err(|e| Error::io("stat", path, e))?;
+        if meta.len() < size_of::<ProcHeader>() as u64 || meta.len() > 2 * settings::RING_BYTES[1] {
+            return Err(Error::shared(path, format!("has an impossible length of {} bytes", meta.len())));
+        }
+        let map = MmapRaw::map_raw(&file).map_err(|e| Error::io("map", path, e))?;
+        let mut present = Present::none(meta.len() as usize);
+        let none = |e: Errno| Error::io("allocate", path, e.into());
+        match present.reach(&map, 0, size_of::<ProcHeader>()) {
+            Err(Errno::EINVAL) => {
+                fallocate(&file, FallocateFlags::empty(), 0, meta.len() as i64).map_err(none)?;
+                present = Present::all();
+            }
+            done => done.map_err(none)?,
+        }
+        let header = map.as_ptr().cast::<ProcHeader>();
+        // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
+        // are defined whatever another process writes meanwhile.
+        let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline, directory) = unsafe {
+            (
+                ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
+                ptr::addr_of!((*header).thread_slots).read_volatile(),
+                ptr::addr_of!((*header).ring_bytes).read_volatile(),
+                ptr::addr_of!((*header).start_mono_ns).read_volatile(),
+                ptr::addr_of!((*header).pid_namespace).read_volatile(),
+                ptr::addr_of!((*header).names_recorded).read_volatile(),
+                ptr::addr_of!((*header).exe).read_volatile(),
+                ptr::addr_of!((*header).cmdline).read_volatile(),
+                ptr::addr_of!((*header).directory).read_volatile(),
+            )
+        };
+        if magic != MAGIC {
+            return Err(Error::shared(
+                path,
+                format!("magic {magic:#018x} at offset 0, expected {MAGIC:#018x}"),
+            ));
+        }
+        if slots > 1 << 16 || !ring_bytes.is_power_of_two() || ring_bytes > settings::RING_BYTES[1] {
+            return Err(Error::shared(
+                path,
+                format!("impossible sizes: {slots} slots, ring of {ring_bytes}"),
+            ));
+        }
+        let layout = ProcLayout::new(slots, ring_bytes);
+        if layout.end > meta.len() {
+            return Err(Error::shared(
+                path,
+                format!("has {} bytes, its parts need {}", meta.len(), layout.end),
+            ));
+        }
+        present.reach(&map, layout.ring as usize, ring_bytes as usize).map_err(none)?;
+        let pidfd = pidfd(pid);
+        let file = ProcFile {
+            map,
+            layout,
+            slots,
+            ring_bytes,
+            path: path.to_owned(),
+            inode: meta.ino(),
+            pid,
+            start_mono_ns,
+            pid_namespace,
+            names_recorded: names_recorded == 1,
+            exe,
+            cmdline,
+            directory,
+            pidfd,
+            foreign: Cell::new(false),
+            present,
+        };
+        Ok(file)
+    }
+
+    /// Makes a range of the file present; returns false if there is no memory for it.
+    fn reach(&self, from: usize, bytes: usize) -> bool {
+        self.present.reach(&self.map, from, bytes).is_ok()
+    }
+
+    fn header(&self) -> *const ProcHeader {
+        self.map.as_ptr().cast()
+    }
+
+    /// Reads through to the header's atomics.
+    fn word<T>(&self, field: fn(*const ProcHeader) -> *const T) -> &T {
+        // SAFETY: `field` projects into the header, which is mapped for as long as self lives; it is only used
+        // with atomic fields, which any number of processes may write.
+        unsafe { &*field(self.header()) }
+    }
+
+    /// What it is called in journals: process id << 32 | number of the file.
+    pub fn key(&self) -> u64 {
+        let name = self.path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
+        let number = name.rsplit('-').next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+        u64::from(self.pid) << 32 | u64::from(number)
+    }
+
+    /// Where the map of the process is kept for a recovery.
+    pub fn maps_path(&self) -> PathBuf {
+        self.path.with_extension("maps")
+    }
+
+    /// Where it is kept what of the program's own counts was told.
+    pub fn reported_path(&self) -> PathBuf {
+        self.path.with_extension(reported_counters::EXTENSION)
+    }
+
+    /// Removes all that the session has of the process.
+    pub fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(self.maps_path());
+        let _ = std::fs::remove_file(self.reported_path());
+    }
+
+    /// The sample ring.
+    pub fn ring(&self) -> Option<Ring<'_>> {
+        // SAFETY: the ring header is all atomics (its padding is never read) and mapped; see `word`.
+        let header = unsafe { &(*self.header()).ring };
+        let start = self.map.as_ptr().wrapping_add(usize::try_from(self.layout.ring).ok()?);
+        // SAFETY: `layout.end <= file length` was checked at open, so ring_bytes bytes from layout.ring on are
+        // mapped; page aligned; words are only accessed as atomics.
+        let words = unsafe {
+            std::slice::from_raw_parts(start.cast::<AtomicU64>(), usize::try_from(self.ring_bytes / 8).ok()?)
+        };
+        Ring::new(header, words)
+    }
+
+    /// Leaves out what lies before `place` in the ring, after another drain was killed and nobody writes any more.
+    pub fn skip_to(&self, place: u64) {
+        if let Some(ring) = self.ring() {
+            ring.resume(place);
+        }
+    }
+
+    /// Bytes of the ring.
+    pub fn ring_bytes(&self) -> u64 {
+        self.ring_bytes
+    }
+
+    /// Where producers are, as far as they pushed the head.
+    pub fn head(&self) -> u64 {
+        // SAFETY: projection to an atomic inside the mapped header.
+        self.word(|h| unsafe { ptr::addr_of!((*h).ring.head) }).load(Ordering::Acquire)
+    }
+
+    /// Where the drain is.
+    pub fn tail(&self) -> u64 {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).ring.tail) }).load(Ordering::Acquire)
+    }
+
+    /// Number of thread slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// One thread's ledger; `None` out of range, or without memory.
+    pub fn slot(&self, index: u32) -> Option<&ThreadSlot> {
+        if index >= self.slots {
+            return None;
+        }
+        let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
+        if !self.reach(at, size_of::<ThreadSlot>()) {
+            return None;
+        }
+        // SAFETY: index < slots, and slots × size_of::<ThreadSlot>() bytes from layout.threads on lie before
+        // layout.modules ≤ layout.end ≤ mapped length; a ThreadSlot is atomics only and 64-byte aligned.
+        Some(unsafe { &*self.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
+    }
+
+    /// [`proc_state`], unknown values as LIVE.
+    pub fn state(&self) -> u32 {
+        // SAFETY: as in `head`.
+        match self.word(|h| unsafe { ptr::addr_of!((*h).state) }).load(Ordering::Acquire) {
+            s @ (proc_state::EXITED | proc_state::EXECING) => s,
+            _ => proc_state::LIVE,
+        }
+    }
+
+    /// Engine in force and the errno with which `perf_event_open` was refused (0: not refused).
+    pub fn engine(&self) -> (u32, i32) {
+        // SAFETY: as in `head`.
+        let engine = self.word(|h| unsafe { ptr::addr_of!((*h).engine) }).load(Ordering::Relaxed);
+        // SAFETY: as in `head`.
+        let errno = self.word(|h| unsafe { ptr::addr_of!((*h).engine_errno) }).load(Ordering::Relaxed);
+        (engine, errno)
+    }
+
+    /// The change of the session that the program has applied; `None` if it takes no commands.
+    pub fn controlled(&self) -> Option<u32> {
+        // SAFETY: as in `head`.
+        let word = self.word(|h| unsafe { ptr::addr_of!((*h).controlled) }).load(Ordering::Acquire);
+        (word & LISTENS != 0).then_some(word & !LISTENS)
+    }
+
+    /// Threads that found no slot.
+    pub fn no_slot(&self) -> u64 {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).no_slot) }).load(Ordering::Relaxed)
+    }
+
+    /// Events that found no room, by kind: number and Σ value.
+    pub fn events_lost(&self) -> [(u64, u64); event_kind::KINDS] {
+        std::array::from_fn(|kind| {
+            // SAFETY: as in `head`.
+            let counts = self.word(|h| unsafe { ptr::addr_of!((*h).event_lost) });
+            // SAFETY: as in `head`.
+            let values = self.word(|h| unsafe { ptr::addr_of!((*h).event_lost_value) });
+            (counts[kind].load(Ordering::Relaxed), values[kind].load(Ordering::Relaxed))
+        })
+    }
+
+    /// errno with which the kernel refused each perf event beside CPU time, 0 if it did not.
+    pub fn event_errno(&self) -> [i32; MAX_EVENTS] {
+        std::array::from_fn(|index| {
+            // SAFETY: as in `head`.
+            let words = self.word(|h| unsafe { ptr::addr_of!((*h).event_errno) });
+            words[index].load(Ordering::Relaxed)
+        })
+    }
+
+    /// errno with which each traced function's breakpoint was refused, 0 if it was not.
+    pub fn trace_errno(&self) -> [i32; MAX_TRACES] {
+        std::array::from_fn(|index| {
+            // SAFETY: as in `head`.
+            let words = self.word(|h| unsafe { ptr::addr_of!((*h).trace_errno) });
+            words[index].load(Ordering::Relaxed)
+        })
+    }
+
+    /// What recording costs the process, by kind: runs, timed ones, their CPU time in ns.
+    pub fn costs(&self) -> [[u64; 3]; event_kind::KINDS] {
+        // SAFETY: as in `head`; structs of atomics.
+        let costs = self.word(|h| unsafe { ptr::addr_of!((*h).costs) });
+        costs.each_ref().map(|c| [&c.runs, &c.timed, &c.timed_ns].map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// Events below their threshold, by kind: number and Σ value.
+    pub fn events_short(&self) -> [(u64, u64); event_kind::KINDS] {
+        std::array::from_fn(|kind| {
+            // SAFETY: as in `head`.
+            let counts = self.word(|h| unsafe { ptr::addr_of!((*h).event_short) });
+            // SAFETY: as in `head`.
+            let values = self.word(|h| unsafe { ptr::addr_of!((*h).event_short_value) });
+            (counts[kind].load(Ordering::Relaxed), values[kind].load(Ordering::Relaxed))
+        })
+    }
+
+    /// Distances from a thread's thread pointer to the words that lead to its context, see
+    /// [`flightline_in_signal::context`].
+    pub fn context_offsets(&self) -> [u64; 2] {
+        // SAFETY: as in `head`.
+        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_offsets) });
+        words.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Where other writers' variables were found, for handlers; see [`flightline_in_signal::context::place`].
+    pub fn context_places(&self) -> [[u64; 2]; CONTEXT_PLACES] {
+        // SAFETY: as in `head`.
+        let places = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
+        places.each_ref().map(|place| place.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// Tells handlers where: each with the generation first.
+    pub fn set_context_places(&self, places: &[[u64; 2]; CONTEXT_PLACES]) {
+        // SAFETY: as in `head`.
+        let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
+        for ([generation, place], told) in words.iter().zip(places) {
+            if [generation, place].map(|word| word.load(Ordering::Relaxed)) != *told {
+                place.store(0, Ordering::Relaxed);
+                generation.store(told[0], Ordering::Release);
+                place.store(told[1], Ordering::Release);
+            }
+        }
+    }
+
+    /// Name of the labels with this index.
+    pub fn label_name(&self, index: u8) -> Option<String> {
+        // SAFETY: as in `head`.
+        let places = self.word(|h| unsafe { ptr::addr_of!((*h).label_names) });
+        let [at, len] = places.get(usize::from(index))?.each_ref().map(|word| word.load(Ordering::Acquire));
+        (len != 0).then(|| String::from_utf8_lossy(&self.string([at, len])).into_owned())
+    }
+
+    /// Addresses seen by handlers in no known module.
+    pub fn unknown_pcs(&self) -> u64 {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).unknown_pcs) }).load(Ordering::Relaxed)
+    }
+
+    /// Whether the program loaded or unloaded something since the last call.
+    pub fn take_maps_dirty(&self) -> bool {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).maps_dirty) }).swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Sequence of `dlclose` calls; odd while one runs.
+    pub fn dlclose_seq(&self) -> u32 {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).dlclose_seq) }).load(Ordering::Acquire)
+    }
+
+    /// CLOCK_MONOTONIC ns of the program's own exit, if it came by its exit hook.
+    pub fn exit_mono_ns(&self) -> Option<u64> {
+        // SAFETY: as in `head`.
+        match self.word(|h| unsafe { ptr::addr_of!((*h).exit_mono_ns) }).load(Ordering::Acquire) {
+            0 => None,
+            t => Some(t),
+        }
+    }
+
+    /// Number of notices so far.
+    pub fn notice_seq(&self) -> u32 {
+        // SAFETY: as in `head`.
+        self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire)
+    }
+
+    /// Number of notices so far, and the newest: a path that could not be recorded and the reason.
+    pub fn notice(&self) -> (u32, String, u32) {
+        // SAFETY: as in `head`.
+        let seq = self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire);
+        // SAFETY: as in `head`; an array of atomics.
+        let [off, len, reason] = self
+            .word(|h| unsafe { ptr::addr_of!((*h).notice) })
+            .each_ref()
+            .map(|w| w.load(Ordering::Relaxed));
+        (seq, String::from_utf8_lossy(&self.string([off, len])).into_owned(), reason)
+    }
+
+    /// A copy of a string of the string area, cut to what is inside it; empty without memory.
+    pub fn string(&self, [off, len]: [u32; 2]) -> Vec<u8> {
+        let off = (off as usize).min(STRING_BYTES);
+        let len = (len as usize).min(STRING_BYTES - off);
+        let at = self.layout.strings as usize + off;
+        if !self.reach(at, len) {
+            return Vec::new();
+        }
+        let start = self.map.as_ptr().wrapping_add(at);
+        // SAFETY: off + len ≤ STRING_BYTES, and the string area lies inside the mapping (checked at open);
+        // byte-wise volatile reads tolerate concurrent writes.
+        (0..len).map(|i| unsafe { start.wrapping_add(i).read_volatile() }).collect()
+    }
+
+    /// The executable's path.
+    pub fn exe(&self) -> PathBuf {
+        use std::os::unix::ffi::OsStringExt;
+        PathBuf::from(std::ffi::OsString::from_vec(self.string(self.exe)))
+    }
+
+    /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the program's first working directory. The
+    /// loader's own objects, such as the vDSO, have names without a slash.
+    pub fn module_path(&self, path: PathBuf) -> PathBuf {
+        use std::os::unix::ffi::OsStringExt;
+        if path.is_absolute() || path.components().nth(1).is_none() {
+            return path;
+        }
+        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.directory)));
+        directory.join(path).components().collect()
+    }
+
+    /// The command line, split into arguments.
+    pub fn arguments(&self) -> Vec<String> {
+        let bytes = self.string(self.cmdline);
+        let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+        bytes.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
+    }
+
+    /// What the program's loader told of its modules so far, from entry `from` on.
+    pub fn init_modules(&self, from: usize) -> Vec<InitModule> {
+        // SAFETY: as in `head`.
+        let count = self.word(|h| unsafe { ptr::addr_of!((*h).init_modules) }).load(Ordering::Acquire);
+        let at = self.layout.init_modules as usize;
+        let mut count = (count as usize).min(INIT_MODULES);
+        if !self.reach(at, count * size_of::<InitModule>()) {
+            count = 0;
+        }
+        let start = self.map.as_ptr().wrapping_add(at).cast::<InitModule>();
+        (from..count)
+            // SAFETY: i < INIT_MODULES, whose entries lie inside the mapping (checked at open); plain integers,
+            // read volatile because the program may still write.
+            .map(|i| unsafe { start.wrapping_add(i).read_volatile() })
+            .collect()
+    }
+
+    /// Publishes a module table unless a `dlclose` ran since `seq` was read, or memory is missing. `entries` must be sorted and disjoint.
+    pub fn publish(&self, entries: &[ModuleEntry], seq: u32) -> bool {
+        if seq % 2 == 1 || self.dlclose_seq() != seq {
+            return false;
+        }
+        // SAFETY: as in `head`.
+        let word = self.word(|h| unsafe { ptr::addr_of!((*h).modules_gen) });
+        let generation = word.load(Ordering::Acquire).wrapping_add(1);
+        let index = generation as usize % MODULE_TABLES;
+        let at = self.layout.modules as usize + index * size_of::<ModuleTable>();
+        let table = self.map.as_mut_ptr().wrapping_add(at).cast::<ModuleTable>();
+        let entries = &entries[..entries.len().min(MODULES_PER_TABLE)];
+        if !self.reach(at, offset_of!(ModuleTable, entries) + size_of_val(entries)) {
+            return false;
+        }
+        // SAFETY: index < MODULE_TABLES, so the table lies inside the mapping and is 8-byte aligned; at most
+        // MODULES_PER_TABLE entries are written. Handlers do not read this table until the generation names it.
+        unsafe {
+            let count = &*ptr::addr_of!((*table).count);
+            count.store(0, Ordering::Relaxed);
+            let first = ptr::addr_of_mut!((*table).entries).cast::<ModuleEntry>();
+            for (i, entry) in entries.iter().enumerate() {
+                first.add(i).write_volatile(*entry);
+            }
+            (*ptr::addr_of!((*table).generation)).store(generation, Ordering::Relaxed);
+            count.store(entries.len() as u32, Ordering::Release);
+        }
+        // A dlclose that starts after this check finds the new entries in the table and marks them itself.
+        fence(Ordering::SeqCst);
+        if self.dlclose_seq() != seq {
+            return false;
+        }
+        word.store(generation, Ordering::Release);
+        true
+    }
+
+    /// Whether our `/proc/<pid>` is the process that wrote this file (it may live in another pid namespace).
+    pub fn trusted_pid(&self) -> bool {
+        !self.foreign.get()
+    }
+
+    /// Called when `/proc/<pid>` turned out to be somebody else.
+    pub fn distrust_pid(&self) {
+        self.foreign.set(true);
+    }
+
+    /// For waiting: readable when the process has ended.
+    pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.pidfd.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether the process still runs (a zombie does not).
+    pub fn alive(&self) -> bool {
+        self.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
+    }
+}
+
+/// Whether the process of a pidfd has ended.
+pub fn ended(pidfd: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(pidfd, PollFlags::POLLIN)];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+}
+
+/// A descriptor that stands for a process.
+pub fn pidfd(pid: u32) -> Option<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and returns a new close-on-exec descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    // SAFETY: a non-negative result is a descriptor nobody else owns.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// `<pid>-<n>.proc` → pid.
+pub fn pid_from_name(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?.strip_suffix(flightline_in_signal::layout::PROC_SUFFIX)?;
+    let (pid, n) = name.split_once('-')?;
+    n.parse::<u32>().ok()?;
+    pid.parse().ok().filter(|&pid| pid > 0 && pid < 1 << 30)
+}
