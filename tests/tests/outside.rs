@@ -587,7 +587,8 @@ fn all_engines_of_a_running_process_leave_out_what_is_impossible() {
     );
 }
 
-/// Returns when the recorder has opened its events: their number has stopped growing.
+/// Returns when the recorder has opened and enabled its events: it has events, their number has stopped growing, and all of its threads
+/// wait. A recorder that a busy machine keeps from enabling them is runnable.
 pub fn attached(recorder: u32) {
     let events = || {
         let links = fs::read_dir(format!("/proc/{recorder}/fd")).into_iter().flatten().flatten();
@@ -595,11 +596,18 @@ pub fn attached(recorder: u32) {
             .filter(|l| fs::read_link(l.path()).is_ok_and(|to| to.to_string_lossy().contains("perf_event")))
             .count()
     };
+    let all_wait = || {
+        let threads = fs::read_dir(format!("/proc/{recorder}/task")).into_iter().flatten().flatten();
+        let stats: Vec<String> =
+            threads.map(|t| fs::read_to_string(t.path().join("stat")).unwrap_or_default()).collect();
+        let waits = |stat: &String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'));
+        !stats.is_empty() && stats.iter().all(waits)
+    };
     let (mut last, mut equal) = (0, 0);
     while equal < 5 {
         std::thread::sleep(Duration::from_millis(50));
         let now = events();
-        equal = if now > 0 && now == last { equal + 1 } else { 0 };
+        equal = if now > 0 && now == last && all_wait() { equal + 1 } else { 0 };
         last = now;
     }
 }
