@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jfr_format::error::{Error, ErrorKind};
 use jfr_format::event::EventRef;
 use jfr_format::read::{
-    Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
+    Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Filter, Frame, Input, Item, Recording,
 };
 
 use crate::model::{
@@ -184,14 +184,14 @@ impl LoadOptions {
     }
 
     /// For [`Decoder::select`].
-    pub(crate) fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
+    pub(crate) fn interest(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {
-            SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
-            SETTING => Interest::Plain,
-            name if losses::knows(name) || program::knows(name) => Interest::Plain,
-            _ if options.wants_type(class) => Interest::Constants,
-            _ => Interest::None,
+            SETTING if class.fields.iter().any(|field| field.pooled) => Filter::Constants,
+            SETTING => Filter::Plain,
+            name if losses::knows(name) || program::knows(name) => Filter::Plain,
+            _ if options.wants_type(class) => Filter::Constants,
+            _ => Filter::Skip,
         }
     }
 
@@ -263,7 +263,7 @@ impl Loader {
         let part = |decoder: &mut Decoder| {
             let mut loader = Self::new(self.options.clone());
             loader.loaded.model.start_nanos = origin;
-            decoder.select(self.options.interest());
+            decoder.set_filter(self.options.interest());
             let mut at = decoder.consumed();
             while let Some(item) = decoder.next() {
                 loader.take(item)?;
@@ -274,13 +274,12 @@ impl Loader {
             Ok(loader.finish())
         };
         let mut loaded = std::mem::take(&mut self.loaded);
-        let outcome =
-            recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Loaded, Error>| {
-                let part = part?;
-                loaded.model.merge(part.model);
-                loaded.warnings.merge(part.warnings);
-                Ok(())
-            });
+        let outcome = recording.run_grouped(Delivery::KeysOnly, jobs, part, |part: Result<Loaded, Error>| {
+            let part = part?;
+            loaded.model.merge(part.model);
+            loaded.warnings.merge(part.warnings);
+            Ok(())
+        });
         self.loaded = loaded;
         outcome
     }
@@ -292,7 +291,7 @@ impl Loader {
     }
 
     /// Adds to the model what was taken of a chunk that is not over yet. What its constants are must be known, as it is
-    /// with [`Delivery::Earliest`].
+    /// with [`Delivery::Streaming`].
     pub fn settle(&mut self, chunk: &Chunk) {
         self.resolve(chunk);
         self.roles.clear();

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::Error as ReadError;
 use jfr_format::read::{
-    Batch, ChunkEnd, Class, Decoder, Delivery, Input, Interest, Item, Recording, TypeCount,
+    Batch, ChunkEnd, Class, Decoder, Delivery, Filter, Input, Item, Recording, TypeCount,
 };
 
 use crate::error::Error;
@@ -122,7 +122,7 @@ fn read(
     let part = |decoder: &mut Decoder| {
         if !scope.all {
             let scope = scope.clone();
-            decoder.select(move |class| scope.interest(class));
+            decoder.set_filter(move |class| scope.interest(class));
         }
         let mut summary = Summary::new(scope);
         let mut at = decoder.consumed();
@@ -138,7 +138,7 @@ fn read(
     };
     let mut sum: Option<Summary> = None;
     for recording in recordings {
-        recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Summary, ReadError>| {
+        recording.run_grouped(Delivery::KeysOnly, jobs, part, |part: Result<Summary, ReadError>| {
             match &mut sum {
                 Some(sum) => sum.merge(part?),
                 None => sum = Some(part?),
@@ -167,7 +167,7 @@ pub fn of_stream<R: Read>(
 }
 
 impl Scope {
-    fn interest(&self, class: &Class) -> Interest {
+    fn interest(&self, class: &Class) -> Filter {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
         if Ledger::knows(name)
@@ -175,11 +175,11 @@ impl Scope {
             || Facts::needs_constants(name)
             || (sample && is_sample(class))
         {
-            Interest::Constants
+            Filter::Constants
         } else if Facts::knows(name) || name == "jdk.ActiveSetting" {
-            Interest::Plain
+            Filter::Plain
         } else {
-            Interest::None
+            Filter::Skip
         }
     }
 }

@@ -50,7 +50,7 @@ struct Turn {
 
 /// Adds up samples of the last turns; what a turn is, a second perhaps, is up to the caller.
 ///
-/// It takes the items of decoders with [`Delivery::Earliest`](jfr_format::read::Delivery::Earliest), also of several in turn.
+/// It takes the items of decoders with [`Delivery::Streaming`](jfr_format::read::Delivery::Streaming), also of several in turn.
 #[derive(Debug)]
 pub struct Top {
     events: Vec<String>,
@@ -71,7 +71,7 @@ impl Top {
 
     /// Tells a decoder which events are wanted.
     pub fn select(&self, decoder: &mut Decoder) {
-        decoder.select(options(&self.events, self.since).interest());
+        decoder.set_filter(options(&self.events, self.since).interest());
     }
 
     /// Takes an item.

@@ -18,7 +18,7 @@ pub(crate) fn is_damage(warning: &Error) -> bool {
     // Nobody could have read events of a type nobody declared.
     !matches!(
         warning.kind(),
-        ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Dubious(_)
+        ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Nonconformance(_)
     )
 }
 

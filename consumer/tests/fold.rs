@@ -10,7 +10,7 @@ use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::view::{self, Plan, Viewer};
-use jfr_format::error::{Dubious, ErrorKind};
+use jfr_format::error::{ErrorKind, Nonconformance};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::read::{Input, Recording};
 use jfr_format::schema::{self, thread_state};
@@ -108,7 +108,7 @@ fn a_recording_without_sizes_is_whole() {
     // That the header was never completed is told; nothing is lost by it.
     let [warning] = warnings.kept() else { panic!("{warnings:?}") };
     assert!(
-        matches!(warning.kind(), ErrorKind::Dubious(Dubious::Unpatched)) && warning.at() == 8,
+        matches!(warning.kind(), ErrorKind::Nonconformance(Nonconformance::Unpatched)) && warning.at() == 8,
         "{warning}"
     );
     assert!(!warnings.damage());

@@ -78,9 +78,9 @@ fn too_much(name: &str, bytes: &[u8]) -> Vec<String> {
     let whole = bytes.len().max(1);
     let ways = [
         (Delivery::WholeChunks, whole),
-        (Delivery::Unresolved, whole),
-        (Delivery::Earliest, whole),
-        (Delivery::Earliest, 4096),
+        (Delivery::KeysOnly, whole),
+        (Delivery::Streaming, whole),
+        (Delivery::Streaming, 4096),
     ];
     let allowed = FLOOR + TIMES * bytes.len();
     let one = |(delivery, piece)| {

@@ -12,7 +12,7 @@ use clap::{ArgGroup, Args, ValueHint};
 use flightline_recorder::repository::{self, Repository};
 use flightline_recorder::sink::stream::{Address, Token};
 use flightline_recorder::units::{bytes, duration};
-use jfr_format::edit::collect::{Collected, Collector, Place};
+use jfr_format::edit::collect::{ChunkSink, Collected, Collector};
 use jfr_format::header::ChunkHeader;
 use serde_json::json;
 
@@ -97,7 +97,7 @@ struct Places {
 }
 
 impl Places {
-    fn each(&mut self, mut with: impl FnMut(&mut dyn Place) -> io::Result<()>) -> io::Result<()> {
+    fn each(&mut self, mut with: impl FnMut(&mut dyn ChunkSink) -> io::Result<()>) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             with(file)?;
         }
@@ -108,7 +108,7 @@ impl Places {
     }
 }
 
-impl Place for Places {
+impl ChunkSink for Places {
     fn begin(&mut self, most: u64) -> io::Result<()> {
         self.each(|place| place.begin(most))
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use flightline_consumer::metadata::{Declarations, Shown};
 use flightline_consumer::print::{Categories, Patterns};
 use flightline_consumer::warnings::Warnings;
-use jfr_format::read::{Interest, Item};
+use jfr_format::read::{Filter, Item};
 
 use crate::talk::{self, Progress, shown};
 use crate::wanted::Wanted;
@@ -57,7 +57,7 @@ pub fn run(args: MetadataArgs) -> Result<Outcome> {
             Err(_) if repository::rolled_away(path, &args.inputs) => continue,
             input => input?,
         };
-        input.decoder().select(|_| Interest::None);
+        input.decoder().set_filter(|_| Filter::Skip);
         wanted.next_input();
         let progress = Progress::new(input.size());
         let mut warnings = Warnings::default();

@@ -49,7 +49,7 @@ pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
     let source = input(&args.input)?;
     let path = args.output.clone().map_or_else(|| beside(&args.input, "symbolized"), Ok)?;
     let done = output(&path, &[&args.input], args.force, |out| {
-        let mut name = |place: edit::Place<'_>| {
+        let mut name = |place: edit::FrameLocation<'_>| {
             let frames = symbolizer.frames(place.path, place.build_id, place.address);
             frames.into_iter().map(|f| Named { name: f.name.to_string(), line: f.line }).collect()
         };

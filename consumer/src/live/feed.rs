@@ -85,7 +85,7 @@ impl Feed {
         let Options { samples, others, lasting, periods, memory } = options;
         let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
         Self {
-            decoder: Decoder::new(Delivery::Earliest),
+            decoder: Decoder::new(Delivery::Streaming),
             state: State {
                 wanted,
                 base: 0,
@@ -184,7 +184,7 @@ impl Feed {
             "a chunk keeps more than {} bytes in memory before its events can be read: it is left out from byte {} on",
             self.memory, self.state.passed
         );
-        self.decoder = Decoder::new(Delivery::Earliest);
+        self.decoder = Decoder::new(Delivery::Streaming);
         self.state.give_up(self.received, message);
         true
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use jfr_format::error::Error;
 use jfr_format::pool::KeyHash;
 use jfr_format::read::{
-    Batch, Binding, Chunk, Class, Decoder, Delivery, Frame as Event, Interest, Item as Read,
+    Batch, Binding, Chunk, Class, Decoder, Delivery, Filter, Frame as Event, Item as Read,
 };
 
 use super::cache::Cache;
@@ -233,9 +233,9 @@ impl Reader {
         if bytes.len() > LARGEST {
             return None;
         }
-        let mut decoder = Decoder::new(Delivery::Unresolved);
+        let mut decoder = Decoder::new(Delivery::KeysOnly);
         let wanted = self.wanted.clone();
-        decoder.select(move |class| interest(class, &wanted));
+        decoder.set_filter(move |class| interest(class, &wanted));
         let mut taken = Taken::default();
         // A sample takes some thirty bytes, with what is told beside.
         taken.keyed.rows.reserve(bytes.len() / 32);
@@ -267,11 +267,11 @@ impl Reader {
     }
 }
 
-fn interest(class: &Class, wanted: &Wanted) -> Interest {
+fn interest(class: &Class, wanted: &Wanted) -> Filter {
     match &*class.name {
-        crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Interest::Plain,
-        _ if Plan::is_none(class, wanted) => Interest::None,
-        _ => Interest::Constants,
+        crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
+        _ if Plan::is_none(class, wanted) => Filter::Skip,
+        _ => Filter::Constants,
     }
 }
 

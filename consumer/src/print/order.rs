@@ -188,7 +188,7 @@ impl Held {
             return;
         };
         segment.walk(offset, &bytes, |type_id, offset, payload| {
-            let Some(class) = chunk.types.index_of(type_id) else { return };
+            let Some(class) = chunk.types.class_index(type_id) else { return };
             let Some((start, end)) = self.picks.ticks(class, payload) else { return };
             let key = self.key(end, offset);
             if self.printed.is_some_and(|printed| key <= printed)

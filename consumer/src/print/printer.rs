@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use jfr_format::event::EventRef;
-use jfr_format::read::{Chunk, Decoder, Interest, Item};
+use jfr_format::read::{Chunk, Decoder, Filter, Item};
 
 use super::order::Held;
 use super::selection::Range;
@@ -76,9 +76,9 @@ impl Printer {
     /// Tells the decoder which events are wanted, so that others are passed over.
     pub fn select(&self, decoder: &mut Decoder) {
         let selection = self.options.selection.clone();
-        decoder.select(
+        decoder.set_filter(
             move |class| {
-                if selection.chooses(class) { Interest::Constants } else { Interest::None }
+                if selection.chooses(class) { Filter::Constants } else { Filter::Skip }
             },
         );
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jfr_format::error::{Error as ReadError, ErrorKind};
 use jfr_format::event::EventRef;
-use jfr_format::read::{Class, Decoder, Interest, Item};
+use jfr_format::read::{Class, Decoder, Filter, Item};
 
 use crate::fold;
 use crate::warnings::Warnings;
@@ -78,12 +78,12 @@ impl Spans {
     /// Tells a decoder which events are wanted.
     pub fn select(&self, decoder: &mut Decoder) {
         let events = self.events.clone();
-        decoder.select(move |class: &Class| {
+        decoder.set_filter(move |class: &Class| {
             let told = [CONTEXT, ENDED, OPEN].contains(&&*class.name);
             if told || events.iter().any(|event| *event == *class.name) {
-                Interest::Constants
+                Filter::Constants
             } else {
-                Interest::None
+                Filter::Skip
             }
         });
     }

@@ -74,7 +74,7 @@ pub fn make_with(shape: Shape, mut more: impl FnMut(&mut ChunkWriter, u64)) -> M
     let mut made = Made::default();
     let mut out = Bytes::default();
     let mut sequence = 0;
-    let declared = Declared::of(TYPES.iter().copied());
+    let declared = Declared::new(TYPES.iter().copied());
     for number in 0..shape.chunks {
         let start = Ticks(number as i64 * 1_000_000);
         let line =
@@ -82,7 +82,7 @@ pub fn make_with(shape: Shape, mut more: impl FnMut(&mut ChunkWriter, u64)) -> M
         let at = FileOffset(number * u64::from(shape.chunk_size));
         let geometry = Geometry::Fixed { size: shape.chunk_size };
         let mut chunk = ChunkWriter::declaring(&declared, geometry, &line, at, start).unwrap();
-        chunk.tell_segments(sequence);
+        chunk.enable_segments(sequence);
         chunk
             .event(schema::CLOCK_ANCHOR, |e| {
                 e.ticks(start).long(MONOTONIC + start.0 * 1_000).long(line.start_epoch_ns);

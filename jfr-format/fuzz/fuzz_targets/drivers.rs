@@ -8,10 +8,10 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::copy_from_slice(data);
     let want = Seen::of(&bytes, Delivery::WholeChunks, 1);
-    let mut one_pass = Seen::of(&bytes, Delivery::Unresolved, 1);
+    let mut one_pass = Seen::of(&bytes, Delivery::KeysOnly, 1);
     if Recording::bytes(bytes.clone()).pieces() > 1 {
         assert_eq!(Seen::of(&bytes, Delivery::WholeChunks, 2), want);
-        assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 2), one_pass);
+        assert_eq!(Seen::of(&bytes, Delivery::KeysOnly, 2), one_pass);
     }
     if want.most_metadata > 1 {
         // Types that only later metadata declares: one pass has handed out what lay in front of it.

@@ -14,7 +14,7 @@ mod damage;
 mod delivery;
 mod events;
 mod metadata;
-mod passed;
+mod page_release;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::batch::{Batch, Interest, Region, TypeCounts, Wanted};
-use super::doubts;
-use super::doubts::Landmarks;
-use super::references::Known;
+use super::batch::{Batch, Filter, Region, TypeCounts, TypeFilters};
+use super::conformance;
+use super::conformance::Landmarks;
+use super::references::CompleteConstants;
 use crate::chunk::Chunk;
 use crate::constants::{MAGIC, STATE_FINISHED};
 use crate::error::{Error, ErrorKind, Malformed};
@@ -36,14 +36,14 @@ use crate::types::Class;
 use buffer::Buffer;
 pub(crate) use checkpoints::UNSIZED;
 pub(crate) use metadata::SharedTypes;
-pub(crate) use passed::Paged;
-pub use passed::Pages;
+pub(crate) use page_release::Paged;
+pub use page_release::Pages;
 
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
 /// Says what is wanted of a type.
-pub(crate) struct Select(Box<dyn Fn(&Class) -> Interest + Send>);
+pub(crate) struct Select(Box<dyn Fn(&Class) -> Filter + Send>);
 
 impl std::fmt::Debug for Select {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,19 +53,19 @@ impl std::fmt::Debug for Select {
 
 /// When events are handed out.
 ///
-/// But for [`Earliest`](Self::Earliest), the metadata that the header of a finished chunk points at is read before the
+/// But for [`Streaming`](Self::Streaming), the metadata that the header of a finished chunk points at is read before the
 /// events in front of it, as other readers do; it counts even where damage hides it, or inside another event. Types
-/// that only later metadata declares are known from there on with [`Unresolved`](Self::Unresolved).
+/// that only later metadata declares are known from there on with [`KeysOnly`](Self::KeysOnly).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// All events of a chunk at its end: for input that is at hand as a whole.
     WholeChunks,
     /// As soon as the constants they refer to are known: for streams. In a chunk that is still being written
     /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
-    Earliest,
+    Streaming,
     /// While the chunk is walked, in batches that fit a processor's cache: for input that is at hand as a whole, and
     /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before.
-    Unresolved,
+    KeysOnly,
 }
 
 /// What the decoder has found.
@@ -161,7 +161,7 @@ struct Current {
     resync_steps: Option<u64>,
     has_types: bool,
     /// By type, once the types are known; `None` if all is wanted.
-    wanted: Option<Wanted>,
+    wanted: Option<TypeFilters>,
     /// Where in the scanned bytes the wanted events begin.
     picked: Vec<u32>,
     /// Checkpoints that nobody wanted yet.
@@ -175,7 +175,7 @@ struct Current {
     held: VecDeque<Region>,
     /// Checkpoints met before the metadata.
     early: Vec<Region>,
-    known: Known,
+    known: CompleteConstants,
 }
 
 /// What one step led to.
@@ -226,9 +226,9 @@ impl Decoder {
     }
 
     /// Hands out events of the types only that `interest` says, from the next chunk on. The others are counted, which
-    /// costs a few nanoseconds each. With [`Delivery::Unresolved`], the constants of a chunk are read only if it has
+    /// costs a few nanoseconds each. With [`Delivery::KeysOnly`], the constants of a chunk are read only if it has
     /// events for which they are wanted; damage in constants that nobody wants is not told.
-    pub fn select(&mut self, interest: impl Fn(&Class) -> Interest + Send + 'static) {
+    pub fn set_filter(&mut self, interest: impl Fn(&Class) -> Filter + Send + 'static) {
         self.select = Some(Select(Box::new(interest)));
     }
 
@@ -298,7 +298,7 @@ impl Decoder {
         if let Some(Queued::Events(regions)) = self.queue.front()
             && let (Some(first), Some(last)) = (regions.first(), regions.last())
             && self.pages.any()
-            && self.delivery != Delivery::Unresolved
+            && self.delivery != Delivery::KeysOnly
         {
             self.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
         }
@@ -366,7 +366,7 @@ impl Decoder {
             return Next::Again;
         };
         let offset = self.offset;
-        let ahead = self.delivery != Delivery::Earliest && trusted_end(&header, offset).is_some();
+        let ahead = self.delivery != Delivery::Streaming && trusted_end(&header, offset).is_some();
         if ahead && self.metadata_is_to_come(&header) {
             return Next::NeedsMore;
         }
@@ -380,7 +380,7 @@ impl Decoder {
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
         self.prepare(offset);
         self.queue.push_back(Queued::ChunkStart);
-        self.doubt(doubts::of_header(&header));
+        self.report(conformance::check_header(&header));
         self.state = State::Events;
         if ahead {
             self.read_ahead(&header, offset);

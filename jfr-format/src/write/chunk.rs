@@ -1,7 +1,7 @@
 //! One chunk, from its header to its last byte.
 
 use super::checkpoint::{MAX_FRAME, Pending, statics};
-use super::cut::Piece;
+use super::cut::Fragment;
 use super::fields::FieldWriter;
 use super::output::Output;
 use super::{ClockLine, WriteError, buffer, fixed, segment};
@@ -158,7 +158,7 @@ impl ChunkWriter {
 
     /// Ends each flush from now on with a `flightline.Segment`, by which who reads a stream checks what it got; `next` is the
     /// number of the first one. Nothing if the geometry is not fixed or the chunk does not declare the type.
-    pub fn tell_segments(&mut self, next: u64) {
+    pub fn enable_segments(&mut self, next: u64) {
         if matches!(self.geometry, Geometry::Fixed { .. }) && self.declares(schema::SEGMENT) {
             self.next_segment = Some(next);
         }
@@ -295,9 +295,9 @@ impl ChunkWriter {
     }
 
     /// Bytes of memory that it keeps for what is queued.
-    pub fn kept(&self) -> usize {
+    pub fn buffer_capacity(&self) -> usize {
         let buffers = [&self.head, &self.events, &self.segment];
-        buffers.into_iter().map(BytesMut::capacity).sum::<usize>() + self.constants.kept()
+        buffers.into_iter().map(BytesMut::capacity).sum::<usize>() + self.constants.buffer_capacity()
     }
 
     /// Writes what is queued and ends the chunk. `last`: no chunk follows in this file.
@@ -319,8 +319,8 @@ impl ChunkWriter {
                 let at = ChunkOffset(self.written as u64);
                 for piece in fixed::end(size, at, Some(self.checkpoint), now) {
                     match &piece {
-                        Piece::Bytes(bytes) => out.append(bytes)?,
-                        Piece::Zeros(len) => out.fill(*len)?,
+                        Fragment::Bytes(bytes) => out.append(bytes)?,
+                        Fragment::Zeros(len) => out.fill(*len)?,
                     }
                     self.written += piece.len();
                 }

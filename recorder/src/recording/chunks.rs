@@ -265,7 +265,7 @@ impl Recording {
         match ChunkWriter::declaring(&self.declared, geometry, &self.line, self.sink.position(), now) {
             Ok(mut writer) => {
                 if let Some(next) = self.writer.next_segment() {
-                    writer.tell_segments(next);
+                    writer.enable_segments(next);
                 }
                 self.writer = writer;
             }

@@ -116,7 +116,7 @@ impl Recording {
         self.types.push(id);
         let with = GROUPS.iter().filter(|group| group.contains(&id));
         self.types.extend(with.flat_map(|group| group.iter().copied()));
-        self.declared = Declared::of(self.types.iter().copied());
+        self.declared = Declared::new(self.types.iter().copied());
         self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);
     }
 }
@@ -129,7 +129,7 @@ mod tests {
     use std::time::Duration;
 
     fn bytes(settings: &Settings) -> usize {
-        Declared::of(at_start(settings, false, || false)).event().len()
+        Declared::new(at_start(settings, false, || false)).event().len()
     }
 
     #[test]
@@ -161,10 +161,10 @@ mod tests {
             events: vec![PerfEvent { name: "page-faults".into(), period: None }],
             ..Settings::default()
         };
-        let declared = Declared::of(at_start(&all, true, || true));
+        let declared = Declared::new(at_start(&all, true, || true));
         // Foreign recordings have them, ours do not; that of outages is declared when there was one, and those of spans likewise.
         let never = [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, OUTAGE];
-        let file = Declared::of(at_start(&all, false, || true));
+        let file = Declared::new(at_start(&all, false, || true));
         assert!(!STREAM.iter().any(|id| file.has(*id)));
         for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
             let left_out = never.contains(&event.id) || (SPANS.contains(&event.id) && event.id != EVENT_LOSS);

@@ -136,7 +136,7 @@ impl Recording {
     ) -> Result<Recording, Error> {
         let fixed = sink.stream().is_some();
         let types = declared::at_start(settings, fixed, cgroup::in_container);
-        let declared = Declared::of(types.iter().copied());
+        let declared = Declared::new(types.iter().copied());
         let wished_bytes = first_content(settings);
         let geometry = match fixed {
             true => Geometry::Fixed { size: fixed_size(wished_bytes, &declared) },
@@ -145,7 +145,7 @@ impl Recording {
         let writer = ChunkWriter::declaring(&declared, geometry, &line, sink.position(), start);
         let mut writer = writer.map_err(defect)?;
         if fixed {
-            writer.tell_segments(0);
+            writer.enable_segments(0);
         }
         let chunk_start_byte = sink.bytes();
         Ok(Recording {

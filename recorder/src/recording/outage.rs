@@ -104,7 +104,7 @@ impl Recording {
         if !self.types.contains(&schema::OUTAGE) {
             // The chunk that now begins will tell.
             self.types.push(schema::OUTAGE);
-            self.declared = Declared::of(self.types.iter().copied());
+            self.declared = Declared::new(self.types.iter().copied());
         }
         match self.next_file() {
             Ok(()) => {
@@ -177,8 +177,8 @@ mod tests {
         let mut ended = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
         let now_ns = crate::os::clock::monotonic_ns();
         (0..1000).for_each(|_| ended.notice(&"x".repeat(100), now_ns));
-        assert!(ended.writer.kept() > 50_000);
+        assert!(ended.writer.buffer_capacity() > 50_000);
         ended.retire();
-        assert_eq!(ended.writer.kept(), 0);
+        assert_eq!(ended.writer.buffer_capacity(), 0);
     }
 }

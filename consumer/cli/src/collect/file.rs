@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use flightline_recorder::repository::stamp;
 use jfr_format::constants::{CHECKPOINT_EVENT, STATE_FINISHED};
-use jfr_format::edit::collect::Place;
+use jfr_format::edit::collect::ChunkSink;
 use jfr_format::header::{ChunkHeader, LEN, STATE};
 use jfr_format::varint;
 
@@ -294,7 +294,7 @@ impl FilePlace {
     }
 }
 
-impl Place for FilePlace {
+impl ChunkSink for FilePlace {
     fn begin(&mut self, most: u64) -> io::Result<()> {
         self.rotate()?;
         (self.most, self.begun) = (most, true);

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use flightline_recorder::repository::{self, Owner, Repository};
 use flightline_recorder::sink::RepositorySink;
 use jfr_format::constants::{STATE_FINISHED, STATE_FIRST, STATE_LAST, STATE_UPDATING};
-use jfr_format::edit::collect::Place;
+use jfr_format::edit::collect::ChunkSink;
 use jfr_format::header::{ChunkHeader, LEN, PATCHED, STATE};
 use jfr_format::ids::{ChunkOffset, FileOffset};
 use jfr_format::write::Output;
@@ -99,7 +99,7 @@ impl RollingPlace {
     }
 }
 
-impl Place for RollingPlace {
+impl ChunkSink for RollingPlace {
     fn begin(&mut self, _: u64) -> io::Result<()> {
         (self.begun, self.refused) = (true, false);
         if self.tidied.elapsed() >= TIDY {

@@ -42,7 +42,7 @@ pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
 /// Whether types of calls are declared.
 fn declares(path: &Path) -> Result<bool> {
     let mut input = input::recording(path)?;
-    input.decoder().select(|_| read::Interest::None);
+    input.decoder().set_filter(|_| read::Filter::Skip);
     while let Some(item) = input.next().with_context(|| talk::shown(path))? {
         if let read::Item::ChunkEnd(end) = item
             && end.chunk.types.classes().iter().any(|class| DECLARED.contains(&&*class.name))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::event::EventRef;
-use jfr_format::read::{Decoder, Delivery, Interest, Item};
+use jfr_format::read::{Decoder, Delivery, Filter, Item};
 use serde_json::{Value, json};
 
 use crate::edit::count;
@@ -55,8 +55,8 @@ impl Default for Judge {
 }
 
 fn decoder() -> Decoder {
-    let mut decoder = Decoder::new(Delivery::Earliest);
-    decoder.select(|class| if LOSSES.contains(&&*class.name) { Interest::Constants } else { Interest::None });
+    let mut decoder = Decoder::new(Delivery::Streaming);
+    decoder.set_filter(|class| if LOSSES.contains(&&*class.name) { Filter::Constants } else { Filter::Skip });
     decoder
 }
 

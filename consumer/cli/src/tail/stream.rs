@@ -92,7 +92,7 @@ fn way(args: &TailArgs, tail: &Tail) -> Way {
         let events = if args.events.is_empty() { vec!["cpu".to_owned()] } else { args.events.clone() };
         return Way::Hot(feed(events), Box::new(Hot::new(turns)), Instant::now() + tail.every);
     }
-    let mut decoder = Box::new(Decoder::new(Delivery::Earliest));
+    let mut decoder = Box::new(Decoder::new(Delivery::Streaming));
     let printer = match &tail.form {
         Form::Events(options, format) => {
             let printer = Printer::new(*format, options.clone());

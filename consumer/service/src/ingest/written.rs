@@ -88,7 +88,7 @@ const TYPES: [jfr_format::ids::TypeId; 6] = [
 impl<'a> Writing<'a> {
     fn new(making: &'a Making, from: i64, until: i64) -> io::Result<Self> {
         let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: from, ticks_per_second: 1_000_000_000 };
-        let declared = Declared::of(TYPES);
+        let declared = Declared::new(TYPES);
         let chunk = ChunkWriter::declaring(&declared, Geometry::Patched, &line, FileOffset(0), Ticks(0));
         Ok(Self {
             making,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use flightline_consumer::fold;
 use flightline_consumer::load::is_sample;
 use flightline_consumer::off_cpu;
-use jfr_format::read::{Binding, Chunk, ChunkIndex, Class, Passed, Recording};
+use jfr_format::read::{Binding, Chunk, ChunkIndex, Class, Recording, ValidatedEvent};
 
 use super::off_cpu::GRAPHS;
 use super::{Error, Source};
@@ -139,7 +139,7 @@ fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
 fn checked(recording: &Recording) -> Result<Checked, NotWhole> {
     let mut counting = Counting::default();
     let whole = recording
-        .check(|event| counting.take(&event))
+        .validate(|event| counting.take(&event))
         .map_err(|error| NotWhole { offset: error.at(), what: error.to_string() })?;
     let (first, last) = (counting.first.min(whole.start_nanos), counting.last.max(whole.end_nanos));
     let line = if counting.steady.is_empty() { counting.other } else { counting.steady };
@@ -194,7 +194,7 @@ struct Kind {
 }
 
 impl Counting {
-    fn take(&mut self, event: &Passed<'_>) {
+    fn take(&mut self, event: &ValidatedEvent<'_>) {
         if let Some((start, end)) = event.time {
             self.first = self.first.min(start);
             self.last = self.last.max(end);

@@ -49,7 +49,7 @@ pub(super) fn write(inputs: &Inputs<'_>, range: Range, out: &mut impl Write) -> 
 fn lies_in(recording: &Recording, range: Range) -> bool {
     let [first, last] = range.both();
     let mut inside = true;
-    let checked = recording.check(|event| {
+    let checked = recording.validate(|event| {
         inside &= event.time.is_none_or(|(start, end)| start >= first && end <= last);
     });
     inside && checked.is_ok_and(|whole| whole.start_nanos >= first && whole.end_nanos <= last)

@@ -30,7 +30,7 @@ impl Decoder {
         let delta = CheckpointHead::delta(&mut Cursor::new(&region.bytes)).unwrap_or(0);
         let start = self.chunk.as_ref().map_or(0, |chunk| chunk.offset.0);
         self.current.landmarks.checkpoint(at - start, delta);
-        let lazily = self.delivery == Delivery::Unresolved && self.current.wanted.is_some();
+        let lazily = self.delivery == Delivery::KeysOnly && self.current.wanted.is_some();
         let flags = if lazily && !self.current.constants_wanted {
             self.current.unwanted.push(region);
             0

@@ -1,18 +1,23 @@
-//! What cannot be read, and what is dubious.
+//! Damage, and chunks that do not conform to the format.
 
 use super::{Decoder, Next, Queued, State};
 use crate::error::{Error, ErrorKind};
 use crate::header::LEN;
-use crate::read::doubts::Doubt;
+use crate::read::conformance::Finding;
 use crate::read::resync;
 
 impl Decoder {
-    /// Tells doubts about the current chunk.
-    pub(super) fn doubt(&mut self, doubts: impl IntoIterator<Item = Doubt>) {
+    /// Reports nonconformances of the current chunk.
+    pub(super) fn report(&mut self, findings: impl IntoIterator<Item = Finding>) {
         let Some(chunk) = &self.chunk else { return };
-        for (doubt, at) in doubts {
-            let within = doubt.within();
-            let error = Error::new(ErrorKind::Dubious(doubt), chunk.offset.0 + at, Some(chunk.index), within);
+        for (finding, at) in findings {
+            let within = finding.within();
+            let error = Error::new(
+                ErrorKind::Nonconformance(finding),
+                chunk.offset.0 + at,
+                Some(chunk.index),
+                within,
+            );
             self.queue.push_back(Queued::Warning(error));
         }
     }
@@ -23,7 +28,7 @@ impl Decoder {
         if !std::mem::replace(&mut self.current.redefined, true) {
             let start = chunk.offset.0;
             let found = chunk.pools.redefined(&chunk.types);
-            self.doubt(found.into_iter().map(|(doubt, at)| (doubt, at - start)));
+            self.report(found.into_iter().map(|(finding, at)| (finding, at - start)));
         }
     }
 

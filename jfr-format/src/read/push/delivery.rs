@@ -8,7 +8,7 @@ use crate::read::batch::Region;
 /// Undeclared types of a chunk that are told one by one.
 const UNDECLARED_TOLD: u64 = 16;
 
-/// Bytes between two calls of letting pages go with [`Delivery::Unresolved`].
+/// Bytes between two calls of letting pages go with [`Delivery::KeysOnly`].
 pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
 
 /// Bytes of held events for each one whose place is kept.
@@ -22,7 +22,7 @@ impl Decoder {
     pub(super) fn portion(&mut self) {
         let start = self.offset;
         self.hold();
-        if self.delivery == Delivery::Unresolved && self.current.has_types {
+        if self.delivery == Delivery::KeysOnly && self.current.has_types {
             self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
             if start - self.passed_to >= PASSED_AT_ONCE {
                 self.pass(start);
@@ -37,7 +37,7 @@ impl Decoder {
         let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
         // Many places take more memory than walking over the events once more takes time.
         let few = |picked: &Vec<u32>| {
-            self.delivery == Delivery::Unresolved || picked.len() <= self.scanned / BYTES_PER_PICK
+            self.delivery == Delivery::KeysOnly || picked.len() <= self.scanned / BYTES_PER_PICK
         };
         let picked = picked.filter(few);
         self.take_out(picked);
@@ -61,7 +61,7 @@ impl Decoder {
     /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
     /// them, so that waiting for more is in vain.
     pub(super) fn deliver(&mut self, flushed: bool) {
-        if self.delivery != Delivery::Earliest || !self.current.has_types {
+        if self.delivery != Delivery::Streaming || !self.current.has_types {
             return;
         }
         self.hold();
@@ -111,7 +111,7 @@ impl Decoder {
         }
         if let (true, Some(chunk)) = (self.current.has_types, &self.chunk) {
             let undeclared = |&(type_id, _): &(u64, _)| {
-                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.index_of(type_id).is_none()
+                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.class_index(type_id).is_none()
             };
             // A damaged chunk may hold any number of ids.
             let (mut types, mut events) = (0, 0);
@@ -131,7 +131,7 @@ impl Decoder {
         }
         let complete = complete && !self.current.damaged;
         if let (true, Some(chunk)) = (complete, &self.chunk) {
-            self.doubt(self.current.landmarks.doubts(&chunk.header, &chunk.types, at - start));
+            self.report(self.current.landmarks.check(&chunk.header, &chunk.types, at - start));
         }
         self.queue.push_back(Queued::ChunkEnd { size: at - start, complete });
         self.state = then;

@@ -7,16 +7,16 @@ use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT};
 use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::LEN;
-use crate::read::batch::{Interest, Usual};
+use crate::read::batch::{Filter, Usual};
 use crate::read::resync;
 
-/// Bytes of events handed out at a time with [`Delivery::Unresolved`].
+/// Bytes of events handed out at a time with [`Delivery::KeysOnly`].
 pub(super) const CACHED: usize = 256 * 1024;
 
 impl Decoder {
     /// Walks whole events from the scan position on.
     pub(super) fn events(&mut self) -> Next {
-        let portion = if self.delivery == Delivery::Unresolved { CACHED } else { STRIDE };
+        let portion = if self.delivery == Delivery::KeysOnly { CACHED } else { STRIDE };
         loop {
             let at = self.offset + self.scanned as u64;
             if self.scanned >= portion {
@@ -50,11 +50,11 @@ impl Decoder {
                 }
             };
             if let Some(wanted) = &self.current.wanted {
-                match wanted.of(head.type_id) {
-                    Interest::None => {}
+                match wanted.get(head.type_id) {
+                    Filter::Skip => {}
                     // A portion is hardly larger than the largest event, so this fits.
-                    Interest::Plain => self.current.picked.push(self.scanned as u32),
-                    Interest::Constants => {
+                    Filter::Plain => self.current.picked.push(self.scanned as u32),
+                    Filter::Constants => {
                         self.current.constants_wanted = true;
                         self.current.picked.push(self.scanned as u32);
                     }
@@ -83,11 +83,11 @@ impl Decoder {
         let usual = Usual { bytes, from: self.scanned, portion };
         let before = self.scanned;
         self.scanned = match wanted {
-            Some(wanted) => usual.walk(counts, |at, type_id| match wanted.of(type_id) {
-                Interest::None => {}
+            Some(wanted) => usual.walk(counts, |at, type_id| match wanted.get(type_id) {
+                Filter::Skip => {}
                 // A portion is hardly larger than the largest event, so this fits.
-                Interest::Plain => picked.push(at as u32),
-                Interest::Constants => {
+                Filter::Plain => picked.push(at as u32),
+                Filter::Constants => {
                     *constants_wanted = true;
                     picked.push(at as u32);
                 }

@@ -10,7 +10,7 @@ use crate::cursor::Cursor;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
 use crate::metadata::is_filler;
-use crate::read::batch::Wanted;
+use crate::read::batch::TypeFilters;
 use crate::types::Types;
 
 /// Of the chunk that was read last by any of the decoders of a recording.
@@ -108,7 +108,7 @@ impl Decoder {
             self.hold_unpicked();
         }
         if let (Some(Select(interest)), Some(chunk)) = (&self.select, &self.chunk) {
-            self.current.wanted = Some(Wanted::new(&chunk.types, interest));
+            self.current.wanted = Some(TypeFilters::new(&chunk.types, interest));
         }
         for region in std::mem::take(&mut self.current.early) {
             self.constants(&region);

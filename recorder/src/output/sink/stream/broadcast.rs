@@ -145,7 +145,7 @@ impl Broadcast {
 
     /// Whether what was written ends with a chunk.
     pub fn is_at_chunk_end(&self) -> bool {
-        self.framer.at_end_of_chunk()
+        self.framer.is_between_chunks()
     }
 
     /// So far.

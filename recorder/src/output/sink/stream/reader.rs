@@ -9,7 +9,7 @@ use std::{
 use jfr_format::{
     ids::Ticks,
     read::{ChunkHead, Part},
-    write::{Cut, Piece, complete, loss_chunk},
+    write::{Cut, Fragment, complete, loss_chunk},
 };
 
 use super::{
@@ -35,7 +35,7 @@ pub enum State {
 }
 
 struct Queued {
-    piece: Piece,
+    piece: Fragment,
     /// The part that this is the last piece of.
     last_of: Option<Arc<Held>>,
 }
@@ -93,7 +93,7 @@ impl Reader {
         &self.link
     }
 
-    fn enqueue(&mut self, piece: Piece, last_of: Option<Arc<Held>>) {
+    fn enqueue(&mut self, piece: Fragment, last_of: Option<Arc<Held>>) {
         self.waiting += piece.len();
         self.held += piece.held();
         self.queue.push_back(Queued { piece, last_of });
@@ -118,13 +118,13 @@ impl Reader {
         let total = self.total_lost.0 + amount;
         let mut told = self.lost.is_empty();
         if let State::Cut(cut) = self.state {
-            let tells = cut_in.is_some_and(|head| head.tells_loss);
+            let tells = cut_in.is_some_and(|head| head.declares_loss_events);
             let losses = if tells { self.lost.told() } else { Vec::new() };
             let (pieces, all) = complete(cut, now, &losses, if tells { amount } else { 0 }, total);
             told |= all && tells;
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
-        if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
+        if !told && let Some(head) = next.or(cut_in).filter(|head| head.declares_loss_events) {
             let losses = self.lost.told();
             // No two chunks start in the same nanosecond: JMC takes them for one.
             let follows = next.is_some_and(|next| next.header.start_ticks == now);
@@ -150,11 +150,11 @@ impl Reader {
             let mut skip = self.written;
             'pieces: for queued in &self.queue {
                 match &queued.piece {
-                    Piece::Bytes(bytes) => {
+                    Fragment::Bytes(bytes) => {
                         slices[count] = IoSlice::new(&bytes[skip..]);
                         count += 1;
                     }
-                    Piece::Zeros(len) => {
+                    Fragment::Zeros(len) => {
                         let mut left = len - skip;
                         while left > 0 && count < AT_ONCE {
                             let some = left.min(ZEROS.len());
