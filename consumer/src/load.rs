@@ -183,7 +183,7 @@ impl LoadOptions {
         is_sample(class) && named()
     }
 
-    /// For [`Decoder::select`].
+    /// For [`Decoder::set_filter`].
     pub(crate) fn interest(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {

@@ -214,11 +214,11 @@ mod tests {
         );
         assert_eq!(place::dynamic(1 << 24, 0), None);
         for distance in [-1, -8, 1 << 20, -(1 << 29)] {
-            assert_eq!(place::read(place::fixed(distance)), Some(place::Place::Fixed(distance as u64)));
+            assert_eq!(place::read(place::fixed(distance)), Some(place::TlsLocation::Fixed(distance as u64)));
         }
         assert_eq!(
             place::read(place::dynamic(9, 0xffff_fff8).unwrap()),
-            Some(place::Place::Dynamic(9, 0xffff_fff8))
+            Some(place::TlsLocation::Dynamic(9, 0xffff_fff8))
         );
     }
 
