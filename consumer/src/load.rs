@@ -184,7 +184,7 @@ impl LoadOptions {
     }
 
     /// For [`Decoder::set_filter`].
-    pub(crate) fn interest(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
+    pub(crate) fn event_filter(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {
             SETTING if class.fields.iter().any(|field| field.pooled) => Filter::Constants,
@@ -263,7 +263,7 @@ impl Loader {
         let part = |decoder: &mut Decoder| {
             let mut loader = Self::new(self.options.clone());
             loader.loaded.model.start_nanos = origin;
-            decoder.set_filter(self.options.interest());
+            decoder.set_filter(self.options.event_filter());
             let mut at = decoder.consumed();
             while let Some(item) = decoder.next() {
                 loader.take(item)?;

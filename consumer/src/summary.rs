@@ -122,7 +122,7 @@ fn read(
     let part = |decoder: &mut Decoder| {
         if !scope.all {
             let scope = scope.clone();
-            decoder.set_filter(move |class| scope.interest(class));
+            decoder.set_filter(move |class| scope.event_filter(class));
         }
         let mut summary = Summary::new(scope);
         let mut at = decoder.consumed();
@@ -167,7 +167,7 @@ pub fn of_stream<R: Read>(
 }
 
 impl Scope {
-    fn interest(&self, class: &Class) -> Filter {
+    fn event_filter(&self, class: &Class) -> Filter {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
         if Ledger::knows(name)

@@ -71,7 +71,7 @@ impl Top {
 
     /// Tells a decoder which events are wanted.
     pub fn select(&self, decoder: &mut Decoder) {
-        decoder.set_filter(options(&self.events, self.since).interest());
+        decoder.set_filter(options(&self.events, self.since).event_filter());
     }
 
     /// Takes an item.

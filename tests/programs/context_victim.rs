@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 use std::thread;
 use std::time::Instant;
 
-use flightline_context::record::{Held, Record, SIDE_CAR_BEFORE};
+use flightline_context::record::{OwnedRecord, Record, SIDE_CAR_BEFORE};
 use flightline_context::{Span, SpanContext, enter_context, label, own_slot};
 use flightline_tests::contexts::{State, state};
 
@@ -53,7 +53,7 @@ fn look(slot: *const AtomicPtr<u8>) -> Option<State> {
         if record.is_null() {
             return state(None, |_| [0; 8]);
         }
-        let held: [u8; size_of::<Held>()] = std::ptr::read(record.sub(SIDE_CAR_BEFORE).cast());
+        let held: [u8; size_of::<OwnedRecord>()] = std::ptr::read(record.sub(SIDE_CAR_BEFORE).cast());
         // What was in force before is so again when this has been left.
         state(Some(&held), |at| (*(at as *const Record)).span_id)
     }

@@ -235,7 +235,7 @@ impl Reader {
         }
         let mut decoder = Decoder::new(Delivery::KeysOnly);
         let wanted = self.wanted.clone();
-        decoder.set_filter(move |class| interest(class, &wanted));
+        decoder.set_filter(move |class| event_filter(class, &wanted));
         let mut taken = Taken::default();
         // A sample takes some thirty bytes, with what is told beside.
         taken.keyed.rows.reserve(bytes.len() / 32);
@@ -267,7 +267,7 @@ impl Reader {
     }
 }
 
-fn interest(class: &Class, wanted: &Wanted) -> Filter {
+fn event_filter(class: &Class, wanted: &Wanted) -> Filter {
     match &*class.name {
         crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
         _ if Plan::is_none(class, wanted) => Filter::Skip,

@@ -17,7 +17,6 @@ mod metadata;
 mod page_release;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -33,21 +32,22 @@ use crate::header::{ChunkHeader, LEN};
 use crate::ids::{ChunkIndex, FileOffset};
 use crate::pool::Pools;
 use crate::types::Class;
-use buffer::Buffer;
+use buffer::Window;
 pub(crate) use checkpoints::UNSIZED;
 pub(crate) use metadata::SharedTypes;
+use page_release::PageRelease;
 pub(crate) use page_release::Paged;
 pub use page_release::Pages;
 
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
-/// Says what is wanted of a type.
-pub(crate) struct Select(Box<dyn Fn(&Class) -> Filter + Send>);
+/// Returns the filter of a type.
+pub(crate) struct FilterFn(Box<dyn Fn(&Class) -> Filter + Send>);
 
-impl std::fmt::Debug for Select {
+impl std::fmt::Debug for FilterFn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Select")
+        f.write_str("FilterFn")
     }
 }
 
@@ -125,27 +125,24 @@ enum State {
 #[derive(Debug)]
 pub struct Decoder {
     delivery: Delivery,
-    buffer: Buffer,
-    /// Offset in the input of the buffer's first byte.
-    offset: u64,
-    /// Bytes at the start of the buffer that are whole events, not yet taken out.
-    scanned: usize,
-    closed: bool,
+    input: Window,
     state: State,
     queue: VecDeque<Queued>,
     chunk: Option<Chunk>,
     chunks: u32,
     current: Current,
     last_types: SharedTypes,
-    select: Option<Select>,
-    pages: Pages,
-    /// The pages of the input up to here have been let go.
-    passed_to: u64,
-    /// The batch that was handed out last.
-    lent: Option<Range<u64>>,
-    /// Where the last chunk that ended as its header says did so.
+    filter: Option<FilterFn>,
+    pages: PageRelease,
+    section: SectionCheck,
+}
+
+/// Whether the chunks end where their headers say: [`Recording`](super::Recording) relied on that when it split the input.
+#[derive(Debug, Default)]
+struct SectionCheck {
+    /// Where the last chunk ended that did so.
     ended: Option<u64>,
-    /// Whether an event's place had to be guessed.
+    /// Whether events were searched for behind damage.
     strayed: bool,
 }
 
@@ -189,22 +186,16 @@ impl Decoder {
     pub fn new(delivery: Delivery) -> Self {
         Self {
             delivery,
-            buffer: Buffer::Whole(Bytes::new()),
-            offset: 0,
-            scanned: 0,
-            closed: false,
+            input: Window::default(),
             state: State::Header,
             queue: VecDeque::new(),
             chunk: None,
             chunks: 0,
             current: Current::default(),
             last_types: SharedTypes::default(),
-            select: None,
-            pages: Pages::default(),
-            passed_to: 0,
-            lent: None,
-            ended: None,
-            strayed: false,
+            filter: None,
+            pages: PageRelease::default(),
+            section: SectionCheck::default(),
         }
     }
 
@@ -217,43 +208,43 @@ impl Decoder {
         last_types: SharedTypes,
     ) -> Self {
         let mut decoder = Self { last_types, ..Self::new(delivery) };
-        decoder.offset = offset;
-        decoder.passed_to = offset;
+        decoder.input.offset = offset;
+        decoder.pages.passed_to = offset;
         decoder.chunks = first.0;
         decoder.push(bytes);
         decoder.close();
         decoder
     }
 
-    /// Hands out events of the types only that `interest` says, from the next chunk on. The others are counted, which
+    /// Returns only events of the types that `filter` selects, from the next chunk on. The others are counted, which
     /// costs a few nanoseconds each. With [`Delivery::KeysOnly`], the constants of a chunk are read only if it has
-    /// events for which they are wanted; damage in constants that nobody wants is not told.
-    pub fn set_filter(&mut self, interest: impl Fn(&Class) -> Filter + Send + 'static) {
-        self.select = Some(Select(Box::new(interest)));
+    /// events of a type with [`Filter::Constants`]; damage in constants that are not read is not reported.
+    pub fn set_filter(&mut self, filter: impl Fn(&Class) -> Filter + Send + 'static) {
+        self.filter = Some(FilterFn(Box::new(filter)));
     }
 
     /// Whether the input turned out to be `chunks` chunks from `first` on, the last of which ends where its header says.
     pub(crate) fn was_chunks(&self, first: ChunkIndex, chunks: u32, end: u64) -> bool {
-        self.chunks == first.0.saturating_add(chunks) && self.ended == Some(end) && !self.strayed
+        self.chunks == first.0.saturating_add(chunks)
+            && self.section.ended == Some(end)
+            && !self.section.strayed
     }
 
     /// Appends input. The first push is not copied.
     pub fn push(&mut self, bytes: Bytes) {
-        if !self.closed && !bytes.is_empty() {
-            self.buffer.push(bytes);
-        }
+        self.input.push(bytes);
     }
 
     /// Says that no input will follow.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.input.closed = true;
     }
 
     /// Says that the live chunk being read has been finished: it ends with what was pushed, all of it has been taken,
     /// and this is its header now.
     pub(crate) fn end_chunk(&mut self, header: ChunkHeader) {
         if self.state == State::Events && self.current.end.is_none() {
-            self.current.end = Some(self.offset + self.buffer.bytes().len() as u64);
+            self.current.end = Some(self.input.end());
             if let Some(chunk) = &mut self.chunk {
                 chunk.header = header;
             }
@@ -262,7 +253,7 @@ impl Decoder {
 
     /// Bytes of input dealt with so far.
     pub fn consumed(&self) -> u64 {
-        self.offset + self.scanned as u64
+        self.input.position()
     }
 
     /// The chunk that the item taken last belongs to.
@@ -292,21 +283,21 @@ impl Decoder {
         if !self.ready() {
             return None;
         }
-        if let Some(lent) = self.lent.take() {
+        if let Some(lent) = self.pages.lent.take() {
             self.pass_again(lent);
         }
         if let Some(Queued::Events(regions)) = self.queue.front()
             && let (Some(first), Some(last)) = (regions.first(), regions.last())
-            && self.pages.any()
+            && self.pages.pages.any()
             && self.delivery != Delivery::KeysOnly
         {
-            self.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
+            self.pages.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
         }
         match (self.queue.pop_front()?, &self.chunk) {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
             (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
             (Queued::Events(regions), Some(chunk)) => {
-                let (wanted, pages) = (self.current.wanted.as_ref(), &self.pages);
+                let (wanted, pages) = (self.current.wanted.as_ref(), &self.pages.pages);
                 Some(Item::Events(Batch { chunk, regions, wanted, pages }))
             }
             (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
@@ -335,16 +326,9 @@ impl Decoder {
         self.queue.push_back(Queued::Warning(error));
     }
 
-    fn discard(&mut self, len: usize) {
-        let len = len.min(self.buffer.bytes().len());
-        self.buffer.take(len);
-        self.offset += len as u64;
-        self.scanned = 0;
-    }
-
     fn header(&mut self) -> Next {
-        let bytes = self.buffer.bytes();
-        if bytes.len() < LEN && !self.closed {
+        let bytes = self.input.bytes();
+        if bytes.len() < LEN && !self.input.closed {
             return Next::NeedsMore;
         }
         if bytes.is_empty() {
@@ -358,21 +342,21 @@ impl Decoder {
         }
         let Ok(header) = ChunkHeader::decode(bytes) else {
             let cut = self.chunks == 0 && bytes.len() < LEN && bytes.starts_with(&MAGIC);
-            let (from, bytes) = (self.offset, bytes.len() as u64);
+            let (from, bytes) = (self.input.offset, bytes.len() as u64);
             if cut {
                 self.warn(Error::new(ErrorKind::HeaderCut { bytes }, from, None, "the first chunk header"));
             }
             self.state = State::Search { from, told: cut };
             return Next::Again;
         };
-        let offset = self.offset;
+        let offset = self.input.offset;
         let ahead = self.delivery != Delivery::Streaming && trusted_end(&header, offset).is_some();
         if ahead && self.metadata_is_to_come(&header) {
             return Next::NeedsMore;
         }
         self.redefined();
         self.pass_chunk();
-        self.discard(LEN);
+        self.input.discard(LEN);
         let index = ChunkIndex(self.chunks);
         self.chunks = self.chunks.saturating_add(1);
         let pools = self.chunk.take().map_or_else(Pools::default, |chunk| chunk.pools.emptied());

@@ -34,24 +34,24 @@ impl Decoder {
 
     /// Behind a damaged event the checkpoint chain of a finished chunk still tells where events start.
     pub(super) fn recover(&mut self) -> Next {
-        let at = self.offset + self.scanned as u64;
+        let at = self.input.position();
         let Some(end) = self.current.end else {
             return self.finish(false, State::Search { from: at, told: true });
         };
-        let have = self.offset + self.buffer.bytes().len() as u64;
-        if have < end && !self.closed {
+        let have = self.input.end();
+        if have < end && !self.input.closed {
             return Next::NeedsMore;
         }
         let Some(chunk) = &self.chunk else { return Next::Again };
         let start = chunk.offset.0;
-        let inner = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        let inner = self.input.bytes().get(self.input.scanned..).unwrap_or_default();
         let inner = inner.get(..usize::try_from(end - at).unwrap_or(usize::MAX)).unwrap_or(inner);
         let steps = self.current.resync_steps.get_or_insert(inner.len() as u64 * resync::STEPS_PER_BYTE);
         let types = self.current.has_types.then_some(&*chunk.types);
         match resync::go_on(inner, at - start, Some(&chunk.header), types, have >= end, steps) {
             Some(skipped) => {
                 self.hold();
-                self.discard(skipped);
+                self.input.discard(skipped);
                 self.state = State::Events;
                 Next::Again
             }
@@ -61,10 +61,10 @@ impl Decoder {
     }
 
     pub(super) fn skip(&mut self, until: u64) -> Next {
-        let want = until.saturating_sub(self.offset);
-        self.discard(usize::try_from(want).unwrap_or(usize::MAX));
-        if self.offset < until {
-            if self.closed {
+        let want = until.saturating_sub(self.input.offset);
+        self.input.discard(usize::try_from(want).unwrap_or(usize::MAX));
+        if self.input.offset < until {
+            if self.input.closed {
                 self.state = State::Done;
             }
             return Next::NeedsMore;
@@ -74,16 +74,16 @@ impl Decoder {
     }
 
     pub(super) fn search(&mut self, from: u64, told: bool) -> Next {
-        let bytes = self.buffer.bytes();
+        let bytes = self.input.bytes();
         // The byte at `from` itself has been tried as a header or an event.
-        let tried = usize::from(self.offset == from);
+        let tried = usize::from(self.input.offset == from);
         let found = resync::find_header(bytes.get(tried..).unwrap_or_default()).map(|at| at + tried);
         if let Some(found) = found {
-            self.discard(found);
+            self.input.discard(found);
         } else {
-            let keep = if self.closed { 0 } else { LEN - 1 };
-            self.discard(self.buffer.bytes().len().saturating_sub(keep));
-            if !self.closed {
+            let keep = if self.input.closed { 0 } else { LEN - 1 };
+            self.input.discard(self.input.bytes().len().saturating_sub(keep));
+            if !self.input.closed {
                 return Next::NeedsMore;
             }
         }
@@ -98,7 +98,7 @@ impl Decoder {
         let error = if self.chunks == 0 && !found {
             Error::new(ErrorKind::NotJfr, from, None, "the first chunk header")
         } else {
-            let bytes = self.offset - from;
+            let bytes = self.input.offset - from;
             Error::new(ErrorKind::Skipped { bytes }, from, None, "a chunk header")
         };
         self.warn(error);

@@ -20,15 +20,15 @@ pub(super) const STRIDE: usize = 4 << 20;
 impl Decoder {
     /// Puts aside what has been scanned, and hands it out if its constants need not be known.
     pub(super) fn portion(&mut self) {
-        let start = self.offset;
+        let start = self.input.offset;
         self.hold();
         if self.delivery == Delivery::KeysOnly && self.current.has_types {
             self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
-            if start - self.passed_to >= PASSED_AT_ONCE {
+            if start - self.pages.passed_to >= PASSED_AT_ONCE {
                 self.pass(start);
             }
         } else {
-            self.pass(self.offset);
+            self.pass(self.input.offset);
         }
     }
 
@@ -37,7 +37,7 @@ impl Decoder {
         let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
         // Many places take more memory than walking over the events once more takes time.
         let few = |picked: &Vec<u32>| {
-            self.delivery == Delivery::KeysOnly || picked.len() <= self.scanned / BYTES_PER_PICK
+            self.delivery == Delivery::KeysOnly || picked.len() <= self.input.scanned / BYTES_PER_PICK
         };
         let picked = picked.filter(few);
         self.take_out(picked);
@@ -50,11 +50,9 @@ impl Decoder {
     }
 
     fn take_out(&mut self, picked: Option<Vec<u32>>) {
-        if self.scanned > 0 {
-            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset, picked };
-            self.offset += self.scanned as u64;
-            self.scanned = 0;
-            self.current.held.push_back(region);
+        if self.input.scanned > 0 {
+            let offset = self.input.offset;
+            self.current.held.push_back(Region { bytes: self.input.take_scanned(), offset, picked });
         }
     }
 
@@ -67,7 +65,7 @@ impl Decoder {
         self.hold();
         let Some(chunk) = &self.chunk else { return };
         let all = flushed && chunk.header.state != STATE_FINISHED;
-        let read = self.offset.saturating_sub(chunk.offset.0);
+        let read = self.input.offset.saturating_sub(chunk.offset.0);
         let current = &mut self.current;
         let mut out = Vec::new();
         while let Some(region) = current.held.front_mut() {
@@ -87,7 +85,7 @@ impl Decoder {
     }
 
     pub(super) fn finish(&mut self, complete: bool, then: State) -> Next {
-        let at = self.offset + self.scanned as u64;
+        let at = self.input.position();
         if self.current.constants_wanted {
             self.read_unwanted();
         }
@@ -98,7 +96,7 @@ impl Decoder {
         let start = chunk.offset.0;
         if !held.is_empty() {
             if self.current.has_types {
-                if self.pages.any() {
+                if self.pages.pages.any() {
                     // One by one, so that what is behind can be let go.
                     self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
                 } else {
