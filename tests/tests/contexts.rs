@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flightline_context::record::{self, Held, SIDE_CAR_BEFORE};
+use flightline_context::record::{self, OwnedRecord, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{beside, run, spawn};
@@ -42,7 +42,7 @@ fn old_or_new_at_each_instruction() {
         let mut pointer = [0; 8];
         memory.read_exact_at(&mut pointer, slot).unwrap();
         let record = u64::from_ne_bytes(pointer);
-        let mut held = [0; size_of::<Held>()];
+        let mut held = [0; size_of::<OwnedRecord>()];
         let found = (record != 0).then(|| {
             memory.read_exact_at(&mut held, record - SIDE_CAR_BEFORE as u64).unwrap();
             &held

@@ -66,6 +66,7 @@ mod cut;
 mod fields;
 mod fixed;
 mod output;
+mod queue;
 mod segment;
 
 pub use chunk::{ChunkWriter, Geometry};
