@@ -68,7 +68,7 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
     if is_held(&lock) {
         let problem = format!("{} is being recorded to; nothing is lost yet", session.display());
-        return Err(Error::Setting { name: "session", problem });
+        return Err(Error::Unavailable { name: "session", problem });
     }
     let seen = SessionClient::open(session)?;
     let (event_ns, sampling_ns) = seen.periods_ns();

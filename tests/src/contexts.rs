@@ -1,6 +1,6 @@
 //! What a reader makes of a thread's context in `context_victim`, whose parts all follow from one number.
 
-use flightline_context::record::{ATTRS_MAX, OwnedRecord, MAGIC, SIDE_CAR_BEFORE, VALID, labels};
+use flightline_context::record::{ATTRS_MAX, MAGIC, OwnedRecord, SIDE_CAR_BEFORE, VALID, labels};
 
 /// What is in force: number of the span, length of its label, number of the span around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,10 @@ pub const ROUND: [State; 7] = [
 
 /// What the bytes of a side-car and a record say; `None` if they do not belong together. `span_at` reads the span id of the record at an
 /// address.
-pub fn state(held: Option<&[u8; size_of::<OwnedRecord>()]>, span_at: impl Fn(u64) -> [u8; 8]) -> Option<State> {
+pub fn state(
+    held: Option<&[u8; size_of::<OwnedRecord>()]>,
+    span_at: impl Fn(u64) -> [u8; 8],
+) -> Option<State> {
     let Some(held) = held else { return Some(NOTHING) };
     let word = |from: usize| u64::from_ne_bytes(held[from..from + 8].try_into().unwrap_or_default());
     let record = &held[SIDE_CAR_BEFORE..];

@@ -108,7 +108,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
                 println!("{}", json!({"ok": false, "error": error.to_string()}));
             }
             say(&error.to_string());
-            ExitCode::from(if crate::record::is_usage(&error) { 2 } else { 1 })
+            ExitCode::from(if error.is_usage() { 2 } else { 1 })
         }
     }
 }
@@ -189,7 +189,7 @@ fn not_recorded(found: &Found, condition: &Condition) -> Error {
              `flightline record -p {pid}`"
         ),
     };
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
 fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
@@ -204,7 +204,7 @@ fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
                 "{} ({}) is being recorded already; `flightline ctl -p {} stop` ends that",
                 found.name, found.pid, found.pid
             );
-            return Err(Error::Setting { name: "pid", problem });
+            return Err(Error::Unavailable { name: "pid", problem });
         }
         condition => return Err(not_recorded(found, condition)),
     }
@@ -241,7 +241,7 @@ fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
         text => match text.strip_prefix('!') {
             Some(why) => {
                 let _ = child.wait();
-                Err(Error::Setting { name: "start", problem: why.to_owned() })
+                Err(Error::Unavailable { name: "start", problem: why.to_owned() })
             }
             None => {
                 let output = std::path::absolute(&start.output).unwrap_or_else(|_| start.output.clone());
@@ -341,7 +341,7 @@ pub fn run_dormant(
 pub fn dormant(preload: &Path, command: &[std::ffi::OsString]) -> Result<Command, Error> {
     let (program, arguments) = command
         .split_first()
-        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
     let path = flightline_recorder::program::find(program).map_err(Error::Program)?;
     flightline_recorder::program::check(&path).map_err(Error::Program)?;
     let mut list = preload.as_os_str().to_owned();

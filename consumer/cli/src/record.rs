@@ -337,43 +337,11 @@ pub fn run(args: &RecordArgs) -> ExitCode {
             say(&error.to_string());
             ExitCode::from(match &error {
                 Error::Program(refusal) => refusal.exit_code(),
-                error if is_usage(error) => 2,
+                error if error.is_usage() => 2,
                 _ => 1,
             })
         }
     }
-}
-
-/// Whether an option is wrong, not the circumstances.
-pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 25] = [
-        "-p",
-        "off-cpu",
-        "syscall-io",
-        "block-io",
-        "growth",
-        "pipe-size",
-        "queue-size",
-        "token",
-        "budget",
-        "aggregate",
-        "rate",
-        "interval",
-        "threads",
-        "depth",
-        "flush",
-        "ring-size",
-        "event",
-        "trace",
-        "live-interval",
-        "max-age",
-        "max-size",
-        "chunk-age",
-        "chunk-size",
-        "label",
-        "dump-keep",
-    ];
-    matches!(error, Error::Setting { name, .. } if OPTIONS.contains(name))
 }
 
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
@@ -387,7 +355,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
-        return Err(Error::Setting {
+        return Err(Error::Unavailable {
             name: "output",
             problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
         });
@@ -427,7 +395,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let (program, arguments) = args
         .command
         .split_first()
-        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
@@ -487,7 +455,7 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
         Target::Path(_) => return Ok(()),
         Target::Descriptor(_) | Target::Listen(_) => "a stream",
     };
-    Err(Error::Setting {
+    Err(Error::Unavailable {
         name: "flame",
         problem: format!("cannot draw from {what}; leave out -o, or name a file"),
     })
@@ -503,7 +471,7 @@ fn check_ending(output: &Path) -> Result<(), Error> {
     };
     let problem =
         format!("{} would hold a recording (JFR), not what its name says; {remedy}", output.display());
-    Err(Error::Setting { name: "output", problem })
+    Err(Error::Unavailable { name: "output", problem })
 }
 
 /// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for the flame graph: returns
@@ -511,14 +479,14 @@ fn check_ending(output: &Path) -> Result<(), Error> {
 fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     let Some(picture) = &args.flame else { return Ok(None) };
     if args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Error::Setting {
+        return Err(Error::Unavailable {
             name: "flame",
             problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`"
                 .into(),
         });
     }
     // Better an error now than after an hour of recording.
-    crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
+    crate::flame::format_of(picture).map_err(|problem| Error::Unavailable { name: "flame", problem })?;
     if args.output.is_some() {
         return Ok(None);
     }

@@ -10,7 +10,7 @@ use flightline_recorder::control::{Condition, Finder, Found};
 use crate::processes;
 
 fn refusal(problem: String) -> Error {
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
 fn not_found(word: &str) -> Error {

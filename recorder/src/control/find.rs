@@ -49,11 +49,11 @@ pub struct Found {
 /// There is no such process, or it may not be looked at.
 pub fn find(pid: u32) -> Result<Found, Error> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let no_process = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
+    let no_process = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
     let meta = fs::metadata(&proc).map_err(|_| no_process())?;
     let name = fs::read_to_string(proc.join("comm")).map_err(|_| no_process())?.trim_end().to_owned();
     let maps = fs::read_to_string(proc.join("maps")).map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => Error::Setting {
+        io::ErrorKind::PermissionDenied => Error::Unavailable {
             name: "pid",
             problem: refused(&name, pid, meta.uid(), nix::unistd::geteuid().as_raw()),
         },

@@ -42,7 +42,7 @@ impl Recording {
         match &recording.failure {
             // A pipe or device may fail at any time: the program's run is worth more than its recording.
             Some(reason) if !recording.fixed && !recording.will_retry() => {
-                Err(Error::Setting { name: "output", problem: reason.clone() })
+                Err(Error::Unavailable { name: "output", problem: reason.clone() })
             }
             _ => Ok(recording),
         }

@@ -414,7 +414,7 @@ impl Recording {
 const EVENT_BYTES: usize = 96;
 
 fn defect(error: WriteError) -> Error {
-    Error::Setting { name: "output", problem: error.to_string() }
+    Error::Unavailable { name: "output", problem: error.to_string() }
 }
 
 #[cfg(test)]

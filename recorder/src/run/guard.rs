@@ -195,7 +195,7 @@ impl Builder {
         let address = Address::parse(&self.output, 1)?;
         if helper.is_some() && matches!(address, Address::Descriptor(_)) && self.repository.is_none() {
             let problem = format!("{}: a recorder process does not inherit it; see in_process", address);
-            return Err(Error::Setting { name: "output", problem });
+            return Err(Error::Unavailable { name: "output", problem });
         }
         let started = match helper {
             Some(program) => self.with_helper(&program),
@@ -438,7 +438,7 @@ pub(crate) fn library() -> Option<unsafe extern "C" fn() -> libc::c_int> {
 fn refusal(refused: Refused) -> Error {
     let (what, errno) = refused.text();
     match errno {
-        0 => Error::Setting { name: "recording", problem: what.to_owned() },
+        0 => Error::Unavailable { name: "recording", problem: what.to_owned() },
         e => Error::Io { doing: format!("record: {what}"), source: std::io::Error::from_raw_os_error(e) },
     }
 }

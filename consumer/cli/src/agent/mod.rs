@@ -127,7 +127,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
             let refusal = error.downcast_ref::<Error>();
             std::process::ExitCode::from(match refusal {
                 Some(Error::Program(refusal)) => refusal.exit_code(),
-                Some(error) if crate::record::is_usage(error) => 2,
+                Some(error) if error.is_usage() => 2,
                 _ => 1,
             })
         }

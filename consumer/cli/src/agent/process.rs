@@ -41,7 +41,7 @@ impl Process {
     /// # Errors
     /// There is none of this number.
     pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
-        let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
+        let none = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
         let labels = labels::process_labels(pid, comm.trim_end(), given);

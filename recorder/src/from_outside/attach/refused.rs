@@ -10,7 +10,7 @@ pub fn gone(pid: u32) -> Error {
 }
 
 fn refusal(problem: String) -> Error {
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
 /// What is known of the process and of us.

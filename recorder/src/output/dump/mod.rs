@@ -113,7 +113,7 @@ impl Chunks {
             None if since_ns.is_some() => "nothing was recorded in that time".into(),
             None => "nothing was recorded yet".into(),
         };
-        Err(Error::Setting { name: "dump", problem })
+        Err(Error::Unavailable { name: "dump", problem })
     }
 
     fn add(&mut self, path: &Path, since_ns: i64) -> io::Result<()> {

@@ -39,7 +39,7 @@ impl Address {
     /// # Errors
     /// Not a number behind `fd:`, no path behind `unix:`, no host and port behind `tcp:`.
     pub fn parse(text: &Path, standard: RawFd) -> Result<Address, Error> {
-        let wrong = |problem: &str| Error::Setting {
+        let wrong = |problem: &str| Error::Unavailable {
             name: "output",
             problem: format!("{}: {problem}", text.display()),
         };

@@ -186,7 +186,7 @@ impl Tcp {
     /// There is no token; the address is not this machine's own unless `anywhere`; it cannot be had.
     pub fn open(address: &str, token: Option<Token>, anywhere: bool) -> Result<Tcp, Error> {
         let name = format!("tcp:{address}");
-        let wrong = |problem: String| Error::Setting { name: "output", problem };
+        let wrong = |problem: String| Error::Unavailable { name: "output", problem };
         let failed = |e: io::Error| Error::io("listen at", Path::new(&name), e);
         let Some(token) = token else {
             let how = "a token is needed: --token-file FILE or FLIGHTLINE_TOKEN; clients send it as their first line";

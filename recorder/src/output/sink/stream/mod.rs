@@ -96,7 +96,7 @@ impl StreamSink {
                 let kind = fs::metadata(path).map_err(|e| Error::io("open", path, e))?.file_type();
                 if !kind.is_fifo() {
                     let problem = format!("{name} is no FIFO, and neither unix:PATH nor tcp:HOST:PORT");
-                    return Err(Error::Setting { name: "output", problem });
+                    return Err(Error::Unavailable { name: "output", problem });
                 }
                 Listener::Fifo(Fifo::new(path))
             }
