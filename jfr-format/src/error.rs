@@ -116,7 +116,7 @@ pub enum Nonconformance {
     /// The chunk ends elsewhere than its header says.
     ChunkSize {
         /// Bytes by the header.
-        told: u64,
+        declared: u64,
         /// Bytes by the events.
         found: u64,
     },
@@ -179,8 +179,8 @@ impl fmt::Display for Nonconformance {
             Self::Uncompressed => f.write_str("integers said to be uncompressed are read as compressed"),
             Self::Unpatched => f.write_str("the header of the finished chunk was never completed"),
             Self::Updating => f.write_str("the chunk's header was left in the middle of an update"),
-            Self::ChunkSize { told, found } => {
-                write!(f, "the header says the chunk has {} bytes, it has {found}", *told as i64)
+            Self::ChunkSize { declared, found } => {
+                write!(f, "the header says the chunk has {} bytes, it has {found}", *declared as i64)
             }
             Self::MetadataOffset(at) => {
                 write!(f, "no metadata at byte {} of the chunk, where the header says", *at as i64)

@@ -18,7 +18,7 @@ pub(crate) struct Region {
     pub(crate) bytes: Bytes,
     /// Offset of the first byte in the input.
     pub(crate) offset: u64,
-    /// Where in it the events begin that are wanted; `None` if that is not known yet.
+    /// Positions in it of the events that the filters let through; `None` if they are not known yet.
     pub(crate) picked: Option<Vec<u32>>,
 }
 
@@ -43,7 +43,7 @@ impl Region {
 pub struct Batch<'a> {
     pub(crate) chunk: &'a Chunk,
     pub(crate) regions: Vec<Region>,
-    pub(crate) wanted: Option<&'a TypeFilters>,
+    pub(crate) filters: Option<&'a TypeFilters>,
     pub(crate) pages: &'a Pages,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Batch<'a> {
     /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants. If the
     /// decoder was told what is wanted, only the frames of that.
     pub fn frames(&self) -> Frames<'_> {
-        Frames { wanted: self.wanted, regions: self.regions.iter(), current: Walk::default(), picked: None }
+        Frames { filters: self.filters, regions: self.regions.iter(), current: Walk::default(), picked: None }
     }
 
     /// The event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
@@ -212,7 +212,7 @@ impl<'a> Frame<'a> {
 /// Iterates over the frames of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
-    wanted: Option<&'a TypeFilters>,
+    filters: Option<&'a TypeFilters>,
     regions: std::slice::Iter<'a, Region>,
     current: Walk<'a>,
     picked: Option<std::slice::Iter<'a, u32>>,
@@ -237,7 +237,7 @@ impl<'a> Iterator for Frames<'a> {
                 self.picked = region.picked.as_ref().map(|picked| picked.iter());
                 continue;
             };
-            if self.picked.is_none() && self.wanted.is_some_and(|w| w.get(frame.type_id) == Filter::Skip) {
+            if self.picked.is_none() && self.filters.is_some_and(|w| w.get(frame.type_id) == Filter::Skip) {
                 continue;
             }
             return Some(frame);

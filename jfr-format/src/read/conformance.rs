@@ -50,8 +50,8 @@ impl Landmarks {
             }
             STATE_FINISHED if size > header::LEN as u64 => {
                 if header.size != size {
-                    let told = Nonconformance::ChunkSize { told: header.size, found: size };
-                    findings.push((told, header::CHUNK_SIZE as u64));
+                    let finding = Nonconformance::ChunkSize { declared: header.size, found: size };
+                    findings.push((finding, header::CHUNK_SIZE as u64));
                 }
                 let checkpoint = header.checkpoint.0;
                 if self.find(checkpoint).is_none() && (checkpoint != 0 || !self.checkpoints.is_empty()) {

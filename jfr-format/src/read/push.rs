@@ -112,10 +112,10 @@ enum State {
     Skip {
         until: u64,
     },
-    /// Look for the next header. `from` is where reading stopped; `told` if that was reported already.
+    /// Look for the next header. `from` is where reading stopped; `reported` if that was reported already.
     Search {
         from: u64,
-        told: bool,
+        reported: bool,
     },
     Done,
 }
@@ -152,19 +152,19 @@ struct Current {
     /// Where it ends, if its header can be trusted.
     end: Option<u64>,
     damaged: bool,
-    /// What was defined twice has been told.
+    /// Constants that are defined twice have been reported.
     redefined: bool,
     /// What looking for events behind damage may still cost.
     resync_steps: Option<u64>,
     has_types: bool,
-    /// By type, once the types are known; `None` if all is wanted.
-    wanted: Option<TypeFilters>,
-    /// Where in the scanned bytes the wanted events begin.
+    /// By type, once the types are known; `None` if no filter is set.
+    filters: Option<TypeFilters>,
+    /// Positions in the scanned bytes of the events that the filters let through.
     picked: Vec<u32>,
-    /// Checkpoints that nobody wanted yet.
-    unwanted: Vec<Region>,
-    /// An event came for which constants are wanted.
-    constants_wanted: bool,
+    /// Checkpoints that were not read because no event needed constants.
+    skipped_checkpoints: Vec<Region>,
+    /// An event came whose filter is [`Filter::Constants`].
+    needs_constants: bool,
     /// Where the metadata lies that has been read already.
     read_ahead: Option<u64>,
     counts: TypeCounts,
@@ -297,8 +297,8 @@ impl Decoder {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
             (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
             (Queued::Events(regions), Some(chunk)) => {
-                let (wanted, pages) = (self.current.wanted.as_ref(), &self.pages.pages);
-                Some(Item::Events(Batch { chunk, regions, wanted, pages }))
+                let (filters, pages) = (self.current.filters.as_ref(), &self.pages.pages);
+                Some(Item::Events(Batch { chunk, regions, filters, pages }))
             }
             (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
                 Some(Item::ChunkEnd(ChunkEnd { chunk, size, complete, counts: &self.current.counts }))
@@ -314,7 +314,7 @@ impl Decoder {
             State::Events => self.events(),
             State::Recover => self.recover(),
             State::Skip { until } => self.skip(until),
-            State::Search { from, told } => self.search(from, told),
+            State::Search { from, reported } => self.search(from, reported),
             State::Done => {
                 self.redefined();
                 Next::NeedsMore
@@ -346,7 +346,7 @@ impl Decoder {
             if cut {
                 self.warn(Error::new(ErrorKind::HeaderCut { bytes }, from, None, "the first chunk header"));
             }
-            self.state = State::Search { from, told: cut };
+            self.state = State::Search { from, reported: cut };
             return Next::Again;
         };
         let offset = self.input.offset;

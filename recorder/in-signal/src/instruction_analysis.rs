@@ -61,7 +61,7 @@ enum Base {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FramePointer {
     /// Unchanged since the start.
-    Kept,
+    Unchanged,
     /// Copied from the stack pointer, which is relative to its value at the start.
     Stack,
     /// Loaded from this address.
@@ -144,7 +144,7 @@ impl State {
 /// The base of a stack pointer that was set from the frame pointer.
 fn stack_base(frame_pointer: FramePointer) -> Base {
     match frame_pointer {
-        FramePointer::Kept => Base::Frame,
+        FramePointer::Unchanged => Base::Frame,
         FramePointer::Stack => Base::Stack,
         FramePointer::Saved(_) | FramePointer::Other => Base::Other,
     }
@@ -173,7 +173,7 @@ impl EpilogueSimulator {
         for (dwarf, number) in BY_DWARF.iter().enumerate() {
             self.state.set(*number, regs.get(dwarf));
         }
-        (self.state.sp_from, self.state.fp_from) = (Base::Stack, FramePointer::Kept);
+        (self.state.sp_from, self.state.fp_from) = (Base::Stack, FramePointer::Unchanged);
         (self.branch_count, self.taken_count) = (0, 0);
         for _ in 0..MAX_STEPS {
             self.left = self.left.checked_sub(1)?;
@@ -222,7 +222,7 @@ impl EpilogueSimulator {
             _ => return None,
         };
         let saved = match self.state.fp_from {
-            FramePointer::Kept => Saved::Nothing,
+            FramePointer::Unchanged => Saved::Nothing,
             FramePointer::Saved(at) => Saved::Fp(cfa.checked_sub(at)?),
             FramePointer::Stack | FramePointer::Other => return None,
         };

@@ -30,12 +30,12 @@ impl Decoder {
         let delta = CheckpointHead::delta(&mut Cursor::new(&region.bytes)).unwrap_or(0);
         let start = self.chunk.as_ref().map_or(0, |chunk| chunk.offset.0);
         self.current.landmarks.checkpoint(at - start, delta);
-        let lazily = self.delivery == Delivery::KeysOnly && self.current.wanted.is_some();
-        let flags = if lazily && !self.current.constants_wanted {
-            self.current.unwanted.push(region);
+        let lazily = self.delivery == Delivery::KeysOnly && self.current.filters.is_some();
+        let flags = if lazily && !self.current.needs_constants {
+            self.current.skipped_checkpoints.push(region);
             0
         } else if self.current.has_types {
-            self.read_unwanted();
+            self.read_skipped_checkpoints();
             self.constants(&region)
         } else {
             let flags = CheckpointHead::read(&mut Cursor::new(&region.bytes)).map_or(0, |head| head.flags);
@@ -76,8 +76,8 @@ impl Decoder {
     }
 
     /// Reads the checkpoints that were passed over, now that somebody wants constants.
-    pub(super) fn read_unwanted(&mut self) {
-        for region in std::mem::take(&mut self.current.unwanted) {
+    pub(super) fn read_skipped_checkpoints(&mut self) {
+        for region in std::mem::take(&mut self.current.skipped_checkpoints) {
             self.constants(&region);
         }
     }

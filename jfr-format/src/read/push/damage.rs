@@ -36,7 +36,7 @@ impl Decoder {
     pub(super) fn recover(&mut self) -> Next {
         let at = self.input.position();
         let Some(end) = self.current.end else {
-            return self.finish(false, State::Search { from: at, told: true });
+            return self.finish(false, State::Search { from: at, reported: true });
         };
         let have = self.input.end();
         if have < end && !self.input.closed {
@@ -55,7 +55,7 @@ impl Decoder {
                 self.state = State::Events;
                 Next::Again
             }
-            None if have < end => self.finish(false, State::Search { from: at, told: true }),
+            None if have < end => self.finish(false, State::Search { from: at, reported: true }),
             None => self.finish(false, State::Skip { until: end }),
         }
     }
@@ -73,7 +73,7 @@ impl Decoder {
         Next::Again
     }
 
-    pub(super) fn search(&mut self, from: u64, told: bool) -> Next {
+    pub(super) fn search(&mut self, from: u64, reported: bool) -> Next {
         let bytes = self.input.bytes();
         // The byte at `from` itself has been tried as a header or an event.
         let tried = usize::from(self.input.offset == from);
@@ -87,7 +87,7 @@ impl Decoder {
                 return Next::NeedsMore;
             }
         }
-        if !told {
+        if !reported {
             self.skipped(from, found.is_some());
         }
         self.state = if found.is_some() { State::Header } else { State::Done };

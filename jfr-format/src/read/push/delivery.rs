@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind};
 use crate::read::batch::Region;
 
 /// Undeclared types of a chunk that are told one by one.
-const UNDECLARED_TOLD: u64 = 16;
+const MAX_UNDECLARED_REPORTED: u64 = 16;
 
 /// Bytes between two calls of letting pages go with [`Delivery::KeysOnly`].
 pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
@@ -34,7 +34,7 @@ impl Decoder {
 
     /// Takes what has been scanned out of the buffer.
     pub(super) fn hold(&mut self) {
-        let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
+        let picked = self.current.filters.is_some().then(|| std::mem::take(&mut self.current.picked));
         // Many places take more memory than walking over the events once more takes time.
         let few = |picked: &Vec<u32>| {
             self.delivery == Delivery::KeysOnly || picked.len() <= self.input.scanned / BYTES_PER_PICK
@@ -45,7 +45,7 @@ impl Decoder {
 
     pub(super) fn hold_unpicked(&mut self) {
         // Events of unknown types may want constants.
-        self.current.constants_wanted = true;
+        self.current.needs_constants = true;
         self.take_out(None);
     }
 
@@ -86,8 +86,8 @@ impl Decoder {
 
     pub(super) fn finish(&mut self, complete: bool, then: State) -> Next {
         let at = self.input.position();
-        if self.current.constants_wanted {
-            self.read_unwanted();
+        if self.current.needs_constants {
+            self.read_skipped_checkpoints();
         }
         self.hold();
         let Some(chunk) = &self.chunk else { return Next::Again };
@@ -115,15 +115,15 @@ impl Decoder {
             let (mut types, mut events) = (0, 0);
             for (type_id, count) in self.current.counts.iter().filter(undeclared) {
                 types += 1;
-                if types <= UNDECLARED_TOLD {
+                if types <= MAX_UNDECLARED_REPORTED {
                     let kind = ErrorKind::UnknownEvents { type_id, count: count.events };
                     self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
                 } else {
                     events += count.events;
                 }
             }
-            if types > UNDECLARED_TOLD {
-                let kind = ErrorKind::UnknownTypes { types: types - UNDECLARED_TOLD, events };
+            if types > MAX_UNDECLARED_REPORTED {
+                let kind = ErrorKind::UnknownTypes { types: types - MAX_UNDECLARED_REPORTED, events };
                 self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
             }
         }

@@ -49,13 +49,13 @@ impl Decoder {
                     return Next::Again;
                 }
             };
-            if let Some(wanted) = &self.current.wanted {
-                match wanted.get(head.type_id) {
+            if let Some(filters) = &self.current.filters {
+                match filters.get(head.type_id) {
                     Filter::Skip => {}
                     // A portion is hardly larger than the largest event, so this fits.
                     Filter::Plain => self.current.picked.push(self.input.scanned as u32),
                     Filter::Constants => {
-                        self.current.constants_wanted = true;
+                        self.current.needs_constants = true;
                         self.current.picked.push(self.input.scanned as u32);
                     }
                 }
@@ -80,16 +80,16 @@ impl Decoder {
         let end =
             self.current.end.and_then(|end| usize::try_from(end.saturating_sub(self.input.offset)).ok());
         let bytes = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
-        let Current { wanted, picked, counts, constants_wanted, .. } = &mut self.current;
+        let Current { filters, picked, counts, needs_constants, .. } = &mut self.current;
         let usual = Usual { bytes, from: self.input.scanned, portion };
         let before = self.input.scanned;
-        self.input.scanned = match wanted {
-            Some(wanted) => usual.walk(counts, |at, type_id| match wanted.get(type_id) {
+        self.input.scanned = match filters {
+            Some(filters) => usual.walk(counts, |at, type_id| match filters.get(type_id) {
                 Filter::Skip => {}
                 // A portion is hardly larger than the largest event, so this fits.
                 Filter::Plain => picked.push(at as u32),
                 Filter::Constants => {
-                    *constants_wanted = true;
+                    *needs_constants = true;
                     picked.push(at as u32);
                 }
             }),
@@ -140,7 +140,7 @@ impl Decoder {
         let index = self.chunk.as_ref().map(|c| c.index);
         self.warn(Error::new(ErrorKind::Truncated { missing }, end, index, "events"));
         // A damaged size may have hidden the next chunk.
-        self.finish(false, State::Search { from: at, told: true })
+        self.finish(false, State::Search { from: at, reported: true })
     }
 }
 

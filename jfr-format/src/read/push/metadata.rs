@@ -108,7 +108,7 @@ impl Decoder {
             self.hold_unpicked();
         }
         if let (Some(FilterFn(filter)), Some(chunk)) = (&self.filter, &self.chunk) {
-            self.current.wanted = Some(TypeFilters::new(&chunk.types, filter));
+            self.current.filters = Some(TypeFilters::new(&chunk.types, filter));
         }
         for region in std::mem::take(&mut self.current.early) {
             self.constants(&region);
