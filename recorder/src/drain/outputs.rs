@@ -139,7 +139,7 @@ impl Drain {
         }
         self.flush_asked = Some((wanted, monotonic_ns()));
         for process in &mut self.processes {
-            process.book.flush_to = process.file.head();
+            process.book.ring.flush_to = process.file.head();
         }
     }
 

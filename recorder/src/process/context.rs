@@ -22,8 +22,8 @@ pub(super) struct Contexts {
 const LOCAL_ROOT: &str = "datadog.local_root_span_id";
 
 impl Contexts {
-    /// What `words` of a record say, see [`flightline_in_signal::context`]; `None` if they hold nothing that can be.
-    pub(super) fn of(&mut self, file: &ProcFile, words: &[u64]) -> Option<Arc<Worked>> {
+    /// Returns the context that `words` of a record hold ([`flightline_in_signal::context`]); `None` if they hold none.
+    pub(super) fn context(&mut self, file: &ProcFile, words: &[u64]) -> Option<Arc<Worked>> {
         if words.is_empty() {
             return None;
         }

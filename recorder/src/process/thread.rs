@@ -152,6 +152,18 @@ impl Thread {
         thread
     }
 
+    /// Counts a truncated stack, by [`flightline_in_signal::layout::walk_end`].
+    #[inline]
+    pub(super) fn count_truncated(&mut self, reason: u16) {
+        self.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+    }
+
+    /// Counts a sample, if it was taken by a timer.
+    #[inline]
+    pub(super) fn count_by_timer(&mut self, by_timer: bool) {
+        self.by_timer += u64::from(by_timer);
+    }
+
     /// Counts a stack of an event other than CPU time.
     pub fn count_other_stack(&mut self) {
         self.other_stacks += 1;

@@ -16,16 +16,15 @@ use flightline_in_signal::{
 use jfr_format::schema::thread_state;
 use nix::time::ClockId;
 
-use super::book::Book;
+use super::process_state::ProcessState;
+use super::sample::SampleSink;
 use super::thread::registered_stack;
 use super::threads::ThreadIndex;
 use crate::{
-    names::images::Images,
     os::clock::process_cpu_ns,
     process::wall::schedstat::{self, Files, Place, SchedStat},
     process::wall::thread_timeline::{self, Doing, Watch},
     process::wall::{Share, Wait},
-    recording::Recording,
     remote_unwinder::{RemoteUnwinder, Stopped},
     shared_memory::proc_file::ProcFile,
 };
@@ -117,16 +116,12 @@ pub struct Sampler {
     told_denied: bool,
 }
 
-/// Where what is found goes to.
+/// The state of the process that is looked at, and where its waits go.
 pub struct Output<'a> {
-    /// The process's shared file.
-    pub file: &'a ProcFile,
-    /// Its books.
-    pub book: &'a mut Book,
-    /// Its recording.
-    pub recording: &'a mut Recording,
-    /// Files whose code runs.
-    pub images: &'a mut Images,
+    /// The process's state.
+    pub book: &'a mut ProcessState,
+    /// The file, recording and images of the process.
+    pub sink: SampleSink<'a>,
     /// Rows arena.
     pub rows: &'a [AtomicU64],
     /// CLOCK_MONOTONIC ns.
@@ -169,7 +164,7 @@ impl Sampler {
 
     /// Looks at the threads whose turn it is. `false`: nothing of the process ran since the last call.
     pub fn tick(&mut self, out: &mut Output<'_>) -> bool {
-        if !out.file.trusted_pid() {
+        if !out.sink.file.trusted_pid() {
             return false;
         }
         let Some(clock_ns) = process_cpu_ns(self.pid) else { return false };
@@ -226,13 +221,13 @@ impl Sampler {
         let known = |slot: u32, generation: u32| {
             by_slot.get(slot as usize).copied().flatten().is_some_and(|(g, _)| g == generation)
         };
-        let new = out.book.threads.new_live_slots(out.file, known);
+        let new = out.book.threads.new_live_slots(out.sink.file, known);
         // A slot is used again: the waits of its last thread are recorded now.
         if new.iter().any(|(slot, _)| self.by_slot.get(*slot as usize).is_some_and(Option::is_some)) {
             self.finish(out, false);
         }
         for (slot, generation) in new {
-            let Some(index) = out.book.thread_at(out.file, slot) else { continue };
+            let Some(index) = out.book.thread_at(out.sink.file, slot) else { continue };
             let Some(thread) = out.book.threads.list.get(index) else { continue };
             let Ok(files) = Files::open(self.pid, thread.tid) else { continue };
             let mut before = SchedStat { ran_ns: thread.armed_ns(), queued_ns: 0, slices: 0 };
@@ -285,7 +280,7 @@ impl Sampler {
             return;
         };
         // Read between two readings of the account: both are of one time if the account has not changed.
-        let readings = out.file.slot(entry.slot).map_or([0; 2], |slot| {
+        let readings = out.sink.file.slot(entry.slot).map_or([0; 2], |slot| {
             let now = slot.off_ns.load(Acquire);
             [now, slot.first_off_ns.load(Relaxed)]
         });
@@ -293,7 +288,7 @@ impl Sampler {
         let mut used = thread_timeline::Used::default();
         if entry.watch.unchanged(stat) {
             entry.stayed(share, out.now_ns);
-            if entry.again && out.images.outstanding() == 0 {
+            if entry.again && out.sink.images.outstanding() == 0 {
                 self.walk_again(index, stat, out);
             }
         } else {
@@ -314,7 +309,7 @@ impl Sampler {
             thread.wall.queued_ns += used.queued_ns;
         }
         for wait in ended.into_iter().flatten().chain(long) {
-            self.tell(thread, &wait, out);
+            self.record_wait(thread, &wait, out);
         }
     }
 
@@ -336,29 +331,30 @@ impl Sampler {
         let mut regs = Regs::unknown();
         regs.pc = pc;
         regs.set(arch::SP, sp);
-        let stack = out.file.slot(entry.slot).map_or((0, 0), registered_stack);
+        let stack = out.sink.file.slot(entry.slot).map_or((0, 0), registered_stack);
         let stopped = Stopped { pid: self.pid, regs: &regs, stack, copied: (0, &[]), runs_on: false };
-        let (walked, frames) = self.outside.walk(&stopped, &out.book.modules, out.images, out.rows, DEPTH);
+        let (walked, frames) =
+            self.outside.walk(&stopped, &out.book.modules, out.sink.images, out.rows, DEPTH);
         let cut = walked.flags & sample_flags::TRUNCATED != 0;
         let mut words = Vec::with_capacity(frames.len() + 2);
         words.push(if cut { 1 + u64::from(walked.end) } else { 0 });
         words.push(walked.exact_frames);
         words.extend_from_slice(frames);
         if walked.unknown_pcs != 0 {
-            out.book.unknown_address();
+            out.book.stacks.note_unknown_address();
         }
-        let context = read_context(self.pid, entry.slot, out.file);
+        let context = read_context(self.pid, entry.slot, out.sink.file);
         // If the thread ran since its registers were read, its stack does not belong to them.
         if entry.files.schedstat().ok() != Some(stat) {
             return running;
         }
         if !context.is_empty()
-            && let Some(slot) = out.file.slot(entry.slot)
+            && let Some(slot) = out.sink.file.slot(entry.slot)
         {
             // The span may have ended when the wait is recorded.
             slot.span_samples.fetch_add(1, Relaxed);
         }
-        (Doing::Waiting(state, words, context), cut && out.images.outstanding() > 0)
+        (Doing::Waiting(state, words, context), cut && out.sink.images.outstanding() > 0)
     }
 
     /// Walks the stack of a wait again, as more modules are known now.
@@ -372,7 +368,7 @@ impl Sampler {
         }
     }
 
-    fn tell(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
+    fn record_wait(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
         let Some(thread_of) = out.book.threads.list.get_mut(thread) else { return };
         let seed = thread_of.seed();
         let samples = thread_of.wall.without(wait.state, seed, wait.idle_ns, self.period_ns);
@@ -382,15 +378,7 @@ impl Sampler {
             // Times add up as samples do: what waited for less than an interval may have none.
             let span_ns = u64::from(samples).saturating_mul(self.period_ns);
             let sample = Sample { time_ns, state, samples, span_ns, context };
-            out.book.wall_sample(
-                out.file,
-                thread,
-                &sample,
-                &wait.stack,
-                out.recording,
-                out.images,
-                out.now_ns,
-            );
+            out.book.take_wait(thread, &sample, &wait.stack, &mut out.sink, out.now_ns);
         }
     }
 
@@ -403,7 +391,7 @@ impl Sampler {
         for index in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(index) else { break };
             let behind = entry.looked_ns < self.moved_ns && self.due_ns[index] < u64::MAX;
-            if behind || entry.again && out.images.outstanding() == 0 {
+            if behind || entry.again && out.sink.images.outstanding() == 0 {
                 self.look(index, out);
                 continue;
             }
@@ -415,7 +403,7 @@ impl Sampler {
             };
             entry.stayed(share, out.now_ns);
             if let Some(wait) = entry.watch.long_wait() {
-                self.tell(thread, &wait, out);
+                self.record_wait(thread, &wait, out);
             }
         }
     }
@@ -444,16 +432,24 @@ impl Sampler {
             }
             let placed = entry.as_mut().is_some_and(|e| e.watch.add_idle(rest));
             if let Some(wait) = entry.as_mut().and_then(|e| e.watch.take_wait()) {
-                self.tell(index, &wait, out);
+                self.record_wait(index, &wait, out);
             }
             let unplaced = if placed { 0 } else { rest };
             // Waits that no look saw have no place, but their time counts.
             let start_ns = end_ns.saturating_sub(unplaced);
             let (state, stack) = (thread_state::SLEEPING, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: unplaced, state, stack, context: Vec::new() }, out);
+            self.record_wait(
+                index,
+                &Wait { start_ns, idle_ns: unplaced, state, stack, context: Vec::new() },
+                out,
+            );
             let start_ns = end_ns.saturating_sub(queued_ns);
             let (state, stack) = (thread_state::WAITING_FOR_CPU, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: queued_ns, state, stack, context: Vec::new() }, out);
+            self.record_wait(
+                index,
+                &Wait { start_ns, idle_ns: queued_ns, state, stack, context: Vec::new() },
+                out,
+            );
         }
         if all {
             for mut entry in std::mem::take(&mut self.entries) {
@@ -461,7 +457,7 @@ impl Sampler {
                     entry.watch.take_wait(),
                     out.book.threads.index_for_generation(entry.slot, entry.generation),
                 ) {
-                    self.tell(thread, &wait, out);
+                    self.record_wait(thread, &wait, out);
                 }
             }
             self.due_ns.clear();
