@@ -137,7 +137,7 @@ impl Before {
         thread.ledger.unlose(loss::UNARMED, weight_ns);
         let events = thread.ledger.sample_before(weight_ns, &mut self.carry_ns);
         if let Some(reason) = self.reason {
-            thread.count_truncated(reason);
+            thread.stacks.add_truncated(reason);
             book.ring.cut += 1;
         }
         book.ring.samples += 1;

@@ -226,7 +226,7 @@ impl ProcessState {
         if let Some(thread) = self.threads.list.get_mut(raw.origin.thread) {
             thread.count_other_stack();
             if let Some(reason) = raw.truncation {
-                thread.count_truncated(reason);
+                thread.stacks.add_truncated(reason);
                 self.ring.cut += 1;
             }
         }
@@ -343,12 +343,12 @@ impl ProcessState {
             return;
         }
         let events = thread.ledger.sample(weight);
-        thread.count_by_timer(sample.by_timer);
+        thread.stacks.by_timer += u64::from(sample.by_timer);
         if let Some(runs) = &mut self.runs {
             runs.sample(thread.tid, time_ns, &words[STACK_HEAD..]);
         }
         if let Some(reason) = sample.reason {
-            thread.count_truncated(reason);
+            thread.stacks.add_truncated(reason);
             self.ring.cut += 1;
         }
         if events == 0 {

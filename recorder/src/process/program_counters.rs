@@ -8,7 +8,7 @@ use flightline_in_signal::layout::{
     slot_state,
 };
 
-use super::{Process, thread::Counted};
+use super::{Process, program_account::Counted};
 use crate::{
     recording::Recording,
     shared_memory::journal::reported_counters::{self, COUNTS, Counts, Whose},
