@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_big_endian_and_the_last_label_of_a_key_counts() {
+    fn ids_are_big_endian_and_the_last_duplicate_label_counts() {
         let attrs = b"\x01\x01a\x02\x02\"\n\x01\x02bc\xff\x00";
         let name = |key| (key < 3).then(|| format!("k{key}"));
         let worked = decode(&words(true, attrs, attrs.len()), name).unwrap();

@@ -12,6 +12,7 @@ pub(crate) mod otel_thread_context;
 mod parse;
 pub(crate) mod pre_registration_samples;
 mod proc_status;
+mod process_activity;
 mod process_state;
 mod program_account;
 mod program_counters;
@@ -28,6 +29,7 @@ mod waiting_samples;
 pub(crate) mod wall;
 mod wall_sampler;
 mod wall_samples;
+mod watched_threads;
 
 use std::sync::atomic::AtomicU64;
 

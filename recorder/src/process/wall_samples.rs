@@ -49,8 +49,8 @@ impl ProcessState {
     /// Wall-clock time is recorded from now on: after a pause, or with another interval.
     pub fn begin_wall(&mut self, now_ns: u64) {
         self.sampling.wall_since_ns = now_ns;
-        let pieces = self.threads.list.iter_mut().filter_map(|thread| thread.wall.pieces.as_mut());
-        pieces.for_each(|pieces| pieces.restart());
+        let slices = self.threads.list.iter_mut().filter_map(|thread| thread.wall.slices.as_mut());
+        slices.for_each(|slices| slices.restart());
     }
 
     /// A thread reported how long it was without a processor, before its context changed. Time that looks have recorded is not
@@ -68,15 +68,15 @@ impl ProcessState {
         let Some(&extra) = record.extra.first_chunk::<{ waited::WORDS }>() else { return };
         let (off_ns, waited_ns) = (extra[waited::OFF], extra[waited::WAITED]);
         let seed = thread.seed();
-        let pieces = thread.wall.pieces.get_or_insert_default();
+        let slices = thread.wall.slices.get_or_insert_default();
         let from_ns = off_ns.saturating_sub(waited_ns);
         let recorded_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(self.sampling.wall_since_ns);
-        let (ns, place) = pieces.ended(from_ns, waited_ns, sample.weight_ns, recorded_ns);
+        let (ns, place) = slices.ended(from_ns, waited_ns, sample.weight_ns, recorded_ns);
         // No thread waited for longer than it lived: damaged times must not flood the output.
         let life = now_ns.saturating_sub(sink.file.start_mono_ns).saturating_add(1_000_000_000);
-        let ns = ns.min(life.saturating_sub(pieces.noticed_ns));
-        pieces.noticed_ns += ns;
-        let queued = pieces.queued_part(ns);
+        let ns = ns.min(life.saturating_sub(slices.noticed_ns));
+        slices.noticed_ns += ns;
+        let queued = slices.queued_part(ns);
         let sleeping = place.as_ref().map_or(thread_state::SLEEPING, |place| place.state);
         let (stack, truncation) = match &place {
             Some(place) => (&place.stack, truncation(&place.stack)),
