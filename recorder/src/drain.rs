@@ -439,7 +439,7 @@ impl Drain {
                 let recording = &mut self.recordings[process.book.recording].1;
                 let begun_ns = thread_cpu_ns();
                 process.resolve_pending(recording, &mut self.images, anyway);
-                process.book.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
+                process.book.ring.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
             }
         }
         self.watch_resolve(anyway);
@@ -456,7 +456,7 @@ impl Drain {
                 self.report.engine(process.file.engine());
                 if self.settings.live {
                     let every_ns = u64::try_from(self.settings.live_interval.as_nanos()).unwrap_or(u64::MAX);
-                    process.book.record_alive(process.file.start_mono_ns, every_ns, monotonic_ns());
+                    process.record_alive(every_ns, monotonic_ns());
                 }
             }
         }

@@ -209,7 +209,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     let ledger = &thread.ledger;
     let told = &mut thread.told;
     let lost = ledger.lost_total_ns().saturating_sub(unconfirmed);
-    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.by_timer];
+    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.stacks.by_timer];
     if totals != told.cpu {
         told.cpu = totals;
         recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {
@@ -231,7 +231,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
         recording.sample_loss(constant, name, (samples, ns), now_ns);
     }
     for (reason, name) in WALK_END_NAMES.iter().enumerate() {
-        let samples = thread.cut[reason].saturating_sub(told.cut[reason]);
+        let samples = thread.stacks.cut[reason].saturating_sub(told.cut[reason]);
         if samples > 0 {
             told.cut[reason] += samples;
             recording.event(schema::SAMPLE_TRUNCATED, Some(constant), name.len(), |e, key| {

@@ -106,10 +106,10 @@ impl Report {
         self.threads += 1;
         add(&mut self.samples, ledger.samples);
         add(&mut self.sampled_ns, ledger.sampled_ns);
-        add(&mut self.stacks, ledger.samples.saturating_add(thread.other_stacks));
-        add(&mut self.cut, thread.cut.iter().sum());
-        add(&mut self.cut_copies, thread.cut[usize::from(walk_end::COPY_END)]);
-        add(&mut self.by_timer, thread.by_timer);
+        add(&mut self.stacks, ledger.samples.saturating_add(thread.stacks.other));
+        add(&mut self.cut, thread.stacks.cut.iter().sum());
+        add(&mut self.cut_copies, thread.stacks.cut[usize::from(walk_end::COPY_END)]);
+        add(&mut self.by_timer, thread.stacks.by_timer);
         add(&mut self.cpu_ns, ledger.known_ns());
         for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
             add(&mut sum.0, *samples);

@@ -215,12 +215,12 @@ impl Recovery<'_> {
     /// Tells in each output what came back and what did not, and completes it.
     fn finish(&mut self) {
         let (result, now_ns) = (&mut self.result, self.now_ns);
-        result.records = self.processes.iter().map(|process| process.book.records).sum();
-        result.torn = self.processes.iter().map(|process| process.book.torn).sum();
+        result.records = self.processes.iter().map(|process| process.book.ring.records).sum();
+        result.torn = self.processes.iter().map(|process| process.book.ring.torn).sum();
         for (index, (left, recording)) in self.outputs.iter_mut().enumerate() {
             let (mut records, mut lost) = (0u64, 0u64);
             for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
-                records += process.book.records;
+                records += process.book.ring.records;
                 lost = lost.saturating_add(process.record_remaining(left.commit.batch, recording, now_ns));
             }
             result.lost = result.lost.saturating_add(lost);

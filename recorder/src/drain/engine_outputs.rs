@@ -71,11 +71,11 @@ impl Outputs for Drain {
             let thread = thread.and_then(|at| threads.list.get_mut(at));
             let handle = thread.and_then(|thread| {
                 thread.constant(&process.file, group, recording);
-                if !name.is_empty() && thread.name != name {
+                if !name.is_empty() && thread.name() != name {
                     thread.rename(name.to_owned());
                     thread.constant(&process.file, group, recording);
                 }
-                thread.constant
+                thread.handle()
             });
             return KnownThread { thread: handle, group: Some(group) };
         }

@@ -9,7 +9,7 @@ use crate::os::clock::monotonic_ns;
 use crate::output::repository::Owner;
 use crate::output::sink::{Target, per_process, retain_previous};
 use crate::process::Process;
-use crate::process::thread::Told;
+use crate::process::thread::ReportedThread;
 use crate::recording::Recording;
 use crate::recording::events;
 use crate::settings::labels;
@@ -139,7 +139,7 @@ impl Drain {
         }
         self.flush_asked = Some((wanted, monotonic_ns()));
         for process in &mut self.processes {
-            process.book.flush_to = process.file.head();
+            process.book.ring.flush_to = process.file.head();
         }
     }
 
@@ -175,7 +175,7 @@ impl Drain {
             return;
         }
         let paused = self.paused();
-        let mut before: Vec<(Vec<Told>, events::Told)> = Vec::new();
+        let mut before: Vec<(Vec<ReportedThread>, events::Told)> = Vec::new();
         for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
             let recording = &mut self.recordings[index].1;
             if !process.book.over {

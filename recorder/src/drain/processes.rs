@@ -171,7 +171,7 @@ impl Drain {
                 self.notices.push(message);
             }
         }
-        if process.book.damaged {
+        if process.book.ring.damaged {
             let message = format!(
                 "process {} wrote impossible data into its shared memory; its later samples are lost",
                 process.file.pid

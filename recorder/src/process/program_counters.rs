@@ -8,7 +8,7 @@ use flightline_in_signal::layout::{
     slot_state,
 };
 
-use super::{Process, thread::Counted};
+use super::{Process, program_account::Counted};
 use crate::{
     recording::Recording,
     shared_memory::journal::reported_counters::{self, COUNTS, Counts, Whose},
@@ -53,7 +53,7 @@ impl Process {
             }
             let holder = (number, state & !slot_state::MASK);
             let known = book.threads.list.iter().position(|t| t.slot() == Some(holder));
-            let index = known.or_else(|| book.threads.at_slot(file, number, book.period_ns));
+            let index = known.or_else(|| book.threads.at_slot(file, number, book.sampling.period_ns));
             let Some(thread) = index.and_then(|index| book.threads.list.get_mut(index)) else { continue };
             let constant = thread.constant(file, book.group, recording);
             let (ns, samples) = thread.counted();

@@ -252,7 +252,7 @@ impl Watch {
                 watched.thread.rename(name.to_owned());
             }
             watched.thread.named_constant(group, recording);
-            watched.thread.constant
+            watched.thread.handle()
         });
         Some(KnownThread { thread, group: Some(group) })
     }

@@ -21,7 +21,7 @@ use crate::{
     names::modules::ModuleMap,
     os::clock::monotonic_ns,
     os::process_info::{ProcessInfo, id_inside, thread_name},
-    process::thread::{Thread, WALK_ENDS},
+    process::thread::Thread,
     process::title::Titles,
     recording::Recording,
     recording::events::{self, Engines, Event, Head},
@@ -197,7 +197,7 @@ impl Target {
 
     /// Name of its first thread, which others are born with.
     pub fn first_thread_name(&self) -> String {
-        self.threads.get(&self.about.pid).map(|w| w.thread.name.clone()).unwrap_or_default()
+        self.threads.get(&self.about.pid).map(|w| w.thread.name().to_owned()).unwrap_or_default()
     }
 
     /// After exec: the account of the thread that goes on moves to the process's new image.
@@ -463,7 +463,7 @@ impl Target {
             self.stacks.trace(stack, anyway, self.recording, &mut place.recording.interner, place.images);
         let Some(trace) = trace else { return self.pending.push(pending) };
         if let (Some(reason), Some(watched)) = (stack.truncated, self.threads.get_mut(&pending.tid)) {
-            watched.thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+            watched.thread.stacks.add_truncated(reason);
         }
         self.write(pending.tid, pending.constant, trace, pending.time_ns, pending.sampled, place);
     }

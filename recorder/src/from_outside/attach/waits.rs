@@ -16,7 +16,7 @@ use crate::remote_unwinder::stacks::Stack;
 use crate::{
     os::clock::process_cpu_ns,
     process::wall::Wait,
-    process::wall::schedstat::{self, Files, Place as Where, SchedStat},
+    process::wall::schedstat::{self, Files, SchedStat, SyscallState},
     process::wall::thread_timeline::{Doing, Watch},
     recording::events::Head,
 };
@@ -239,12 +239,12 @@ fn observe(
 ) -> (Doing, bool) {
     let running = (Doing::Running, false);
     let (call, sp, pc) = match entry.files.place() {
-        Ok(Where::Waiting { call, sp, pc }) => (call, sp, pc),
-        Ok(Where::Denied) => {
+        Ok(SyscallState::Waiting { call, sp, pc }) => (call, sp, pc),
+        Ok(SyscallState::Denied) => {
             *denied = true;
             return (Doing::Waiting(thread_state::SLEEPING, Vec::new(), Vec::new()), false);
         }
-        Ok(Where::Running) | Err(_) => return running,
+        Ok(SyscallState::Running) | Err(_) => return running,
     };
     let disk = !schedstat::surely_interruptible(call) && entry.files.uninterruptible();
     let state = if disk { thread_state::DISK_SLEEP } else { thread_state::SLEEPING };

@@ -9,7 +9,7 @@ use super::{OffCpu, intervals::Out, pending_stacks::Kept, thread_polls};
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
-    process::wall::schedstat::{Files, Place, SchedStat},
+    process::wall::schedstat::{Files, SchedStat, SyscallState},
 };
 
 /// Time after which threads are looked at, ns: events of those that ran have been read by then.
@@ -41,7 +41,7 @@ impl Before {
     /// Where the thread waits, if it has not run since.
     fn place(&self) -> Option<(u64, u64)> {
         let mut files = Files::open(self.pid, self.tid).ok()?;
-        let Ok(Place::Waiting { sp, pc, .. }) = files.place() else { return None };
+        let Ok(SyscallState::Waiting { sp, pc, .. }) = files.place() else { return None };
         (files.schedstat().ok()? == self.account).then_some((pc, sp))
     }
 }

@@ -8,7 +8,7 @@ use super::OffCpu;
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
-    process::wall::schedstat::{Files, Place},
+    process::wall::schedstat::{Files, SyscallState},
     settings,
 };
 
@@ -79,7 +79,7 @@ impl OffCpu {
         for (tid, out) in asleep {
             let pid = out.pid;
             let place = Files::open(pid, tid).and_then(|mut files| files.place());
-            let Ok(Place::Waiting { sp, pc, .. }) = place else { continue };
+            let Ok(SyscallState::Waiting { sp, pc, .. }) = place else { continue };
             let Ok((index, _)) = outputs.recording_for(pid) else { continue };
             let (_, images, rows) = outputs.parts(index);
             let process = tasks.process(pid);

@@ -85,7 +85,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
     let address = event.word(lock::ADDRESS) as i64;
     let timeout = event.word(lock::TIMEOUT);
     let limit = (timeout != lock::FOREVER).then(|| i64::try_from(timeout).unwrap_or(i64::MAX));
-    // 1 + the constant of a thread by now, see `Book::name_owner`.
+    // 1 + the constant of a thread by now, see `ProcessState::name_owner`.
     let owner = event.word(lock::OWNER).checked_sub(1).map(|constant| constant as usize);
     let bytes = recording.interner.class_cost(class) + recording.other_thread_bytes(owner);
     let id = match shape {
