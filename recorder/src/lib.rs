@@ -52,6 +52,7 @@ pub use loss::Report;
 pub use os::sigbus::survive as survive_shrinking_files;
 pub use output::sink::Target;
 pub use output::{dump, exposition, repository, sink};
+pub use run::drain_options::drain_options;
 pub use run::guard::{Builder, Recorder, Recording};
 pub use run::service::Service;
 pub use run::{command, engines, helper, preload, running};
