@@ -1,3 +1,6 @@
+//! **Internal to the `flightline` command, and changes with it. Programs that record themselves use the crate `flightline`**
+//! (`recorder/flightline`), which has the few items that they need.
+//!
 //! The side of a recorder that is not in the recorded program: it gives programs shared memory to put samples in,
 //! empties it, resolves symbols, and writes JFR to a file or a pipe. And the way to record the own process:
 //! [`Recorder::builder`].
