@@ -329,7 +329,7 @@ impl Builder {
         if self.in_process || matches!(self.output, Output::Descriptor(_)) {
             builder = builder.in_process();
         }
-        Ok(Recording(builder.start()?))
+        builder.start().map(Recording).map_err(Error::from_recorder)
     }
 
     /// The settings of the recorder.
@@ -345,7 +345,7 @@ impl Builder {
             events.iter().cloned().try_for_each(|event| event.select(&mut settings))?;
         }
         if let Some(rate) = self.rate {
-            settings.period = Settings::period_for_rate(rate)?;
+            settings.period = Settings::period_for_rate(rate).map_err(Error::from_recorder)?;
         }
         if let Some(flush) = self.flush {
             settings.flush = flush;
@@ -353,7 +353,8 @@ impl Builder {
         if let Some(threads) = &self.threads {
             let mut selection = ThreadSelection::default();
             threads.ids.iter().cloned().for_each(|ids| selection.add_ids(ids));
-            threads.patterns.iter().try_for_each(|pattern| selection.add_pattern(pattern))?;
+            let mut added = threads.patterns.iter().map(|pattern| selection.add_pattern(pattern));
+            added.try_for_each(|result| result.map_err(Error::from_recorder))?;
             settings.threads = Some(selection);
         }
         settings.dumps = self.dumps.as_ref().map(Dumps::to_policy).transpose()?;

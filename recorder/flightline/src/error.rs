@@ -33,8 +33,9 @@ pub enum Error {
     },
 }
 
-impl From<RecorderError> for Error {
-    fn from(error: RecorderError) -> Error {
+impl Error {
+    /// Not `From`: the recorder's error is no part of this interface.
+    pub(crate) fn from_recorder(error: RecorderError) -> Error {
         match error {
             RecorderError::Io { doing, source } => Error::Io { operation: doing, source },
             RecorderError::Setting { name, problem } => Error::Setting { name, problem },

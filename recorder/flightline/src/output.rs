@@ -60,7 +60,10 @@ impl Output {
             Output::File(path) => (absolute(path)?, None),
             Output::Repository(repository) => (repository.folder.clone(), None),
             Output::Unix(path) => (prefixed("unix:", &absolute(path)?), None),
-            Output::Tcp { address, token, .. } => (format!("tcp:{address}").into(), Some(Token::new(token)?)),
+            Output::Tcp { address, token, .. } => {
+                let token = Token::new(token).map_err(Error::from_recorder)?;
+                (format!("tcp:{address}").into(), Some(token))
+            }
             Output::Descriptor(fd) => (format!("fd:{}", fd.as_raw_fd()).into(), None),
         })
     }

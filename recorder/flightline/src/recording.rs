@@ -14,7 +14,7 @@ impl Recording {
     /// # Errors
     /// [`Error::Io`] with [`TimedOut`](std::io::ErrorKind::TimedOut): the recorder did not do it within ten seconds.
     pub fn flush(&self) -> Result<(), Error> {
-        Ok(self.0.flush()?)
+        self.0.flush().map_err(Error::from_recorder)
     }
 
     /// Stops to record until [`Recording::resume`].
@@ -22,7 +22,7 @@ impl Recording {
     /// # Errors
     /// [`Error::Io`]: the recorder does not answer.
     pub fn pause(&self) -> Result<(), Error> {
-        Ok(self.0.pause()?)
+        self.0.pause().map_err(Error::from_recorder)
     }
 
     /// Records again after [`Recording::pause`].
@@ -30,7 +30,7 @@ impl Recording {
     /// # Errors
     /// [`Error::Io`]: the recorder does not answer.
     pub fn resume(&self) -> Result<(), Error> {
-        Ok(self.0.resume()?)
+        self.0.resume().map_err(Error::from_recorder)
     }
 
     /// Ends the recording and completes the output.
@@ -38,7 +38,7 @@ impl Recording {
     /// # Errors
     /// [`Error::Io`] with [`TimedOut`](std::io::ErrorKind::TimedOut): the recorder did not complete it within ten seconds.
     pub fn stop(self) -> Result<(), Error> {
-        Ok(self.0.stop()?)
+        self.0.stop().map_err(Error::from_recorder)
     }
 }
 

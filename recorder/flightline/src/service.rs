@@ -53,6 +53,6 @@ impl Service {
     /// [`Error::Setting`]: a label is malformed. [`Error::Io`]: there is no `flightline` program, the process has joined already, or
     /// `libflightline.so` is loaded, which joins by itself if `FLIGHTLINE_JOIN` is set.
     pub fn join(self) -> Result<(), Error> {
-        Ok(self.0.join()?)
+        self.0.join().map_err(Error::from_recorder)
     }
 }
