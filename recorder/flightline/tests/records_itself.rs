@@ -32,9 +32,8 @@ fn thread_id() -> u32 {
     link.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-#[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn traced_sleep(ms: u64) {
+fn traced_sleep(ms: u64) {
     thread::sleep(std::hint::black_box(Duration::from_millis(ms)));
 }
 
@@ -44,9 +43,9 @@ fn a_program_records_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("example.jfr");
     let builder = Builder::new().in_process().label("zone", "eu-1");
-    record_self::record(builder, &path, 200_000).unwrap();
+    record_self::record(builder, &path, 1_000_000).unwrap();
     let found = events(&path);
-    assert!(found["jdk.ExecutionSample"] > 20, "{found:?}");
+    assert!(found["jdk.ExecutionSample"] > 50, "{found:?}");
     let texts = ["spell", "eu-1", "checkout", "acme"];
     assert_eq!(texts.map(|text| contains(&path, text)), [true; 4], "{found:?}");
     assert_eq!(found["flightline.Span"], 1, "{found:?}");
@@ -58,7 +57,7 @@ fn a_program_records_itself() {
     if traced {
         let slow = Duration::from_millis(100);
         selected.push(Event::library_function("libc.so.6", "clock_nanosleep", slow));
-        selected.push(Event::function("traced_sleep", slow));
+        selected.push(Event::function("records_itself::traced_sleep", slow));
     }
     // Threads that wait until the recording has begun.
     let threads = [0, 1].map(|_| {
