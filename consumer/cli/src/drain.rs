@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_program_that_records_itself_lead_to_its_settings() {
+    fn drain_options_lead_to_the_same_settings() {
         let defaults = Settings::default();
         assert_eq!(format!("{:?}", parsed(&defaults)), format!("{defaults:?}"));
         let mut settings = defaults;
