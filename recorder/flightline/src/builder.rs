@@ -32,7 +32,7 @@ pub enum CpuEngine {
 pub enum SpanRecording {
     /// None, and samples have no span.
     Off,
-    /// Those with at least one sample, and all scopes.
+    /// Spans with at least one sample, and all scopes.
     #[default]
     Sampled,
     /// All.
@@ -58,14 +58,14 @@ impl Threads {
         Threads::default()
     }
 
-    /// And those with a part of their name that matches a regular expression, in the syntax of the crate `regex`. Names are read once a
+    /// Adds the threads with a part of their name that matches a regular expression, in the syntax of the crate `regex`. Names are read once a
     /// second.
     pub fn named(mut self, pattern: impl Into<String>) -> Threads {
         self.patterns.push(pattern.into());
         self
     }
 
-    /// And those with a thread id (`gettid`) in this range.
+    /// Adds the threads with a thread id (`gettid`) in this range.
     pub fn ids(mut self, ids: RangeInclusive<u32>) -> Threads {
         self.ids.push(ids);
         self
@@ -127,7 +127,7 @@ impl Builder {
         self
     }
 
-    /// What is recorded, instead of CPU time alone. The last call counts.
+    /// Selects the events to record, instead of CPU time alone. The last call counts.
     pub fn events(mut self, events: impl IntoIterator<Item = Event>) -> Builder {
         self.events = Some(events.into_iter().collect());
         self

@@ -14,13 +14,13 @@ pub enum Error {
     Setting {
         /// The setting, as the command line calls it: `depth`, `ring-size`.
         name: &'static str,
-        /// What is wrong with its value, and which values are allowed.
+        /// The problem with its value, and the values that are allowed.
         problem: String,
     },
     /// A call of the operating system failed, or the recorder did not answer in time ([`io::ErrorKind::TimedOut`]).
     #[non_exhaustive]
     Io {
-        /// What failed, with the path: `create /var/lib/fl`.
+        /// The operation that failed, with the path: `create /var/lib/fl`.
         operation: String,
         /// The system's reason.
         source: io::Error,
@@ -28,7 +28,7 @@ pub enum Error {
     /// The recorder's memory or its answer is not as this version of the crate writes it.
     #[non_exhaustive]
     Incompatible {
-        /// What was read, and what was expected.
+        /// The value that was read, and the expected one.
         problem: String,
     },
 }

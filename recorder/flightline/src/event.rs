@@ -1,4 +1,4 @@
-//! What is recorded.
+//! The events of a recording.
 
 use std::{env, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use flightline_recorder::settings::{PerfEvent, Settings, Trace};
 
 use crate::Error;
 
-/// What is recorded, and how often. The constants have the default intervals.
+/// An event to record, and how often. The constants have the default intervals.
 ///
 /// ```
 /// use flightline::Event;

@@ -28,7 +28,7 @@ pub enum Output {
     Tcp {
         /// The address that is listened at.
         address: SocketAddr,
-        /// What a client sends as its first line: 1 to 256 bytes.
+        /// The first line that a client sends: 1 to 256 bytes.
         token: String,
         /// Allow an address that other machines can reach.
         allow_remote: bool,
