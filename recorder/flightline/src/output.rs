@@ -33,7 +33,8 @@ pub enum Output {
         /// Allow an address that other machines can reach.
         allow_remote: bool,
     },
-    /// An open descriptor, such as a pipe. Only with [`Builder::in_process`](crate::Builder::in_process).
+    /// An open descriptor, such as a pipe. A thread of this process writes to it, as with
+    /// [`Builder::in_process`](crate::Builder::in_process).
     Descriptor(Arc<OwnedFd>),
 }
 
