@@ -82,8 +82,8 @@ pub unsafe extern "C" fn flightline_label(key: *const c_char, value: *const c_ch
     match context::label(key, value) {
         Ok(()) => 0,
         Err(LabelError::NoSpan) => -libc::ESRCH,
-        Err(LabelError::Key) => -libc::EINVAL,
         Err(LabelError::Full) => -libc::ENOSPC,
+        Err(_) => -libc::EINVAL,
     }
 }
 
