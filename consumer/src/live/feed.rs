@@ -66,7 +66,7 @@ pub(super) struct State {
     pub(super) settings: Settings,
     /// Settings of the chunk before, if both chunks are of the same recorder.
     pub(super) settings_before: Settings,
-    /// [`Options::periods`].
+    /// See [`Options::periods`].
     pub(super) periods: BTreeMap<Arc<str>, u64>,
     pub(super) clock: Clock,
     pub(super) stats: Stats,

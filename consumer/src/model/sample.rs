@@ -1,4 +1,4 @@
-//! Samples, added up by what they have in common.
+//! Samples, added up by their common properties.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::frame::Stack;
 use super::interner::Id;
 use super::thread::Thread;
 
-/// What the value of an event measures.
+/// The unit of an event's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// The event says nothing but that it happened.
+    /// The event has no value; events are counted.
     Samples,
     /// Time.
     Nanoseconds,
     /// Memory.
     Bytes,
-    /// Things that happened.
+    /// Events of another kind.
     Events,
 }
 
 impl Unit {
-    /// Name on pictures.
+    /// Name shown in flame graphs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "samples",
