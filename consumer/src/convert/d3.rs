@@ -14,7 +14,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     write_under("root", tree, out)
 }
 
-/// Like [`write`], with the name of the root.
+/// Like [`write()`], with the name of the root.
 ///
 /// # Errors
 /// `out` cannot be written.
