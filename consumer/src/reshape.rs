@@ -93,7 +93,7 @@ impl Reshape {
                 builder.add(path, weight);
             }
         }
-        // Stacks without frames are not affected by any option.
+        // Retains the weight of stacks without frames, which have no box.
         if self.focus.is_none() {
             builder.add([], tree.total.saturating_sub(met));
         }

@@ -175,7 +175,7 @@ fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
             }
             let message = message(stream);
             ack(stream, &message.as_ref().unwrap().id);
-            // A sender that ignores the receiver's wish keeps the connection open.
+            // A sender that ignored the receiver's wish would keep the connection open.
             let mut rest = Vec::new();
             if asks {
                 assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);

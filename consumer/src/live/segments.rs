@@ -15,7 +15,7 @@ use crate::load::losses::STREAM_LOSS;
 
 /// Maximum number of items and values held. A larger segment is released before its checksum is verified.
 const MOST: usize = 1 << 18;
-/// Weight of a sample without fields, in this unit.
+/// Weight of a sample without fields, counted against [`MOST`].
 const SAMPLE: usize = 4;
 
 /// The content of a `flightline.Segment` event. Offsets are offsets in the stream.

@@ -105,8 +105,8 @@ impl<'o> Composer<'o> {
                 self.waker(link, true, &mut frames);
             }
         }
-        // bcc's lines begin with `comm`, followed by this marker. If the caller adds thread frames, it
-        // adds the marker too.
+        // As in bcc, whose lines begin with `comm`, the marker follows the first thread name. If the
+        // caller adds the names, it adds the marker too.
         if truncated && self.options.names {
             frames.insert(below + 1, self.marker(TRUNCATED));
             truncated = false;

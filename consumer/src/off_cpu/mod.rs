@@ -173,7 +173,7 @@ pub struct Seen {
     pub idle: u64,
     /// Time that is shown.
     pub drawn: u64,
-    /// Time that is excluded because it is not in a requested span.
+    /// Weight that is excluded because it is not in a requested span.
     pub elsewhere: Weight,
     /// Shown time in spans, if spans are requested.
     pub in_spans: u64,

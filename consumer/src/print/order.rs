@@ -24,7 +24,8 @@ const SEGMENT: u64 = 8 << 10;
 const PAGES: u64 = 4 << 20;
 /// Bytes around an accessed byte that the kernel maps with it.
 const AROUND: u64 = 64 << 10;
-/// Bytes searched per copied byte before the memory limit is raised, up to this fraction of the chunk.
+/// The memory limit is raised if more bytes than this were searched per copied byte, up to this fraction
+/// of the chunk.
 const SCATTERED: u64 = 32;
 
 /// Events that are held until their chunk ends.

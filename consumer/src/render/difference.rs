@@ -188,8 +188,7 @@ impl Layout {
         }
     }
 
-    /// Returns the largest significant change of a box; without the outermost boxes if only those contain
-    /// all changes.
+    /// Returns the largest significant change of a box.
     fn most(&self, difference: &Difference, own: bool) -> f64 {
         let change = |&of: &usize| if own { difference.of_box_alone(of) } else { difference.of_box(of) };
         let changes = self.source.iter().flatten().map(change).filter(|change| !change.noise);

@@ -381,8 +381,8 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
-/// Folded text of the boxes to draw. Boxes that are too narrow are merged with adjacent ones and split so
-/// that inferno leaves them out: other boxes do not move.
+/// Folded text of the boxes to draw. Adjacent boxes that are too narrow are merged as long as inferno
+/// still leaves the result out, so that the other boxes keep their positions.
 fn lines(bars: &[Bar], texts: &[String], narrowest: u64) -> String {
     let mut text = String::new();
     let mut path: Vec<usize> = Vec::new();

@@ -11,8 +11,8 @@ use jfr_format::read::{Class, Decoder, Interest, Item};
 use crate::fold;
 use crate::warnings::Warnings;
 
-/// Maximum number of spans per turn, and of cached names. Further spans count as unnamed; the cache of
-/// names is cleared.
+/// Maximum number of spans per turn, and of cached names. Samples of further spans count as outside of
+/// spans; the cache of names is cleared when it is full.
 const MOST: usize = 50_000;
 /// Maximum number of samples and contexts that wait for each other. Beyond that, samples count as outside
 /// of spans.

@@ -107,7 +107,7 @@ impl<P> OfThread<P> {
             let elsewhere = parts.iter().filter(|(_, part)| of(part.as_ref()) != of(context.as_ref()));
             let elsewhere: i64 = elsewhere.map(|(lasts, _)| *lasts).sum();
             let rounding = sample.lasts / i64::try_from(sample.weight.samples).unwrap_or(i64::MAX).max(1);
-            // The activations cover the whole duration, so no context is needed.
+            // An exact sample is assigned by the activations alone, without its context.
             if sample.exact && !parts.is_empty() || parts.len() > 1 && elsewhere > rounding {
                 counts.divided += u64::from(parts.len() > 1);
                 let mut at = sample.time;
