@@ -1,7 +1,7 @@
 //! Off-CPU, wake-up, off-wake and chain graphs: where threads were off CPU, and which threads woke them.
 //!
 //! ```text
-//! flightline.OffCpu ─► interval ─► [chain: who woke the waker?] ─► graph: stacks as each picture has them ─► model ─► fold ─► render
+//! flightline.OffCpu ─► interval ─► [chain: wakers of wakers] ─► graph: composed stacks ─► model ─► fold ─► render
 //! ```
 //! If spans are requested, intervals and CPU samples pass through `within`, which splits intervals where
 //! spans change.

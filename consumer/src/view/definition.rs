@@ -167,7 +167,7 @@ pub struct View {
     pub columns: &'static [Column],
     /// Order of rows. `None`: lists in order of time, other tables by key.
     pub order: Option<Order>,
-    /// Default number of rows.
+    /// Default maximum number of rows.
     pub limit: Option<usize>,
 }
 

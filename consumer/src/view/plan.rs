@@ -18,7 +18,7 @@ pub struct Plan {
     pub events: Vec<String>,
     /// Event types to use if there are none of those.
     pub instead: Vec<String>,
-    /// Default number of rows.
+    /// Default maximum number of rows.
     pub limit: Option<usize>,
     pub(super) latest: Option<String>,
     pub(super) columns: Vec<PlanColumn>,
