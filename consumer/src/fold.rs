@@ -89,8 +89,8 @@ impl Filter {
         self.include.iter().all(any) && !self.exclude.iter().any(any)
     }
 
-    /// Returns true if events of a thread with this label and process pass. Events without a thread have
-    /// empty names.
+    /// Returns true if events of a thread with this label and process pass. Events without them use
+    /// [`NO_THREAD`] and [`UNKNOWN_PROCESS`].
     pub(crate) fn is_of_thread(&self, label: &str, process: &str) -> bool {
         self.thread.as_ref().is_none_or(|regex| regex.is_match(label))
             && self.process.as_ref().is_none_or(|regex| regex.is_match(process))
