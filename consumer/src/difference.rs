@@ -206,7 +206,7 @@ impl Difference {
         rows.sort_by(|a, b| {
             let (left, right) = (a.by(by), b.by(by));
             let sizes = right.delta().abs().total_cmp(&left.delta().abs());
-            // Of functions that call each other, prefer the one that does the work.
+            // If functions call each other, the one that does the work comes first.
             let own = b.own.delta().abs().total_cmp(&a.own.delta().abs());
             let name = |row: &Row| (row.label.text.clone(), row.label.module.clone(), row.label.kind);
             left.noise.cmp(&right.noise).then(sizes).then(own).then_with(|| name(a).cmp(&name(b)))

@@ -65,7 +65,7 @@ pub(super) struct Segments {
     fixed: bool,
     /// Events since the last segment.
     events: u64,
-    /// Whether the current chunk, and the stream, have had a segment.
+    /// True once the current chunk, or the stream, has had a segment.
     in_chunk: bool,
     in_stream: bool,
     /// Skipped events of the current chunk.

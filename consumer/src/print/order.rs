@@ -75,7 +75,7 @@ impl Held {
         }
     }
 
-    /// Discards all events. Of the following ones, those in `range` are selected.
+    /// Discards all events. Selects the following ones that are in `range`.
     pub(super) fn start(&mut self, range: Range) {
         self.range = range;
         self.clear();

@@ -223,7 +223,7 @@ fn sums(table: &Table, name: &str, column: &str, count: usize) -> String {
     text.collect::<Vec<_>>().join(", ")
 }
 
-/// With fewer samples, shares are accurate only to a few points.
+/// Number of samples needed for shares that are accurate to a few points.
 const FEW_SAMPLES: f64 = 100.0;
 
 fn cpu(tables: Tables<'_>) -> Finding {

@@ -87,7 +87,7 @@ impl Longest {
     /// Adds a call.
     pub fn push(&mut self, call: Call) {
         self.came += 1;
-        // Of equally long calls, retains the first ones.
+        // Retains the first ones of equally long calls.
         self.calls.push(Reverse(Keyed { key: (call.nanos, u64::MAX - self.came), call }));
         if self.calls.len() > self.most {
             self.calls.pop();

@@ -48,7 +48,7 @@ pub struct Facts {
     arguments: Option<String>,
     pids: BTreeSet<i64>,
     first_pid: Option<i64>,
-    /// Of the young and the old generation.
+    /// For the young and the old generation.
     collectors: Option<(String, String)>,
     /// Minimum, initial and maximum size in bytes.
     heap: Option<[u64; 3]>,

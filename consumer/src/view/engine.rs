@@ -67,7 +67,7 @@ struct Bound {
 /// Settings of an event type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enabled {
-    /// Whether it was enabled; `None` if the recording does not state it.
+    /// True if it was enabled; `None` if the recording does not state it.
     pub is_enabled: Option<bool>,
     /// Threshold of recorded durations, e.g. `20 ms`.
     pub threshold: Option<String>,

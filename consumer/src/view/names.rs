@@ -179,7 +179,7 @@ impl Names {
             }
             first.get_or_insert(method.text);
         }
-        // An allocation always has a caller; the other parts may not exist.
+        // An allocation is attributed to some frame in any case; the other parts may not exist.
         Ok(match (part, first) {
             (Part::Caller, Some(first)) => Datum::Text(first),
             _ => Datum::Null,

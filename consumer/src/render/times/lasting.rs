@@ -255,7 +255,7 @@ impl Lasting {
         let threads = collecting.met_threads();
         self.cut(threads);
         let mut lanes = vec![Vec::new(); threads.len()];
-        // Of an activation in two files, retains the longest, which comes first.
+        // Retains the longest copy of an activation in two files; it comes first.
         let mut told = HashSet::new();
         self.entries.retain(|entry| match entry.name {
             Name::Text(_) => true,

@@ -243,7 +243,7 @@ fn grown<'s>(
         tree.enter(scope.span, parent, scope.start);
         stack.push(scope);
     }
-    // Nothing is seen after the last sample, so later deactivations correct nothing.
+    // The last sample is the last observation, so later deactivations correct nothing.
     let last = points.clone().next_back().map_or(root.end, |point| point.time);
     leave(&mut tree, &mut points, &mut stack, last);
     sample_before(&mut tree, &mut points, i64::MAX);
