@@ -1,4 +1,4 @@
-//! The doors: connections, bounded in number and patience, in the clear or by TLS.
+//! The HTTP server: limited connections and timeouts, with or without TLS.
 
 use std::convert::Infallible;
 use std::io::{Error, ErrorKind, Result};
@@ -36,16 +36,15 @@ use crate::settings::Settings;
 /// Certificate and key as PEM files.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The chain, our own certificate first.
+    /// The certificate chain, leaf first.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Serves until SIGINT or SIGTERM comes.
+/// Serves until SIGINT or SIGTERM.
 ///
-/// # Errors
-/// As [`serve`].
+/// # Errors See [`serve`].
 pub fn until_told(
     address: SocketAddr,
     directory: &Path,
@@ -68,11 +67,10 @@ pub fn until_told(
     })
 }
 
-/// Serves until `stop` says that it is enough; what then goes on may end within a few seconds. `ready` is told the address, and what of
-/// the history could not be read.
+/// Serves until `stop` completes; open requests then have a few seconds to finish. `ready` receives the
+/// address and messages about unreadable history.
 ///
-/// # Errors
-/// The directory or address cannot be had, or the certificate is none.
+/// # Errors Returns an error if the directory, address or certificate cannot be used.
 pub async fn serve(
     address: SocketAddr,
     directory: &Path,
@@ -102,14 +100,15 @@ pub async fn serve(
     let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
     doors.open(listener, stop).await;
     looking.abort();
-    // What is on its way may arrive.
+    // Let queued recordings arrive.
     let _ = tokio::task::spawn_blocking(move || passing.forward().finish(Duration::from_secs(5))).await;
     log.tell(Level::Info, "ended", &[]);
     log.flush();
     Ok(())
 }
 
-/// Agents that lost their service all come back at once; who finds no place before the door tries again a second later.
+/// Listen backlog. Agents that lost their service all reconnect at the same time; one that finds the queue
+/// full retries after a second.
 const BEFORE_THE_DOOR: u32 = 4096;
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
