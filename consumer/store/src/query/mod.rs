@@ -1,4 +1,4 @@
-//! Questions: SQL on the tables of a store, and flame graphs of any of its samples.
+//! Queries: SQL on the tables of a store, and flame graphs of selected samples.
 //!
 //! ```text
 //! folders (by day and service) ─► files (which there are) ─► table (left out what cannot match) ─► session: SQL

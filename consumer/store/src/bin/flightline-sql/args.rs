@@ -1,4 +1,4 @@
-//! The command line as clap sees it.
+//! Command-line definitions for clap.
 
 use std::path::PathBuf;
 use std::time::Duration;
