@@ -118,7 +118,8 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     socket.listen(BEFORE_THE_DOOR)
 }
 
-/// Descriptors as many as are permitted, of which connections may have half: windows of targets hold one each, and files are open for a while.
+/// Raises the file descriptor limit and caps connections at half of it: each window holds a descriptor, and
+/// files are open for a while.
 fn room_for(connections: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
     let wanted = hard.min(1 << 16).max(soft);
@@ -126,7 +127,7 @@ fn room_for(connections: usize) -> usize {
     connections.min(usize::try_from(permitted / 2).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Who was not heard of is looked for each half second, beside the threads that answer.
+/// Looks for silent agents and overdue runs every half second, off the async threads.
 async fn look(core: Arc<Core>, local: Option<Arc<Local>>) {
     let mut beat = interval(Duration::from_millis(500));
     loop {
@@ -168,7 +169,7 @@ impl Doors {
         let graceful = GracefulShutdown::new();
         let mut stop = pin!(stop);
         loop {
-            // Who is one too many waits at the kernel's door.
+            // Connections above the limit wait in the listen backlog.
             let room = tokio::select! {
                 room = Arc::clone(&self.room).acquire_owned() => room,
                 () = &mut stop => break,
@@ -179,7 +180,7 @@ impl Doors {
                 () = &mut stop => break,
             };
             let Ok((stream, peer)) = stream else {
-                // No descriptors, mostly: others end.
+                // Usually out of file descriptors; wait until other connections close.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -214,11 +215,11 @@ async fn talk<S>(
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
     let stream = TokioIo::new(Patient { stream, patience, waiting: None });
-    // A connection that breaks is the client's business.
+    // Errors of a connection concern only its client.
     let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(service))).await;
 }
 
-/// All paths, for a client that is known.
+/// The router, with the client's address.
 #[derive(Clone)]
 struct Known {
     router: Router,
@@ -240,7 +241,7 @@ impl tower_service::Service<Request<Incoming>> for Known {
     }
 }
 
-/// A stream that breaks if nobody takes what is written to it.
+/// A stream that fails if the client does not read what is written.
 struct Patient<S> {
     stream: S,
     patience: Duration,
