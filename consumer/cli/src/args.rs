@@ -1,4 +1,4 @@
-//! The command line as clap sees it; nothing is decided here.
+//! Definitions of the command line for clap.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -313,7 +313,7 @@ mod tests {
         command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
     }
 
-    /// What selects on one command selects on all that read samples for profiles.
+    /// All commands that read samples have the same selection options.
     #[test]
     fn selection_is_the_same_on_every_command() {
         let samples = names(SampleArgs::augment_args(clap::Command::new("samples")));
@@ -327,7 +327,7 @@ mod tests {
             let missing: Vec<_> = select.difference(&has(command)).cloned().collect();
             assert!(missing.is_empty(), "{command} lacks {missing:?}");
         }
-        // It sends stacks as they are.
+        // Export writes stacks unchanged.
         #[cfg(feature = "export")]
         {
             let missing: Vec<_> = samples.difference(&has("export")).cloned().collect();
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Graphs of off-CPU time do not tell of options that they refuse.
+    /// Graphs of off-CPU time hide options that they reject.
     #[test]
     fn off_cpu_graphs_offer_what_they_do() {
         for command in ["offcpu", "wakeup", "offwake", "chain", "threadtime"] {

@@ -1,4 +1,4 @@
-//! `flightline record -p`: its options.
+//! Options of `flightline record -p`.
 
 use clap::Args;
 
@@ -18,12 +18,12 @@ pub struct AttachArgs {
 }
 
 impl AttachArgs {
-    /// Has this process end properly when its agent ends.
+    /// Requests SIGTERM for this process when its agent ends.
     pub fn end_with_agent(&self) {
         let Some(agent) = self.agent else { return };
         let told = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
         if told.is_ok() && nix::unistd::getppid().as_raw() != agent {
-            // It ended before.
+            // The agent has already ended.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
         }
     }

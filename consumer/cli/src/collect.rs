@@ -1,4 +1,4 @@
-//! `flightline collect`: a stream into a file, a repository, or both.
+//! `flightline collect`: writes a stream to a file, a repository, or both.
 
 mod file;
 mod rolling;
@@ -40,11 +40,11 @@ properly.
 
 Exit status: 0 all was collected; 1 error, or the stream was damaged or cut short; 2 wrong usage.";
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Shortest and longest time between two tries to connect.
+/// Minimum and maximum delay between attempts to connect.
 const TRIES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// So often signals are looked for while bytes come.
+/// Interval between checks for signals while data arrives.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Arguments of `collect`.
@@ -90,7 +90,7 @@ pub struct CollectArgs {
     pub quiet: bool,
 }
 
-/// Both places.
+/// The outputs.
 struct Places {
     file: Option<FilePlace>,
     rolling: Option<RollingPlace>,
@@ -122,12 +122,12 @@ impl Place for Places {
     }
 }
 
-/// How pumping ended.
+/// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The writer is gone.
+    /// The writer closed the stream.
     Stream,
-    /// This program was told to end.
+    /// A signal requested the end.
     Told,
 }
 
@@ -138,7 +138,7 @@ struct Collecting<'a> {
     collector: Collector,
     judge: Judge,
     progress: Progress,
-    /// Streams of which something came.
+    /// Number of streams that delivered data.
     streams: u64,
 }
 
@@ -162,7 +162,7 @@ pub fn run(args: &CollectArgs) -> Result<Outcome> {
         streams: 0,
     };
     let ended = collecting.all(&address, token.as_ref());
-    // What came is written properly whatever ended it.
+    // Complete the output, whatever ended the input.
     let closed = collecting.close();
     let ended = ended?;
     closed.with_context(|| cannot(args))?;
@@ -197,12 +197,12 @@ fn places(args: &CollectArgs) -> Result<Places> {
 }
 
 impl Collecting<'_> {
-    /// One stream after the other.
+    /// Collects one stream after the other.
     fn all(&mut self, address: &Address, token: Option<&Token>) -> Result<Ended> {
         let mut alone = Instant::now();
         let mut pause = TRIES[0];
         let mut told = false;
-        // A FIFO stays open: a writer that comes back must find a reader.
+        // Keep a FIFO open, so that a returning writer finds a reader.
         let mut open: Option<Stream> = None;
         loop {
             let stream = match open.take() {
@@ -247,7 +247,7 @@ impl Collecting<'_> {
         }
     }
 
-    /// Takes a stream to its end.
+    /// Reads a stream to its end.
     fn pump(&mut self, stream: &mut Stream) -> Result<Ended> {
         let mut buffer = vec![0; READ];
         let mut looked = Instant::now();
@@ -284,7 +284,7 @@ impl Collecting<'_> {
         done
     }
 
-    /// Tells what was collected.
+    /// Prints the summary.
     fn tell(mut self, ended: Ended) -> Result<Outcome> {
         self.progress = Progress::none();
         let input = shown(&self.args.input);
@@ -292,7 +292,7 @@ impl Collecting<'_> {
         if ended == Ended::Stream {
             self.judge.cut();
         }
-        // A stream that is left in the middle is not cut short.
+        // A stream that was stopped by the user is not truncated.
         let cut = report.cut - u64::from(ended == Ended::Told && report.cut > 0);
         let refused = self.places.rolling.as_ref().map_or(0, RollingPlace::refused);
         if self.args.json {

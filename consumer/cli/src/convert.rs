@@ -58,7 +58,7 @@ enum Format {
     D3,
 }
 
-/// Converts.
+/// Converts profiles to other tools' formats.
 pub fn run(args: &ConvertArgs) -> Result<Outcome> {
     let inputs = &args.stacks.inputs;
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;

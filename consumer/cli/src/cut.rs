@@ -50,7 +50,7 @@ pub struct CutArgs {
     pub strict: bool,
 }
 
-/// What has failed if the output has.
+/// Error message if the output fails.
 pub const CANNOT: &str = "cannot write the recording";
 
 /// Writes a part of a recording.
@@ -63,7 +63,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     let Some((start, end)) = edit::time_range(&source) else {
         bail!("{name} is not a JFR recording: it holds no chunk header");
     };
-    // An event may end after the headers say the recording does.
+    // An event may end after the recording's end according to its headers.
     let (from, to) = args.range.moments(start, end);
     let (from, to) = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     if from >= to {

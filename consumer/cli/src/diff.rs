@@ -159,7 +159,7 @@ impl Verdict {
     }
 }
 
-/// Compares.
+/// Compares two profiles.
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
     let inputs = [args.before.as_path(), args.after()];
     if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
@@ -242,7 +242,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
         let [first, second] =
             [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Comparison)));
         let (first, second) = (first?, second?);
-        // Aliases stand for what each recording calls it.
+        // Aliases cover the different event types of the recordings.
         if args.select.events.is_empty() && first != second {
             let names = |events: &std::collections::BTreeSet<String>| {
                 events.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -283,7 +283,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     Ok((difference, if partial { Outcome::Partial } else { Outcome::Whole }))
 }
 
-/// Both sides of differential text.
+/// Splits differential text into its two profiles.
 fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     let Some(before) = input.before.take() else {
         bail!(
@@ -302,7 +302,8 @@ fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     Ok((before, input))
 }
 
-/// Who made something twice as fast wants to see that, not what is left of it in shares.
+/// Returns a hint if the totals differ much: a user who made a program twice as fast wants to compare
+/// amounts, not shares.
 fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     let (less, more) = (before.total.min(after.total), before.total.max(after.total));
     (!as_recorded && less > 0 && more / 2 > less).then(|| {
@@ -312,7 +313,7 @@ fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     })
 }
 
-/// Compares with the limits that were given; `None` if there is none.
+/// Checks the limits; `None` if none were given.
 fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> {
     let limits = Limits { points: args.fail_above, relative: args.fail_relative };
     let total_limit = args.fail_total;
@@ -371,7 +372,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     };
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
     let totals = difference.totals();
-    // A page tells its colours itself.
+    // A page explains its colours itself.
     let subtitle = match format {
         Format::Html => totals,
         _ => format!("{totals} · {colors}, grey: not beyond noise"),

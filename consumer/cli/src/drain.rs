@@ -1,4 +1,5 @@
-//! `flightline drain`: writes the recording of a program that records itself (linked library, bare preload).
+//! `flightline drain`: writes the recording of a program that records itself (linked library or bare
+//! preload).
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -69,7 +70,7 @@ fn serve(args: &DrainArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A warning of a daemon; without a log there is nobody to tell.
+/// Sends a warning to the system log; without a log it is dropped.
 fn syslog(message: &str, pid: u32) {
     const DAEMON_WARNING: u32 = 3 << 3 | 4;
     let line = format!("<{DAEMON_WARNING}>flightline[{}]: process {pid}: {message}", std::process::id());

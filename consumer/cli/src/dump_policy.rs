@@ -1,4 +1,4 @@
-//! `--dump-on` and its like: copies that a recorder makes by itself.
+//! `--dump-on` and related options: copies that a recorder makes automatically.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -35,10 +35,10 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// As a setting.
+    /// Returns the recorder's setting.
     pub fn policy(&self) -> Result<Option<Policy>, Error> {
         let Some(dir) = &self.dump_dir else { return Ok(None) };
-        // The recorder and whoever asks for it may stand in different folders.
+        // The recorder may have a different working directory.
         let dir = std::path::absolute(dir).map_err(|e| Error::io("find", dir, e))?;
         let signal = self.dump_signal.as_ref().and_then(|trigger| match trigger {
             Trigger::Signal(signal) => Some(*signal),
@@ -55,7 +55,7 @@ impl PolicyArgs {
     }
 }
 
-/// A signal only.
+/// Parses a signal, not a file.
 fn signal(text: &str) -> Result<Trigger, String> {
     match text.parse()? {
         Trigger::File(_) => Err(format!("{text:?} is no signal such as USR1")),

@@ -1,4 +1,4 @@
-//! `flightline export`: recordings and streams for other systems, as files or to a collector.
+//! `flightline export`: writes recordings and streams for other systems, to files or a collector.
 
 mod following;
 mod sending;
@@ -38,9 +38,9 @@ span link to it. What is lost on the way is told at the end. For chosen or resha
 
 Exit status: 0 all was read and taken; 1 error, or some was not; 2 wrong usage.";
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Bytes of one chunk that may have to be kept.
+/// Maximum bytes of one chunk to buffer.
 const MOST_KEPT: u64 = 1 << 30;
 
 /// Arguments of `export`.
@@ -130,7 +130,7 @@ enum Format {
     Hdps,
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
     if name.trim().is_empty() {
@@ -139,7 +139,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-/// A time to wait: long enough to be one, and short enough to be added to any other.
+/// Parses a timeout within a sensible range.
 fn time(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     let within = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
@@ -184,7 +184,7 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes a line for each sample as it comes.
+/// Writes a line per sample as it arrives.
 fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
     let (mut shape, mut count) = (hdps::Shape::new(args.attributes.clone()), 0u64);
     let mut each = |item: &Item, out: &mut dyn Write| -> Result<()> {
@@ -205,7 +205,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
             let often = Duration::from_secs(1);
             outcome = following::follow(args, &address, &signals, often, |item| match item {
                 Some(item) => each(item, out),
-                // Whoever reads along has what came.
+                // Flush, so that a reader that follows sees all data.
                 None => Ok(out.flush()?),
             })?;
             Ok(())
@@ -217,7 +217,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Says what of spans is of no use.
+/// Reports spans that could not be used.
 fn tell_left_out(counts: &Counts, collector: &Collector) {
     let spans = collector.counts();
     if spans.contexts_unused > 0 {
@@ -238,7 +238,7 @@ fn tell_left_out(counts: &Counts, collector: &Collector) {
 }
 
 impl ExportArgs {
-    /// An option that would do nothing with what is asked for.
+    /// Returns a message if an option has no effect on the selected output.
     fn in_vain(&self) -> Option<&'static str> {
         let fluentd = self.send.as_ref().is_some_and(Target::is_fluentd);
         let rows = fluentd || self.send.is_none() && self.format == Format::Hdps;
@@ -257,7 +257,7 @@ impl ExportArgs {
         what.iter().find(|(given, _)| *given).map(|(_, why)| *why)
     }
 
-    /// What infers spans, if it is wanted.
+    /// Returns the span inference, if requested.
     fn inferring(&self, stream: bool) -> Option<Inferring> {
         let shortest = i64::try_from(self.min_duration.as_nanos()).unwrap_or(i64::MAX);
         self.inferred.then(|| Inferring::new(shortest, self.not_inferred.clone(), stream))
@@ -278,12 +278,12 @@ fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {
     })
 }
 
-/// A reader of what is wanted.
+/// Creates a decoder for the selected events.
 fn feed(args: &ExportArgs) -> Feed {
     Feed::new(Options { samples: args.events.clone(), memory: MOST_KEPT, ..Options::default() })
 }
 
-/// Gives `each` the items of all inputs, with their feed, to their ends.
+/// Passes the items of all inputs, with their decoder, to `each`.
 fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::Whole;
     let paths = repository::expand(&args.inputs, args.samples.range.last)?;
@@ -297,7 +297,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
                 shown(&path)
             );
         } else {
-            // Says what is wrong with what is no recording.
+            // Reports inputs that are not recordings.
             input::recording(&path).and_then(|_| {
                 recover::before_reading(&path);
                 let file = File::open(&path).with_context(|| format!("cannot open {}", shown(&path)))?;
@@ -328,7 +328,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
     Ok(outcome)
 }
 
-/// Gives `each` what has come.
+/// Passes available items to `each`.
 fn take(
     feed: &mut Feed,
     path: &Path,

@@ -26,7 +26,7 @@ Examples:
 Recordings with a threshold (record -e io@5ms, 10 or 20 ms in those of the JDK) lack shorter calls. Percentiles are of the \
 recorded calls.";
 
-/// Characters of the longest bar.
+/// Length of the longest bar, in characters.
 const BAR: u64 = 40;
 
 /// Arguments of `latency`.

@@ -1,4 +1,4 @@
-//! `flightline record --off-cpu` and `--syscall-io`, `--block-io`, `--growth`: what tracepoints tell.
+//! `flightline record --off-cpu`, `--syscall-io`, `--block-io`, `--growth`: recording by tracepoints.
 
 use std::time::Duration;
 
@@ -51,12 +51,12 @@ pub struct OffCpuArgs {
 }
 
 impl OffCpuArgs {
-    /// Of all processes.
+    /// Returns true if all processes are recorded.
     pub fn all(&self) -> bool {
         self.all_processes
     }
 
-    /// Settings with what is asked for beside them.
+    /// Returns the settings with these options added.
     pub fn add_to(&self, settings: Settings, sampling: &SamplingArgs) -> Result<Settings, Error> {
         if self.off_cpu.is_none() && self.syscall_io.is_none() && self.block_io.is_none() && !self.growth {
             return Ok(settings);
@@ -91,7 +91,7 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        // A thread may have waited, read or written in spans in which no sample was taken.
+        // A thread may have waited, read or written in spans without samples.
         let spans = sampling.spans.unwrap_or(Spans::All);
         Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }

@@ -118,11 +118,11 @@ enum Format {
     Png,
 }
 
-/// Arguments of all commands that draw, as these have them: what is not for off-CPU time is not told of.
+/// Adapts the common arguments; hides those that do not apply to off-CPU time.
 pub fn arg(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
-        // Not an expression, but states as the scheduler names them.
+        // State names of the scheduler instead of an expression.
         "state" => arg.value_name("STATES").help(
             "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
         ),
@@ -131,7 +131,7 @@ pub fn arg(arg: Arg) -> Arg {
     }
 }
 
-/// Draws or writes one of the graphs.
+/// Draws or writes a graph.
 pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
@@ -203,17 +203,17 @@ impl Taker for OffCpu {
     }
 }
 
-/// What was read.
+/// The data for a graph.
 struct Read {
     tree: Tree,
     latency: Option<Summary>,
     seen: Seen,
-    /// What the tree would weigh if no stack, thread or span had been left out.
+    /// Weight of the tree without filters.
     all: u64,
     outcome: Outcome,
 }
 
-/// How much was left of what there was.
+/// How much of the weight remains after filtering.
 struct Kept {
     of: u64,
     kept: u64,
@@ -237,7 +237,7 @@ impl Kept {
 }
 
 impl OffCpuArgs {
-    /// How spans are looked at, if they are.
+    /// Returns the span options, if any are set.
     fn of_spans(&self) -> Option<OfSpans> {
         let SelectArgs { spans, labels, .. } = &self.stacks.select;
         let only = Filter { names: spans.clone(), labels: labels.clone(), trace: self.trace };
@@ -307,7 +307,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     Ok(Read { tree: stacks::reshape(&chosen, what)?.tree(tree), latency, seen, all, outcome })
 }
 
-/// What spans do not tell.
+/// Reports what the recording lacks about spans.
 fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
     if told.activations == 0 {
         talk::warning(
@@ -357,8 +357,8 @@ fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
     all
 }
 
-/// Returns the notes on what the graph does not show. Each concerns some graphs only, as several are usually drawn of one recording.
-/// `all_states`: no states were selected.
+/// Returns the notes about data that the graph does not show. Each applies to some graphs only, since several
+/// graphs are usually drawn from one recording. `all_states`: no states were selected.
 fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
     let mut all = Vec::new();
     if seen.open_drawn > 0 {
@@ -390,7 +390,7 @@ fn threads_were(count: u64) -> String {
     if count == 1 { "1 thread was".to_owned() } else { format!("{count} threads were") }
 }
 
-/// How many sleeps have no known waker, and why.
+/// Returns how many sleeps have no known waker, and why.
 fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     let why = match (known, lost) {
         (0, _) => "record with --wakeups, as root to see wakers in other processes",
@@ -446,7 +446,7 @@ mod tests {
     const GRAPHS: [Graph; 6] =
         [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
 
-    /// The graphs whose notes have the text.
+    /// Returns the graphs whose notes contain the text.
     fn noted(seen: &Seen, text: &str) -> Vec<Graph> {
         let has = |graph: &Graph| notes(seen, *graph, true).iter().any(|note| note.contains(text));
         GRAPHS.into_iter().filter(has).collect()

@@ -125,7 +125,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     }
     let tame = format == Format::Text && io::stdout().is_terminal() && is_stdout(&args.output);
     refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
-    // Before anything is written: what is no recording leaves no beginning of a document.
+    // Open the first input before writing, so that an invalid one leaves no partial document.
     let mut first = match input::recording(&paths[0]) {
         Err(error) if !repository::rolled_away(&paths[0], &args.inputs) => return Err(error),
         input => Some(input),
@@ -152,17 +152,17 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     Ok(session.outcome)
 }
 
-/// One run of the command.
+/// Execution of the command.
 struct Session {
     printer: Printer,
     wanted: Wanted,
     outcome: Outcome,
-    /// A bar would not disturb what is printed.
+    /// A progress bar would not interfere with the output.
     bar: bool,
 }
 
 impl Session {
-    /// Prints one recording.
+    /// Prints a recording.
     fn one(&mut self, path: &Path, mut input: Input<Box<dyn Read>>, out: &mut dyn Write) -> Result<()> {
         self.printer.select(input.decoder());
         self.wanted.next_input();
@@ -191,7 +191,7 @@ impl Session {
         Ok(self.printer.item(item, warnings, out)?)
     }
 
-    /// Prints a recording while it is written.
+    /// Follows a recording.
     fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
         let path = match &args.inputs[..] {
             [path] if !is_stdout(path) => path,
@@ -248,7 +248,8 @@ impl Session {
     }
 }
 
-/// Which events, with times that count from the first recording's start or the last one's end made absolute.
+/// Returns the selected events, with times relative to the first recording's start or the last one's end made
+/// absolute.
 fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
     let mut selection = Selection {
         events: Patterns::new(args.events.clone()),

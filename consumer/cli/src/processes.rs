@@ -93,7 +93,7 @@ mod tests {
         ]);
         let found = descendants(&tree, &[10], &HashSet::from([15]));
         assert_eq!(found, HashSet::from([(11, 7), (12, 7)]));
-        // A loop, as of numbers that are given anew while we look, has an end.
+        // Terminates on cycles, which PID reuse during the scan can cause.
         let tree = HashMap::from([(10, process(11, "a")), (11, process(10, "b"))]);
         assert_eq!(descendants(&tree, &[10], &HashSet::new()), HashSet::from([(11, 7)]));
     }

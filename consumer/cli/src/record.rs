@@ -34,7 +34,7 @@ use crate::{
     targets,
 };
 
-/// The shared object for recorded programs, empty if the build did not put it into the command.
+/// The shared object for recorded programs; empty if the build did not embed it.
 pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
 
 /// Output if neither `-o` nor `--flame` is given.
@@ -122,10 +122,10 @@ pub struct RepositoryArgs {
 }
 
 impl RepositoryArgs {
-    /// The repository, if one is asked for.
+    /// Returns the repository, if one was requested.
     pub fn repository(&self) -> Result<Option<Repository>, Error> {
         let Some(root) = &self.repository else { return Ok(None) };
-        // The recorder and whoever asks for it may stand in different folders.
+        // The recorder may have a different working directory.
         let root = repository::expand_user(root);
         let root = std::path::absolute(&root).map_err(|e| Error::io("find", &root, e))?;
         let new = Repository::new(root);
@@ -141,7 +141,7 @@ impl RepositoryArgs {
     }
 }
 
-/// How to sample: common to `record` and the drain of programs that record themselves.
+/// Sampling options, shared by `record` and the drain of programs that record themselves.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
     /// What to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms, throw, metrics, or any perf
@@ -262,12 +262,12 @@ impl SamplingArgs {
         })
     }
 
-    /// Whether events are asked for by name.
+    /// Returns true if events are selected by name.
     pub fn names_events(&self) -> bool {
         self.all || !self.event.is_empty() || !self.trace.is_empty()
     }
 
-    /// As settings of the recorder.
+    /// Returns the recorder's settings.
     pub fn settings(&self) -> Result<Settings, Error> {
         let period = match self.interval {
             Some(interval) => interval,
@@ -296,7 +296,7 @@ impl SamplingArgs {
             aggregate: self.aggregate,
             aggregate_lines: self.aggregate_lines,
             addresses: self.addresses,
-            // Readings for each second would be more bytes than the samples.
+            // Metrics for every second would need more space than the samples.
             metrics: self.aggregate.or(engines.metrics),
             exposition: self.exposition()?,
             live_interval: self.live_interval,
@@ -322,14 +322,15 @@ impl SamplingArgs {
         for function in &self.trace {
             settings.add_trace(function)?;
         }
-        // A panic is seen where it is thrown.
+        // A panic is detected where it is thrown.
         settings.throw |= settings.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
     }
 }
 
-/// Runs it; the exit status is the program's, or 1 if that is 0 and the recording could not be written.
+/// Runs the command. The exit status is the program's, or 1 if that is 0 and the recording could not be
+/// written.
 pub fn run(args: &RecordArgs) -> ExitCode {
     match record_command(args) {
         Ok(code) => ExitCode::from(code),
@@ -344,7 +345,7 @@ pub fn run(args: &RecordArgs) -> ExitCode {
     }
 }
 
-/// Whether an option is wrong, not the circumstances.
+/// Returns true if an option is wrong, as opposed to the environment.
 pub fn is_usage(error: &Error) -> bool {
     const OPTIONS: [&str; 25] = [
         "-p",
@@ -380,7 +381,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     args.attach.end_with_agent();
     let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
     let settings = Settings { outside: args.attach.outside, ..settings };
-    // Each process's own environment is asked; what stands in ours shall not be wrong in silence.
+    // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {
         match run_dormant(&preload::find(EMBEDDED)?, &args.command)? {}
@@ -412,7 +413,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     };
     if let Some(picture) = &args.flame {
         can_be_drawn(&target)?;
-        // Better an error now than after an hour of recording.
+        // Fail now rather than after an hour of recording.
         let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(picture);
         file.map_err(|e| Error::io("create", picture, e))?;
     }
@@ -439,7 +440,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     conclude(args, &ended, stdout, &path, scratch)
 }
 
-/// The closing line, the picture, the exit status.
+/// Prints the closing line, draws the flame graph, and returns the exit status.
 fn conclude(
     args: &RecordArgs,
     ended: &Ended,
@@ -473,7 +474,7 @@ fn conclude(
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
         return Ok(ended.code.max(1));
     }
-    // The program's status, but for a program that succeeded while its recording did not.
+    // The program's status, unless it succeeded while its recording failed.
     Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
 }
 
@@ -493,7 +494,7 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
     })
 }
 
-/// Refuses names of pictures and text for a recording.
+/// Rejects extensions of images and text for a recording.
 fn check_ending(output: &Path) -> Result<(), Error> {
     let ending = output.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
     let remedy = match ending.as_str() {
@@ -517,7 +518,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
                 .into(),
         });
     }
-    // Better an error now than after an hour of recording.
+    // Fail now rather than after an hour of recording.
     crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
     if args.output.is_some() {
         return Ok(None);
@@ -527,7 +528,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     folder.map(Some).map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))
 }
 
-/// The closing line, with where it all is.
+/// Prints the closing line with the locations of the output.
 fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     let report = &ended.report;
     say(&format!("{report}, {place}"));
@@ -549,7 +550,7 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     }
 }
 
-/// The title of a picture: the program, or what `-p` names.
+/// Title of a flame graph: the program, or the value of `-p`.
 fn title(args: &RecordArgs) -> OsString {
     if let Some(program) = args.command.first() {
         return program.clone();
@@ -563,7 +564,7 @@ fn title(args: &RecordArgs) -> OsString {
     if names.is_empty() { "all processes".into() } else { names.join(", ").into() }
 }
 
-/// Draws what was recorded as `flightline flame` does.
+/// Draws the recording with `flightline flame`.
 fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyhow::Error> {
     let option = |name: &str, value: &OsStr| {
         let mut option = OsString::from(format!("--{name}="));
@@ -585,7 +586,7 @@ fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyho
     crate::flame::run(&flame).map(|_| ())
 }
 
-/// One line for the user.
+/// Prints one line for the user.
 pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "flightline: {message}");
 }

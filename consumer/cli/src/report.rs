@@ -47,7 +47,7 @@ pub struct ReportArgs {
     json: bool,
 }
 
-/// The flame graphs of a page: event, whether by time or bytes, area, title.
+/// Flame graphs of a page: event, by time or bytes, area, title.
 const PICTURES: [(&str, bool, Area, &str); 6] = [
     ("cpu", false, Area::Cpu, "Flame graph of the CPU time"),
     ("wall", true, Area::Cpu, "Flame graph of the wall-clock time"),
@@ -84,7 +84,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads the recording that `inputs` are compared with.
+/// Reads the recording to compare with.
 fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
     let paths = std::slice::from_ref(path);
     let (contents, outcome) = contents(paths)?;
@@ -172,11 +172,11 @@ fn picture(model: &Model, select: &SelectArgs, title: &str) -> Result<Option<Vec
     Ok(Some(html))
 }
 
-/// Functions whose share of the CPU time changed beyond noise, most first.
+/// Returns the functions whose share of CPU time changed beyond noise, largest first.
 fn changed(before: &[PathBuf], after: &[PathBuf]) -> Result<Vec<Changed>> {
     let select = SelectArgs { events: vec!["cpu".to_owned()], ..SelectArgs::default() };
     let read = |inputs: &[PathBuf]| stacks::read(inputs, &select, For::Comparison);
-    // A recording without samples of CPU time has measures all the same.
+    // Measures other than samples can be compared without CPU samples.
     let (Ok(before), Ok(after)) = (read(before), read(after)) else {
         talk::note("the recordings have no samples of CPU time in common: functions are not compared");
         return Ok(Vec::new());

@@ -102,7 +102,7 @@ impl Filters {
             .all(Vec::is_empty)
     }
 
-    /// The names of event types and categories.
+    /// Returns the names of event types and categories.
     fn wanted(&self) -> Wanted {
         let all = |include: &[String], exclude: &[String]| {
             let lists = include.iter().chain(exclude);
@@ -187,7 +187,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         tell(&report, &path);
     }
     let met = fields.warn_unmet();
-    // A slip in a name must not pass for a clean recording.
+    // A misspelled name must not pass for a clean recording.
     let name = talk::shown(&args.input);
     wanted.unmet(&name).iter().for_each(talk::warning);
     if report.redacted == 0 && report.types.values().all(|share| share.dropped == 0) {
@@ -224,7 +224,7 @@ pub fn json(report: &Filtered) -> serde_json::Value {
     })
 }
 
-/// Tells of bytes that could not be read.
+/// Warns about bytes that could not be read.
 pub fn unread(input: &Path, bytes: u64) -> Outcome {
     if bytes == 0 {
         return Outcome::Whole;

@@ -1,4 +1,4 @@
-//! Options that select samples and name frames, and their values: common to all commands that read samples.
+//! Options that select samples and name frames, shared by all commands that read samples.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use regex::Regex;
 
 use crate::range::RangeArgs;
 
-/// Stacks of some inputs.
+/// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]
 pub struct StackArgs {
     /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
@@ -22,7 +22,7 @@ pub struct StackArgs {
 }
 
 impl StackArgs {
-    /// Frames of several runs are added up under the names that they have in common, unless `--names` says otherwise.
+    /// With several inputs, defaults to stable names, which runs have in common.
     pub fn with_names(mut self) -> Self {
         if self.inputs.len() > 1 {
             self.select.names.get_or_insert(NameStyle::Stable);
@@ -31,7 +31,7 @@ impl StackArgs {
     }
 }
 
-/// Which samples, measured how, and under what names: common to all commands that draw, fold, compare and convert.
+/// Selection, measure and names, shared by commands that draw, fold, compare and convert.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded (page-faults), or the
@@ -42,10 +42,10 @@ pub struct SelectArgs {
     /// Measure time or bytes instead of samples
     #[arg(long)]
     pub total: bool,
-    /// Pictures measure samples, also of events with a time or a size.
+    /// Count samples even for events with a time or size.
     #[arg(skip)]
     pub count: bool,
-    /// Frames have their files and addresses.
+    /// Keep files and addresses of frames.
     #[arg(skip)]
     pub places: bool,
     /// Put the thread below its stacks
@@ -108,7 +108,7 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// Returns true if an option may leave samples out.
+    /// Returns true if an option may exclude samples.
     pub fn is_filtered(&self) -> bool {
         let samples = &self.samples;
         let names =
@@ -119,7 +119,7 @@ impl SelectArgs {
     }
 }
 
-/// Which samples, whatever becomes of them: common to all commands that read them.
+/// Selection of samples, shared by all commands that read them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SampleArgs {
     /// Keep stacks with a frame that matches; may be repeated, then all must match
@@ -142,7 +142,7 @@ pub struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// As the library takes it.
+    /// Converts to the library's filter.
     pub fn filter(&self) -> Filter {
         Filter {
             include: self.include.clone(),
@@ -183,26 +183,24 @@ pub enum NameStyle {
 /// Names of two counters.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// What widths are of.
+    /// Counter that determines the widths.
     pub of: String,
-    /// What it is divided by.
+    /// Divisor.
     pub over: String,
 }
 
-/// `COUNTER,COUNTER`.
+/// Parses `COUNTER,COUNTER`.
 ///
-/// # Errors
-/// The text does not have two names, or the same name twice.
+/// # Errors Returns an error unless there are two different names.
 pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
     counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
 }
 
-/// `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 ///
-/// # Errors
-/// The text has no key, or no `=`.
+/// # Errors Returns an error if there is no key or no `=`.
 pub fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())

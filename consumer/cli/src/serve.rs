@@ -134,7 +134,7 @@ enum LogLevel {
     Debug,
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
         bail!(
@@ -208,7 +208,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
-        // The terminal of the user who started the service may show the token; a log of the machine must not contain it.
+        // The terminal of the user who started the service may show the token; a log of the machine must not
+        // contain it.
         let link = match (&token, &token_file) {
             (Some(token), _) if std::io::stderr().is_terminal() => format!("/#token={token}"),
             (_, Some(file)) => format!(", token in {}", file.display()),
@@ -226,7 +227,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
 }
 
 impl ServeArgs {
-    /// Where what agents record is passed on to.
+    /// Returns the receivers to forward recordings to.
     fn forward(&self) -> Result<Vec<To>> {
         let mut all = Vec::new();
         for (kind, target, file) in [
@@ -245,7 +246,7 @@ impl ServeArgs {
         Ok(all)
     }
 
-    /// The store that can be asked.
+    /// Returns the store to query.
     fn store(&self) -> Result<Option<Place>> {
         let Some(store) = &self.store else { return Ok(None) };
         let is_url = store.to_str().is_some_and(|store| store.contains("://"));
@@ -255,7 +256,7 @@ impl ServeArgs {
         Ok(Some(Place::new(engine()?, store.clone())))
     }
 
-    /// Lines of JSON alone are all lines of JSON.
+    /// Returns true if all output must be JSON lines.
     fn is_json(&self) -> bool {
         self.log_format == LogFormat::Json
     }
@@ -274,7 +275,7 @@ impl ServeArgs {
         Log::new(format, level, std::io::stderr())
     }
 
-    /// How agents for processes of this machine are started.
+    /// Returns how to start agents for local processes.
     fn agents(&self, log: &Log, token_file: Option<&Path>) -> Result<Option<Agents>> {
         if !self.local {
             return Ok(None);
@@ -291,7 +292,7 @@ impl ServeArgs {
     }
 }
 
-/// Headers of a file, a line each: secrets stand on no command line.
+/// Reads headers from a file, one per line, since secrets must not appear on a command line.
 fn headers(path: &Path) -> Result<Vec<(String, String)>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read headers of {}", path.display()))?;
@@ -303,7 +304,7 @@ fn headers(path: &Path) -> Result<Vec<(String, String)>> {
         }
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_lowercase(), value.trim().to_owned())),
-            // What stands there may be a secret.
+            // Do not print the line, which may contain a secret.
             None => bail!("{}: line {number} is no header: write `Name: value`", path.display()),
         }
     }

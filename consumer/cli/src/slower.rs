@@ -27,7 +27,7 @@ Examples:
 What is listed is what was recorded: with a threshold there (record -e io@5ms, --syscall-io=5ms), no shorter ones. Letters: Read, Write, Sync,
 Connect, Accept, Discard. PID is the thread's number where the recording does not tell the process.";
 
-/// Memory for calls that may have to be put in order, bytes.
+/// Memory for sorting calls, in bytes.
 const ROOM: usize = 64 << 20;
 
 /// Arguments of `slower`.
@@ -117,12 +117,12 @@ struct List<'a> {
     choice: Choice,
     args: &'a SlowerArgs,
     out: &'a mut dyn Write,
-    /// When the first chunk began, ns since 1970.
+    /// Start of the first chunk, ns since 1970.
     start: Option<i64>,
     headed: bool,
-    /// Calls, however long.
+    /// Number of calls of any duration.
     seen: u64,
-    /// Calls that were lost.
+    /// Number of lost calls.
     lost: u64,
     sorted: Sorted,
     longest: Option<Longest>,
@@ -221,7 +221,7 @@ impl List<'_> {
             )?;
         }
         let name: String = talk::plain(thread.map_or("?", |thread| thread.name())).chars().take(14).collect();
-        // A thread's number where its process is not told.
+        // Falls back to the thread id if the process is unknown.
         let who = call.pid().map(i64::from).or(thread.map(|thread| thread.os_id)).unwrap_or(0);
         let bytes = call.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         writeln!(

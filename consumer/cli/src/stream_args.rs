@@ -1,4 +1,4 @@
-//! Options of streams: for whoever writes one.
+//! Options for writing streams.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct StreamArgs {
 }
 
 impl StreamArgs {
-    /// As the recorder takes them.
+    /// Returns the recorder's options.
     pub fn options(&self) -> Result<Options, Error> {
         let wrong = |name, problem: String| Error::Setting { name, problem };
         let queue_bytes = usize::try_from(self.queue_size).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! How SVG pictures look: common to `flame` and `diff`.
+//! Appearance of SVG images, shared by `flame` and `diff`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use flightline_consumer::render::svg::{
     BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
 };
 
-/// How pictures look. All but the first two are of SVG alone.
+/// Appearance. All options but the first two apply only to SVG.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Pictures")]
 pub struct SvgArgs {
@@ -113,20 +113,20 @@ fn positive(text: &str) -> Result<f64, String> {
     number.filter(|n| n.is_finite() && *n > 0.0).ok_or_else(|| "give a number above 0".into())
 }
 
-/// It becomes part of a style.
+/// Validates a font, which becomes part of a style sheet.
 fn font(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_alphanumeric() || " -,.".contains(c);
     text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give the name of a font".into())
 }
 
-/// It becomes part of a script.
+/// Validates text that becomes part of a script.
 fn one_line(text: &str) -> Result<String, String> {
     let fits = |c: char| !c.is_control() && !"<>&]".contains(c);
     text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give plain text of one line".into())
 }
 
 impl SvgArgs {
-    /// What is common to all pictures, given what it is if nothing was said.
+    /// Returns the options common to all formats, with defaults.
     pub fn common(&self, default: PictureOptions) -> PictureOptions {
         PictureOptions {
             title: self.title.clone().unwrap_or(default.title),
@@ -135,7 +135,7 @@ impl SvgArgs {
         }
     }
 
-    /// Kinds and origins of the Java code: as recorded, with the packages of `--application`.
+    /// Categories of Java code: as recorded, with the packages of `--application`.
     pub fn java(&self, recorded: Java) -> Java {
         match self.application.is_empty() {
             true => recorded,
@@ -143,7 +143,7 @@ impl SvgArgs {
         }
     }
 
-    /// All, given what is common if nothing was said.
+    /// Returns all options, given the common defaults.
     pub fn options(&self, default: PictureOptions, min_width: Option<MinWidth>) -> SvgOptions {
         let pixels = |value: Option<u32>| value.map(|value| value as usize);
         SvgOptions {

@@ -1,4 +1,4 @@
-//! `--debug-dir` and `--file`: where function names and lines are looked up besides the recorded paths.
+//! `--debug-dir` and `--file`: additional places to look up function names and lines.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_recorder::names::symbolize::Symbolizer;
 
-/// Places of programs, libraries and debug files.
+/// Locations of programs, libraries and debug files.
 #[derive(Clone, Debug, Args)]
 pub struct SymbolFileArgs {
     /// A directory laid out as /usr/lib/debug; may be repeated
@@ -18,10 +18,9 @@ pub struct SymbolFileArgs {
 }
 
 impl SymbolFileArgs {
-    /// Opens a symbolizer that uses these files.
+    /// Creates a symbolizer that uses these files.
     ///
-    /// # Errors
-    /// A directory or a file does not exist.
+    /// # Errors Returns an error if a directory or file does not exist.
     pub fn symbolizer(&self) -> Result<Symbolizer> {
         if let Some(dir) = self.debug_dir.iter().find(|dir| !dir.is_dir()) {
             bail!("{} is no directory: --debug-dir needs one laid out as /usr/lib/debug", dir.display());

@@ -43,7 +43,7 @@ pub struct SymbolizeArgs {
     pub force: bool,
 }
 
-/// Writes a recording with names and lines that were not at hand when it was made.
+/// Writes a recording with names and lines that were not available when it was recorded.
 pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
     let mut symbolizer = args.files.symbolizer()?;
     let source = input(&args.input)?;

@@ -45,10 +45,11 @@ Events are there within a second or two: a recorder writes them out once a secon
 and a program are followed to the end of their recording. Programs that begin to be recorded in a repository are followed \
 from then on.";
 
-/// Processes followed at a time: each takes its constants and two descriptors. The others wait until one of them is over.
+/// Maximum number of processes followed simultaneously: each needs memory for constants and two descriptors.
+/// Others wait until one ends.
 const MOST_SOURCES: usize = 256;
 
-/// What a table is of.
+/// Subject of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
     /// Functions
@@ -115,7 +116,7 @@ pub struct TailArgs {
     every: Option<u64>,
 }
 
-/// Follows.
+/// Follows a recording or stream.
 pub fn run(args: &TailArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let (path, family) = match (&args.path, &args.pid) {
@@ -155,7 +156,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     Ok(tail.outcome)
 }
 
-/// What is made of events.
+/// How events are processed.
 enum Form {
     Events(PrintOptions, Format),
     Table { top: Box<Top>, lines: usize, json: bool, window: Duration, due: Instant },
@@ -170,28 +171,28 @@ struct Tail {
     every: Duration,
     form: Form,
     sources: Vec<Source>,
-    /// It was said that not all processes are followed.
+    /// The message that not all processes are followed was printed.
     told_most: bool,
-    /// Of a repository: what is followed, if not everything.
+    /// Restriction to a process family in a repository.
     family: Option<Family>,
-    /// Folders that are over or were before.
+    /// Folders that have ended.
     done: HashSet<PathBuf>,
-    /// Whose events were printed last.
+    /// Path of the events printed last.
     shown: Option<PathBuf>,
-    /// Some were.
+    /// Some events were printed.
     printed: bool,
-    /// Up to when those have come whose recordings have ended, ns since 1970.
+    /// Time up to which ended recordings have been read, ns since 1970.
     newest: Option<i64>,
     outcome: Outcome,
 }
 
 impl TailArgs {
-    /// Whether something is wanted that only streams give.
+    /// Returns true if an option requires a stream.
     fn shows_stream(&self) -> bool {
         self.samples || self.flame.is_some() || self.per_thread
     }
 
-    /// Lines of a table, if one is wanted.
+    /// Returns the number of lines if a table was requested.
     fn table(&self) -> Option<usize> {
         self.top.or(self.by.map(|_| 20))
     }
@@ -207,7 +208,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Nothing is followed yet. A stream has nothing from before but what waits in it.
+    /// Creates the state without sources. A stream has no earlier data except what is buffered in it.
     fn of(args: &TailArgs, path: &Path, stream: bool) -> Self {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
@@ -268,12 +269,12 @@ impl Tail {
         }
     }
 
-    /// There was nothing to follow, nor to read.
+    /// Returns true if there was nothing to follow or read.
     fn none(&self) -> bool {
         self.sources.is_empty() && self.shown.is_none()
     }
 
-    /// It all ended before the time from which on it is shown.
+    /// Returns true if all recordings ended before the selected time.
     fn was_over(&self) -> bool {
         self.sources.is_empty() && !self.printed && self.newest.is_some_and(|newest| newest < self.since)
     }
@@ -300,10 +301,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Follows processes that have come into a repository, and those that were there unless they are over.
+    /// Follows new processes in a repository, and existing ones that have not ended.
     fn discover(&mut self) -> Result<()> {
         let folders = match repository::folders(&self.path) {
-            // Who records makes it anew.
+            // The recorder creates it again.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             folders => folders.with_context(|| format!("cannot read {}", shown(&self.path)))?,
         };
@@ -320,7 +321,7 @@ impl Tail {
             let newest = repository::chunks(&folder)
                 .ok()
                 .and_then(|chunks| chunks.last()?.metadata().ok()?.modified().ok());
-            // Begun, nothing written yet.
+            // The recording has begun, but nothing has been written.
             let Some(newest) = newest else { continue };
             let at = newest.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
             if at < self.since && !repository::in_use(&folder) {
@@ -339,8 +340,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes what is new of all processes, in the order of time as far as their recorders have written it; whether that
-    /// was the end.
+    /// Processes the new data of all sources, in order of time as far as it has been written. Returns true at
+    /// the end.
     fn round(&mut self, signals: &Signals, out: &mut dyn Write) -> Result<bool> {
         if self.several {
             self.discover()?;
@@ -352,7 +353,7 @@ impl Tail {
             for source in &mut self.sources {
                 source.look()?;
             }
-            // One step of whoever is behind the others.
+            // Advance the source that is furthest behind.
             let behind = self.sources.iter_mut().filter(|source| !source.idle).min_by_key(|source| source.at);
             let Some(source) = behind else { break };
             if signals.wait(Some(Duration::ZERO)).is_some() {
@@ -360,7 +361,7 @@ impl Tail {
             }
             self.printed |= step(source, &mut self.form, self.several, &mut self.shown, out)?;
         }
-        // A repository goes on; a program ends, and so do its children.
+        // A repository continues; a program and its children end.
         let goes_on = self.several && (self.family.is_none() || self.sources.is_empty());
         let ended = self.sources.iter().all(|source| source.ended) && !goes_on;
         self.table(ended, out)?;
@@ -375,7 +376,7 @@ impl Tail {
         Ok(ended)
     }
 
-    /// Shows the table when it is time.
+    /// Prints the table if it is due.
     fn table(&mut self, ended: bool, out: &mut dyn Write) -> Result<()> {
         if let Form::Spans(table) = &mut self.form {
             if table.write(ended, self.every, &self.path, out)? == Outcome::Partial {
@@ -410,7 +411,7 @@ impl Tail {
     }
 }
 
-/// Takes one item; whether something was printed.
+/// Processes one item; returns true if something was printed.
 fn step(
     source: &mut Source,
     form: &mut Form,
@@ -442,7 +443,7 @@ fn step(
     Ok(false)
 }
 
-/// Whether a directory is one recording: the folder of a process, of whatever recorder.
+/// Returns true if a directory is a single recording: the folder of a process, by any recorder.
 fn is_one(path: &Path) -> bool {
     path.join(repository::OWNER_FILE).exists()
         || repository::chunks(path).is_ok_and(|chunks| !chunks.is_empty())

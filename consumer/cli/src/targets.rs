@@ -1,4 +1,4 @@
-//! The processes that `-p` names: by id, by the name or path of a program, by a systemd unit, by the id of a container.
+//! Resolves `-p`: PIDs, names or paths of programs, systemd units, container ids.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +17,7 @@ fn not_found(word: &str) -> Error {
     refusal(format!("cannot find a process named {word:?}; see `ps -e`"))
 }
 
-/// Process ids from ids and names, each once.
+/// Resolves PIDs and names to distinct PIDs.
 pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     let mut pids = Vec::new();
     for word in wanted.iter().flat_map(|w| w.split(',')) {
@@ -41,18 +41,17 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     }
 }
 
-/// The process that a word names for a command. If a name has several processes, a recorded one is chosen; of these the one with the lowest id,
-/// which is the oldest in most cases.
+/// Returns the process that a word selects for a command. If a name has several processes, prefers one that
+/// is recorded, then the lowest PID, which is usually the oldest.
 ///
-/// # Errors
-/// There is no such process, or several recordings have one.
+/// # Errors Returns an error if there is no such process, or several recordings contain one.
 pub fn recorded(wanted: &str) -> Result<Found, Error> {
     let finder = Finder::default();
     let (mut found, mut failed) = (Vec::new(), None);
     for pid in pids(&[wanted.to_owned()])? {
         match finder.find(pid) {
             Ok(process) => found.push(process),
-            // It may have ended since.
+            // The process may have ended in the meantime.
             Err(error) => failed = failed.or(Some(error)),
         }
     }

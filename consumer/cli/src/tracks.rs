@@ -67,8 +67,9 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     Ok(Some(gathering.finish()))
 }
 
-/// Returns the durations of the samples of each event that draws these types; `None` for events without durations, for inputs that can be read only
-/// once, and if samples are selected by more than their own thread, state, time and frames.
+/// Returns the durations of the samples of each event that draws these types; `None` for events without
+/// durations, for inputs that can be read only once, and for filters other than by thread, state, time and
+/// frame.
 pub fn latencies(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Vec<Option<Summary>>> {
     let mut all = vec![Histogram::default(); drawn.len()];
     let types = drawn.iter().flat_map(|types| &types.names);
@@ -115,12 +116,13 @@ fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
     true
 }
 
-/// The range of time that is asked for, in ns since 1970, both ends included.
+/// Returns the selected time range in ns since 1970, both ends inclusive.
 pub fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
     range::nanos(&repository::expand(inputs, select.samples.range.last)?, &select.samples.range)
 }
 
-/// When the earliest begins, in ns since 1970: whatever order they are given in. What is no recording was told when it was read.
+/// Returns the earliest start in ns since 1970, in whatever order the inputs are given. Invalid inputs were
+/// reported when they were read.
 fn beginning(paths: &[PathBuf]) -> Result<Option<i64>> {
     let mut earliest: Option<i64> = None;
     for path in paths {

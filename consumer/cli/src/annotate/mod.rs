@@ -149,7 +149,7 @@ fn view(args: &AnnotateArgs, function: Annotated, symbolizer: &mut Symbolizer) -
         _ if function.lines.is_empty() => None,
         _ if function.is_java => Source::of_class(&function.class, &args.source_path),
         [one] => Source::find(&one.file, &args.source_path),
-        // The lines are of several files.
+        // The lines belong to several files.
         _ => None,
     };
     let machine = if args.asm { Some(machine::read(&function, symbolizer)?) } else { None };

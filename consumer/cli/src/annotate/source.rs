@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Larger files are no source code.
+/// Files above this size are not source code.
 const MOST_BYTES: u64 = 64 << 20;
 /// Languages whose compilers make Java classes.
 const JAVA: [&str; 4] = ["java", "kt", "scala", "groovy"];
@@ -12,7 +12,7 @@ const JAVA: [&str; 4] = ["java", "kt", "scala", "groovy"];
 pub(super) struct Source {
     pub(super) path: PathBuf,
     text: String,
-    /// Where lines begin in `text`, in bytes.
+    /// Byte offsets of lines in `text`.
     starts: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Source {
             .find_map(read)
     }
 
-    /// Reads the source file of a Java class below one of `dirs`, by the package and the name of the outermost class.
+    /// Reads the source file of a Java class below one of `dirs`, by package and outermost class.
     pub(super) fn of_class(class: &str, dirs: &[PathBuf]) -> Option<Source> {
         let (package, name) = class.rsplit_once('.').unwrap_or(("", class));
         // A name may begin with a dollar.

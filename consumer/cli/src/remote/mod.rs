@@ -1,4 +1,4 @@
-//! `flightline remote`: all that the service's page does, from a shell.
+//! `flightline remote`: the functions of the service's page, from a shell.
 
 pub mod client;
 mod text;
@@ -166,7 +166,7 @@ enum Format {
 }
 
 impl Format {
-    /// As it stands in addresses.
+    /// Name in URLs.
     fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -178,7 +178,7 @@ impl Format {
     }
 }
 
-/// Asks.
+/// Runs the command.
 pub fn run(args: &RemoteArgs) -> Result<Outcome> {
     let client = Client::new(&args.url, args.token_file.as_deref(), args.ca_file.as_deref())?;
     match &args.action {
@@ -292,7 +292,7 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
     Ok(if failed { Outcome::Partial } else { Outcome::Whole })
 }
 
-/// Until all have ended.
+/// Waits until all runs have ended.
 fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
     let progress = Progress::of_seconds(duration.as_secs());
     loop {
@@ -310,7 +310,7 @@ fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
     }
 }
 
-/// The target that a word names.
+/// Finds the target with this id, name or PID.
 fn meant(client: &Client, word: &str) -> Result<Target> {
     let Targets { targets, .. } = client.get("/targets")?;
     if let Some(target) = targets.iter().find(|target| target.id == word) {
@@ -385,7 +385,7 @@ fn by_name(path: &std::path::Path) -> Option<Format> {
     endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
 }
 
-/// A part of a path or query, as it is.
+/// Checks a path or query component.
 fn word(text: &str) -> Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !text.is_empty() && text.chars().all(plain) {
