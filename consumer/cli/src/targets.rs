@@ -68,7 +68,7 @@ pub fn recorded(wanted: &str) -> Result<Found, Error> {
     best.ok_or_else(|| failed.unwrap_or_else(|| not_found(wanted)))
 }
 
-/// Processes that take commands come first.
+/// Processes that accept commands come first.
 fn order(condition: &Condition) -> u8 {
     match condition {
         Condition::Recorded(_) => 0,
@@ -78,7 +78,7 @@ fn order(condition: &Condition) -> u8 {
     }
 }
 
-/// Process ids as [`pids`] returns them, and those of all descendants of these processes.
+/// Returns the PIDs from [`pids`] and those of all descendants.
 pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     let mut pids = pids(wanted)?;
     let own = HashSet::from([std::process::id()]);
@@ -87,8 +87,8 @@ pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     Ok(pids)
 }
 
-/// The processes of a word: the path of their program, its name or that of their first thread, else their control group (a systemd unit such as
-/// `nginx.service`, or the id of a container).
+/// Returns the processes that a word names: by the path of the executable, the name of the program or of its
+/// first thread, otherwise by control group (a systemd unit such as `nginx.service`, or a container id).
 fn named(word: &str) -> Vec<u32> {
     let found = matching(|pid| match word.contains('/') {
         true => fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(word)),
@@ -116,7 +116,8 @@ fn is_called(pid: u32, name: &str) -> bool {
     comm.trim_end_matches('\n') == name || exe.file_name().is_some_and(|file| file == name)
 }
 
-/// Returns true if `/proc/PID/cgroup` has a group with this name, or one of the container with this id, of which twelve digits are enough.
+/// Returns true if `/proc/PID/cgroup` contains a group with this name, or that of the container with this id;
+/// twelve digits suffice.
 fn is_in_group(groups: &str, word: &str) -> bool {
     let is_id = word.len() >= 12 && word.chars().all(|c| c.is_ascii_hexdigit());
     let names = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));

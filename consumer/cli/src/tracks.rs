@@ -1,4 +1,4 @@
-//! Inputs sample by sample, as far as they have times.
+//! Reads inputs sample by sample if they have timestamps.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::select::SelectArgs;
 use crate::stacks::{self, For, Profile};
 use crate::talk::{self, shown};
 
-/// Samples one by one where the inputs have times, else the stacks one after the other.
+/// Returns individual samples if the inputs have timestamps, otherwise the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {
     let of_samples =
         |model: &&Model| !model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE));
@@ -46,8 +46,8 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     Ok(collecting.finish())
 }
 
-/// Returns the times of samples of events that draw these types, counted from the start of the earliest input; `None` if the inputs have no
-/// times.
+/// Returns the timestamps of samples of events that draw these types, counted from the start of the earliest
+/// input; `None` if the inputs have no timestamps.
 pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Option<Moments>> {
     // Unfreed memory is a sum over the recording.
     let is_sum = drawn.iter().any(|types| types.variants.contains(unfreed::LIVE));
