@@ -30,22 +30,22 @@ its events, constants and times as they were, to the nanosecond (or to the first
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
 pub struct AssembleArgs {
-    /// Recordings, a directory with *.jfr, or a repository, of which all chunks are taken
+    /// Recordings, a directory of *.jfr files, or a repository with all its chunks
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// Keep the order given instead of that of the times
+    /// Keep the given order instead of sorting by time
     #[arg(long)]
     pub keep_order: bool,
-    /// Give the types of different recordings ids of their own, so that every reader keeps them apart
+    /// Give the types of each recording unique ids, so that all readers keep them apart
     #[arg(long)]
     pub rebase: bool,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
 }

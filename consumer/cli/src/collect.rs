@@ -54,38 +54,39 @@ pub struct CollectArgs {
     /// The stream: `-` for standard input, fd:N, a FIFO, unix:PATH, tcp:HOST:PORT
     #[arg(value_name = "INPUT", value_hint = ValueHint::AnyPath)]
     pub input: PathBuf,
-    /// Write it to this file
+    /// Write the stream to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Put it behind what the file has
+    /// Append to the file
     #[arg(long, requires = "output", conflicts_with = "force")]
     pub append: bool,
     /// Overwrite the file if it exists
     #[arg(long, requires = "output")]
     pub force: bool,
-    /// Put the file aside and begin another one at this size or age, between two chunks: 256m, 1h; the one put aside has the time
-    /// in its name
+    /// Rotate the file at this size or age, between two chunks: 256m, 1h; the old file gets the time in its
+    /// name
     #[arg(long, value_name = "SIZE|TIME", requires = "output")]
     pub rotate: Option<Rotate>,
-    /// Write it to this folder, a file for each chunk, as a JDK lays out its repository; `%u` stands for the user's id
+    /// Write to this folder, one file per chunk, in the layout of the JDK's repositories; `%u` represents the
+    /// user's id
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub repository: Option<PathBuf>,
-    /// Remove chunks of the repository, and files that were put aside, that are older than this: 24h, 7d
+    /// Remove chunks of the repository, and rotated files, that are older than this: 24h, 7d
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_age: Option<Duration>,
-    /// Remove the oldest of them when they take more than this: 500m, 1g
+    /// Remove the oldest of them when they exceed this size: 500m, 1g
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Wait for the recorder to come, and to come back, until Ctrl-C; with a time, no longer than that
+    /// Wait for the recorder to connect, and to reconnect, until Ctrl-C; with a time, at most that long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = duration)]
     pub retry: Option<Option<Duration>>,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
-    /// What was collected, as JSON on standard output at the end
+    /// Print a summary as JSON on standard output at the end
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors and damage
+    /// Print only errors and damage
     #[arg(short, long)]
     pub quiet: bool,
 }

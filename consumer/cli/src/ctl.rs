@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
-    /// The program, by process id or name; `status` without it prints the status of every recording
+    /// The program, by PID or name; `status` without it prints the status of every recording
     #[arg(short, long, value_name = "PID|NAME")]
     pid: Option<String>,
     /// Answer as JSON on standard output
@@ -60,21 +60,21 @@ pub struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Begin to record a program that was started to wait for it, or go on after a pause or before the end of a delay
+    /// Start recording a program in standby, or continue after a pause or before the end of a delay
     Start(Box<StartArgs>),
-    /// End the recording and wait until its file is complete; the program runs on
+    /// Stop recording and wait until the file is complete; the program continues
     Stop,
-    /// Record nothing until `resume`
+    /// Pause recording until `resume`
     Pause,
-    /// Record again
+    /// Continue recording
     Resume,
-    /// Have everything recorded so far written to the file
+    /// Write everything recorded so far to the file
     Dump,
-    /// Print rates, losses and memory, of every recording without -p
+    /// Print rates, losses and memory; without -p for every recording
     Status,
-    /// Record other engines from now on, as `record -e` has them: cpu, wall, alloc@512k, lock@1ms, …
+    /// Switch to other engines, as in `record -e`: cpu, wall, alloc@512k, lock@1ms, …
     Engines {
-        /// Engines with their intervals, with commas between several
+        /// Engines with their intervals, separated by commas
         #[arg(required = true, value_name = "EVENT")]
         engines: Vec<String>,
     },
@@ -82,12 +82,12 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct StartArgs {
-    /// Where the recording goes; `%p` in the name gives each process a file of its own
+    /// Output file; `%p` in the name gives each process its own file
     #[arg(short, long, value_name = "FILE", default_value = "flightline.jfr", value_hint = ValueHint::FilePath)]
     output: PathBuf,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// End a wait of the program early if no thread takes the command otherwise
+    /// If no thread accepts the command, interrupt a wait of the program
     #[arg(long)]
     interrupt: bool,
 }
@@ -301,16 +301,16 @@ pub fn files(answer: &Value) -> String {
 /// `--delay`, `--duration`, `--start-on`, `--stop-on`.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Begin to record after this time
+    /// Start recording after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// End the recording this long after it began; the program runs on
+    /// Stop recording this long after it started; the program continues
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Begin to record when this signal (USR1) is sent to flightline, or this file (with a slash) appears
+    /// Start recording when flightline receives this signal (USR1), or when this file (with a slash) appears
     #[arg(long, value_name = "SIGNAL|FILE")]
     start_on: Option<flightline_recorder::schedule::Trigger>,
-    /// End the recording at this signal or file; a signal only pauses it if another one starts it
+    /// Stop recording at this signal or file; a signal only pauses if another one starts the recording
     #[arg(long, value_name = "SIGNAL|FILE")]
     stop_on: Option<flightline_recorder::schedule::Trigger>,
 }

@@ -15,7 +15,7 @@ use flightline_recorder::{
 
 use crate::record::{DEFAULT_OUTPUT, RepositoryArgs, SamplingArgs, say};
 
-/// Arguments of `drain`; programs, not people, give them.
+/// Arguments of `drain`, which is started by programs, not by people.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// Descriptor on which the program waits for the session directory
@@ -24,28 +24,28 @@ pub struct DrainArgs {
     /// The program
     #[arg(long, value_name = "PID")]
     pid: u32,
-    /// The program runs already and waits for the command to join
+    /// The program is already running and waits for the command to join
     #[arg(long)]
     join: bool,
-    /// It may see an EINTR that it would not see otherwise
+    /// Permit interrupting system calls of the program, which may then return EINTR
     #[arg(long)]
     interrupt: bool,
-    /// Where the recording goes
+    /// Output of the recording
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     #[command(flatten)]
     repository: RepositoryArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// What there is to say goes to the system's log
+    /// Send messages to the system log
     #[arg(long)]
     syslog: bool,
-    /// Tell the sum at the end
+    /// Print totals at the end
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Runs until the program ends or asks for the end.
+/// Runs until the program ends or requests the end.
 pub fn run(args: &DrainArgs) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -41,10 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArgs {
-    /// The program, by process id or name, or the flightline that records it
+    /// The program, by PID or name, or the flightline process that records it
     #[arg(short, long, value_name = "PID|NAME", required_unless_present = "path", conflicts_with = "path")]
     pub pid: Option<String>,
-    /// With -p: leave out the children of the process
+    /// With -p: omit the children of the process
     #[arg(long, requires = "pid")]
     pub no_follow: bool,
     /// A repository, the folder of one process in it, or a recording
@@ -53,20 +53,20 @@ pub struct DumpArgs {
     /// Copy this span before now: 90s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     pub last: Option<Duration>,
-    /// With --last: copy whole chunks, which is faster and includes what the first chunk has from before. Standard output always gets
-    /// whole chunks
+    /// With --last: copy whole chunks, which is faster and includes earlier events of the first chunk.
+    /// Standard output always gets whole chunks
     #[arg(long, requires = "last")]
     pub whole_chunks: bool,
     /// The default; accepted for scripts.
     #[arg(long, requires = "last", conflicts_with = "whole_chunks", hide = true)]
     pub exact: bool,
-    /// Where to; `-` is standard output; `%p` in the name stands for the process id
+    /// Output file; `-` is standard output; `%p` in the name represents the PID
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// What was done as JSON on standard output (on standard error if the recording goes there)
+    /// Print a report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
 }

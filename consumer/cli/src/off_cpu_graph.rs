@@ -45,76 +45,78 @@ threads: ten that wait for a second waited ten seconds (--per-thread tells one).
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]
 pub struct OffCpuArgs {
-    /// What to draw.
+    /// The inputs and their selection.
     #[command(flatten)]
     stacks: StackArgs,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// folded, html, svg or png [default: by the name of the output, else folded]
+    /// folded, html, svg or png [default: by the output's extension, else folded]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was shorter: 500us, 1ms; without a unit µs
+    /// Omit waits shorter than this: 500us, 1ms; without a unit µs
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::micros)]
     least: Option<Duration>,
-    /// Leave out what was longer
+    /// Omit waits longer than this
     #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = range::micros)]
     most: Option<Duration>,
-    /// Only the program's part of stacks
+    /// Show only user-space frames
     #[arg(short = 'U', long)]
     user_only: bool,
-    /// Only the kernel's part of stacks
+    /// Show only kernel frames
     #[arg(short = 'K', long, conflicts_with = "user_only")]
     kernel_only: bool,
-    /// A frame `-` between the program's part and the kernel's
+    /// Put a frame `-` between user-space and kernel frames
     #[arg(short, long)]
     delimited: bool,
-    /// Wait for a processor instead: after the wake-up, or after having been put aside
+    /// Show waits for a CPU instead: after a wake-up or a preemption
     #[arg(long)]
     run_queue: bool,
-    /// Leave out threads that wait for something to do: in poll, epoll, select, accept, sleep, wait, and idle ones of the kernel
+    /// Omit idle threads: those that wait in poll, epoll, select, accept, sleep, wait, and idle kernel
+    /// threads
     #[arg(long)]
     hide_idle: bool,
-    /// offcpu, threadtime: draw also waits that had not ended when the recording did, for as long as they had lasted by then
+    /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
+    /// until then
     #[arg(long)]
     open: bool,
-    /// Divide what threads of one name and process waited by their number
+    /// Divide waits by the number of threads with the same name and process
     #[arg(long)]
     per_thread: bool,
-    /// How often, not how long
+    /// Weigh by number of waits instead of time
     #[arg(long)]
     count: bool,
-    /// Put stacks on top of the span of tracing that the thread was in, cut where that changes: by its name, its endpoint (what the
-    /// outermost span of the process is about), its trace, or the value of a label
+    /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
+    /// endpoint (the outermost span of the process), its trace, or the value of a label
     #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
     by: Option<By>,
-    /// Keep what was in spans of this trace
+    /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
     trace: Option<TraceId>,
-    /// chain: wakers on top of each other
+    /// chain: number of wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
-    /// threadtime: what threads did at the leaves instead of at the roots
+    /// threadtime: put the thread's state at the leaves instead of at the roots
     #[arg(long)]
     at_leaves: bool,
-    /// Text: nanoseconds
+    /// Text: use nanoseconds
     #[arg(long)]
     ns: bool,
-    /// How it looks.
+    /// Appearance.
     #[command(flatten)]
     picture: SvgArgs,
 }
 
-/// What is written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Folded stacks
     Folded,
     /// One self-contained page
     Html,
-    /// A picture with script
+    /// An image with script
     Svg,
-    /// The same as pixels, drawn by Chromium
+    /// The same as pixels, rendered by Chromium
     Png,
 }
 

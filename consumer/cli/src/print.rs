@@ -42,49 +42,49 @@ pub struct PrintArgs {
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     form: Form,
-    /// Numbers, times and spans with all their digits
+    /// Print numbers, times and durations with all digits
     #[arg(long, conflicts_with = "Form")]
     exact: bool,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    /// Event types, by name with or without package; `*` matches any text, `?` one character
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
-    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     categories: Vec<String>,
-    /// Frames of a stack to print [default: 5; with --compact all]
+    /// Number of frames to print per stack [default: 5; with --compact all]
     #[arg(long, value_name = "N")]
     stack_depth: Option<usize>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
+    /// Continue while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
     #[arg(long)]
     follow: bool,
-    /// How often --follow looks for news, in ms
+    /// Poll interval of --follow, in ms
     #[arg(long, value_name = "MS", default_value = "500", requires = "follow")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: u64,
-    /// Where to; `-` is standard output. A file appears when it is complete, with --follow at once
+    /// Output file; `-` is standard output. A file appears when it is complete, with --follow immediately
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Threads that print [default: one a processor, 4 at most]
+    /// Number of threads [default: the number of CPUs, at most 4]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
 
-/// What events look like.
+/// Output formats.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Form {
     /// One JSON document, as the JDK writes it
     #[arg(long)]
     json: bool,
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long)]
     ndjson: bool,
     /// A table
     #[arg(long)]
     csv: bool,
-    /// One JSON object a line, each stack, method, class and thread only once
+    /// One JSON object per line, with each stack, method, class and thread only once
     #[arg(long)]
     compact: bool,
 }

@@ -14,14 +14,14 @@ use crate::talk::shown;
 /// A time range.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RangeArgs {
-    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, with a minus before its end, 25% of its length, a clock
-    /// time (21:44:22, UTC), or a date (2026-11-20T21:44:22Z)
+    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, negative from its end, 25% of its
+    /// length, a clock time (21:44:22, UTC), or a date (2026-11-20T21:44:22Z)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<Bound>,
-    /// End, in the same forms
+    /// End, in the same formats
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
-    /// Take this span before the end: 30s, 10m, 2h
+    /// Select this span before the end: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = last, conflicts_with_all = ["from", "to"])]
     pub last: Option<Bound>,
 }

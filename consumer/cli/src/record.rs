@@ -61,9 +61,9 @@ SIGINT and SIGTERM finish the recording properly; a second one finishes at once.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
-    /// Where the recording goes; `-` is standard output (the program's own then goes to standard error), `%p` in the
-    /// name gives each process a file of its own; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT make it a stream.
-    /// A file that exists is renamed to FILE.old [default: flightline.jfr]
+    /// Output of the recording; `-` is standard output (the program's own output then goes to standard
+    /// error), `%p` in the name gives each process its own file; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
+    /// write a stream. An existing file is renamed to FILE.old [default: flightline.jfr]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -73,16 +73,16 @@ pub struct RecordArgs {
     pub flame: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Go on until all processes the program left behind have ended
+    /// Continue until all processes that the program left behind have ended
     #[arg(short, long)]
     pub wait: bool,
-    /// Do not record, only run the program so that `flightline ctl -p PID start` can record it later
+    /// Do not record; run the program in standby, so that `flightline ctl -p PID start` can record it later
     #[arg(long)]
     pub dormant: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more at the end
+    /// Print more at the end
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]
@@ -103,14 +103,16 @@ pub struct RecordArgs {
 /// A rolling repository instead of a file.
 #[derive(Debug, Args)]
 pub struct RepositoryArgs {
-    /// Record into this folder, a folder for each process and a file for each chunk, and remove what is old: the layout of the
-    /// JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u` stands for the user's id
+    /// Record to this folder, with a folder per process and a file per chunk, and remove old chunks: the
+    /// layout of the JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u`
+    /// represents the user's id
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "output")]
     repository: Option<PathBuf>,
-    /// Remove chunks older than this, as 24h, 7d
+    /// Remove chunks older than this, such as 24h, 7d
     #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
     max_age: Option<Duration>,
-    /// Never take more disk than this with all recordings of the repository: the oldest chunks go, as 500m, 1g
+    /// Limit the disk space of all recordings in the repository by removing the oldest chunks, such as 500m,
+    /// 1g
     #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
     max_size: Option<u64>,
     /// Close a chunk at this age [default: 15m, at most an eighth of --max-age]
@@ -144,48 +146,50 @@ impl RepositoryArgs {
 /// Sampling options, shared by `record` and the drain of programs that record themselves.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// What to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms, throw, metrics, or any perf
-    /// event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc); several with commas or by repeating
-    /// [default: cpu]
+    /// Events to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms,
+    /// throw, metrics, or any perf event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc);
+    /// separated by commas or repeated [default: cpu]
     #[arg(short, long, value_name = "EVENT")]
     event: Vec<String>,
-    /// Record everything that can be recorded together, and what --event adds
+    /// Record all events that can be combined, in addition to those of --event
     #[arg(long)]
     all: bool,
-    /// Record calls of a function that take longer: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
+    /// Record calls of a function that exceed a duration: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
     #[arg(long, value_name = "FN:TIME")]
     trace: Vec<String>,
-    /// Samples per second of CPU time, 1 to 10000
+    /// CPU samples per second, 1 to 10000
     #[arg(short = 'F', long, alias = "freq", value_name = "HZ", default_value_t = DEFAULT_RATE, conflicts_with = "interval")]
     #[arg(value_parser = rate)]
     rate: f64,
-    /// CPU time between samples instead, as 10ms, 500us
+    /// CPU time between samples instead, such as 10ms, 500us
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     interval: Option<Duration>,
-    /// Most that recording may cost, in percent of the CPU time of the programs, or of one processor where they use less, as 0.5%:
-    /// samples come less often than asked for while it costs more, and stand for more
+    /// Limit the overhead, in percent of the programs' CPU time, or of one CPU if they use less, such as
+    /// 0.5%: while it is exceeded, samples are taken less often, with a higher weight
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     budget: Option<f64>,
-    /// How to sample CPU time; `flightline list` tells what works here
+    /// Engine for CPU samples; `flightline list` shows which ones work
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     engine: EngineArg,
-    /// Frames kept per stack, at most 2048
+    /// Maximum number of frames per stack, up to 2048
     #[arg(long, value_name = "FRAMES", default_value_t = DEFAULT_DEPTH, value_parser = clap::value_parser!(u32).range(1..=2048))]
     depth: u32,
-    /// Have each flush written to the disk: a power failure costs what came since the last one, not what the kernel kept
+    /// Sync each flush to the disk: a power failure then costs at most the data since the last flush, not
+    /// what the kernel had cached
     #[arg(long)]
     sync: bool,
-    /// Overwrite the output file. Without it, a file that exists is renamed to FILE.old
+    /// Overwrite the output file. By default an existing file is renamed to FILE.old
     #[arg(long)]
     force: bool,
-    /// Time between flushes: how late a reader may see a sample [default: 1s, or that of --aggregate]
+    /// Interval between flushes, which limits the delay for readers [default: 1s, or that of --aggregate]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     flush: Option<Duration>,
-    /// Add equal samples of CPU time up for so long and write them as one profiler.WallClockSample, as 10s: a tenth of the bytes;
-    /// stacks of the same functions are equal; no lines are told, and no functions that the compiler put into others
+    /// Merge identical CPU samples within this interval (such as 10s) into one profiler.WallClockSample.
+    /// Files become about ten times smaller; line numbers and inlined frames are dropped
     #[arg(long, value_name = "TIME", value_parser = duration)]
     aggregate: Option<Duration>,
-    /// With --aggregate: tell lines, addresses and inlined functions; stacks that differ by them are not equal
+    /// With --aggregate: keep lines, addresses and inlined functions; stacks that differ in these are not
+    /// merged
     #[arg(long, requires = "aggregate")]
     aggregate_lines: bool,
     /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows samples per instruction, and
@@ -195,36 +199,39 @@ pub struct SamplingArgs {
     /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     metrics_file: Option<PathBuf>,
-    /// Serve them at http://ADDRESS/metrics, as 127.0.0.1:9464, to whoever can connect
+    /// Serve the metrics at http://ADDRESS/metrics, such as 127.0.0.1:9464, without access control
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<std::net::SocketAddr>,
-    /// With -e live: time between two tellings of what is alive, by stack, at least 1s; and at the end each allocation is told
+    /// With -e live: how often to write a summary of live memory by stack (at least 1s). Every live
+    /// allocation is also written at the end
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     live_interval: Duration,
     /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_size: Option<u64>,
-    /// Only these threads: ids, as 17,20-30, or a regular expression for the name; repeatable. What they are called is looked
-    /// at once a second
+    /// Record only these threads: ids, such as 17,20-30, or a regular expression for the name; repeatable.
+    /// Names are read once per second
     #[arg(long, value_name = "THREADS")]
     threads: Vec<String>,
-    /// Do not record children
+    /// Do not record child processes
     #[arg(long)]
     no_follow: bool,
-    /// Leave the arguments of recorded programs out
+    /// Omit the arguments of recorded programs
     #[arg(long)]
     redact_args: bool,
-    /// When a signal such as SIGSEGV or SIGABRT ends a program, record it with a last sample of every thread
-    /// [default: with --repository]
+    /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal with a last sample of every
+    /// thread [default: with --repository]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     fatal_signals: Option<bool>,
-    /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
-    /// that a sample fell into, all, or none. Samples know theirs, but with off, with --aggregate, and where they are taken from outside
-    /// [default: sampled; with --off-cpu, --syscall-io and their like all, as threads may wait in those without a sample]
+    /// Spans to record from the trace layer, the C API or OpenTelemetry's thread context: those with samples,
+    /// all, or none. Samples refer to their spans except with off, with --aggregate, and when recording from
+    /// outside [default: sampled; with --off-cpu, --syscall-io and similar options all, because threads may
+    /// wait in spans without samples]
     #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse)]
     pub spans: Option<Spans>,
-    /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
-    /// (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are found by themselves
+    /// Label to write to every chunk, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host,
+    /// service (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are
+    /// detected
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
     label: Vec<(String, String)>,
     #[command(flatten)]
@@ -233,7 +240,7 @@ pub struct SamplingArgs {
     schedule: ScheduleArgs,
     #[command(flatten)]
     dumps: PolicyArgs,
-    /// Count what the signal handler costs
+    /// Measure the cost of the signal handler
     #[arg(long, hide = true)]
     measure: bool,
 }

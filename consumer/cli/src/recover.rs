@@ -28,10 +28,10 @@ that read a recording or a repository do so by themselves; until then, and for a
 /// Arguments of `recover`.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// Recordings or repositories; all that can be found if none is given
+    /// Recordings or repositories; by default all that can be found
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// What was done as JSON on standard output
+    /// Print a report as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,4 @@
-//! The text that `scrub` replaces.
+//! Replaces text for `scrub`.
 
 use std::cell::RefCell;
 
@@ -41,11 +41,11 @@ pub enum Extent {
     All,
 }
 
-/// What to redact.
+/// Options for redaction.
 #[derive(Debug, Args)]
 pub struct RedactArgs {
-    /// Replace secrets in properties, environment variables, command lines and agents' options; with `--redact=all`,
-    /// replace all of their text
+    /// Replace secrets in properties, environment variables, command lines and agents' options; with
+    /// `--redact=all`, replace all of their text
     #[arg(
         long,
         value_name = "WHAT",
@@ -55,10 +55,10 @@ pub struct RedactArgs {
         default_missing_value = "secrets"
     )]
     pub redact: Option<Extent>,
-    /// Replace the text of these fields, TYPE.FIELD, of events or constants; may be repeated
+    /// Replace the text of these fields, TYPE.FIELD, of events or constants; repeatable
     #[arg(long, value_name = "FIELD,…")]
     pub redact_fields: Vec<String>,
-    /// The text to write instead
+    /// Replacement text
     #[arg(long, value_name = "TEXT", default_value = redact::MARK)]
     pub mark: String,
 }

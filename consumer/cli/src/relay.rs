@@ -46,13 +46,13 @@ pub struct RelayArgs {
     /// The stream: `-` for standard input, fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
     #[arg(value_name = "INPUT", value_hint = ValueHint::AnyPath)]
     input: PathBuf,
-    /// Where readers come from: unix:PATH, tcp:HOST:PORT, a FIFO, fd:N or `-` for standard output; repeatable
+    /// Outputs for readers: unix:PATH, tcp:HOST:PORT, a FIFO, fd:N or `-` for standard output; repeatable
     #[arg(short, long, value_name = "OUTPUT", required = true, value_hint = ValueHint::AnyPath)]
     output: Vec<PathBuf>,
-    /// At the end, write to standard output what each output got
+    /// At the end, print statistics of each output on standard output
     #[arg(long)]
     json: bool,
-    /// tcp: as INPUT: the file with the token to send [default: that in FLIGHTLINE_TOKEN]
+    /// tcp: as INPUT: the token to send is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     input_token_file: Option<PathBuf>,
     #[command(flatten)]

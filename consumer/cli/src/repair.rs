@@ -45,7 +45,7 @@ pub struct RepairArgs {
     /// Another recording of the same program, for its metadata if the input has none
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metadata_from: Option<PathBuf>,
-    /// Leave out events that refer to constants (stacks, threads, …) that the file lacks
+    /// Omit events that refer to constants (stacks, threads, …) that the file lacks
     #[arg(long)]
     pub drop_unresolved: bool,
     /// Only report what would be done

@@ -33,16 +33,17 @@ The limits of the findings are rules of thumb. Where JDK Mission Control has a r
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Recordings or repositories, taken together
+    /// Recordings or repositories, merged
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// Compare with this recording
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     before: Option<PathBuf>,
-    /// Write a page, and flame graphs to files in its folder: report.cpu.html, report.alloc.html, … [default: text to standard output]
+    /// Write a page, and flame graphs to files next to it: report.cpu.html, report.alloc.html, … [default:
+    /// text on standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }

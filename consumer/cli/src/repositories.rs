@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Arguments of `repositories`.
 #[derive(Debug, Args)]
 pub struct RepositoriesArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

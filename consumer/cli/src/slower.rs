@@ -36,10 +36,10 @@ pub struct SlowerArgs {
     /// Recordings or repositories; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// Calls that took so long: 500us, 10ms; without a unit ms
+    /// Threshold: 500us, 10ms; without a unit ms
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::millis, default_value = "10ms")]
     least: Duration,
-    /// Files, with pipes and terminals; may be combined with --sockets and --disks
+    /// Files, including pipes and terminals; may be combined with --sockets and --disks
     #[arg(long)]
     files: bool,
     /// Sockets
@@ -48,16 +48,16 @@ pub struct SlowerArgs {
     /// Requests to block devices
     #[arg(long)]
     disks: bool,
-    /// Only the N that took longest, those first
+    /// Only the N slowest, slowest first
     #[arg(long, value_name = "N")]
     top: Option<u32>,
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long)]
     json: bool,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Which of them.
+    /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
 }

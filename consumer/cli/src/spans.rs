@@ -53,39 +53,40 @@ pub struct SpansArgs {
     /// Recordings, repositories or streams: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// A line for each name, endpoint (what the outermost span of the process is about), trace, or value of a label
+    /// One row per name, endpoint (the outermost span of the process), trace, or value of a label
     #[arg(long, value_name = "name|endpoint|trace|label=KEY", value_parser = by, default_value = "name")]
     by: By,
-    /// One trace: its spans and when they were; with -o FILE.html a page of them and of what its threads did, else its flame graph
+    /// Show one trace: its spans and their times; with -o FILE.html a page with the activity of its threads,
+    /// otherwise its flame graph
     #[arg(long, value_name = "ID")]
     trace: Option<TraceId>,
-    /// The slowest spans of a name (the one of --span, else that with most time) against the median ones; with -o a flame graph
-    /// of the difference
+    /// Compare the slowest spans of a name (that of --span, else the one with the most time) with the median
+    /// ones; with -o a differential flame graph
     #[arg(long)]
     slowest: bool,
     /// Infer spans from samples: functions that ran for long within a span
     #[arg(long)]
     inferred: bool,
-    /// Inferred spans: leave out what was seen for less
+    /// Minimum duration of an inferred span
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
     #[arg(value_parser = flightline_recorder::units::duration)]
     min_duration: Duration,
-    /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
+    /// Exclude matching functions from inferred spans, as class.function or library.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
     not_inferred: Vec<Regex>,
-    /// Flame graph: html, svg, else folded text, by the ending of the name; `-` is folded text on standard output
+    /// Flame graph: html, svg, else folded text, by the extension; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Lines at most
+    /// Maximum number of lines
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Which spans and samples, and how the flame graph shows them.
+    /// Selection of spans and samples, and appearance of the flame graph.
     #[command(flatten)]
     select: SelectArgs,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
 }

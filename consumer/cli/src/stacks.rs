@@ -32,7 +32,7 @@ use crate::{Outcome, items, labelled, repository};
 pub struct Profile {
     /// The stacks.
     pub tree: Tree,
-    /// Whether all inputs were read completely.
+    /// [`Outcome::Partial`] if a part of the inputs could not be read.
     pub outcome: Outcome,
     /// The recordings' model; `None` for folded text.
     pub model: Option<Model>,

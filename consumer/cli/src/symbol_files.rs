@@ -9,10 +9,10 @@ use flightline_recorder::names::symbolize::Symbolizer;
 /// Locations of programs, libraries and debug files.
 #[derive(Clone, Debug, Args)]
 pub struct SymbolFileArgs {
-    /// A directory laid out as /usr/lib/debug; may be repeated
+    /// A directory with the layout of /usr/lib/debug; repeatable
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub debug_dir: Vec<PathBuf>,
-    /// A program, library or debug file to use if its build id was recorded; may be repeated
+    /// A program, library or debug file to use if its build id was recorded; repeatable
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Vec<PathBuf>,
 }

@@ -65,53 +65,55 @@ pub struct TailArgs {
     /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(value_name = "DIR|FILE|STREAM", value_hint = ValueHint::AnyPath, group = "what")]
     path: Option<PathBuf>,
-    /// A running program, by process id or name, with its children
+    /// A running program, by PID or name, with its children
     #[arg(short, long, value_name = "PID|NAME", group = "what")]
     pid: Option<String>,
-    /// A table of the functions that run most, with so many lines [default: 20]
+    /// Show a table of the most active functions, with this many lines [default: 20]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     top: Option<usize>,
-    /// What the table is of
+    /// Rows of the table
     #[arg(long, value_enum, value_name = "WHAT")]
     #[arg(conflicts_with_all = ["per_thread", "flame", "samples", "categories", "stack_depth"])]
     by: Option<By>,
-    /// Of a stream: the table by threads
+    /// Streams: show the table by thread
     #[arg(long)]
     per_thread: bool,
-    /// Of a stream: a flame of blocks with so many lines, root at the top, with --per-thread a tower for each thread [default: 16]
+    /// Streams: show a flame graph of block characters with this many lines, root at the top, with
+    /// --per-thread one tower per thread [default: 16]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
     #[arg(conflicts_with_all = ["top", "ndjson"])]
     flame: Option<usize>,
-    /// Of a stream: one JSON object a line for each sample and each loss; consumer/docs/stream.md tells the fields
+    /// Streams: print one JSON object per line for each sample and each loss; consumer/docs/stream.md
+    /// describes the fields
     #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
     samples: bool,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Time that the table is about
+    /// Time span of the table
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     #[arg(value_parser = flightline_recorder::units::duration)]
     window: Duration,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character; with --top those
-    /// that flame and fold know, such as wall
+    /// Event types, by name with or without package; `*` matches any text, `?` one character; with --top
+    /// those of flame and fold, such as wall
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
     /// Event types by category, with `*` and `?`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "top")]
     categories: Vec<String>,
-    /// One JSON object a line: an event, or with --top a table
+    /// Print one JSON object per line: an event, or with --top a table
     #[arg(long, visible_alias = "json")]
     ndjson: bool,
-    /// Frames of a stack to print [default: 5; all with --samples]
+    /// Number of frames to print per stack [default: 5; all with --samples]
     #[arg(long, value_name = "N", conflicts_with = "top")]
     stack_depth: Option<usize>,
-    /// Begin with what was so long ago: 30s, 10m, 2h
+    /// Start this far in the past: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     last: Option<Bound>,
-    /// Begin with everything that is there
+    /// Start with everything that is available
     #[arg(long, conflicts_with = "last")]
     all: bool,
-    /// Milliseconds between two looks for news [default: 250; with --top 1000, also between two tables]
+    /// Poll interval in ms [default: 250; with --top 1000, also the interval of the table]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: Option<u64>,
 }

@@ -37,39 +37,39 @@ Examples:
 /// Arguments of `view`.
 #[derive(Debug, Args)]
 pub struct ViewArgs {
-    /// View or event type, several with `,` between; all-views, all-events
+    /// View or event type, several separated by `,`; all-views, all-events
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Recordings or repositories, taken together; `-` is standard input
+    /// Recordings or repositories, merged; `-` is standard input
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// List the views; of a recording, those that it has events for
+    /// List the views; for a recording, those that it has events for
     #[arg(long)]
     list: bool,
-    /// As JSON: numbers as they are, points in time in UTC, spans in ns
+    /// Print JSON: plain numbers, times in UTC, durations in ns
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// As CSV
+    /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// Rows at most [default: depends on the view]
+    /// Maximum number of rows [default: depends on the view]
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Characters per line [default: the terminal's; elsewhere as many as needed]
+    /// Characters per line [default: the terminal's width; otherwise as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
     width: Option<u16>,
-    /// What to cut off a text that does not fit
+    /// Which end of a text to truncate
     #[arg(long, value_enum, default_value = "end")]
     truncate: Cut,
-    /// Lines a cell may have; of a stack, frames
+    /// Maximum number of lines per cell; for a stack, of frames
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     cell_height: u16,
-    /// Chunks read at the same time [default: one per processor]
+    /// Number of chunks to read in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Tell how each table comes about
+    /// Explain how each table is computed
     #[arg(long)]
     verbose: bool,
 }

@@ -69,32 +69,33 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// The profiling service
+    /// URL of the profiling service
     #[arg(long, value_name = "URL", env = JOIN[0], default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
     join: String,
     /// File whose first line is the service's token
     #[arg(long, value_name = "FILE", env = JOIN[1], value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Certificates (PEM) that the service's is signed by, instead of those that are always believed
+    /// Trust these certificates (PEM) for TLS instead of the usual authorities
     #[arg(long, value_name = "FILE", env = JOIN[2], value_hint = ValueHint::FilePath)]
     ca_file: Option<PathBuf>,
-    /// End a wait of the program early if no thread takes the command to begin a run otherwise
+    /// If no thread accepts the command to start a run, interrupt a wait of the program
     #[arg(long)]
     interrupt: bool,
-    /// What the process is told apart by, as zone=eu-1 or role=jobmanager; repeatable. Service and container are found by themselves
+    /// Label of the process, such as zone=eu-1 or role=jobmanager; repeatable. Service and container are
+    /// detected
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
-    /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
+    /// Also record CPU time continuously at this rate; the service keeps the most recent part
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
     continuous: Option<f64>,
-    /// The same, as the environment has it
+    /// The same for the environment variable
     #[arg(long, value_name = "HZ", hide = true, env = JOIN[3], value_parser = rate)]
     rate: Option<f64>,
-    /// Record what the processes start with them, as part of them. Else each process that they start is a target of its own if it lives for a
-    /// second or two, 64 at a time
+    /// Record child processes as part of their parent. By default each child that lives for a second or two
+    /// becomes a target of its own, up to 64 at a time
     #[arg(long)]
     no_children: bool,
-    /// Running processes: their ids, or the name of all processes of a program
+    /// Running processes: PIDs, or the name of a program for all of its processes
     #[arg(
         short,
         long,

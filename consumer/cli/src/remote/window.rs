@@ -16,17 +16,17 @@ use crate::talk::{bytes, plain};
 
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Target, or KEY=VALUE: all targets with this label as one
+    /// Target, or KEY=VALUE for all targets with this label, merged
     of: String,
     #[command(flatten)]
     range: RangeArgs,
-    /// In which format [default: by the name of the output]
+    /// Format [default: by the output's extension]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Which events
+    /// Event type
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
-    /// Where to; `-` is standard output. Without it and --format what there is is told
+    /// Output file; `-` is standard output. Without it and --format, list what is available
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Overwrite the output even if it is a recording

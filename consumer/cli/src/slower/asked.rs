@@ -54,7 +54,7 @@ fn declares(path: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// What recordings without calls state about them.
+/// Settings and counters of recordings that contain no calls.
 #[derive(Default)]
 struct Asked {
     /// The event types are declared.
