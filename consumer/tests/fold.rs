@@ -123,8 +123,9 @@ fn a_recording_without_sizes_is_whole() {
 
 #[test]
 fn wall_clock_samples_count_what_they_stand_for() {
-    // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between the first and the last
-    // of them, which is 0 for one sample. The sums were made by hand from `jfr print` of the file.
+    // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between
+    // the first and the last of them, which is 0 for one sample. The sums were made by hand from `jfr print`
+    // of the file.
     for (file, samples, interval, stacks) in
         [("ap-native-wall", 402, 5_000_000, None), ("ap-java-wall", 1_075, 20_000_000, Some(136))]
     {

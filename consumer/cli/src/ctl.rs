@@ -133,7 +133,8 @@ fn act(args: &CtlArgs) -> Result<Value, Error> {
     }
 }
 
-/// Returns the status of every recording that answers. Prints a message for the others, those of other users for example.
+/// Returns the status of every recording that answers. Prints a message for the others, those of other users
+/// for example.
 fn all() -> Value {
     let mut recordings = Vec::new();
     for session in session::on_machine() {

@@ -246,7 +246,8 @@ impl Drop for Uncut {
     }
 }
 
-/// Finds the recordings of the processes that a process id or a name selects and, with `follow`, of their descendants.
+/// Finds the recordings of the processes that a process id or a name selects and, with `follow`, of their
+/// descendants.
 fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
     let finder = Finder::default();
     let mut sessions: Vec<(PathBuf, Vec<Found>)> = Vec::new();

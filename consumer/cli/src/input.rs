@@ -140,8 +140,8 @@ pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Resu
     }
 }
 
-/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the period (field 11) or the time
-/// (field 9) before it.
+/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the
+/// period (field 11) or the time (field 9) before it.
 #[cfg(feature = "export")]
 fn begins_as_pprof(bytes: &[u8]) -> bool {
     const FIRST: u8 = 0x0a;

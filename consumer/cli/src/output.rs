@@ -1,6 +1,7 @@
-//! Output files. A recording is never overwritten without a request: `flightline record` renames an existing one to `FILE.old`,
-//! commands that write recordings refuse an existing file unless --force is given, and all other commands refuse to write over a
-//! recording. Text, flame graphs and exports can be made again and are overwritten.
+//! Output files. A recording is never overwritten without a request: `flightline record` renames an existing
+//! one to `FILE.old`, commands that write recordings refuse an existing file unless --force is given, and all
+//! other commands refuse to write over a recording. Text, flame graphs and exports can be made again and are
+//! overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};

@@ -192,8 +192,9 @@ pub struct SamplingArgs {
     /// merged
     #[arg(long, requires = "aggregate")]
     aggregate_lines: bool,
-    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows samples per instruction, and
-    /// `symbolize` adds lines and inlined functions afterwards. Recordings become larger
+    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows
+    /// samples per instruction, and `symbolize` adds lines and inlined functions afterwards. Recordings
+    /// become larger
     #[arg(long)]
     addresses: bool,
     /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
@@ -485,8 +486,8 @@ fn conclude(
     Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
 }
 
-/// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams and FIFOs are gone by
-/// then, and `%p` makes several recordings.
+/// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams
+/// and FIFOs are gone by then, and `%p` makes several recordings.
 fn can_be_drawn(target: &Target) -> Result<(), Error> {
     let what = match target {
         Target::Repository(_) => return Ok(()),
@@ -514,8 +515,8 @@ fn check_ending(output: &Path) -> Result<(), Error> {
     Err(Error::Setting { name: "output", problem })
 }
 
-/// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for the flame graph: returns
-/// a private folder for it.
+/// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for
+/// the flame graph: returns a private folder for it.
 fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     let Some(picture) = &args.flame else { return Ok(None) };
     if args.output.as_deref() == Some(Path::new("-")) {

@@ -10,7 +10,8 @@ use jfr_format::read::{Class, Field};
 use crate::talk;
 use flightline_consumer::print::glob;
 
-/// Fields that often hold secrets: values of properties and environment variables, command lines, options of agents.
+/// Fields that often hold secrets: values of properties and environment variables, command lines, options of
+/// agents.
 const CONFIDENTIAL: &[&str] = &[
     "jdk.InitialEnvironmentVariable.value",
     "jdk.InitialSecurityProperty.value",
@@ -29,7 +30,8 @@ const CONFIDENTIAL: &[&str] = &[
     "jdk.SystemProcess.commandLine",
 ];
 
-/// Names of processes, and their titles: `--redact=all` replaces only secrets in them, so that processes can be distinguished.
+/// Names of processes, and their titles: `--redact=all` replaces only secrets in them, so that processes can
+/// be distinguished.
 const TITLES: &str = "jdk.types.ThreadGroup.name";
 
 /// The values of `--redact`.
@@ -104,7 +106,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Warns of names that no text field has: after a typing error, the text would stay. Returns true if there are none.
+    /// Warns of names that no text field has: after a typing error, the text would stay. Returns true if
+    /// there are none.
     pub fn warn_unmet(&self) -> bool {
         let met = self.met.borrow();
         let mut all = true;

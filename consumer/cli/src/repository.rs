@@ -59,7 +59,8 @@ pub fn recordings(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<Parts>> 
     Ok(all)
 }
 
-/// Returns true if a file is named as a chunk of a repository: `2026_11_21_15_00_00.jfr`, `2026_11_21_15_00_00_01.jfr`.
+/// Returns true if a file is named as a chunk of a repository: `2026_11_21_15_00_00.jfr`,
+/// `2026_11_21_15_00_00_01.jfr`.
 fn is_chunk_name(path: &Path) -> bool {
     let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { return false };
     let mut parts = stem.split('_');

@@ -13,7 +13,8 @@ use crate::range::RangeArgs;
 /// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]
 pub struct StackArgs {
-    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
+    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard
+    /// input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
     /// Selection and names.

@@ -62,7 +62,8 @@ enum By {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct TailArgs {
-    /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH,
+    /// tcp:HOST:PORT
     #[arg(value_name = "DIR|FILE|STREAM", value_hint = ValueHint::AnyPath, group = "what")]
     path: Option<PathBuf>,
     /// A running program, by PID or name, with its children

@@ -2,7 +2,7 @@
 //! profiles.
 //!
 //! ```text
-//! window, run ─► offer ─► Queue (bounded; what has no room is counted) ─► thread: made ─► Sender (tries again) ─► receiver
+//! window, run ─► offer ─► Queue (bounded, counts drops) ─► thread: made ─► Sender (retries) ─► receiver
 //! ```
 //! Producers never wait for a receiver. Recordings that other profilers pushed are not forwarded, so that two
 //! services cannot forward them to each other in a loop.

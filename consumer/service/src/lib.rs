@@ -1,8 +1,8 @@
 //! The profiling service: records any of many processes on demand.
 //!
 //! ```text
-//! agent (beside a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
-//! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded stacks, pprof, OTLP)
+//! agent (next to a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
+//! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded, pprof, OTLP)
 //! ```
 //! Agents connect to the service, poll for commands and upload recordings. The service itself connects only
 //! to the receivers of [`forward`]. It starts processes only if configured to: agents for local processes

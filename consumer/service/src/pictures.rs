@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Source, Source, … ─► input ─┬─► flame: page, folded text        ┐
-//!                             ├─► off_cpu: the same of off-CPU time├─► out
+//!                             ├─► off_cpu: the same for off-CPU   ├─► out
 //!                             ├─► exported: pprof, OTLP            │
 //!                             └─► part: JFR, cut and joined        ┘
 //! ```

@@ -1,7 +1,8 @@
 //! A target's window: the latest chunks of its continuous profile, by time.
 //!
 //! ```text
-//! body ─► Chunk: checked, without any lock ─► Window::put ─► <from ms>-<to ms>-<random>.jfr ─► select(from, to) ─► pictures
+//! body ─► Chunk: validated, without a lock ─► Window::put ─► <from ms>-<to ms>-<random>.jfr
+//!                                                               └─► select(from, to) ─► pictures
 //! ```
 //! Each file holds one upload: one or more chunks of any recorder. It gets its name once it is complete, and
 //! never changes. Files are evicted in order of arrival by the service's clock, since clocks of recorded

@@ -57,7 +57,8 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
             for (_, kind) in model.kinds.iter() {
                 kinds += 1;
                 let mut filter = format!("event_type = '{}'", kind.name);
-                // The store has the variants that events report, not those derived from other events of a chunk.
+                // The store has the variants that events report, not those derived from other events of a
+                // chunk.
                 let variant =
                     kind.variant.as_ref().filter(|variant| ![ASLEEP, COVERED].contains(&&***variant));
                 if let Some(variant) = variant {

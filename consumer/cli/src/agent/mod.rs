@@ -1,11 +1,15 @@
 //! `flightline agent`: lets a profiling service record a process.
 //!
 //! ```text
-//! mod.rs        which processes; two threads for each     process.rs   what a process is: key, labels, what can be recorded
-//! link.rs       hello, commands, reports, uploads         orders.rs    which commands count, and when
-//! work.rs       what a run is to record, checked          perform.rs   a run: our own command as a child, then its file
-//! continuous.rs what is recorded all the time             scratch.rs   directories for recordings on their way
-//! family.rs     what the processes start
+//! mod.rs         selection of processes; two threads for each
+//! process.rs     identity, labels and available modes of a process
+//! link.rs        connection to the service: registration, commands, reports, uploads
+//! orders.rs      queue of commands
+//! work.rs        validation of run requests
+//! perform.rs     execution of a run: a recorder as a child process, then the upload of its file
+//! continuous.rs  the continuous recording
+//! scratch.rs     temporary directories for recordings
+//! family.rs      child processes
 //! ```
 //! The recorded process is not involved: it has no connection and never waits for the service.
 

@@ -39,7 +39,8 @@ pub(super) struct Instruction {
 /// Disassembles a function, and adds its samples.
 ///
 /// # Errors
-/// The recording has no addresses of the function; its file or its symbol was not found; objdump is missing or fails.
+/// The recording has no addresses of the function; its file or its symbol was not found; objdump is missing
+/// or fails.
 pub(super) fn read(function: &Annotated, symbolizer: &mut Symbolizer) -> Result<Machine> {
     let name = plain(&function.name);
     let Some(recorded) = &function.file else {

@@ -39,7 +39,8 @@ const MOST_FUNCTIONS: usize = 8;
 /// Arguments of `annotate`.
 #[derive(Debug, Args)]
 pub struct AnnotateArgs {
-    /// A function as flame graphs show it, or its name without package, namespace and parameters; LIBRARY`FUNCTION selects one library
+    /// A function as flame graphs show it, or its name without package, namespace and parameters;
+    /// LIBRARY`FUNCTION selects one library
     #[arg(value_name = "FUNCTION")]
     pub function: String,
     /// Recordings or repositories; `-` is standard input

@@ -17,8 +17,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads a file of the debug information: below one of `dirs` with as many of the last parts of its path as fit, else at the path
-    /// itself. `None` if there is no such file, or it is larger than 64 MB.
+    /// Reads a file of the debug information: below one of `dirs` with as many of the last parts of its path
+    /// as fit, else at the path itself. `None` if there is no such file, or it is larger than 64 MB.
     pub(super) fn find(path: &Path, dirs: &[PathBuf]) -> Option<Source> {
         below(path, dirs)
             .into_iter()

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! │ chunk │ chunk │ header … events │ filler (a hole on the disk)             │
-//!                                   ▲ the next segment is put into the filler; then the header tells of its constants;
-//!                                     at last its first bytes take the place of the filler's head
+//!                                   ▲ the next segment is written into the filler; then the header refers to its constants;
+//!                                     finally its first bytes replace the filler's head
 //! ```
 //! A reader that opens the file, even after this program was killed, thus finds finished chunks of valid
 //! events. The next chunk is written into the filler as well. Only between setting the file's length and

@@ -70,7 +70,8 @@ pub fn make(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the token of this user's own service if `base` is an address of this machine and there is one.
+/// Returns the path of the token of this user's own service if `base` is an address of this machine and there
+/// is one.
 pub fn find_for(base: &str) -> Option<PathBuf> {
     let (_, rest) = base.split_once("://")?;
     let host = rest.split('/').next()?;

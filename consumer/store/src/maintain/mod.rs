@@ -1,9 +1,9 @@
 //! Maintenance of a store: compaction, aggregation of samples by time, and retention.
 //!
 //! ```text
-//! sums: samples of chunks that no sum has ─► samples_minute, samples_hour, samples_day
-//! compact: files of a folder ─► one that says which it replaces; then these go
-//! retain: days that are too old, of each table by itself; stacks that nothing refers to
+//! sums: samples of chunks that are not aggregated yet ─► samples_minute, samples_hour, samples_day
+//! compact: files of a folder ─► one file that lists the files it replaces; then removes these
+//! retain: removes expired days of each table, and unreferenced stacks
 //! ```
 //! One process maintains a store at a time; writers and readers do not wait for it.
 

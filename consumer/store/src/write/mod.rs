@@ -1,7 +1,8 @@
 //! Writes recordings and streams as files of the store.
 //!
 //! ```text
-//! file ─► chunks (whole? which?) ─► live::keyed (else live::Feed) ─► rows + dictionary ─► encode ─► delivery: frames, nodes, stacks, then samples
+//! file ─► chunks (complete? known?) ─► live::keyed (else live::Feed) ─► rows + dictionary ─► encode
+//!      ─► delivery: frames, nodes, stacks, then samples
 //! ```
 //! A delivery consists of one or more chunks, is named after a hash of their contents, and becomes visible
 //! with its last file. A repeated delivery is recognized, or writes the same file names.
