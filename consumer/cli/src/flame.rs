@@ -212,7 +212,8 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
 
 /// Returns the format for an output name; without an extension a page.
 ///
-/// # Errors Returns an error if the extension belongs to another format.
+/// # Errors
+/// Returns an error if the extension belongs to another format.
 pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
     let Some(ending) = path.extension() else { return Ok(PictureFormat::Html) };
     match ending.to_ascii_lowercase().to_str() {

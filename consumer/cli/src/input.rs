@@ -222,8 +222,9 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
     })
 }
 
-/// # Errors Returns an error if an input of `len` bytes that begins with `start` is a recording truncated
-/// within its first header.
+/// # Errors
+/// Returns an error if an input of `len` bytes that begins with `start` is a recording truncated within its
+/// first header.
 pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
     if start.starts_with(&MAGIC) && len < LEN as u64 {
         bail!("{}: the chunk header is cut: {len} of its {LEN} bytes are there (at offset 0)", shown(path));
@@ -231,7 +232,8 @@ pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
     Ok(())
 }
 
-/// # Errors Returns an error with a remedy if the first bytes indicate compression or a perf.data file.
+/// # Errors
+/// Returns an error with a remedy if the first bytes indicate compression or a perf.data file.
 pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
     let (what, tool) = match magic {
         [0x1f, 0x8b, ..] => ("gzip", "gunzip -c"),

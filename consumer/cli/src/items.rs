@@ -56,7 +56,8 @@ impl<'a> Reader<'a> {
         self.pass_on(taker);
     }
 
-    /// # Errors Returns an error if the data ends within the first header.
+    /// # Errors
+    /// Returns an error if the data ends within the first header.
     pub fn refuse_cut(&self) -> Result<()> {
         input::refuse_cut(self.path, &self.start, self.bytes)
     }
@@ -173,7 +174,8 @@ pub fn each(
     Ok(())
 }
 
-/// # Errors Returns an error if the data is not a recording.
+/// # Errors
+/// Returns an error if the data is not a recording.
 pub fn check(start: &[u8], path: &Path) -> Result<()> {
     if start.is_empty() {
         bail!("{} is empty", shown(path));

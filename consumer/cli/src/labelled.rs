@@ -13,8 +13,8 @@ use crate::talk::{all_shown, shown};
 
 /// Converts the samples with all of the labels to folded text; returns no text if the inputs are recordings.
 ///
-/// # Errors Returns an error if an input has no labels, recordings and profiles are mixed, or no sample
-/// matches.
+/// # Errors
+/// Returns an error if an input has no labels, recordings and profiles are mixed, or no sample matches.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)>> {
     let mut texts = Vec::new();
     let mut samples = 0;

@@ -18,7 +18,8 @@ pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// # Errors Returns an error if writing to `path` would overwrite an input.
+/// # Errors
+/// Returns an error if writing to `path` would overwrite an input.
 pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>) -> Result<()> {
     // A path that cannot be resolved does not exist yet; writing to devices and pipes destroys nothing.
     let Ok(to) = path.canonicalize() else { return Ok(()) };
@@ -29,7 +30,8 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
     Ok(())
 }
 
-/// # Errors Returns an error if the file exists.
+/// # Errors
+/// Returns an error if the file exists.
 pub fn refuse_existing(path: &Path) -> Result<()> {
     if path.is_file() {
         bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
@@ -46,7 +48,8 @@ pub fn is_recording(path: &Path) -> bool {
         && magic == *b"FLR\0"
 }
 
-/// # Errors Returns an error if text or a flame graph would overwrite a recording.
+/// # Errors
+/// Returns an error if text or a flame graph would overwrite a recording.
 pub fn refuse_recording(path: &Path) -> Result<()> {
     if is_recording(path) {
         bail!("{} is a recording and is not overwritten: name another output with -o", path.display());
@@ -54,8 +57,9 @@ pub fn refuse_recording(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// # Errors Returns an error if the extension of `path` is that of an image or document format that is not
-/// supported; `known` lists the supported ones. Text may have any other name.
+/// # Errors
+/// Returns an error if the extension of `path` is that of an image or document format that is not supported;
+/// `known` lists the supported ones. Text may have any other name.
 pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
     const PICTURES: [&str; 11] =
         ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
@@ -76,7 +80,8 @@ pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Runs `write` on a file or standard output. A file appears under its name when it is complete.
 ///
-/// # Errors Returns an error if `write` fails, the file cannot be written, or it is a recording.
+/// # Errors
+/// Returns an error if `write` fails, the file cannot be written, or it is a recording.
 pub fn text<E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>
 where
     anyhow::Error: From<E>,

@@ -39,7 +39,8 @@ fn with_root_text(svg: &[u8]) -> Vec<u8> {
 
 /// Renders an SVG.
 ///
-/// # Errors Returns an error if there is no browser or it fails.
+/// # Errors
+/// Returns an error if there is no browser or it fails.
 pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     let browser = browser()?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;

@@ -50,7 +50,8 @@ impl RangeArgs {
 
 /// Parses the value of `--last`: a span before the end.
 ///
-/// # Errors Returns an error if the text is not a span.
+/// # Errors
+/// Returns an error if the text is not a span.
 pub fn last(text: &str) -> Result<Bound, String> {
     match text.parse::<Bound>() {
         Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
@@ -58,7 +59,8 @@ pub fn last(text: &str) -> Result<Bound, String> {
     }
 }
 
-/// # Errors Returns an error if the range is empty, whatever the recording.
+/// # Errors
+/// Returns an error if the range is empty, whatever the recording.
 pub fn check(range: &RangeArgs) -> Result<()> {
     let empty = match (range.from, range.to) {
         (Some(Bound::FromStart(from)), Some(Bound::FromStart(to)))
@@ -75,14 +77,16 @@ pub fn check(range: &RangeArgs) -> Result<()> {
 
 /// Parses a duration; without a unit in µs, as in bcc's off-CPU tools.
 ///
-/// # Errors Returns an error if the text is not a duration.
+/// # Errors
+/// Returns an error if the text is not a duration.
 pub fn micros(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::units::duration(text))
 }
 
 /// Parses a duration; without a unit in ms, as in bcc's `fileslower`.
 ///
-/// # Errors Returns an error if the text is not a duration.
+/// # Errors
+/// Returns an error if the text is not a duration.
 pub fn millis(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::units::duration(text))
 }
@@ -121,7 +125,8 @@ impl Times {
 
 /// Returns the selected range in ns since 1970, both ends inclusive.
 ///
-/// # Errors Returns an error if the range is empty, or relative and an input is not a file.
+/// # Errors
+/// Returns an error if the range is empty, or relative and an input is not a file.
 pub fn nanos(paths: &[PathBuf], range: &RangeArgs) -> Result<[i64; 2]> {
     check(range)?;
     if range.is_everything() {

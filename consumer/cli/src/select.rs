@@ -194,7 +194,8 @@ pub struct Counters {
 
 /// Parses `COUNTER,COUNTER`.
 ///
-/// # Errors Returns an error unless there are two different names.
+/// # Errors
+/// Returns an error unless there are two different names.
 pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
@@ -203,7 +204,8 @@ pub fn counters(text: &str) -> Result<Counters, String> {
 
 /// Parses `KEY=VALUE`.
 ///
-/// # Errors Returns an error if there is no key or no `=`.
+/// # Errors
+/// Returns an error if there is no key or no `=`.
 pub fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())

@@ -93,7 +93,8 @@ pub struct SpansArgs {
 
 /// Parses the grouping of spans.
 ///
-/// # Errors Returns an error if the text is none of them.
+/// # Errors
+/// Returns an error if the text is none of them.
 pub fn by(text: &str) -> Result<By, String> {
     match text {
         "name" | "span" => Ok(By::Name),
@@ -196,7 +197,8 @@ fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left
 
 /// Checks that there are spans and that some pass the filter.
 ///
-/// # Errors Returns an error that lists the alternatives if nothing matches.
+/// # Errors
+/// Returns an error that lists the alternatives if nothing matches.
 pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<()> {
     let entries = profile.entries();
     if entries.is_empty() {

@@ -97,7 +97,8 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
 
 /// Loads recordings into one model.
 ///
-/// # Errors Returns an error if an input cannot be read or is not a recording.
+/// # Errors
+/// Returns an error if an input cannot be read or is not a recording.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines that can be looked up");
     match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
@@ -389,7 +390,8 @@ fn load(
     picture::load_first(options, |loaded: &Loaded| &loaded.model, attempt).map(Loaded::tell)
 }
 
-/// # Errors Returns an error if an option requires a recording.
+/// # Errors
+/// Returns an error if an option requires a recording.
 fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     let asked = [
         ("--only-thread", args.samples.only_thread.is_some()),
@@ -408,7 +410,8 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     }
 }
 
-/// # Errors Returns an error if an option requires data that folded text lacks.
+/// # Errors
+/// Returns an error if an option requires data that folded text lacks.
 fn refuse_for_folded_text(args: &SelectArgs, text: &Text) -> Result<()> {
     let asked =
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];

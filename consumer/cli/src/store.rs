@@ -100,7 +100,8 @@ fn become_engine(called: &str, arguments: impl Iterator<Item = OsString>) -> Exi
 
 /// Returns the path of the engine.
 ///
-/// # Errors Returns an error if it cannot be found.
+/// # Errors
+/// Returns an error if it cannot be found.
 pub fn engine() -> Result<PathBuf> {
     let places = match env::var_os(PLACE) {
         Some(place) => vec![place.into()],

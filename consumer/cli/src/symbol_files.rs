@@ -20,7 +20,8 @@ pub struct SymbolFileArgs {
 impl SymbolFileArgs {
     /// Creates a symbolizer that uses these files.
     ///
-    /// # Errors Returns an error if a directory or file does not exist.
+    /// # Errors
+    /// Returns an error if a directory or file does not exist.
     pub fn symbolizer(&self) -> Result<Symbolizer> {
         if let Some(dir) = self.debug_dir.iter().find(|dir| !dir.is_dir()) {
             bail!("{} is no directory: --debug-dir needs one laid out as /usr/lib/debug", dir.display());

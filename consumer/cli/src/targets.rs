@@ -44,7 +44,8 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
 /// Returns the process that a word selects for a command. If a name has several processes, prefers one that
 /// is recorded, then the lowest PID, which is usually the oldest.
 ///
-/// # Errors Returns an error if there is no such process, or several recordings contain one.
+/// # Errors
+/// Returns an error if there is no such process, or several recordings contain one.
 pub fn recorded(wanted: &str) -> Result<Found, Error> {
     let finder = Finder::default();
     let (mut found, mut failed) = (Vec::new(), None);

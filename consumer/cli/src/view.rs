@@ -74,7 +74,7 @@ pub struct ViewArgs {
     verbose: bool,
 }
 
-/// What to cut off.
+/// Which end of a text to truncate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cut {
     /// …the end remains

@@ -64,7 +64,8 @@ impl Wanted {
         self.last = None;
     }
 
-    /// # Errors Returns an error if a requested name exists in none of the inputs.
+    /// # Errors
+    /// Returns an error if a requested name exists in none of the inputs.
     pub fn check(&self, within: &str) -> Result<()> {
         match self.unmet(within).into_iter().next() {
             Some(unmet) => bail!(unmet),

@@ -86,7 +86,8 @@ pub struct Forward {
 impl Forward {
     /// Starts the threads. Connections are opened when there is something to send.
     ///
-    /// # Errors Returns an error if an address or header is invalid, or a thread cannot be started.
+    /// # Errors
+    /// Returns an error if an address or header is invalid, or a thread cannot be started.
     pub fn new(to: &[To], log: &Log) -> io::Result<Self> {
         let queues = to.iter().map(|to| Queue::new(to, log)).collect::<io::Result<_>>()?;
         Ok(Self { queues })

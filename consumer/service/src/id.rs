@@ -19,7 +19,8 @@ fn hex(bytes: &[u8]) -> String {
 /// Creates the id of a run or group from UTC ms and a random number, so that file names neither collide nor
 /// can be guessed.
 ///
-/// # Errors Returns an error if the kernel has no random numbers.
+/// # Errors
+/// Returns an error if the kernel has no random numbers.
 pub fn of_run(utc: i64) -> std::io::Result<String> {
     Ok(format!("{:013}-{}", utc.max(0), hex(&random::<8>()?)))
 }
@@ -36,7 +37,8 @@ pub fn is_run(text: &str) -> bool {
 
 /// Creates a secret shared by an agent and the service.
 ///
-/// # Errors Returns an error if the kernel has no random numbers.
+/// # Errors
+/// Returns an error if the kernel has no random numbers.
 pub fn secret() -> std::io::Result<String> {
     Ok(hex(&random::<16>()?))
 }

@@ -118,7 +118,8 @@ pub struct Ingested {
 /// Decodes a request to Pyroscope's `/ingest` from its query, content type and body. `now` (UTC ms) is used
 /// if the request has no times.
 ///
-/// # Errors Returns an error if the request is too large or malformed.
+/// # Errors
+/// Returns an error if the request is too large or malformed.
 pub fn ingest(
     query: &str,
     content_type: Option<&str>,

@@ -107,8 +107,8 @@ impl Local {
 
     /// Adopts a process.
     ///
-    /// # Errors Returns an error if the process does not exist, may not be recorded, or there are too many
-    /// agents.
+    /// # Errors
+    /// Returns an error if the process does not exist, may not be recorded, or there are too many agents.
     pub fn adopt(&self, asked: &Adopt) -> Result<(), Fault> {
         check_labels(&asked.labels)?;
         // Labels are passed as `--label=KEY=VALUE`, where a comma starts the next one.

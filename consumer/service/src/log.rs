@@ -106,7 +106,8 @@ impl fmt::Debug for Line {
 impl Log {
     /// Creates a log that writes lines of this level and above.
     ///
-    /// # Errors Returns an error if no thread can be started.
+    /// # Errors
+    /// Returns an error if no thread can be started.
     pub fn new(format: Format, level: Level, out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, written) = sync_channel(MOST_LINES);
         let dropped = Arc::new(AtomicU64::new(0));

@@ -236,8 +236,9 @@ const NOTHING: &str = "There is nothing to draw: no sample lies in what was aske
 /// Converts recordings to `format` and writes the result. Several recordings are treated as one, in order of
 /// time.
 ///
-/// # Errors Returns an error if the input is too large, the requested data does not exist, a recording cannot
-/// be read, or `out` cannot be written.
+/// # Errors
+/// Returns an error if the input is too large, the requested data does not exist, a recording cannot be read,
+/// or `out` cannot be written.
 pub fn make(
     format: Format,
     recordings: &[Source],

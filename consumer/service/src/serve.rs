@@ -44,7 +44,8 @@ pub struct Tls {
 
 /// Serves until SIGINT or SIGTERM.
 ///
-/// # Errors See [`serve`].
+/// # Errors
+/// See [`serve`].
 pub fn until_told(
     address: SocketAddr,
     directory: &Path,
@@ -70,7 +71,8 @@ pub fn until_told(
 /// Serves until `stop` completes; open requests then have a few seconds to finish. `ready` receives the
 /// address and messages about unreadable history.
 ///
-/// # Errors Returns an error if the directory, address or certificate cannot be used.
+/// # Errors
+/// Returns an error if the directory, address or certificate cannot be used.
 pub async fn serve(
     address: SocketAddr,
     directory: &Path,

@@ -9,7 +9,7 @@ use crate::stored::Place;
 /// Settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether on-demand profiling is enabled.
+    /// True if on-demand profiling is enabled.
     pub profiling: bool,
     /// Maximum duration of a run.
     pub max_duration: Duration,

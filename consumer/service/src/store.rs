@@ -55,7 +55,8 @@ pub struct Found {
 impl Store {
     /// Opens a directory, creating it if necessary.
     ///
-    /// # Errors Returns an error if the directory cannot be created or opened, or another service uses it.
+    /// # Errors
+    /// Returns an error if the directory cannot be created or opened, or another service uses it.
     pub fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path)?;
         let directory = open(path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty())?;
@@ -73,7 +74,8 @@ impl Store {
 
     /// Reads the runs and removes incomplete files.
     ///
-    /// # Errors Returns an error if the directory cannot be read.
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
     pub fn read(&self) -> Result<Found> {
         let mut found = Found::default();
         let mut listing = Dir::from_fd(self.directory.try_clone()?)?;
@@ -109,7 +111,8 @@ impl Store {
     /// Writes the run description that `now` returns once the lock is held; does nothing if it returns
     /// `None`.
     ///
-    /// # Errors Returns an error if the description cannot be written.
+    /// # Errors
+    /// Returns an error if the description cannot be written.
     pub fn describe(&self, now: impl FnOnce() -> Option<Kept>) -> Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = now() else { return Ok(()) };
@@ -125,8 +128,9 @@ impl Store {
 
     /// Creates the file for a run's recording.
     ///
-    /// # Errors Returns an error if the file cannot be created, or already exists because another upload is
-    /// in progress.
+    /// # Errors
+    /// Returns an error if the file cannot be created, or already exists because another upload is in
+    /// progress.
     pub fn begin(&self, id: &str) -> Result<Upload> {
         let name = format!("{}.jfr.tmp", checked(id)?);
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -136,14 +140,16 @@ impl Store {
 
     /// Opens a run's recording for reading.
     ///
-    /// # Errors Returns an error if it does not exist or was not written by the service.
+    /// # Errors
+    /// Returns an error if it does not exist or was not written by the service.
     pub fn recording(&self, id: &str) -> Result<File> {
         self.regular(&format!("{}.jfr", checked(id)?))
     }
 
     /// Deletes a run's files.
     ///
-    /// # Errors Returns an error if a file cannot be deleted.
+    /// # Errors
+    /// Returns an error if a file cannot be deleted.
     pub fn remove(&self, id: &str) -> Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = checked(id)?;
@@ -156,14 +162,16 @@ impl Store {
 
     /// Deletes a run's recording but not its description.
     ///
-    /// # Errors Returns an error if it cannot be deleted.
+    /// # Errors
+    /// Returns an error if it cannot be deleted.
     pub fn remove_recording(&self, id: &str) -> Result<()> {
         self.remove_file(&format!("{}.jfr", checked(id)?))
     }
 
     /// Returns the free disk space in bytes.
     ///
-    /// # Errors Returns an error if the file system does not report it.
+    /// # Errors
+    /// Returns an error if the file system does not report it.
     pub fn free(&self) -> Result<u64> {
         let disk = fstatvfs(&self.directory)?;
         Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
@@ -202,14 +210,16 @@ impl Upload {
 
     /// Flushes the data to disk.
     ///
-    /// # Errors Returns an error if the disk cannot be written.
+    /// # Errors
+    /// Returns an error if the disk cannot be written.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_data()
     }
 
     /// Gives the recording its final name.
     ///
-    /// # Errors Returns an error if the file cannot be renamed.
+    /// # Errors
+    /// Returns an error if the file cannot be renamed.
     pub fn complete(mut self) -> Result<()> {
         let [from, to] = ["jfr.tmp", "jfr"].map(|ending| format!("{}.{ending}", self.id));
         renameat(&self.directory, from.as_str(), &self.directory, to.as_str())?;

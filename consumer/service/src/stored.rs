@@ -83,7 +83,8 @@ pub struct Stored {
 impl Stored {
     /// Creates the handle; starts no query.
     ///
-    /// # Errors Returns an error if there is no room for temporary files.
+    /// # Errors
+    /// Returns an error if there is no room for temporary files.
     pub fn new(place: Place) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("flightline-serve-").tempdir()?;
         symlink("/proc/self/fd/1", folder.path().join("out.html"))?;
@@ -98,7 +99,8 @@ impl Stored {
 
     /// Runs a query, or returns the cached answer of the same recent query.
     ///
-    /// # Errors Returns an error if the command rejects the query, is busy, fails, or exceeds its limits.
+    /// # Errors
+    /// Returns an error if the command rejects the query, is busy, fails, or exceeds its limits.
     pub(crate) async fn ask(&self, question: &question::Question) -> std::result::Result<Answer, Fault> {
         if let Some(answer) = self.kept().find(question) {
             return Ok(answer);

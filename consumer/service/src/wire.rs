@@ -9,7 +9,7 @@ pub use crate::window::Bounds;
 /// Labels of a target or run.
 pub type Labels = BTreeMap<String, String>;
 
-/// What a run records: the modes of Flink's profiler, and four more.
+/// Recording modes: those of Flink's profiler, and four more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Mode {
@@ -82,7 +82,7 @@ impl Mode {
     }
 }
 
-/// Whether a target supports a mode.
+/// Availability of a mode on a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capability {

@@ -59,14 +59,16 @@ pub struct Told {
 impl Told {
     /// Serializes it for the footer.
     ///
-    /// # Errors No error is known to occur.
+    /// # Errors
+    /// No error is known to occur.
     pub fn text(&self) -> Result<String> {
         serde_json::to_string(self).context("cannot write what a file is made of")
     }
 
     /// Parses a footer entry.
     ///
-    /// # Errors Returns an error if the entry has another form.
+    /// # Errors
+    /// Returns an error if the entry has another form.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("the footer does not say what the file is made of")
     }

@@ -141,7 +141,8 @@ impl Partition {
 
 /// Checks a service name.
 ///
-/// # Errors Returns an error if it is empty or too long.
+/// # Errors
+/// Returns an error if it is empty or too long.
 pub fn check_service(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > LONGEST_SERVICE {
         bail!("the name of a service has 1 to {LONGEST_SERVICE} bytes, this one {}", name.len());

@@ -51,7 +51,8 @@ impl Place {
     /// Opens the store `at`, a directory or the URL of an object store. Credentials are read from the
     /// environment.
     ///
-    /// # Errors Returns an error if `at` is neither, or this build lacks the feature of that object store.
+    /// # Errors
+    /// Returns an error if `at` is neither, or this build lacks the feature of that object store.
     pub fn open(at: &str) -> Result<Self> {
         if !at.contains("://") {
             let root = FilePath::new(at).canonicalize().with_context(|| format!("there is no store {at}"))?;
@@ -76,7 +77,8 @@ impl Place {
 
     /// Opens a store; creates the directory if necessary.
     ///
-    /// # Errors Returns an error if it cannot be created.
+    /// # Errors
+    /// Returns an error if it cannot be created.
     pub fn create(at: &str) -> Result<Self> {
         if !at.contains("://") {
             fs::create_dir_all(at).with_context(|| format!("cannot make the store {at}"))?;
@@ -121,7 +123,8 @@ impl Place {
     /// Writes a file that does not exist or has the same content. The file appears atomically and survives a
     /// crash of the machine.
     ///
-    /// # Errors Returns an error if it cannot be written.
+    /// # Errors
+    /// Returns an error if it cannot be written.
     pub async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         let cannot = || format!("cannot write {path} in {}", self.shown);
         if self.local.is_some() {
@@ -134,7 +137,8 @@ impl Place {
 
     /// Removes a file; a missing file is not an error.
     ///
-    /// # Errors Returns an error if it cannot be removed.
+    /// # Errors
+    /// Returns an error if it cannot be removed.
     pub async fn remove(&self, path: &Path) -> Result<()> {
         match self.store.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -144,7 +148,8 @@ impl Place {
 
     /// Lists the data files of a table, or of one partition.
     ///
-    /// # Errors Returns an error if the store cannot be read, or a file is in an unexpected folder.
+    /// # Errors
+    /// Returns an error if the store cannot be read, or a file is in an unexpected folder.
     pub async fn list(&self, table: Table, partition: Option<&Partition>) -> Result<Vec<Listed>> {
         let of_table = self.root.clone().join(table.name());
         let folder = match partition {
@@ -182,7 +187,8 @@ impl Place {
 
     /// Reads a file's footer and its provenance.
     ///
-    /// # Errors Returns an error if it is not a complete Parquet file.
+    /// # Errors
+    /// Returns an error if it is not a complete Parquet file.
     pub async fn footer(&self, meta: &ObjectMeta) -> Result<(ArrowReaderMetadata, Told)> {
         let torn = || format!("{} is no whole Parquet file; move it away to read the others", meta.location);
         let footer = DFParquetMetadata::new(self.store.as_ref(), meta).fetch_metadata().await;
@@ -234,7 +240,8 @@ pub fn is_gone(error: &anyhow::Error) -> bool {
 
 /// Retries `what` while listed files disappear before they are read.
 ///
-/// # Errors Returns any other error of `what`.
+/// # Errors
+/// Returns any other error of `what`.
 pub async fn while_files_change<T, F: Future<Output = Result<T>>>(mut what: impl FnMut() -> F) -> Result<T> {
     let mut tries = 1;
     loop {

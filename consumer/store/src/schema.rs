@@ -150,8 +150,8 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
                 .set_column_dictionary_enabled((*column).into(), false)
                 .set_column_encoding((*column).into(), Encoding::DELTA_BINARY_PACKED);
         }
-        // Minimum and maximum are useless for hashes and for columns that are similar in all files. Those of
-        // labels and types help to skip files.
+        // Minimum and maximum are useless for hashes and for columns that are similar in all files. Labels
+        // and types have them, since they help to skip files.
         let telling = |name: &str| [TIME, "event_type", "chunk"].contains(&name);
         for field in columns(table).iter().filter(|field| !telling(field.name())) {
             let column = field.name().as_str().into();

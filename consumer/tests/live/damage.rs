@@ -244,7 +244,7 @@ fn a_chunk_that_promises_too_much_is_given_up() {
         seen.warnings
     );
     assert!(made.samples[1..].concat().iter().all(|tick| seen.ticks.contains(tick)));
-    // The items of a chunk start over.
+    // Closing the stream yields no further samples.
     feed.close();
     assert!(!matches!(feed.next(), Some(Item::Sample(_))));
 }

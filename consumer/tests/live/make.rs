@@ -186,7 +186,7 @@ fn define_stack(chunk: &mut ChunkWriter, key: u64, seed: u64, shape: Shape) {
         .unwrap();
 }
 
-/// What a reader returned.
+/// The output of a reader.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub samples: Vec<Sample>,

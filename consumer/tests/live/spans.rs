@@ -72,8 +72,8 @@ fn samples_know_their_span_when_they_are_handed_out() {
             assert_eq!(span, expected, "sample {sample} of segment {segment}, at {tick}");
         }
         assert_eq!(seen.others.contains_key("flightline.SampleContext"), others);
-        // One per segment and one more in each chunk's last. Those of the last two flushes may still be
-        // needed.
+        // One per segment and one more in each chunk's last. Contexts of the last two flushes may
+        // still be needed.
         assert!((12..=16).contains(&stats.contexts_unused), "{}", stats.contexts_unused);
     }
 }

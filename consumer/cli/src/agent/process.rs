@@ -38,7 +38,8 @@ pub struct Condition {
 impl Process {
     /// Looks up a process.
     ///
-    /// # Errors Returns an error if there is no process with this PID.
+    /// # Errors
+    /// Returns an error if there is no process with this PID.
     pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
         let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;

@@ -58,7 +58,8 @@ impl Work {
         self.events().iter().map(|event| format!("--event={event}")).collect()
     }
 
-    /// # Errors Returns the reason if the recorder would reject the request.
+    /// # Errors
+    /// Returns the reason if the recorder would reject the request.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=LONGEST).contains(&self.duration) {
             return Err(format!("A run lasts 1 to {LONGEST} seconds."));

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Files above this size are not source code.
 const MOST_BYTES: u64 = 64 << 20;
-/// Languages whose compilers make Java classes.
+/// File extensions of languages that compile to Java classes.
 const JAVA: [&str; 4] = ["java", "kt", "scala", "groovy"];
 
 /// A source file.

@@ -52,7 +52,8 @@ impl Client {
     /// `token_file` is the service's token; by default the token of this user's own service on this machine
     /// is used, if there is one. `authority` is a PEM file with the certificates to trust.
     ///
-    /// # Errors Returns an error if the address is invalid, or the token or certificates cannot be read.
+    /// # Errors
+    /// Returns an error if the address is invalid, or the token or certificates cannot be read.
     pub fn new(base: &str, token_file: Option<&Path>, authority: Option<&Path>) -> Result<Self> {
         let token_file = token_file.map(Path::to_owned).or_else(|| token::find_for(base));
         let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
@@ -86,7 +87,8 @@ impl Client {
 
     /// Sends a request; `secret` is an agent's.
     ///
-    /// # Errors Returns an error if the service cannot be reached or refuses.
+    /// # Errors
+    /// Returns an error if the service cannot be reached or refuses.
     pub fn call(
         &self,
         method: Method,
@@ -99,7 +101,8 @@ impl Client {
 
     /// The same with a time limit that includes reading the answer.
     ///
-    /// # Errors See [`Client::call`].
+    /// # Errors
+    /// See [`Client::call`].
     pub fn call_within(
         &self,
         limit: Option<Duration>,
@@ -159,14 +162,16 @@ impl Client {
 
     /// Sends a GET request.
     ///
-    /// # Errors Returns an error if the service cannot be reached, refuses, or answers in another format.
+    /// # Errors
+    /// Returns an error if the service cannot be reached, refuses, or answers in another format.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.answer(self.call(Method::GET, path, None, None)?)
     }
 
     /// Sends a POST request.
     ///
-    /// # Errors See [`Client::get`].
+    /// # Errors
+    /// See [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         let body = serde_json::to_vec(body)?;
         self.answer(self.call(
@@ -179,7 +184,8 @@ impl Client {
 
     /// Sends a DELETE request; returns `None` for an empty answer.
     ///
-    /// # Errors See [`Client::get`].
+    /// # Errors
+    /// See [`Client::get`].
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
         let response = self.call(Method::DELETE, path, None, None)?;
         if response.status() == 204 { Ok(None) } else { self.answer(response).map(Some) }
@@ -187,7 +193,8 @@ impl Client {
 
     /// Downloads a file as a stream, with its length.
     ///
-    /// # Errors See [`Client::get`].
+    /// # Errors
+    /// See [`Client::get`].
     pub fn file(&self, path: &str) -> Result<(impl Read + 'static, Option<u64>)> {
         let body = self.call(Method::GET, path, None, None)?.into_body();
         let length = body.content_length();
@@ -196,7 +203,8 @@ impl Client {
 
     /// Parses an answer.
     ///
-    /// # Errors Returns an error if the answer is truncated or not from a profiling service.
+    /// # Errors
+    /// Returns an error if the answer is truncated or not from a profiling service.
     pub fn answer<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T> {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         let body = body.with_context(|| format!("{} broke off", self.base))?;

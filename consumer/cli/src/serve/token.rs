@@ -52,7 +52,8 @@ pub fn warning(path: &Path) -> Option<String> {
 
 /// Returns the path of the token in a service's directory; creates both if necessary.
 ///
-/// # Errors Returns an error if they cannot be written.
+/// # Errors
+/// Returns an error if they cannot be written.
 pub fn make(directory: &Path) -> Result<PathBuf> {
     let path = directory.join(NAME);
     let cannot = || format!("cannot write the token {}", path.display());
@@ -86,7 +87,8 @@ pub fn find_for(base: &str) -> Option<PathBuf> {
 
 /// Returns the default directory of a service.
 ///
-/// # Errors Returns an error if this user has no home directory.
+/// # Errors
+/// Returns an error if this user has no home directory.
 pub fn home() -> Result<PathBuf> {
     if nix::unistd::geteuid().is_root() {
         return Ok("/var/lib/flightline/serve".into());

@@ -17,7 +17,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Returns the stream that `name` represents; `None` for a regular file, a folder or a missing path.
 ///
-/// # Errors Returns an error if the address is invalid.
+/// # Errors
+/// Returns an error if the address is invalid.
 pub fn address(name: &Path) -> Result<Option<Address>> {
     let address = Address::parse(name, 0)?;
     if let Address::Path(path) = &address {
@@ -54,7 +55,8 @@ pub struct Stream {
 impl Stream {
     /// Opens a stream. Does not wait for the writer of a FIFO, since Ctrl-C could not interrupt that.
     ///
-    /// # Errors Returns an error if no one listens there or the file system fails.
+    /// # Errors
+    /// Returns an error if no one listens there or the file system fails.
     pub fn open(address: &Address, token: Option<&Token>) -> io::Result<Stream> {
         let file = match address {
             Address::Path(path) => {
@@ -67,7 +69,8 @@ impl Stream {
 
     /// Reads available data, or waits up to `time` for it; activity on `also` ends the wait.
     ///
-    /// # Errors Returns an error if the stream cannot be read.
+    /// # Errors
+    /// Returns an error if the stream cannot be read.
     pub fn read(&mut self, buffer: &mut [u8], also: Option<&dyn AsFd>, time: Duration) -> io::Result<Got> {
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
         let mut fds = vec![PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];

@@ -29,7 +29,8 @@ pub struct Asked {
 impl Asked {
     /// Parses and validates a request body.
     ///
-    /// # Errors Returns an error if the body is malformed or a value is out of range.
+    /// # Errors
+    /// Returns an error if the body is malformed or a value is out of range.
     pub fn parse(body: &[u8], settings: &Settings) -> Result<Self, Fault> {
         let create: Create = serde_json::from_slice(body).map_err(|error| {
             Fault::bad(format!(
@@ -74,7 +75,8 @@ fn word_of_recorder(word: &str) -> Result<(), Fault> {
     Err(Fault::bad("An `interval` is like 10ms or 512k, one of `engines` like alloc@512k or page-faults@64."))
 }
 
-/// # Errors Returns an error if there are too many labels or one is too long.
+/// # Errors
+/// Returns an error if there are too many labels or one is too long.
 pub fn check_labels(labels: &Labels) -> Result<(), Fault> {
     let too_long = |text: &String| text.chars().count() > LONGEST_LABEL;
     if labels.len() > MOST_LABELS

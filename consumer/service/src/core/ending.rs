@@ -42,7 +42,8 @@ pub struct Delivered {
 impl Core {
     /// Applies an agent's progress report to a run.
     ///
-    /// # Errors Returns an error if the run does not belong to the agent or has ended.
+    /// # Errors
+    /// Returns an error if the run does not belong to the agent or has ended.
     pub fn progress(&self, target: &str, secret: &str, run: &str, progress: Progress) -> Result<(), Fault> {
         self.heard(target, secret)?;
         let now = self.now().running;
@@ -73,8 +74,8 @@ impl Core {
 
     /// Begins to receive a run's recording.
     ///
-    /// # Errors Returns an error if the run does not belong to the agent, has ended, or is already being
-    /// uploaded.
+    /// # Errors
+    /// Returns an error if the run does not belong to the agent, has ended, or is already being uploaded.
     pub fn deliver(self: &Arc<Self>, target: &str, secret: &str, run: &str) -> Result<Delivery, Fault> {
         self.heard(target, secret)?;
         let now = self.now().running;
@@ -186,7 +187,8 @@ impl Core {
 
     /// Returns a run's recording and the run.
     ///
-    /// # Errors Returns an error if the run has no recording.
+    /// # Errors
+    /// Returns an error if the run has no recording.
     pub fn recording(&self, id: &str) -> Result<(File, Run), Fault> {
         let run = self.run(id).map_err(|_| no_file())?;
         if run.files.is_empty() {
@@ -197,7 +199,8 @@ impl Core {
 
     /// Returns the target's run whose flame graph has this file name.
     ///
-    /// # Errors Returns an error if no run matches.
+    /// # Errors
+    /// Returns an error if no run matches.
     pub fn named(&self, target: &str, name: &str) -> Result<String, Fault> {
         let history = self.history(target).map_err(|_| no_file())?;
         let run = history.into_iter().find(|run| !run.output_file.is_empty() && run.output_file == name);
@@ -226,7 +229,8 @@ impl Delivery {
 
     /// Ends the run successfully once the recording has arrived and passed validation. Blocks on the disk.
     ///
-    /// # Errors Returns an error if the run has ended in the meantime or the disk cannot be written.
+    /// # Errors
+    /// Returns an error if the run has ended in the meantime or the disk cannot be written.
     pub fn complete(mut self, delivered: Delivered) -> Result<(), Fault> {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;

@@ -109,7 +109,8 @@ enum Phase {
 impl Core {
     /// Opens a directory and loads its history. Also returns a message for each item that could not be read.
     ///
-    /// # Errors Returns an error if the directory cannot be used.
+    /// # Errors
+    /// Returns an error if the directory cannot be used.
     pub fn open(
         path: &Path,
         settings: Settings,

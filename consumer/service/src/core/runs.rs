@@ -16,14 +16,16 @@ use crate::wire::{Command, Run, State as TargetState, Status};
 impl Core {
     /// Starts a run. Blocks while a small file is written.
     ///
-    /// # Errors Returns an error if the request cannot be satisfied now, or not at all.
+    /// # Errors
+    /// Returns an error if the request cannot be satisfied now, or not at all.
     pub fn create(&self, target: &str, asked: &Asked) -> Result<Run, Fault> {
         self.begin(target, asked, None)
     }
 
     /// Starts a run on each of the named targets. If one cannot start, its run reports the failure.
     ///
-    /// # Errors Returns an error if no targets are named or no id can be generated.
+    /// # Errors
+    /// Returns an error if no targets are named or no id can be generated.
     pub fn create_group(&self, asked: &Asked) -> Result<(String, Vec<Run>), Fault> {
         if asked.targets.is_empty() {
             return Err(Fault::bad("Name the `targets`: a list of their ids."));
@@ -152,7 +154,8 @@ impl Core {
         })
     }
 
-    /// # Errors Returns an error if on-demand profiling is off.
+    /// # Errors
+    /// Returns an error if on-demand profiling is off.
     pub fn is_on(&self) -> Result<(), Fault> {
         if self.settings.profiling {
             return Ok(());
@@ -164,7 +167,8 @@ impl Core {
 
     /// Returns a run.
     ///
-    /// # Errors Returns an error if it does not exist.
+    /// # Errors
+    /// Returns an error if it does not exist.
     pub fn run(&self, id: &str) -> Result<Run, Fault> {
         self.is_on()?;
         let now = self.now().running;
@@ -173,7 +177,8 @@ impl Core {
 
     /// Returns a target's runs, newest first.
     ///
-    /// # Errors Returns an error if the target does not exist.
+    /// # Errors
+    /// Returns an error if the target does not exist.
     pub fn history(&self, target: &str) -> Result<Vec<Run>, Fault> {
         self.is_on()?;
         let now = self.now().running;
@@ -187,7 +192,8 @@ impl Core {
 
     /// Returns all runs, or those of a group, newest first.
     ///
-    /// # Errors Returns an error if on-demand profiling is off.
+    /// # Errors
+    /// Returns an error if on-demand profiling is off.
     pub fn all(&self, group: Option<&str>) -> Result<Vec<Run>, Fault> {
         self.is_on()?;
         let now = self.now().running;
@@ -201,7 +207,8 @@ impl Core {
 
     /// Cancels a run.
     ///
-    /// # Errors Returns an error if it does not exist or has ended.
+    /// # Errors
+    /// Returns an error if it does not exist or has ended.
     pub fn cancel(&self, id: &str) -> Result<Run, Fault> {
         self.is_on()?;
         {
@@ -225,7 +232,8 @@ impl Core {
     /// Deletes a finished run with its recording, or cancels a run in progress. Returns true if the run was
     /// deleted.
     ///
-    /// # Errors Returns an error if it does not exist or its files cannot be deleted.
+    /// # Errors
+    /// Returns an error if it does not exist or its files cannot be deleted.
     pub fn delete(&self, id: &str) -> Result<bool, Fault> {
         self.is_on()?;
         {
@@ -284,7 +292,8 @@ impl Core {
         totals
     }
 
-    /// # Errors Returns an error if the disk has no room for another recording.
+    /// # Errors
+    /// Returns an error if the disk has no room for another recording.
     pub fn has_room(&self) -> Result<(), Fault> {
         // If the free space is unknown, continue; a failed write is reported.
         let free = self.store.free().unwrap_or(u64::MAX);

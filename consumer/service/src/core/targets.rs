@@ -21,8 +21,8 @@ use crate::wire::{
 impl Core {
     /// Registers an agent, or registers it again. `secret` is the one it received before.
     ///
-    /// # Errors Returns an error if the request is invalid, the service is full, or another agent owns the
-    /// target.
+    /// # Errors
+    /// Returns an error if the request is invalid, the service is full, or another agent owns the target.
     pub fn hello(&self, hello: Hello, secret: Option<&str>) -> Result<Welcome, Fault> {
         if hello.protocol != 1 {
             return Err(Fault::bad("This service speaks protocol 1; use the agent of its version."));
@@ -90,7 +90,8 @@ impl Core {
 
     /// Records a sign of life from an agent.
     ///
-    /// # Errors Returns an error if the agent is unknown.
+    /// # Errors
+    /// Returns an error if the agent is unknown.
     pub fn heard(&self, target: &str, secret: &str) -> Result<(), Fault> {
         let now = self.now();
         let mut state = self.state();
@@ -108,7 +109,8 @@ impl Core {
 
     /// Returns commands after number `after`, and a handle that is notified when more arrive.
     ///
-    /// # Errors Returns an error if the agent is unknown.
+    /// # Errors
+    /// Returns an error if the agent is unknown.
     pub fn commands(&self, target: &str, secret: &str, after: u64) -> Result<(Commands, Arc<Notify>), Fault> {
         self.heard(target, secret)?;
         let mut state = self.state();
@@ -121,7 +123,8 @@ impl Core {
 
     /// Marks a target as gone because its agent reported the end of the process.
     ///
-    /// # Errors Returns an error if the agent is unknown.
+    /// # Errors
+    /// Returns an error if the agent is unknown.
     pub fn gone(&self, target: &str, secret: &str, why: &str) -> Result<(), Fault> {
         self.heard(target, secret)?;
         self.lost(target, &short(why));
@@ -149,7 +152,8 @@ impl Core {
 
     /// Returns a target.
     ///
-    /// # Errors Returns an error if it does not exist.
+    /// # Errors
+    /// Returns an error if it does not exist.
     pub fn target(&self, id: &str) -> Result<Target, Fault> {
         let target = self.state().target(id).ok_or_else(no_target)?;
         Ok(Target { continuous: self.windows.bounds(id), ..target })
@@ -158,7 +162,8 @@ impl Core {
     /// Resolves a name in Flink's paths to a target: an id, or a name or label value that exactly one target
     /// has.
     ///
-    /// # Errors Returns an error if no target or several targets match.
+    /// # Errors
+    /// Returns an error if no target or several targets match.
     pub fn meant(&self, word: &str) -> Result<String, Fault> {
         let state = self.state();
         if state.targets.contains_key(word) {
@@ -178,7 +183,8 @@ impl Core {
 
     /// Returns the default target: the only live target with an agent.
     ///
-    /// # Errors Returns an error if there is none, or more than one.
+    /// # Errors
+    /// Returns an error if there is none, or more than one.
     pub fn only_one(&self) -> Result<String, Fault> {
         let state = self.state();
         let live = |joined: &&Joined| joined.target.state == TargetState::Live && joined.agent.is_some();
@@ -192,7 +198,8 @@ impl Core {
 
     /// Returns the target that represents Flink's JobManager: the live one with the label `role=jobmanager`.
     ///
-    /// # Errors Returns an error if there is none, or more than one.
+    /// # Errors
+    /// Returns an error if there is none, or more than one.
     pub fn job_manager(&self) -> Result<String, Fault> {
         self.meant("jobmanager").map_err(|fault| match fault.status {
             StatusCode::NOT_FOUND => {
@@ -205,7 +212,8 @@ impl Core {
     /// If the number of targets is at its limit, removes the target that has been gone longest, with its
     /// history.
     ///
-    /// # Errors Returns an error if all targets are live or files cannot be deleted.
+    /// # Errors
+    /// Returns an error if all targets are live or files cannot be deleted.
     pub(super) fn make_room_for(&self, id: &str) -> Result<(), Fault> {
         let gone = {
             let state = self.state();
@@ -224,7 +232,8 @@ impl Core {
 
     /// Removes a target that is gone, with its history.
     ///
-    /// # Errors Returns an error if it does not exist or is live.
+    /// # Errors
+    /// Returns an error if it does not exist or is live.
     pub fn forget(&self, id: &str) -> Result<(), Fault> {
         let runs = {
             let mut state = self.state();

@@ -25,7 +25,8 @@ impl Core {
     /// Returns the files that cover an interval (UTC ms) of all targets with a label. The description counts
     /// the targets without data for that interval.
     ///
-    /// # Errors Returns an error if there is no data or too much.
+    /// # Errors
+    /// Returns an error if there is no data or too much.
     pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
         if from >= to {
             return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));

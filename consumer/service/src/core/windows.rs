@@ -199,7 +199,8 @@ impl Windows {
 impl Core {
     /// Stores chunks of a continuous profile.
     ///
-    /// # Errors Returns an error if the agent is unknown, the chunks are damaged, or there is no room.
+    /// # Errors
+    /// Returns an error if the agent is unknown, the chunks are damaged, or there is no room.
     pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
         self.heard(target, secret)?;
         let of = self.target(target)?;
@@ -237,7 +238,8 @@ impl Core {
 
     /// Stores a recording that another profiler pushed. Its target is identified by name and labels.
     ///
-    /// # Errors Returns an error if the recording is damaged or there is no room.
+    /// # Errors
+    /// Returns an error if the recording is damaged or there is no room.
     pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
         check_labels(&app.labels)?;
         let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
@@ -283,7 +285,8 @@ impl Core {
 
     /// Returns the contents of a target's window, with a timeline of `steps` steps.
     ///
-    /// # Errors Returns an error if the target does not exist or has no data.
+    /// # Errors
+    /// Returns an error if the target does not exist or has no data.
     pub fn window(&self, target: &str, steps: usize) -> Result<Kept, Fault> {
         let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
         let kept = window.with(|window| {
@@ -298,7 +301,8 @@ impl Core {
 
     /// Returns the files that cover an interval (UTC ms).
     ///
-    /// # Errors Returns an error if there is no data or too much.
+    /// # Errors
+    /// Returns an error if there is no data or too much.
     pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), Fault> {
         let of = self.target(target)?;
         if from >= to {

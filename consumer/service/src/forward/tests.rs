@@ -207,7 +207,7 @@ impl Write for Telling {
 
 #[test]
 fn what_has_no_room_is_counted_and_nobody_waits() {
-    // Nothing listens on this port.
+    // No service listens on this port.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in [Kind::Pyroscope, Kind::Otlp] {
         let mut to = to(kind, &address);

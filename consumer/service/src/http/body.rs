@@ -16,7 +16,8 @@ use crate::settings::SMALL_BODY;
 
 /// Reads a small body, not a recording.
 ///
-/// # Errors Returns an error if the body is too long or arrives too slowly.
+/// # Errors
+/// Returns an error if the body is too long or arrives too slowly.
 pub async fn small(body: Body, patience: Duration) -> Result<Bytes, Fault> {
     timeout(patience * 4, whole(body, SMALL_BODY, patience)).await.unwrap_or_else(|_| Err(late()))
 }
@@ -24,7 +25,8 @@ pub async fn small(body: Body, patience: Duration) -> Result<Bytes, Fault> {
 /// Reads a body of at most `most` bytes. The returned permit accounts for its memory; all large bodies
 /// together share a limit.
 ///
-/// # Errors Returns an error if the body is too long, arrives too slowly, or there is no room.
+/// # Errors
+/// Returns an error if the body is too long, arrives too slowly, or there is no room.
 pub async fn large(
     app: &App,
     body: Body,
@@ -71,7 +73,7 @@ async fn whole(body: Body, most: usize, patience: Duration) -> Result<Bytes, Fau
 
 /// Reads a body piece by piece. Each piece must arrive within `patience`. A client that has begun to send a
 /// large body uses shared memory, so it must also keep a minimum rate: one unit per quarter of `patience`,
-/// and [`SLOWEST`] on average.
+/// and `SLOWEST` on average.
 #[derive(Debug)]
 pub struct Pieces {
     body: Body,
@@ -103,7 +105,8 @@ impl Pieces {
 
     /// Returns the next piece, or `None` at the end.
     ///
-    /// # Errors Returns an error if the piece does not arrive in time.
+    /// # Errors
+    /// Returns an error if the piece does not arrive in time.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             let began = Instant::now();

@@ -76,7 +76,8 @@ pub struct App {
 impl App {
     /// Creates the shared state for a core.
     ///
-    /// # Errors Returns an error if the kernel has no random numbers or there is no room for temporary files.
+    /// # Errors
+    /// Returns an error if the kernel has no random numbers or there is no room for temporary files.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
         let store = core.settings.store.clone().map(Stored::new).transpose()?.map(Arc::new);

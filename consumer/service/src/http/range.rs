@@ -32,7 +32,8 @@ enum Part {
 
 /// Creates a response whose content never changes under its `tag`.
 ///
-/// # Errors Returns an error if the file cannot be read.
+/// # Errors
+/// Returns an error if the file cannot be read.
 pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::Builder, Body), Fault> {
     let failed = |error: std::io::Error| Fault::internal("read the file", error);
     let length = match &whole {

@@ -32,7 +32,8 @@ pub struct Received {
 /// Decodes the body of an `ExportProfilesServiceRequest` in protobuf, compressed or not. `now` (UTC ms) is
 /// used for profiles without a time. Resources without samples are omitted.
 ///
-/// # Errors Returns an error if the body is too large or malformed.
+/// # Errors
+/// Returns an error if the body is too large or malformed.
 pub fn otlp(body: Bytes, now: i64, limits: Limits) -> Result<Vec<Received>, Error> {
     if body.len() > limits.body {
         return Err(Error::too_large("The body", limits.body));

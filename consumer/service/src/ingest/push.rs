@@ -22,7 +22,8 @@ pub struct Push {
 /// Pyroscope's whole seconds. `rate` is the number of samples per second, which Pyroscope uses to scale
 /// counts.
 ///
-/// # Errors Returns an error if the kernel has no random numbers.
+/// # Errors
+/// Returns an error if the kernel has no random numbers.
 pub fn push(app: &App, from: i64, until: i64, rate: Option<u32>, jfr: &[u8]) -> io::Result<Push> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;

@@ -44,7 +44,8 @@ pub(super) struct Raw {
 /// Decodes a request, compressed or not, into one recording per profile. `now` (UTC ms) is used for profiles
 /// without a time.
 ///
-/// # Errors Returns an error if the request is too large or malformed.
+/// # Errors
+/// Returns an error if the request is too large or malformed.
 pub fn pushed(request: Bytes, now: i64, limits: Limits) -> Result<Vec<(App, Bytes)>, Error> {
     if request.len() > limits.body {
         return Err(Error::too_large("The body", limits.body));

@@ -21,7 +21,8 @@ pub struct App {
 impl App {
     /// Parses `name{key=value,…}`.
     ///
-    /// # Errors Returns an error if the text has another form or no name.
+    /// # Errors
+    /// Returns an error if the text has another form or no name.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let form = || {
             Error::Bad("Give ?name=app{key=value,…}: the name of what is recorded, and its labels.".into())

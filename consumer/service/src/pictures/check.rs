@@ -88,7 +88,8 @@ impl Checked {
 
 /// Validates an open regular file.
 ///
-/// # Errors Returns the problem and its position if the file is not a valid recording.
+/// # Errors
+/// Returns the problem and its position if the file is not a valid recording.
 pub fn check(file: &Source) -> Result<Checked, NotWhole> {
     let cannot = |what: String| NotWhole { offset: 0, what };
     match file.metadata() {
@@ -102,7 +103,8 @@ pub fn check(file: &Source) -> Result<Checked, NotWhole> {
 
 /// Validates bytes in memory.
 ///
-/// # Errors See [`check`].
+/// # Errors
+/// See [`check`].
 pub fn check_bytes(bytes: Bytes) -> Result<Checked, NotWhole> {
     checked(&Recording::bytes(bytes))
 }
@@ -110,7 +112,8 @@ pub fn check_bytes(bytes: Bytes) -> Result<Checked, NotWhole> {
 /// Returns the values for [`super::Wanted::event`] that recordings offer: groups of events first, then single
 /// event types with stacks.
 ///
-/// # Errors Returns an error if a recording is not valid.
+/// # Errors
+/// Returns an error if a recording is not valid.
 pub fn events(recordings: &[Source]) -> Result<Vec<String>, Error> {
     let mut types: BTreeMap<String, u64> = BTreeMap::new();
     for recording in recordings {

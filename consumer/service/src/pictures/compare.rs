@@ -56,7 +56,8 @@ fn read(side: &Side<'_>, wanted: &Wanted) -> Result<Read, Error> {
 /// Writes the page of a comparison; the first side is scaled to the total of the second. The times in
 /// `wanted` are ignored, since each side has its own.
 ///
-/// # Errors See [`super::make`]. Also returns an error if the sides have different events.
+/// # Errors
+/// See [`super::make`]. Also returns an error if the sides have different events.
 pub fn compare(
     before: &Side<'_>,
     after: &Side<'_>,

@@ -74,7 +74,8 @@ pub struct Choice {
 impl Choice {
     /// Applies a query parameter. Returns false if it does not belong to a filter.
     ///
-    /// # Errors Returns an error if the value is invalid.
+    /// # Errors
+    /// Returns an error if the value is invalid.
     pub fn take(&mut self, name: &str, value: &str) -> Result<bool, Fault> {
         if value.contains('\0') {
             return Err(Fault::bad("Names and values have no NUL."));
@@ -106,7 +107,8 @@ impl Choice {
 
     /// Checks that the time range is not empty and brackets are balanced.
     ///
-    /// # Errors Returns an error if not.
+    /// # Errors
+    /// Returns an error if not.
     pub fn check(&self) -> Result<(), Fault> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Fault::bad("The time begins before it ends: from is less than to, in UTC ms."));

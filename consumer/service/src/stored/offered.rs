@@ -75,7 +75,8 @@ fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -
 impl Stored {
     /// Lists the facets of the whole store.
     ///
-    /// # Errors See [`Stored::ask`].
+    /// # Errors
+    /// See [`Stored::ask`].
     pub(crate) async fn whole(&self) -> Result<Whole, Fault> {
         let all = Choice::default();
         let sql = [
@@ -100,7 +101,8 @@ impl Stored {
 
     /// Lists the facets within a filter; the values of each label ignore the filter on that label.
     ///
-    /// # Errors See [`Stored::ask`].
+    /// # Errors
+    /// See [`Stored::ask`].
     pub(crate) async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
         let mut keys: Vec<String> =
             self.rows(COLUMNS.to_owned()).await?.iter().filter_map(Row::label).collect();

@@ -143,7 +143,8 @@ pub struct Asked {
 impl Asked {
     /// Parses a query string.
     ///
-    /// # Errors Returns an error if a parameter is unknown or invalid.
+    /// # Errors
+    /// Returns an error if a parameter is unknown or invalid.
     pub fn parse(query: &str) -> Result<Self, Fault> {
         let mut asked = Self {
             choices: Default::default(),

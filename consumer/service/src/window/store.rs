@@ -93,14 +93,16 @@ enum Content {
 impl Chunk {
     /// Validates bytes in memory.
     ///
-    /// # Errors Returns the problem and its position if they are not valid chunks.
+    /// # Errors
+    /// Returns the problem and its position if they are not valid chunks.
     pub fn of_bytes(bytes: Bytes) -> Result<Self, NotWhole> {
         Ok(Self { checked: check_bytes(bytes.clone())?, content: Content::Bytes(bytes) })
     }
 
     /// Validates a file that no longer changes. `put` copies it.
     ///
-    /// # Errors Returns the problem and its position if they are not valid chunks.
+    /// # Errors
+    /// Returns the problem and its position if they are not valid chunks.
     pub fn of_file(file: File) -> Result<Self, NotWhole> {
         Ok(Self { checked: check(&file)?, content: Content::File(file) })
     }
@@ -185,7 +187,8 @@ impl Window {
     /// Opens a directory that belongs to this window alone. Chunks are recognized by their names, incomplete
     /// files are removed, other files are ignored. `now` is UTC ms.
     ///
-    /// # Errors Returns an error if the directory cannot be read, or files cannot be removed.
+    /// # Errors
+    /// Returns an error if the directory cannot be read, or files cannot be removed.
     pub fn open(dir: OwnedFd, limits: Limits, now: i64) -> Result<Self, Error> {
         let mut window = Self {
             dir,
@@ -227,8 +230,8 @@ impl Window {
 
     /// Stores a chunk; the oldest chunks make room for it. `now` is UTC ms.
     ///
-    /// # Errors Returns an error if the chunk exceeds the limits alone, or the disk fails. Then nothing of it
-    /// remains.
+    /// # Errors
+    /// Returns an error if the chunk exceeds the limits alone, or the disk fails. Then nothing of it remains.
     pub fn put(&mut self, chunk: &mut Chunk, now: i64) -> Result<(), Error> {
         let bytes = chunk.checked.bytes;
         if bytes > self.limits.bytes || self.limits.chunks == 0 {
@@ -267,7 +270,8 @@ impl Window {
     /// Removes the oldest chunks to make room for `bytes` without growing. Returns false if that is not
     /// possible.
     ///
-    /// # Errors Returns an error if the disk fails.
+    /// # Errors
+    /// Returns an error if the disk fails.
     pub fn give_way(&mut self, bytes: u64) -> Result<bool, Error> {
         let most = self.bytes;
         if most < bytes {
@@ -281,14 +285,16 @@ impl Window {
 
     /// Removes expired chunks.
     ///
-    /// # Errors Returns an error if the disk fails.
+    /// # Errors
+    /// Returns an error if the disk fails.
     pub fn expire(&mut self, now: i64) -> Result<(), Error> {
         self.trim(0, 0, now)
     }
 
     /// Opens the chunks that overlap an interval (UTC ms, end exclusive), in order of time.
     ///
-    /// # Errors Returns an error if there are too many, or the disk fails.
+    /// # Errors
+    /// Returns an error if there are too many, or the disk fails.
     pub fn select(&mut self, from: i64, to: i64) -> Result<Vec<Source>, Error> {
         let overlaps = |entry: &&Entry| entry.part.from < to && entry.part.to >= from;
         let mut chosen: Vec<&Entry> = self.entries.iter().filter(overlaps).collect();
@@ -355,7 +361,8 @@ impl Window {
     /// Returns a chunk that has not been counted since a restart. Pass the result of [`check`] to
     /// [`Window::counted`]. The two are separate so that the slow check runs without the lock.
     ///
-    /// # Errors Returns an error if the disk fails.
+    /// # Errors
+    /// Returns an error if the disk fails.
     pub fn uncounted(&mut self) -> Result<Option<(u64, Source)>, Error> {
         if self.counted {
             return Ok(None);
@@ -374,7 +381,8 @@ impl Window {
 
     /// Stores the result of a check; removes a chunk that is no longer valid.
     ///
-    /// # Errors Returns an error if the chunk cannot be removed.
+    /// # Errors
+    /// Returns an error if the chunk cannot be removed.
     pub fn counted(&mut self, number: u64, found: Result<Checked, NotWhole>) -> Result<(), Error> {
         let Some(at) = self.entries.iter().position(|entry| entry.number == number) else { return Ok(()) };
         match found {
@@ -390,7 +398,8 @@ impl Window {
 
     /// Removes all chunks.
     ///
-    /// # Errors Returns an error if the disk fails.
+    /// # Errors
+    /// Returns an error if the disk fails.
     pub fn clear(&mut self) -> Result<(), Error> {
         while !self.entries.is_empty() {
             self.remove(0)?;

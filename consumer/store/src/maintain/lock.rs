@@ -50,7 +50,8 @@ struct Object {
 impl Lock {
     /// Acquires the lock.
     ///
-    /// # Errors Returns an error if another process holds it.
+    /// # Errors
+    /// Returns an error if another process holds it.
     pub async fn take(place: &Place) -> Result<Self> {
         match place.directory() {
             Some(directory) => in_directory(place, directory).map(Self),
@@ -60,8 +61,9 @@ impl Lock {
 
     /// Checks that no other process took over the lock.
     ///
-    /// # Errors Returns an error if another process took it over, because this one was suspended for too
-    /// long, or if the store does not answer.
+    /// # Errors
+    /// Returns an error if another process took it over, because this one was suspended for too long, or if
+    /// the store does not answer.
     pub async fn check(&self) -> Result<()> {
         match &self.0 {
             Held::File(_) => Ok(()),
@@ -71,7 +73,8 @@ impl Lock {
 
     /// Releases the lock.
     ///
-    /// # Errors Returns an error if it cannot be released; it becomes stale after ten minutes.
+    /// # Errors
+    /// Returns an error if it cannot be released; it becomes stale after ten minutes.
     pub async fn release(&self) -> Result<()> {
         match &self.0 {
             Held::File(file) => Ok(file.set_len(0).and_then(|()| file.unlock())?),

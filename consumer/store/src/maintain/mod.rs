@@ -97,7 +97,8 @@ impl Maintainer {
     /// Aggregates, compacts and expires, folder by folder, until `stop` completes. A folder with errors is
     /// reported and skipped.
     ///
-    /// # Errors Returns an error if the store cannot be listed, or another process maintains it.
+    /// # Errors
+    /// Returns an error if the store cannot be listed, or another process maintains it.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Done> {
         let lock = match self.options.dry_run {
             true => None,

@@ -44,7 +44,8 @@ impl Engine {
 /// duplicates; for nodes and frames this happens after most have been filtered. The first DISTINCT of these
 /// also prevents engines from joining all nodes with all duplicate frames before the filter.
 ///
-/// # Errors Returns an error if the condition is invalid.
+/// # Errors
+/// Returns an error if the condition is invalid.
 pub fn flame(engine: Engine, choice: Choice<'_>, percent: f64) -> Result<String> {
     let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
     let apart = engine.apart();

@@ -37,7 +37,8 @@ impl Tables {
 
     /// Returns a table.
     ///
-    /// # Errors Returns an error if there is no table with that name.
+    /// # Errors
+    /// Returns an error if there is no table with that name.
     pub fn get(&self, name: &str) -> Result<&StoreTable> {
         self.tables.get(name).with_context(|| format!("the store has no table {name}"))
     }
@@ -121,7 +122,8 @@ impl Read {
 /// Reads the footers of files. `complete` lists complete deliveries in addition to those that the footers
 /// name.
 ///
-/// # Errors Returns an error if a file is not complete Parquet, or column types conflict.
+/// # Errors
+/// Returns an error if a file is not complete Parquet, or column types conflict.
 pub(crate) async fn read(
     place: &Place,
     of: Table,

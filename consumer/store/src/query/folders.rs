@@ -17,7 +17,8 @@ use crate::layout::{PARTITIONED_BY, Partition};
 
 /// Returns the `folders` that may have rows where `condition` holds; all if it does not restrict folders.
 ///
-/// # Errors Returns an error if the engine fails.
+/// # Errors
+/// Returns an error if the engine fails.
 pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTreeSet<Partition>> {
     let asked = of_folders(condition);
     if asked.is_empty() || folders.is_empty() {

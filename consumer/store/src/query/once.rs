@@ -32,7 +32,8 @@ pub struct OncePerId {
 impl OncePerId {
     /// Projects `input` to its first `columns` columns and deduplicates by the id in column `id`.
     ///
-    /// # Errors Returns an error if `input` has fewer columns.
+    /// # Errors
+    /// Returns an error if `input` has fewer columns.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, id: usize, columns: usize) -> Result<Self> {
         let kept: Vec<usize> = (0..columns).collect();
         let schema = Arc::new(input.schema().project(&kept)?);

@@ -102,8 +102,8 @@ struct Search {
 impl Paths {
     /// Resolves `stacks`, which belong to samples in `table` where `filter` holds.
     ///
-    /// # Errors Returns an error if the condition is invalid, the store cannot be read, or a stack contains a
-    /// cycle.
+    /// # Errors
+    /// Returns an error if the condition is invalid, the store cannot be read, or a stack contains a cycle.
     pub async fn read(
         session: &Session,
         table: &str,

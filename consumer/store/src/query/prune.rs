@@ -6,7 +6,7 @@ use flightline_consumer::tree::{Builder, Label, LabelId, NONE, Tree};
 /// Replaces omitted frames above a frame, so that no weight is lost or added to another function's self time.
 pub const PRUNED: &str = "[narrower]";
 
-/// What was omitted.
+/// Omitted frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pruned {
     /// Number of frames.

@@ -43,7 +43,8 @@ pub struct Session {
 impl Session {
     /// Opens the store in a directory or at the URL of an object store.
     ///
-    /// # Errors Returns an error if there is no store or it cannot be read.
+    /// # Errors
+    /// Returns an error if there is no store or it cannot be read.
     pub async fn open(store: &str, options: &OpenOptions) -> Result<Self> {
         let mut config = SessionConfig::new().with_information_schema(true);
         if let Some(threads) = options.threads {
@@ -62,7 +63,8 @@ impl Session {
 
     /// Registers a table of the user: a CSV, Parquet or JSON file, by its extension.
     ///
-    /// # Errors Returns an error if the file cannot be read or the name is that of a table of the store.
+    /// # Errors
+    /// Returns an error if the file cannot be read or the name is that of a table of the store.
     pub async fn add_table(&self, name: &str, file: &Path) -> Result<()> {
         if self.tables.all().any(|(taken, _)| taken == name) {
             bail!("{name} is a table of the store: give {} another name", file.display());
@@ -91,7 +93,8 @@ impl Session {
 
     /// Plans a query. Only read-only statements are accepted.
     ///
-    /// # Errors Returns an error if the SQL is invalid or refers to unknown tables or columns.
+    /// # Errors
+    /// Returns an error if the SQL is invalid or refers to unknown tables or columns.
     pub async fn plan(&self, sql: &str) -> Result<DataFrame> {
         let only_read =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
@@ -100,14 +103,16 @@ impl Session {
 
     /// Runs a query and streams the result.
     ///
-    /// # Errors See [`Session::plan`].
+    /// # Errors
+    /// See [`Session::plan`].
     pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
         Ok(self.plan(sql).await?.execute_stream().await?)
     }
 
     /// Returns the folders that may have rows of `table` where the condition holds.
     ///
-    /// # Errors Returns an error if the condition is invalid for that table.
+    /// # Errors
+    /// Returns an error if the condition is invalid for that table.
     pub async fn folders(&self, table: &str, filter: &str) -> Result<BTreeSet<Vec<String>>> {
         let sql = format!("SELECT * FROM {table} WHERE {}", condition(filter)?);
         let (state, plan) = self.plan(&sql).await?.into_parts();
@@ -136,7 +141,8 @@ impl Session {
 
 /// Validates a condition for use in a query; an empty one becomes `true`.
 ///
-/// # Errors Returns an error if it is not a single SQL condition.
+/// # Errors
+/// Returns an error if it is not a single SQL condition.
 pub fn condition(text: &str) -> Result<String> {
     if text.trim().is_empty() {
         return Ok("true".to_owned());

@@ -49,7 +49,8 @@ pub type Shares = BTreeMap<(i64, String), Share>;
 
 /// Returns the share of functions whose label, formatted with `options`, satisfies `wanted`.
 ///
-/// # Errors Returns an error if the query is invalid, the store cannot be read, or there are too many rows.
+/// # Errors
+/// Returns an error if the query is invalid, the store cannot be read, or there are too many rows.
 pub async fn shares(
     session: &Session,
     question: &Question<'_>,

@@ -132,7 +132,8 @@ impl StoreTable {
     /// Returns the partition values of folders that may have rows where all `filters` hold. Filters with
     /// subqueries are ignored.
     ///
-    /// # Errors Returns an error if a filter does not fit this table.
+    /// # Errors
+    /// Returns an error if a filter does not fit this table.
     pub fn folders(&self, state: &dyn Session, filters: &[Expr]) -> Result<BTreeSet<Vec<String>>> {
         let of_table = DFSchema::try_from(self.schema())?;
         let plain = filters.iter().filter(|filter| !asks_others(filter)).cloned();

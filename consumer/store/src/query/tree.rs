@@ -26,7 +26,8 @@ pub struct Grown {
 
 /// Builds the tree of the selected samples, with frames named by `options`.
 ///
-/// # Errors Returns an error if the condition is invalid or the store cannot be read.
+/// # Errors
+/// Returns an error if the condition is invalid or the store cannot be read.
 pub async fn grow(session: &Session, choice: Choice<'_>, options: &FoldOptions) -> Result<Grown> {
     let weights = weights(session, choice).await?;
     let stacks = weights.by_stack.keys().copied();

@@ -76,7 +76,8 @@ impl Weights {
 
 /// Returns the weights of the selected samples.
 ///
-/// # Errors Returns an error if the condition is invalid or the store cannot be read.
+/// # Errors
+/// Returns an error if the condition is invalid or the store cannot be read.
 pub async fn weights(session: &Session, choice: Choice<'_>) -> Result<Weights> {
     let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
     let sql = format!("SELECT stack_id, {sum} AS weight FROM {table} WHERE {filter} GROUP BY stack_id");

@@ -39,7 +39,8 @@ impl<'r> Chunk<'r> {
 /// Returns the chunks of a recording. Trailing data that is not a chunk belongs to the last one; its reader
 /// reports it.
 ///
-/// # Errors Returns an error if it is not a JFR recording.
+/// # Errors
+/// Returns an error if it is not a JFR recording.
 pub fn chunks(recording: &[u8]) -> Result<Vec<Chunk<'_>>> {
     if !recording.starts_with(&MAGIC) {
         bail!("it is no JFR recording: it does not begin with FLR");

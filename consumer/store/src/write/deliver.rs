@@ -118,7 +118,8 @@ type Stacks = HashMap<Day, HashSet<i64, KeyHash>>;
 impl Writer {
     /// Creates a writer for one service.
     ///
-    /// # Errors Returns an error if the service name is invalid.
+    /// # Errors
+    /// Returns an error if the service name is invalid.
     pub fn new(place: Place, options: Options) -> Result<Self> {
         check_service(&options.service)?;
         let labels = options.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
@@ -134,9 +135,9 @@ impl Writer {
 
     /// Adds a recording; skips chunks that are already in the store.
     ///
-    /// # Errors Returns an error if it is not a recording, its timestamps span too many days, or the store
-    /// cannot be read or written. Files written until then are complete; adding the recording again completes
-    /// it.
+    /// # Errors
+    /// Returns an error if it is not a recording, its timestamps span too many days, or the store cannot be
+    /// read or written. Files written until then are complete; adding the recording again completes it.
     pub async fn add(&self, recording: &[u8]) -> Result<Added> {
         let mut added = Added::default();
         let mut delivery: Vec<Chunk<'_>> = Vec::new();

@@ -51,7 +51,8 @@ impl<'w> Stream<'w> {
 
     /// Writes a delivery.
     ///
-    /// # Errors Returns an error if the store cannot be written, or timestamps span too many days.
+    /// # Errors
+    /// Returns an error if the store cannot be written, or timestamps span too many days.
     pub async fn put(&mut self, added: &mut Added) -> Result<()> {
         if self.rows.is_empty() {
             return Ok(());

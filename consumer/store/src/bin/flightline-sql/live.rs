@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 /// never waits.
 const ON_THE_WAY: usize = 4096;
 
-/// Adds a stream until it ends or the process is asked to stop.
+/// Adds a stream until it ends or a signal arrives.
 pub async fn run(writer: Writer, at: &str, every: Duration) -> Result<Added> {
     let options = writer.feed_options();
     let source = live::open(at, options).with_context(|| format!("cannot open {at}"))?;
