@@ -1,4 +1,5 @@
-//! `flightline drain`: writes the recording of a program that records itself (linked library, bare preload).
+//! `flightline drain`: writes the recording of a program that records itself (linked library or bare
+//! preload).
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -14,7 +15,7 @@ use flightline_recorder::{
 
 use crate::record::{DEFAULT_OUTPUT, RepositoryArgs, SamplingArgs, say};
 
-/// Arguments of `drain`; programs, not people, give them.
+/// Arguments of `drain`, which is started by programs, not by people.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// Descriptor on which the program waits for the session directory
@@ -23,28 +24,28 @@ pub struct DrainArgs {
     /// The program
     #[arg(long, value_name = "PID")]
     pid: u32,
-    /// The program runs already and waits for the command to join
+    /// The program is already running and waits for the command to join
     #[arg(long)]
     join: bool,
-    /// It may see an EINTR that it would not see otherwise
+    /// Permit interrupting system calls of the program, which may then return EINTR
     #[arg(long)]
     interrupt: bool,
-    /// Where the recording goes
+    /// Output of the recording
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     #[command(flatten)]
     repository: RepositoryArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// What there is to say goes to the system's log
+    /// Send messages to the system log
     #[arg(long)]
     syslog: bool,
-    /// Tell the sum at the end
+    /// Print totals at the end
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Runs until the program ends or asks for the end.
+/// Runs until the program ends or requests the end.
 pub fn run(args: &DrainArgs) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,7 +70,7 @@ fn serve(args: &DrainArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A warning of a daemon; without a log there is nobody to tell.
+/// Sends a warning to the system log; without a log it is dropped.
 fn syslog(message: &str, pid: u32) {
     const DAEMON_WARNING: u32 = 3 << 3 | 4;
     let line = format!("<{DAEMON_WARNING}>flightline[{}]: process {pid}: {message}", std::process::id());

@@ -26,22 +26,22 @@ type that chunks declare differently, the first declaration is shown.";
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
 pub struct MetadataArgs {
-    /// Recordings or repositories, taken together; `-` is standard input
+    /// Recordings or repositories, merged; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// As JSON, with all details
+    /// Print JSON, with all details
     #[arg(long)]
     json: bool,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    /// Event types, by name with or without package; `*` matches any text, `?` one character
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
-    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     categories: Vec<String>,
-    /// Also type ids, settings with their defaults, and which values are constants
+    /// Also print type ids, settings with their defaults, and which values are constants
     #[arg(long)]
     details: bool,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
 }
