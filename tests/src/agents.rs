@@ -1,4 +1,5 @@
-//! What tests of `flightline agent` share: what came at the stand-in for the service, and what is in the recordings.
+//! Helpers for the tests of `flightline agent`: the requests that the stub service received, and the contents
+//! of recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +14,7 @@ use crate::stub_service::{Said, Stub};
 
 /// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
 pub const MS: u32 = 200;
-/// What the victim can be told to do.
+/// The phases of the test program.
 const PHASES: [&str; 3] = ["before", "during", "after"];
 /// Seconds, longer than any test: what ends before was ended.
 pub const LONG: u64 = 3600;
@@ -31,7 +32,7 @@ pub fn progress(stub: &Stub, run: &str, state: &str) -> Value {
     })
 }
 
-/// What came of a run.
+/// The results of a run.
 pub struct Recorded {
     /// Read by our own reader.
     pub recording: Recording,
@@ -88,7 +89,7 @@ pub fn phases(recording: &Recording) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Of what the program did, this phase is in the recording, all of it, and nothing else.
+/// Asserts that the recording contains this phase completely, and no other phase.
 #[track_caller]
 pub fn only(recording: &Recording, phase: &str) {
     let seen = phases(recording);
@@ -121,7 +122,7 @@ pub fn gone(stub: &Stub) -> String {
     })
 }
 
-/// Whether a mode can be had, and why not.
+/// Returns whether the agent offers a mode, and the reason if it does not.
 pub fn capability(hello: &Value, mode: &str) -> (bool, String) {
     let modes = hello["modes"].as_array().unwrap();
     let can = modes.iter().find(|can| can["mode"] == mode).unwrap();

@@ -1,4 +1,4 @@
-//! What a recording says of allocations.
+//! Reads the allocation events of a recording.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -17,15 +17,15 @@ pub struct Block {
     pub time: i64,
     /// Address.
     pub address: i64,
-    /// Bytes asked for; those that a sample stands for, in `profiler.Malloc`.
+    /// The requested size in bytes; in `profiler.Malloc`, the bytes that the sample represents.
     pub size: i64,
-    /// Bytes that the sample stands for.
+    /// The bytes that the sample represents.
     pub weight: i64,
     /// Age in ticks, of a live one.
     pub age: i64,
 }
 
-/// All that is told of allocations.
+/// All allocation data of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Allocations {
     /// `profiler.Malloc`.
@@ -110,13 +110,13 @@ impl Allocations {
         alive
     }
 
-    /// Bytes that samples stand for, by function anywhere in the stack.
+    /// The bytes that the samples represent, by function anywhere in the stack.
     pub fn by_function(&self) -> BTreeMap<String, i64> {
         by_function(&self.sampled)
     }
 }
 
-/// Bytes that blocks stand for, by function anywhere in the stack.
+/// The bytes that the blocks represent, by function anywhere in the stack.
 pub fn by_function(blocks: &[Block]) -> BTreeMap<String, i64> {
     let mut sum: BTreeMap<String, i64> = BTreeMap::new();
     for block in blocks {

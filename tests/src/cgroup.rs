@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A group; removed with the value, when nobody is in it any more.
+/// A control group. Dropping the value removes it, once it contains no process.
 pub struct Group {
     path: PathBuf,
 }

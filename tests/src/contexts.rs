@@ -1,8 +1,8 @@
-//! What a reader makes of a thread's context in `context_victim`, whose parts all follow from one number.
+//! Decodes a thread's context in `context_victim`. All of its parts are derived from one number.
 
 use flightline_context::record::{ATTRS_MAX, Held, MAGIC, SIDE_CAR_BEFORE, VALID, labels};
 
-/// What is in force: number of the span, length of its label, number of the span around it.
+/// The active context: the number of the span, the length of its label, and the number of the enclosing span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// 0: nothing.
@@ -13,7 +13,7 @@ pub struct State {
     pub previous: u8,
 }
 
-/// Nothing.
+/// No active span.
 pub const NOTHING: State = State { id: 0, label: 0, previous: 0 };
 
 /// The states of a round of the victim, from one time that nothing is in force to the next.
@@ -28,8 +28,8 @@ pub const ROUND: [State; 7] = [
     State { id: 1, label: 2, previous: 0 },
 ];
 
-/// What the bytes of a side-car and a record say; `None` if they do not belong together. `span_at` reads the span id of the record at an
-/// address.
+/// Decodes the state from the bytes of a side-car and a record; `None` if they do not belong together.
+/// `span_at` reads the span id of the record at an address.
 pub fn state(held: Option<&[u8; size_of::<Held>()]>, span_at: impl Fn(u64) -> [u8; 8]) -> Option<State> {
     let Some(held) = held else { return Some(NOTHING) };
     let word = |from: usize| u64::from_ne_bytes(held[from..from + 8].try_into().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The victim that works when told to, and `flightline ctl` for it.
+//! The controlled test program, which works on command, and `flightline ctl` for it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -11,12 +11,12 @@ use serde_json::Value;
 use crate::run::{Finished, run, spawn, until, wait};
 use crate::victim;
 
-/// Long enough for a laden machine: nothing here is judged by time.
+/// Long enough for a busy machine. No result depends on this time.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running `controlled` victim.
 pub struct Controlled {
-    /// What was started: the victim or `flightline`.
+    /// The started process: the test program or `flightline`.
     pub child: Child,
     /// The victim's own process id.
     pub pid: u32,
@@ -38,7 +38,7 @@ impl Controlled {
         Controlled::of(child, output)
     }
 
-    /// Somebody's child that is about to be the victim.
+    /// Wraps a child process that will execute the test program.
     #[track_caller]
     pub fn of(mut child: Child, output: BufReader<ChildStdout>) -> Controlled {
         let input = child.stdin.take();

@@ -20,7 +20,7 @@ const THREADS: usize = 8;
 /// Longest recovery.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the victim says of itself, in memory that outlives it.
+/// The test program's own counts, in memory that outlives it.
 pub struct Told {
     map: MmapRaw,
     path: PathBuf,
@@ -52,7 +52,8 @@ impl Told {
     /// How far it is.
     pub fn now(&self) -> Instant {
         let word = |thread: usize, which: usize| {
-            // SAFETY: 4096 bytes are mapped, and eight threads of 64 bytes lie in them; atomics may be written meanwhile.
+            // SAFETY: 4096 bytes are mapped, and they contain eight threads of 64 bytes. The program may
+            // write these atomics concurrently.
             let word = unsafe { &*self.map.as_ptr().cast::<AtomicU64>().add(thread * 8 + which) };
             word.load(Ordering::Acquire)
         };
@@ -82,7 +83,7 @@ pub fn recover(output: &Path) -> Finished {
     run(command.arg("recover").arg(output), LIMIT)
 }
 
-/// What was found in a recording.
+/// The allocations found in a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Files, or chunks of a repository.
@@ -140,8 +141,9 @@ impl Found {
         found
     }
 
-    /// What contradicts the truth: the victim had done `least` and begun no more than `most`. Nothing twice, nothing left
-    /// out, and of each thread at most the one that it was writing is missing.
+    /// Describes a contradiction to the ground truth: the program had completed at least `least` and had
+    /// begun at most `most`. No allocation may occur twice or be missing, except the one that each thread was
+    /// writing.
     pub fn wrong(&self, least: &Instant, most: &Instant) -> Option<String> {
         for (thread, marked) in self.marked.iter().enumerate() {
             if let Some(pair) = marked.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -174,7 +176,7 @@ fn samples(file: &Path) -> u64 {
     n
 }
 
-/// What is left of the session of a drain, held open.
+/// Returns true if no process holds the lock of the session, that is, the drain has ended.
 pub fn lock_is_free(session: &Path) -> bool {
     File::open(session.join("session")).is_ok_and(|page| page.try_lock().is_ok())
 }

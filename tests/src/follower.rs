@@ -41,7 +41,7 @@ impl Lines {
         Lines(lines, reader)
     }
 
-    /// Waits until a line is as wanted.
+    /// Waits until a line satisfies the condition.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         until(LIMIT, what, || {
@@ -63,7 +63,7 @@ impl Lines {
 /// A command whose lines can be looked at while it writes them.
 #[derive(Debug)]
 pub struct Follower {
-    /// What to call it.
+    /// The process's name in messages.
     pub who: String,
     child: Killed,
     lines: Lines,
@@ -71,7 +71,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of a process whose output and complaints are pipes.
+    /// Follows a process whose standard output and standard error are pipes.
     pub fn new(who: String, mut child: Child) -> Follower {
         let lines = Lines::of(child.stdout.take().unwrap());
         let err = collect(child.stderr.take().unwrap());
@@ -85,13 +85,13 @@ impl Follower {
         Follower::new(format!("tail {args:?}"), spawn(&mut command))
     }
 
-    /// Waits until a line is as wanted.
+    /// Waits until a line satisfies the condition.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         self.lines.until(&format!("{}: {what}", self.who), wanted);
     }
 
-    /// What it has printed so far.
+    /// The lines printed so far.
     pub fn so_far(&self) -> Vec<String> {
         self.lines.0.lock().unwrap().clone()
     }

@@ -51,7 +51,8 @@ pub fn jdk(release: u32) -> Option<PathBuf> {
     Some(PathBuf::from(found.stdout_text().trim()))
 }
 
-/// `tool`, a JDK's `jfr`. Short runs beside other work: the small collector and the first compiler are the cheapest.
+/// Returns a command for `tool`, a JDK's `jfr`. For short runs at the same time as other work, the serial
+/// collector and the C1 compiler are the cheapest.
 pub fn jfr(tool: &Path) -> Command {
     let mut command = Command::new(tool);
     command.args(["-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"]);
@@ -79,8 +80,9 @@ pub fn lines(reader: &str, file: &Path) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// What a reader prints of each file, sorted by bytes, with the samples' weights; one process for all files where starting one takes
-/// long. `Err` holds what went wrong with that file.
+/// Runs a reader on each file and returns its lines, sorted by bytes, with the weights of the samples.
+/// Readers that are slow to start get all files in one process. `Err` contains the reader's error for that
+/// file.
 #[track_caller]
 pub fn each(reader: &str, files: &[&Path]) -> Vec<Result<Vec<String>, String>> {
     let out = tempfile::tempdir().unwrap();
@@ -129,7 +131,7 @@ pub fn follow(jdk: &str, what: Followed<'_>, limit: Duration) -> Child {
     spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
-/// What a live stream follows.
+/// The input of a live stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Followed<'a> {
     /// One growing recording: `EventStream.openFile`.
@@ -154,7 +156,7 @@ pub struct Delivered {
     pub line: String,
 }
 
-/// What [`follow`] saw.
+/// The results of [`follow`].
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// Events in the order of delivery.

@@ -145,7 +145,7 @@ pub fn everything() -> Vec<Mode> {
     ]
 }
 
-/// Whether every case runs in every mode, as `.ci/long guests` asks for.
+/// The environment variable that runs every case in every mode. `.ci/long guests` sets it.
 const EVERY_MODE: &str = "FLIGHTLINE_EVERY_MODE";
 
 /// Runs `program args` alone and in every other mode, from case to case the ones and the others; panics with all that differ.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Its status.
@@ -52,7 +52,7 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) 
     }
     headers.iter().for_each(|line| head += &format!("{line}\r\n"));
     stream.write_all((head + "\r\n").as_bytes()).unwrap();
-    // Who is refused early may find the door closed behind what it still says.
+    // A server that rejects the request early may close the connection while the body is sent.
     let _ = stream.write_all(body);
     read(&mut BufReader::new(stream))
 }

@@ -60,16 +60,16 @@ impl JavaReader {
     }
 }
 
-/// What the program `Lines` printed.
+/// The output of the program `Lines`.
 #[derive(Debug, Default)]
 pub struct Lines {
     /// Canonical lines, sorted by bytes.
     pub samples: Vec<String>,
     /// The end of the stream was seen.
     pub ended: bool,
-    /// What could not be read; empty if nothing.
+    /// The reader's message about damage; empty if there is none.
     pub damage: String,
-    /// What the producer told it lost.
+    /// The losses that the producer reported.
     pub lost: Vec<String>,
 }
 

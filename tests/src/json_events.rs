@@ -201,7 +201,7 @@ pub struct Events<R> {
 }
 
 impl<R: Read> Events<R> {
-    /// Of a stream of JSON.
+    /// Creates a reader of a JSON stream.
     pub fn new(input: R) -> Self {
         Self { input, held: Vec::new(), start: 0, at: 0, begun: false, complete: false }
     }

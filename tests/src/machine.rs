@@ -1,4 +1,4 @@
-//! Machine-wide use, in a mount namespace where nobody else sees it.
+//! Tests of machine-wide use, in a mount namespace that is invisible to other processes.
 
 use std::fs;
 use std::path::Path;

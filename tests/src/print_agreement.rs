@@ -1,6 +1,7 @@
-//! `flightline print --json` beside the JDK's `jfr print --json`: the same events in the same order, field by field.
+//! Compares `flightline print --json` with the JDK's `jfr print --json`: the same events in the same order,
+//! field by field.
 //!
-//! What may differ is listed in [`Allowed`], and nowhere else.
+//! [`Allowed`] lists all permitted differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +25,8 @@ pub enum Allowed {
     /// The JDK keeps the clock of an earlier chunk as long as the metadata stay the same; we take each chunk's own. Allowed
     /// is exactly the difference of the two, one for all events of a chunk.
     Clock,
-    /// What JDK 17 makes of the spans that the smallest and the largest long stand for: "none" and "for ever".
+    /// The text of JDK 17 for the spans whose value is the smallest or the largest long, which mean "none"
+    /// and "for ever".
     Extreme,
     /// JDK 17 prints unsigned numbers with a sign.
     Sign,
@@ -45,20 +47,20 @@ const FOREVER: &str = "PT2562047788015215H30M7.999999999S";
 const FOREVER_17: [&str; 4] =
     ["PT2562047788015215H30M7S", "PT2562047788015H12M55.807S", "PT-0.000001S", "PT2562047H47M16.854775807S"];
 
-/// What was compared.
+/// The results of a comparison.
 #[derive(Debug, Default)]
 pub struct Agreement {
     /// Events that were compared.
     pub events: u64,
-    /// Of those, printed byte for byte the same.
+    /// The events among them that are equal byte for byte.
     pub same_bytes: u64,
     /// Bytes of JSON the JDK printed for them.
     pub json_bytes: u64,
     /// Values that differ in an allowed way: how many, and the first.
     pub allowed: BTreeMap<Allowed, (u64, String)>,
-    /// What else differs: by event type and place in the event, how often and an example.
+    /// All other differences, by event type and path in the event: their number and an example.
     pub differences: BTreeMap<String, (u64, String)>,
-    /// What the JDK said when it ended with an error, or broke off.
+    /// The JDK's error message, if it failed or stopped early.
     pub jdk_failed: Option<String>,
 }
 
@@ -299,7 +301,7 @@ impl Comparison {
                     n.bytes().take_while(|b| *b != b'E' && *b != b'e').filter(u8::is_ascii_digit).count()
                 };
                 let same = a.parse::<f32>().ok()?.to_bits() == b.parse::<f32>().ok()?.to_bits();
-                // Of a double the first sixteen digits; nine say all of a float.
+                // Doubles are compared by their first sixteen digits. Nine digits determine a float.
                 (same && digits(b) <= 9 || digits(a) > 9 && near(a.parse().ok()?, b.parse().ok()?))
                     .then_some(Allowed::Digits)
             }
@@ -344,7 +346,7 @@ impl Comparison {
     }
 }
 
-/// Whether a value of so many ns may be off by so many if it was scaled in floating point.
+/// Returns true if a value in ns can be off by `off` because it was scaled in floating point.
 fn scaled(value: i128, off: i128) -> bool {
     let value = value.unsigned_abs();
     value > 1 << 53 && off.unsigned_abs() <= (value >> 52) + 1

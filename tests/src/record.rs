@@ -28,7 +28,7 @@ pub struct Recorded {
     pub finished: Finished,
     /// The output file.
     pub path: PathBuf,
-    /// ns that were stolen from the machine's processors meanwhile.
+    /// Time that was stolen from the machine's processors during the run, in ns.
     pub stolen_ns: u64,
     folder: TempDir,
 }
@@ -142,7 +142,7 @@ fn later_wins(options: &[OsString]) -> Vec<OsString> {
 }
 
 impl Recorded {
-    /// What the victim said of itself.
+    /// Reads the program's ground truth.
     #[track_caller]
     pub fn truth(&self) -> Truth {
         Truth::read(&self.folder.path().join("truth.tsv"))

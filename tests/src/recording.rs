@@ -48,9 +48,9 @@ pub struct ThreadCpu {
     pub tid: u64,
     /// The thread's CPU clock, ns.
     pub cpu_ns: u64,
-    /// Of it covered by samples, ns.
+    /// The part of it that samples cover, in ns.
     pub sampled_ns: u64,
-    /// Of it lost, ns.
+    /// The part of it that was lost, in ns.
     pub lost_ns: u64,
 }
 
@@ -84,7 +84,7 @@ pub struct Recording {
     pub events: HashMap<String, u64>,
     /// Chunks (our reader only).
     pub chunks: usize,
-    /// What our reader could not read.
+    /// The warnings of our reader.
     pub warnings: Vec<String>,
 }
 
@@ -198,7 +198,7 @@ fn text(value: Option<Value<'_>>) -> Result<String, Failed> {
 }
 
 impl Recording {
-    /// Reads a recording with our own reader. What it warns of is in [`warnings`](Recording::warnings).
+    /// Reads a recording with our own reader. Its warnings are in [`warnings`](Recording::warnings).
     ///
     /// # Errors
     /// The file cannot be read at all, or holds no chunk.
@@ -311,12 +311,12 @@ impl Recording {
 }
 
 impl Stack {
-    /// Whether the function is anywhere in the stack.
+    /// Returns true if the function is anywhere in the stack.
     pub fn has(&self, method: &str) -> bool {
         self.frames.iter().any(|f| f.method == method)
     }
 
-    /// Whether these functions appear in this order, leaf first, gaps allowed.
+    /// Returns true if these functions appear in this order, leaf first, gaps allowed.
     pub fn has_in_order(&self, methods: &[&str]) -> bool {
         let mut frames = self.frames.iter();
         methods.iter().all(|m| frames.any(|f| f.method == *m))

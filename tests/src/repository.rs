@@ -28,7 +28,8 @@ pub fn chunks(root: &Path) -> BTreeMap<u32, Vec<PathBuf>> {
     found
 }
 
-/// Bytes that the chunks take on the disk: what is set aside counts too. A file that is removed meanwhile takes none.
+/// The disk space that the chunks use in bytes, including preallocated space. Files that are removed during
+/// the scan count as 0.
 pub fn disk(root: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = chunks(root).into_values().flatten();

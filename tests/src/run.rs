@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::private_shm;
 
-/// What a finished command left behind.
+/// The results of a finished command.
 pub struct Finished {
     /// Its exit status.
     pub status: ExitStatus,
@@ -186,7 +186,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// Ends the [`turn`] of a test that has measured, and waits until it may run at the same time as other tests ([`beside`]) to check the results.
+    /// Ends the [`turn`] of a test that has finished its measurement, and waits until it may run at the same
+    /// time as other tests ([`beside`]) to check the results.
     pub fn measured(self) -> Turn {
         drop(self);
         beside()

@@ -1,4 +1,4 @@
-//! `flightline serve` beside a test, and the lines that it tells.
+//! Runs `flightline serve` for a test, and reads the lines that it logs.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::victim::flightline;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a body of JSON is announced as.
+/// The header of a JSON body.
 pub const JSON: &str = "Content-Type: application/json";
 
 /// Computes until it is ended.
@@ -102,7 +102,7 @@ impl Served {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Asks for something.
+    /// Sends a request.
     #[track_caller]
     pub fn get(&self, path: &str) -> Answer {
         send(self.port, "GET", path, &[], b"")
@@ -145,7 +145,7 @@ impl Served {
         answer.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// What it tells of a run.
+    /// Returns the service's description of a run.
     pub fn run(&self, id: &str) -> Value {
         self.get(&format!("/v1/runs/{id}")).json()
     }
@@ -180,7 +180,7 @@ impl Served {
         (done.code(), done.stdout_text(), done.stderr.clone())
     }
 
-    /// Ends it as a terminal does, and waits until all is told.
+    /// Ends the service with the signal of a terminal, and waits until it has logged everything.
     pub fn end(&mut self) {
         signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();

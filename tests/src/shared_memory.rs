@@ -60,7 +60,8 @@ impl ProcFile {
     /// Maps a process file for reading.
     pub fn open(path: &Path) -> std::io::Result<ProcFile> {
         let file = File::open(path)?;
-        // SAFETY: the file is only read through atomics; nobody truncates it (programs size it once).
+        // SAFETY: the file is only read through atomics, and no process truncates it (programs set its size
+        // once).
         let map = unsafe { Mmap::map(&file)? };
         assert!(map.len() >= SIZES[1] as usize, "{} is too short", path.display());
         Ok(ProcFile { map })

@@ -1,18 +1,18 @@
-//! What documents say shows a requirement: tests, and files that are there.
+//! Finds the tests and files that documents name as evidence for a requirement.
 //!
 //! A test is named by `` `file::function` ``, `` `::function` `` of the file before, a file of tests alone, or a file for a browser and the
 //! beginnings of titles in quotes behind it. Anything else in backticks that is a path, and what a link leads to, is a file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What a text names.
+/// The names in a text.
 #[derive(Debug, Default)]
 pub struct Shown {
     /// Tests, each of which is there and is run.
     pub tests: usize,
     /// Scripts and documents that are there.
     pub files: usize,
-    /// What is not there, or is no test.
+    /// Names of missing files, and of files and functions that are not tests.
     pub missing: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ fn is_source(path: &str) -> bool {
     path.contains('/') && (path.ends_with(".rs") || path.ends_with(".mjs"))
 }
 
-/// Those that `tests/browser/run.sh` runs; others are for a person.
+/// Returns true if `tests/browser/run.sh` runs the file. Other files are run by hand.
 fn runs_in_a_browser(path: &str) -> bool {
     path.ends_with(".test.mjs")
 }
@@ -103,7 +103,7 @@ fn runs_in_a_browser(path: &str) -> bool {
 /// Packages with a workspace of their own that CI tests.
 const BESIDE: [&str; 2] = ["recorder/in-signal/loom", "consumer/store"];
 
-/// Whether the package that a file is in is tested by CI.
+/// Returns true if CI tests the file's package.
 fn is_run(path: &str) -> bool {
     let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
     let members =

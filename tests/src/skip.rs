@@ -1,4 +1,4 @@
-//! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
+//! Tests that need something this machine lacks print SKIPPED. In CI that is a failure.
 
 use std::io::Write;
 use std::path::Path;
@@ -29,12 +29,13 @@ pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
 
-/// Says what is no part of this repository and would have to be beside it; no failure in CI, as nobody can install it.
+/// Prints that a test needs data from outside of this repository. Not a failure in CI, because CI cannot
+/// install it.
 pub fn not_given(reason: &str) {
     aloud(&format!("*** NOT COMPARED, not here: {reason} ***"));
 }
 
-/// Says so and gives `true` if the user is not root, for whom alone this can be shown.
+/// Prints SKIPPED and returns true if the user is not root, which the test needs.
 pub fn not_root(reason: &str) -> bool {
     // SAFETY: no memory effects.
     let root = unsafe { libc::geteuid() == 0 };
@@ -44,13 +45,14 @@ pub fn not_root(reason: &str) -> bool {
     !root
 }
 
-/// Whether a command exists on the search path.
+/// Returns true if a command exists on the search path.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// Whether there is a compiler of C++; says so loudly if not: a C compiler is all that the README asks for.
+/// Returns true if a C++ compiler is installed, and prints SKIPPED if not. The README requires only a C
+/// compiler.
 #[track_caller]
 pub fn have_cpp() -> bool {
     let here = have("g++");
@@ -60,7 +62,7 @@ pub fn have_cpp() -> bool {
     here
 }
 
-/// Whether there is the system's Python; says so loudly if not.
+/// Returns true if the system's Python is installed, and prints SKIPPED if not.
 #[track_caller]
 pub fn have_python() -> bool {
     let here = Path::new("/usr/bin/python3").exists();
@@ -84,7 +86,7 @@ pub fn have_jdk() -> bool {
     *RUNS
 }
 
-/// Whether the kernel lets this user open a cpu-clock event, with kernel time or without.
+/// Returns true if the kernel lets this user open a cpu-clock event, with or without kernel time.
 pub fn perf_allowed(with_kernel: bool) -> bool {
     // perf_event_attr of the first published size (64 bytes): type, size, config, then the flag bits at byte 40.
     let mut attr = [0u64; 8];
@@ -95,7 +97,7 @@ pub fn perf_allowed(with_kernel: bool) -> bool {
     if fd < 0 {
         return false;
     }
-    // SAFETY: the descriptor was just opened here and is owned by nobody else.
+    // SAFETY: the descriptor was just opened here and has no other owner.
     unsafe { libc::close(fd as i32) };
     true
 }

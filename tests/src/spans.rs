@@ -1,5 +1,4 @@
-//! Events that took time, or that happened at one moment, with their stacks and fields: what the engines beside CPU
-//! time record.
+//! Reads the events of engines other than CPU time, with their times, stacks and fields.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +17,7 @@ pub struct Span {
     pub duration_ns: u64,
     /// Kernel thread id of `eventThread`, 0 without one.
     pub tid: u64,
-    /// What that thread is called.
+    /// The name of that thread.
     pub thread: String,
     /// Frames of a second stack, that of who woke the thread, leaf first.
     pub waker_frames: Vec<Frame>,
@@ -31,7 +30,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the function is anywhere in the stack.
+    /// Returns true if the function is anywhere in the stack.
     pub fn has(&self, method: &str) -> bool {
         self.frames.iter().any(|frame| frame.method == method)
     }
@@ -51,7 +50,7 @@ impl Span {
     }
 }
 
-/// All events of the wanted types, in file order.
+/// Reads all events of the given types, in file order.
 ///
 /// # Panics
 /// When the recording cannot be read, or our reader warns of it.

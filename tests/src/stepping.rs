@@ -24,7 +24,7 @@ const ENTRIES: usize = 6;
 pub struct Stopped {
     /// Its id.
     pub tid: i32,
-    /// What it gets when it goes on.
+    /// The signal to deliver when the thread continues.
     signal: i32,
     gone: bool,
     /// The last instruction waited.
@@ -32,7 +32,7 @@ pub struct Stopped {
 }
 
 fn ptrace(request: u32, tid: i32, data: usize) -> bool {
-    // SAFETY: none of the requests used here writes to memory of ours.
+    // SAFETY: none of the requests used here writes to our memory.
     unsafe { libc::ptrace(request, tid, 0usize, data) >= 0 }
 }
 
@@ -63,7 +63,7 @@ impl Stopped {
             if !woken && since.elapsed() > WAIT {
                 woken = ptrace(libc::PTRACE_INTERRUPT, self.tid, 0);
             }
-            // Of a process that was killed the first thread is reported last.
+            // The kernel reports the first thread of a killed process last.
             if since.elapsed() > 80 * WAIT {
                 self.gone = true;
                 return;
@@ -79,7 +79,7 @@ impl Stopped {
         self.signal = if event != 0 || (signal == libc::SIGTRAP && !self.by_perf()) { 0 } else { signal };
     }
 
-    /// Whether the trap is that of a perf event: the program's, not ours.
+    /// Returns true if the trap comes from a perf event of the program, not from our stepping.
     fn by_perf(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         // SAFETY: plain numbers; zeros are one of them.
@@ -89,7 +89,8 @@ impl Stopped {
         asked >= 0 && info.si_code == TRAP_PERF
     }
 
-    /// Whether the last instruction was a wait, which we ended: for a lock, it may be, that is held by a thread we stopped.
+    /// Returns true if the last instruction was a wait, which we ended: the lock may be held by a thread that
+    /// we stopped.
     pub fn waits(&self) -> bool {
         self.waits
     }
@@ -155,7 +156,7 @@ pub struct Watch {
     written: (Vec<(u64, u64)>, Vec<u8>),
 }
 
-/// What [`Watch::look`] found.
+/// The result of [`Watch::look`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     record: Vec<u64>,
@@ -171,7 +172,7 @@ pub struct State {
 }
 
 impl State {
-    /// What happened since `before`, in a word; `None` if nothing that matters.
+    /// Names the change since `before`; `None` if nothing relevant changed.
     pub fn since(&self, before: &State) -> Option<&'static str> {
         let said = [
             (self.head != before.head, "ring: head"),
@@ -200,7 +201,7 @@ mod at {
     pub const COMMITS: [usize; 2] = [6, 6 + COMMIT_WORDS];
     /// Sequence number, batch, place, length, length of the path; header; path; checksum.
     pub const COMMIT_WORDS: usize = 5 + 9 + 256 + 1;
-    /// Of which these are looked at: the path begins behind them.
+    /// The words of a commit that are compared; the path begins after them.
     pub const LOOKED_AT: usize = 5 + 9 + 4;
     /// Bytes of the header.
     pub const HEADER: usize = 68;
@@ -220,7 +221,7 @@ fn map(path: &Path) -> Mmap {
 }
 
 impl Watch {
-    /// Of the only process and output of a session.
+    /// Watches the only process and the only output of a session.
     #[track_caller]
     pub fn new(session: &Path, output: &Path) -> Watch {
         let file = processes(session).into_iter().next().expect("a recorded process");
@@ -265,7 +266,8 @@ impl Watch {
         self.written = (meta.map(|m| (m.ino(), m.len())).collect(), header);
     }
 
-    /// Puts the session of a killed recorder where nobody recovers it, for copies only.
+    /// Moves the session of a killed recorder to a place where no command recovers it, so that only copies
+    /// are recovered.
     #[track_caller]
     pub fn put_aside(&mut self) -> Aside {
         let from = self.session.clone();
@@ -274,7 +276,7 @@ impl Watch {
         Aside { from, to: self.session.clone() }
     }
 
-    /// What would be found now; `accounts` costs time.
+    /// Reads the state now. `accounts` includes the threads' accounts, which takes time.
     pub fn look(&mut self, accounts: bool) -> State {
         self.look_at_files();
         let (files, header) = self.written.clone();
@@ -309,8 +311,8 @@ impl Watch {
         }
     }
 
-    /// Copies all of it: the recording from the folder `live` to the folder `name` beside it, which has as many letters, and
-    /// the session to one that names that. Returns both.
+    /// Copies everything: the recording from the folder `live` to the folder `name` next to it, which has an
+    /// equally long name, and the session to one that refers to that folder. Returns both.
     #[track_caller]
     pub fn copy(&self, live: &Path, name: &str) -> Copied {
         let folder = live.with_file_name(name);
@@ -351,7 +353,7 @@ fn rename(journal: &mut [u8], old: &[u8], new: &[u8]) {
     let sum = |journal: &[u8], from: usize| {
         let len = (word(journal, from + 4) as usize).min(2048);
         let (header, path) = ((from + 5) * 8, (from + 14) * 8);
-        // Whose it is stands before all commits.
+        // The process's identity is stored before the commits.
         let parts = [8..24, from * 8..header, header..header + at::HEADER, path..path + len];
         let bytes = parts.map(|part| &journal[part]).concat();
         bytes
@@ -388,7 +390,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A session that was put aside; removed with the value.
+/// A session that was moved away. Dropping the value removes it.
 pub struct Aside {
     from: PathBuf,
     to: PathBuf,
@@ -408,7 +410,7 @@ impl Drop for Aside {
     }
 }
 
-/// What a killed session would leave behind; removed with the value.
+/// A copy of the files of a killed session. Dropping the value removes it.
 pub struct Copied {
     /// Its shared memory.
     pub session: PathBuf,

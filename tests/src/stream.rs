@@ -1,5 +1,5 @@
-//! What a reader of a stream got, looked at as closely as can be: framing and checksums byte by byte, everything by the strict
-//! reader, every id followed.
+//! Checks the bytes that a reader of a stream received: framing and checksums byte by byte, events with the
+//! strict reader, and every constant id.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 
-/// Of one stream.
+/// The contents of one stream.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// Events by type.
     pub events: BTreeMap<String, u64>,
-    /// What `flightline.StreamLoss` tells: events by cause and type.
+    /// The losses in `flightline.StreamLoss`: events by cause and type.
     pub lost: BTreeMap<(String, String), u64>,
-    /// What `flightline.SampleLoss` tells: samples and CPU time by cause.
+    /// The losses in `flightline.SampleLoss`: samples and CPU time by cause.
     pub sample_loss: BTreeMap<String, (u64, u64)>,
     /// Numbers of the segments, and events in them.
     pub segments: Vec<(u64, u64)>,
@@ -32,18 +32,18 @@ impl Stream {
         self.events.get(name).copied().unwrap_or(0)
     }
 
-    /// Events of a type that were told to be lost.
+    /// The number of events of a type that were reported as lost.
     pub fn lost(&self, name: &str) -> u64 {
         self.lost.iter().filter(|((_, of), _)| of == name).map(|(_, events)| events).sum()
     }
 
-    /// Whether segments are missing.
+    /// Returns true if segments are missing.
     pub fn gaps(&self) -> bool {
         self.segments.windows(2).any(|pair| pair[1].0 != pair[0].0 + 1)
     }
 }
 
-/// CRC-32 as zlib computes it, by no code of ours.
+/// CRC-32 as zlib computes it, independent of the recorder's code.
 fn crc32(bytes: &[u8]) -> u64 {
     let table: [u32; 256] = std::array::from_fn(|i| {
         (0..8).fold(i as u32, |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -189,7 +189,7 @@ fn read(stream: Vec<u8>, found: &mut Stream) {
     while let Some(item) = input.next().unwrap() {
         match item {
             Item::Events(batch) => {
-                // Of one chunk.
+                // The ids of one chunk.
                 let mut seen = HashSet::new();
                 for event in batch.events() {
                     let name = &*event.class().name;

@@ -1,5 +1,4 @@
-//! A stand-in for the profiling service that does what a test tells it to, in the order that the test wants: plain sockets,
-//! HTTP by hand.
+//! A stub of the profiling service, controlled by the test. It uses plain sockets and writes HTTP by hand.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +14,7 @@ const WAIT: Duration = Duration::from_millis(300);
 /// Largest body.
 const MOST: u64 = 64 << 20;
 
-/// What came.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     /// A process was introduced.
@@ -95,7 +94,7 @@ impl Stub {
         self.lock().mood = Some(mood);
     }
 
-    /// As if it were started anew: it knows no agents, and counts commands from one.
+    /// Simulates a restart: the stub forgets all agents and counts commands from one.
     pub fn forget(&self) {
         let mut state = self.lock();
         state.secrets += 1000;
@@ -107,12 +106,12 @@ impl Stub {
         self.lock().refused
     }
 
-    /// Tells the agent something: `command` without its number.
+    /// Sends the agent a command, without its number.
     pub fn command(&self, command: Value) {
         self.commands(vec![command]);
     }
 
-    /// Tells it several things at once.
+    /// Sends several commands at once.
     pub fn commands(&self, commands: Vec<Value>) {
         let mut state = self.lock();
         for mut command in commands {

@@ -1,11 +1,11 @@
-//! What a victim says of itself: see `victims/truth.h`.
+//! The ground truth that a test program writes: see `victims/truth.h`.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a line, for victims in Rust. Without TRUTH_FILE nobody wants to know.
+/// Writes a line of ground truth, for test programs in Rust. Does nothing without TRUTH_FILE.
 ///
 /// # Panics
 /// When the file cannot be written.

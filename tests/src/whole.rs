@@ -9,7 +9,7 @@ use crate::recording::Recording;
 pub struct Share {
     /// All CPU time of the recorded threads by their clocks, losses included, seconds.
     pub seconds: f64,
-    /// Of it on stacks that reach the root, seconds.
+    /// The part of it on stacks that reach the root, in seconds.
     pub whole: f64,
 }
 

@@ -5,9 +5,9 @@
 pub struct Point {
     /// Section, and its number or its letter in it: `1.3 S5`, `3.5 2`, or `2.2 ·7` where it has none.
     pub key: String,
-    /// Of its words, whatever their spelling in signs: a point whose words change is another one.
+    /// A checksum of the words, ignoring punctuation. A point whose words change is a different point.
     pub sum: String,
-    /// What it says.
+    /// The point's text.
     pub text: String,
 }
 
@@ -149,7 +149,8 @@ fn sentences(text: &str) -> Vec<String> {
     sentences
 }
 
-/// What a point is called in its checklist: the letter and number of a row or scenario, the number of an item.
+/// Returns a point's label in its checklist: the letter and number of a row or scenario, or the number of an
+/// item.
 fn label(piece: &str) -> Option<String> {
     let word = piece.trim_start_matches(['|', ' ']).split_whitespace().next()?;
     if word.ends_with('.') {

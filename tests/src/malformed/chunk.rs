@@ -333,7 +333,7 @@ pub(super) fn header(at: usize, value: i64) -> Vec<u8> {
     })
 }
 
-/// The sound recording with other or more types, and events of theirs.
+/// Returns the valid recording with changed or added types and events of those types.
 pub(super) fn typed(change: impl FnOnce(&mut Chunk)) -> Vec<u8> {
     let mut chunk = Chunk::sound();
     change(&mut chunk);
