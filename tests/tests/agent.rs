@@ -1,5 +1,5 @@
-//! `flightline agent` beside a stand-in for the service: what is recorded follows from the order of commands and from the
-//! program's own CPU clock.
+//! `flightline agent` with a stub of the service. The order of commands and the program's own CPU clock
+//! determine the expected recordings.
 
 use std::fs;
 use std::path::Path;
@@ -173,7 +173,7 @@ fn a_service_that_was_away_finds_run_and_recording_there() {
     let refused = stub.refused();
     until(LIMIT, "other attempts", || (stub.refused() >= refused + 2).then_some(()));
     assert!(!stub.said().iter().any(|said| matches!(said, Said::Recording(..))));
-    // It is there again, and knows nobody.
+    // The service is available again and has forgotten all agents.
     stub.forget();
     stub.mood(Mood::Well);
     only(&recorded(&stub, "run").recording, "during");
@@ -249,7 +249,7 @@ fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     stub.stop("run");
     let seen = phases(&recorded(&stub, "run").recording);
     assert!(seen.len() == 1 && seen["during"] >= 40, "{seen:?}");
-    // Of a process that was not preloaded there is nothing to be had; why is told.
+    // A process that was not preloaded cannot be recorded; the agent reports the reason.
     let bare = Controlled::start(&mut Command::new(program()));
     let other = Stub::default();
     let mut command = Command::new(victim::flightline());
@@ -294,7 +294,7 @@ fn what_runs_already_is_recorded_from_outside() {
     let recording = recorded(&stub, "run").recording;
     victim.work("after", MS);
     only(&recording, "during");
-    // What cannot be is the recorder's to tell.
+    // The recorder itself reports engines that it cannot record.
     stub.begin("alloc", "ALLOC", LONG, None);
     let failed = progress(&stub, "alloc", "failed");
     assert!(failed["message"].as_str().unwrap().contains("-e alloc cannot be recorded"), "{failed}");
@@ -313,7 +313,7 @@ fn what_runs_already_is_recorded_from_outside() {
     });
 }
 
-/// Nobody would end it.
+/// No other process would end the recorder.
 #[test]
 fn a_recorder_ends_with_its_agent_however_that_ends() {
     if !skip::perf_allowed(false) {

@@ -1,4 +1,4 @@
-//! Allocations: what samples stand for is what was allocated, what was leaked is found, nothing is harmed.
+//! Allocations: the samples represent all allocated bytes, leaks are found, and the program is not disturbed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -95,7 +95,7 @@ fn every_allocation_when_asked_for() {
     }
     // A free for every allocation that is not alive.
     assert_eq!(all.freed.len() + all.live.len(), all.sampled.len());
-    // The closing line counts what the program did, not what we tell of it.
+    // The closing line counts the program's own allocations, not the recorded events.
     let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
     assert!(recorded.finished.stderr.contains(&told), "{told}: {}", recorded.finished.stderr);
     // Readers that go by time come to the same.
@@ -114,7 +114,7 @@ fn every_allocation_when_asked_for() {
 fn a_leak_is_found_with_its_size() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
-    // Some 5 MB of records: on a laden machine all of them may come before the drain gets a turn.
+    // Some 5 MB of records: on a busy machine all of them may be written before the drain runs.
     let recording = record("alloc@16k,live").option("--ring-size").option("64M");
     let recorded = recording.run(&program, &["100"]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
@@ -214,7 +214,8 @@ fn an_allocator_that_calls_itself() {
     assert!(!live.contains_key("grown") && !live.contains_key("small"), "{live:?}");
 }
 
-/// What is allocated while the allocator is still being looked for lives on, can be moved and freed, sampled or not.
+/// Blocks that are allocated while the real allocator is being looked up stay valid; they can be moved and
+/// freed, sampled or not.
 #[test]
 fn a_dlsym_that_allocates() {
     let _place = beside();
@@ -265,7 +266,8 @@ fn operator_new() {
     }
 }
 
-/// What cannot be seen is said, on the terminal and in the recording; the program runs as it is.
+/// Modules whose allocations cannot be seen are reported, on the terminal and in the recording; the program
+/// runs as usual.
 #[test]
 fn an_allocator_linked_into_the_program_is_told() {
     let _place = beside();
@@ -330,7 +332,7 @@ fn modules_opened_by_relative_paths_have_names() {
     assert!(live.contains_key("make"), "{live:?}");
 }
 
-/// What a program holds that does nothing more is told while it runs, not at its end.
+/// The live memory of an idle program is reported while it runs, not only at its end.
 #[test]
 fn what_is_alive_is_told_while_the_program_sleeps() {
     let _place = beside();
@@ -341,7 +343,7 @@ fn what_is_alive_is_told_while_the_program_sleeps() {
     let limit = Duration::from_secs(60);
     let there = |name: &str| recording.folder().join(name).exists().then_some(());
     until(limit, "allocations", || there("allocated"));
-    // It waits to be told to go on.
+    // The program waits for a command to continue.
     let told = until(limit, "what is alive", || {
         let mut print = Command::new(victim::flightline());
         print.args(["print", "--json", "--events", "flightline.LiveMemory"]).arg(recording.path());
@@ -355,7 +357,8 @@ fn what_is_alive_is_told_while_the_program_sleeps() {
     assert!(wait(&mut recorder, limit, "record").success());
 }
 
-/// What was sampled before a pause and freed in it is not alive afterwards; what was allocated in it is not recorded.
+/// Blocks that are sampled before a pause and freed during it are not reported as live. Allocations during
+/// the pause are not recorded.
 #[test]
 fn frees_in_a_pause_are_seen() {
     let _place = beside();
@@ -442,12 +445,12 @@ fn arenas_of_python() {
     assert!((28_000_000..80_000_000).contains(&mapped), "{mapped} bytes of arenas");
 }
 
-/// What is alive is told while the program runs too: a leak is seen to grow.
+/// Live memory is also summarised while the program runs, so a leak can be seen to grow.
 #[test]
 fn what_is_alive_is_told_from_time_to_time() {
     let _place = beside();
     let program = victim::c("alloc_leak", victim::OPTIMISED);
-    // Four seconds of sleep alone, told each second.
+    // Four seconds of sleep alone, with a summary each second.
     let recorded =
         record("alloc@1,live").option("--live-interval").option("1s").run(&program, &["200"]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
@@ -459,7 +462,7 @@ fn what_is_alive_is_told_from_time_to_time() {
         told.iter().all(|(_, count, bytes)| count * 1000 == *bytes && *bytes <= truth["leak"]),
         "{told:?}"
     );
-    // At the end each block is told, once.
+    // At the end each block is reported once.
     assert_eq!(by_function(&all.live)["leak"], truth["leak"]);
     let quiet = record("alloc@1,live").run(&program, &["1"]).expect_code(0);
     assert!(read(&quiet).alive.is_empty(), "told after a minute");
@@ -492,7 +495,8 @@ fn the_converter_of_async_profiler_sees_the_same() {
     };
     let sum: i64 = all.sampled.iter().map(|b| b.weight).sum();
     assert_eq!(collapsed(&["--nativemem"]), sum);
-    // What it calls leaks is what was not freed (by default it leaves the last tenth of the recording out).
+    // It reports all blocks as leaks that were not freed. (By default it leaves out the last tenth of the
+    // recording.)
     let left: i64 = all.live.iter().map(|b| b.weight).sum();
     let leaks = collapsed(&["--nativemem", "--leak", "--tail", "0.0"]);
     assert_eq!(leaks, left);

@@ -42,7 +42,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What small files may take: types of a recording of 4 kB, tables of one entry per type id.
+/// The memory that small files may use: the types of a recording of 4 kB, and tables of one entry per type
+/// id.
 const FLOOR: usize = 1 << 20;
 /// Times the input: the densest declarations are a class of few bytes, kept with its name, fields and layout.
 const TIMES: usize = 48;
@@ -67,7 +68,7 @@ fn look(decoder: &mut Decoder) {
     while let Some(item) = decoder.next() {
         let Item::Events(batch) = item else { continue };
         for event in batch.events() {
-            // What is wrong with fields is the business of other tests.
+            // Other tests check fields, so errors are ignored here.
             let _ = event.visit(|field| fields += u64::from(!matches!(field.resolved(), ValueRef::Null)));
         }
     }

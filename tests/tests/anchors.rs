@@ -1,5 +1,5 @@
-//! What other recorders of native programs get wrong, each a test: `recorder/docs/guest.md` has the list, this file what no
-//! other suite covers.
+//! Tests of errors that other recorders of native programs make. `recorder/docs/guest.md` lists them; this
+//! file has those that no other suite covers.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -34,7 +34,8 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
 fn a_child_that_exits_leaves_its_parent_recorded() {
     let _place = beside();
     for engine in ["auto", "timer"] {
-        // A laden machine comes late and that is counted as lost; what would stop a thread's sampling does so each time.
+        // On a busy machine samples come late and are counted as lost. A defect that stops a thread's
+        // sampling would appear in every run.
         let complete = (0..5).any(|_| {
             let (recorded, recording) = record("fork", Record::new().engine(engine));
             assert_eq!(recorded.finished.code(), 3, "{}", recorded.finished.stderr);

@@ -15,7 +15,7 @@ use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 use tempfile::TempDir;
 
-/// Nothing is judged by time.
+/// No result depends on this time.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The victim `endless`, recorded.
@@ -49,7 +49,7 @@ impl Endless {
         line
     }
 
-    /// Has the program do something; the recorder's highest resident memory meanwhile, kB.
+    /// Lets the program work, and returns the recorder's peak resident memory during that time in kB.
     #[track_caller]
     fn tell(&mut self, what: &str) -> u64 {
         // The mark falls to what is resident now.
@@ -89,7 +89,7 @@ fn meaning(value: Value<'_>, hash: &mut DefaultHasher) {
     }
 }
 
-/// What the constants of one recording mean, by field and key.
+/// The values of one recording's constants, by field and key.
 #[derive(Default)]
 struct Meanings {
     known: HashMap<(&'static str, u64), u64>,
@@ -98,8 +98,8 @@ struct Meanings {
 }
 
 impl Meanings {
-    /// Follows the references of all events: none is without meaning, none changes it. Of stacks each `one_in`th is looked at
-    /// in depth.
+    /// Follows the references of all events. Each must have a value, and no value may change. Only every
+    /// `one_in`th stack is checked in depth.
     #[track_caller]
     fn read(path: &Path, one_in: u64) -> Meanings {
         let mut all = Meanings::default();

@@ -31,7 +31,7 @@ fn collector(input: impl AsRef<Path>, args: &[&str], folder: &Path) -> Command {
     command
 }
 
-/// A program that works until it is told to end, recorded to a FIFO or a pipe.
+/// Starts a recording of a program that works until it is terminated, to a FIFO or a pipe.
 fn recorder(output: &Path, folder: &Path) -> Child {
     let program = victim::c("ticking", victim::OPTIMISED);
     let mut command = Command::new(flightline());
@@ -86,7 +86,7 @@ fn all(root: &Path) -> Vec<PathBuf> {
     chunks(root).into_values().flatten().collect()
 }
 
-/// Exit code, what was told as JSON, complaints.
+/// The exit code, the JSON report and standard error.
 #[track_caller]
 fn ended(mut child: Child) -> (i32, Value, String) {
     let out = collect(child.stdout.take().unwrap());
@@ -176,7 +176,7 @@ fn file_and_repository_at_once_and_both_jdks_follow() {
     let mut header = [0; 68];
     File::open(&growing).unwrap().read_exact(&mut header).unwrap();
     eprintln!("first chunk: state {}", header[64]);
-    // The file is a whole recording meanwhile, for the JDK's tool too, however often one looks.
+    // In the meantime the file is a valid recording, for the JDK's tool too, at any moment.
     let mut before = 0;
     for _ in 0..20 {
         let now = samples(&[at_one_moment(&file).path()]).len();
@@ -257,7 +257,7 @@ fn recorders_come_and_go() {
         }
         seen = samples(&[at_one_moment(&file).path()]).len();
     }
-    // What is in the FIFO still comes before the end.
+    // The collector still reads the data in the FIFO before it ends.
     signal_group(collecting.0.id(), libc::SIGTERM);
     let (code, told, errors) = ended_of(collecting);
     assert_eq!(told["streams"], 3, "{told}");
@@ -275,9 +275,9 @@ fn recorders_come_and_go() {
     assert_eq!(repaired["unchanged"], true, "{repaired}");
 }
 
-/// A collector, and recorders that start and end under load: each chunk has all that its events name, and what was taken came, or is told
-/// to be lost. Every other one is told to end in the midst of it, and writes to a collector of its own. RESTARTS asks for
-/// another number.
+/// A collector, and recorders that start and end under load. Each chunk has all constants of its events, and
+/// all samples arrive or are reported as lost. Every other recorder is terminated early and writes to a
+/// collector of its own. RESTARTS sets the number of restarts.
 #[test]
 fn recorders_restart_under_load() {
     const PERIOD_NS: u64 = 500_000;
@@ -302,7 +302,8 @@ fn recorders_restart_under_load() {
         command.arg("--").arg(&program).arg("60").env("TRUTH_FILE", &truth);
         let mut recorder = Killed(spawn(command.stdin(Stdio::null()).stdout(Stdio::null())));
         if told {
-            // While it starts, while it samples, while it ends; the program is told with it.
+            // Terminated while it starts, while it samples or while it ends; the signal goes to the program
+            // as well.
             thread::sleep(Duration::from_millis(round * 7 % 190));
             signal(recorder.0.id(), libc::SIGINT);
         }
@@ -320,7 +321,7 @@ fn recorders_restart_under_load() {
         assert!(code == i32::from(cut > 0) && (cut == 0 || name == "told"), "{name}: {told} {errors}");
         assert_eq!((&told["damaged"], &told["segments"]["wrong"]), (&0.into(), &0.into()), "{name}: {told}");
         if name == "told" {
-            // One that is told to end before it has begun writes nothing.
+            // A recorder that is terminated before it has started writes nothing.
             if told["chunks"] != 0 {
                 check_events(fs::read(work.path().join(file)).unwrap());
             }
@@ -332,7 +333,8 @@ fn recorders_restart_under_load() {
         let seen = stream.count("jdk.ExecutionSample") * PERIOD_NS + lost;
         let off = seen as i64 - own.cpu_ns() as i64;
         eprintln!("{restarts} restarts: {seen} ns of {} came: {told}", own.cpu_ns());
-        // Of each thread: rounding, and what it does after its last look at its clock, as the loader does before main.
+        // For each thread: rounding, and its work after its last clock reading and, as in the loader, before
+        // main.
         let most = own.threads.len() as i64 * (PERIOD_NS as i64 * 2 + 12_000_000);
         assert!(off.abs() <= most, "off by {off} ns of {}: {stream:?}", own.cpu_ns());
     }
@@ -384,7 +386,7 @@ fn killed_and_started_again() {
     let once = samples_of(&stream);
     assert_eq!(now.len(), least + once.len());
     assert!(once.iter().all(|line| now.binary_search(line).is_ok()));
-    // What the killed ones left of their last chunks is finished now.
+    // The unfinished last chunks of killed recorders are complete now.
     for chunk in all(&root) {
         let mut header = [0; 68];
         File::open(&chunk).unwrap().read_exact(&mut header).unwrap();
@@ -399,7 +401,7 @@ fn killed_and_started_again() {
     }
 }
 
-/// Damage in the middle: what is whole is kept, the rest is told, and the exit code says so.
+/// Damage in the middle: intact events are kept, the rest is reported, and the exit code is 1.
 #[test]
 fn damage_is_told() {
     let _place = beside();
@@ -428,13 +430,15 @@ fn damage_is_told() {
         assert!(errors.contains("offset"), "{what}: {errors}");
         let kept = samples(&[&file]);
         assert_eq!(samples(&all(&root)), kept, "{what}");
-        // All that is whole before the damage, and all of the other chunks; behind it what can be told for an event.
+        // All events before the damage and in the other chunks are intact. After the damage, some events can
+        // be recovered.
         for sound in [&stream[..middle], &stream[size..]] {
             let sound = if sound.is_empty() { Vec::new() } else { samples_of(sound) };
             let lost = sound.iter().filter(|line| kept.binary_search(line).is_err()).count();
             assert_eq!(lost, 0, "{what}: of {}: {told}", sound.len());
         }
-        // Of 40 other bytes some may look like events. How many are gone has no bound: all that name a constant which is damaged.
+        // Some of the 40 changed bytes may look like events. The number of lost events has no bound: a
+        // damaged constant affects all events that refer to it.
         let new = kept.iter().filter(|line| truth.binary_search(line).is_err()).count();
         assert!(!kept.is_empty() && new <= 40 / 5, "{what}: {new} new of {}, {told}", kept.len());
         assert!(told["eventsSalvaged"].as_u64() > Some(0), "{what}: {told}");

@@ -38,7 +38,7 @@ fn set(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Whether the `n`th change of a kind is looked at.
+/// Returns true if the `n`th change of a kind is checked.
 fn wanted(n: u64, each: u64) -> bool {
     n <= each || n.is_power_of_two() || n.is_multiple_of(97)
 }
@@ -131,7 +131,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
         let mut here: BTreeMap<&str, u64> = BTreeMap::new();
         let mut before = watch.look(!the_drain);
         let steps_now = if the_drain { most } else { most / 4 };
-        // What a round does before it changes anything depends on the build and on what the machine had it wait for.
+        // The number of steps before a round's first change depends on the build and on the machine's load.
         let (mut step, mut last) = (0, LONGEST * steps_now);
         while step < last {
             step += 1;
@@ -172,7 +172,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
     let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
     assert!(wrong.is_empty(), "{} of {done}:\n{}\n{stderr}", wrong.len(), wrong.join("\n"));
     assert!(done > 0 && !kinds.is_empty(), "{name}: nothing changed in {steps} instructions");
-    // What was stepped through is whole in the end.
+    // The recording of the stepped process is complete at the end.
     let found = Found::read(&output, THREADS);
     let now = told.now();
     assert_eq!(found.wrong(&now, &now), None);

@@ -114,7 +114,7 @@ fn program_dies(number: i32) {
     }
 }
 
-/// The recorder is killed, alone or with the program, and somebody recovers.
+/// The recorder is killed, alone or with the program, and the recording is recovered.
 fn recorder_dies(name: &str, who: &[(bool, i32)]) {
     let _place = beside();
     let mut done = 0;
@@ -170,8 +170,9 @@ fn both() {
     );
 }
 
-/// What finds no room in the ring is counted by the program, and all of it is told: what it had counted before a flush by the
-/// recorder, what it counted after that, and after the recorder's death, by the recovery.
+/// The program counts allocations that do not fit into the ring, and all of these losses are reported: the
+/// recorder reports those counted before a flush, and the recovery those counted after it or after the
+/// recorder's death.
 #[test]
 fn losses_are_told() {
     let _place = beside();
@@ -226,7 +227,7 @@ fn losses_are_told() {
     }
 }
 
-/// Nothing that was recorded before is harmed, and nothing recorded later.
+/// Earlier and later recordings stay intact.
 #[test]
 fn a_reader_recovers_by_itself() {
     let _place = beside();
@@ -239,8 +240,8 @@ fn a_reader_recovers_by_itself() {
     killed.check("by a reader", &finished.stderr);
 }
 
-/// What a killed recorder left may be damaged, by its program or otherwise: every reader comes to an end with a status, and the
-/// recording is as readable as before.
+/// The shared memory of a killed recorder may be damaged, by its program or otherwise. Every reader ends with
+/// a status, and the recording stays readable.
 #[test]
 fn damaged_shared_memory() {
     let _place = beside();
@@ -248,7 +249,7 @@ fn damaged_shared_memory() {
     let live = killed.output.parent().unwrap();
     let mut watch = Watch::new(&killed.session, &killed.output);
     let aside = watch.put_aside();
-    // What the recorder had written itself.
+    // The events that the recorder had written itself.
     let before = Found::read(&killed.output, THREADS).exact;
     // xorshift: the same damage in every run.
     let mut random = 0x9E37_79B9_7F4A_7C15u64;
@@ -266,7 +267,7 @@ fn damaged_shared_memory() {
         let file = &files[i as usize % files.len()];
         let mut bytes = std::fs::read(file).unwrap();
         for _ in 0..1 << next(8) {
-            // Most words are zeros that nobody reads: where something stands, and the first page.
+            // Most words are unused zeros, so damage is placed where data is, and in the first page.
             let at = match next(3) {
                 0 => next(8192) & !7,
                 _ => (0..64)

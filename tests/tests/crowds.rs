@@ -1,4 +1,5 @@
-//! More processes than the recorder can look after: those beyond are told, not recorded, and harm nobody.
+//! More processes than the recorder can handle: those above the limit are reported, not recorded, and run
+//! undisturbed.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Copies of recordings that go on: asked for by the command, by a signal, by conditions. What is in them follows from the order
-//! of commands and from counts, not from a clock.
+//! Copies of running recordings, requested by the command, by a signal or by conditions. The order of
+//! commands and counts determine their contents, not a clock.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,7 +43,7 @@ fn dump(args: &[&str], output: &Path) -> Finished {
     run(command.args(["dump", "--json", "-o"]).arg(output).args(args), LIMIT)
 }
 
-/// What a dump that must succeed says of its only copy.
+/// Runs a dump that must succeed, and returns the report of its only copy.
 #[track_caller]
 fn dumped(args: &[&str], output: &Path) -> Value {
     let finished = dump(args, output).expect_success("flightline dump");
@@ -133,7 +133,7 @@ fn of_a_file_and_to_a_pipe() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run.jfr"), folder.path().join("out.jfr"));
-    // Without a flush of its own: what is in the copy was written because it was asked for.
+    // The flush interval is too long to matter, so the copy's data was written because of the request.
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--flush", "600s"]);
     let pid = victim.pid.to_string();
     victim.work("before", MS);
@@ -153,7 +153,7 @@ fn of_a_file_and_to_a_pipe() {
     assert_eq!(seen(&path), set(&["before", "during", "after"]));
 }
 
-/// What lies before the window is left out: with whole chunks those before it, exactly everything before.
+/// Data before the window is left out: whole chunks, or exactly all earlier events.
 #[test]
 fn the_last_part() {
     let _place = beside();
@@ -191,7 +191,7 @@ fn the_last_part() {
     assert!(old.code() == 1 && old.stderr.contains("nothing was recorded in that time"), "{}", old.stderr);
 }
 
-/// Two processes with a recording each: one file each, or the one that is asked for.
+/// Two processes with a recording each: one file for each, or only the selected one.
 #[test]
 fn several_processes() {
     let _place = beside();
@@ -246,7 +246,7 @@ fn several_processes() {
     victim.end(0);
 }
 
-/// What a killed recorder left is completed, then copied.
+/// The recording of a killed recorder is completed, then copied.
 #[test]
 fn after_the_recorder_was_killed() {
     let _place = beside();
@@ -350,7 +350,7 @@ fn when_a_thread_is_stuck() {
     let stuck = conditioned("stuck>2s", &program, &["run"], true);
     stuck.copied("stuck", Some("spin_for_ever"));
     assert!(stuck.stderr.contains("has run in one place"), "{}", stuck.stderr);
-    // Nothing but who waits for a lock that is not given back: not who waits for work.
+    // Only threads that wait for a lock that is never released, not threads that wait for work.
     let stuck = conditioned("stuck>2s", &program, &["lock"], true);
     stuck.copied("stuck", None);
     assert!(stuck.stderr.contains("has waited for a lock"), "{}", stuck.stderr);
@@ -362,7 +362,7 @@ fn when_it_takes_much_memory_or_time() {
     let spins = victim::c("stuck", victim::OPTIMISED);
     let resident = conditioned("rss>64k", &spins, &["idle"], true);
     resident.copied("rss", None);
-    // However little of a laden machine the thread gets: its share of a second is not this small.
+    // Even on a busy machine the thread gets more than this share of a second.
     let cpu = conditioned("cpu>0.1%/1s", &spins, &["run"], true);
     cpu.copied("cpu", Some("spin_for_ever"));
 }

@@ -21,7 +21,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What the JDK reads of a file.
+/// The contents of a file as the JDK reads them.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     outcome: String,
@@ -246,8 +246,8 @@ fn two_cuts_are_the_whole() {
     }
 }
 
-/// What describes the recording comes from the chunks of the range: not from those behind it, though
-/// `jdk.ActiveRecording` lasts from before the range into them.
+/// The events that describe the recording come from the chunks of the range, not from later ones, although
+/// the time of `jdk.ActiveRecording` extends from before the range into them.
 #[test]
 fn a_cut_is_not_described_by_what_is_behind_it() {
     let _place = beside();
@@ -257,7 +257,7 @@ fn a_cut_is_not_described_by_what_is_behind_it() {
         let file = fixture(&format!("recordings/{name}.jfr"));
         let bytes = fs::read(&file).unwrap();
         let field = |at: usize| usize::try_from(u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap()));
-        // Of the first chunk: its size and how long it lasts.
+        // The size and duration of the first chunk.
         let (size, nanos) = (field(8).unwrap(), field(40).unwrap());
         fs::write(dir.path().join(format!("{name}.first")), &bytes[..size]).unwrap();
         let (from, to) = (nanos as f64 * 0.5e-9, nanos as f64 * 0.9e-9);

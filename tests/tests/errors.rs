@@ -1,4 +1,4 @@
-//! What goes wrong says so in one clear line, with the right exit code, and loses nothing that was recorded.
+//! Errors print one clear line, with the right exit code, and lose no recorded data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,8 @@ use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One message of ours: names `subject` and `words`, no loader noise, no panic, no debug print.
+/// Asserts that standard error is one message of Flightline that contains `words`, without loader noise,
+/// panic or debug output.
 #[track_caller]
 fn expect_message(finished: &Finished, code: i32, words: &[&str]) {
     let text = &finished.stderr;
@@ -117,7 +118,7 @@ fn static_program() {
     let program = victim::c("ticking", &["-O2", "-static"]);
     let mut command = Command::new(victim::flightline());
     let folder = tempfile::tempdir().unwrap();
-    // Without CPU time nothing can be asked of it from outside.
+    // Without CPU time there is nothing to record from outside.
     command.args(["record", "-e", "alloc", "-o"]).arg(folder.path().join("run.jfr")).arg("--");
     let finished = run(command.arg(program).arg("50").stdin(Stdio::null()), LIMIT);
     expect_message(&finished, 126, &["static", "perf"]);
@@ -135,7 +136,7 @@ fn foreign_architecture() {
     }
 }
 
-/// Root records such programs from outside (`outside.rs`); others are told beforehand that they cannot.
+/// Root records such programs from outside (`outside.rs`); other users get an error before the start.
 #[test]
 fn setuid_program() {
     let _place = beside();
@@ -149,8 +150,8 @@ fn setuid_program() {
     expect_message(&finished, 126, &["set-user-id"]);
 }
 
-/// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as it would alone, and is
-/// told of.
+/// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as usual and is
+/// reported.
 #[test]
 fn static_child() {
     let _place = beside();

@@ -10,9 +10,9 @@ fn record(event: &str, rounds: &str) -> Recorded {
     Record::new().option("-e").option(event).run(program, &[rounds]).expect_code(0)
 }
 
-/// The estimate of each thread lacks less than a period at its end, and its first sample stands for a period although it
-/// comes after part of one: two periods for each of two threads. Faults in a system call that its ring had no room for come
-/// with the next fault, wherever that is.
+/// Each thread's estimate lacks less than a period at its end, and its first sample represents a period
+/// although less time has passed: two periods for each of two threads. Faults inside a system call that did
+/// not fit into the ring are reported with the next fault, wherever that is.
 fn faults(period: u64) {
     let _place = beside();
     let recorded = record(&format!("page-faults@{period}"), "60");
@@ -128,7 +128,7 @@ fn together_with_cpu_time() {
     );
 }
 
-/// What cannot be counted here is told in one line that says what to do.
+/// An event that this machine cannot count is reported in one line that says what to do.
 #[test]
 fn what_cannot_be_counted_is_told() {
     let _place = beside();

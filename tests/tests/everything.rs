@@ -1,4 +1,5 @@
-//! All engines in one process at once: each tells what the program did, none disturbs another, and other readers read all of it.
+//! All engines in one process at the same time: each records the program's work, none disturbs another, and
+//! other readers read everything.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use flightline_tests::{foreign, skip, victim};
 
 const EVENTS: &str = "page-faults@64";
 
-/// Whether events of the kernel can be recorded too.
+/// Returns true if kernel events can be recorded too.
 fn perf() -> bool {
     let allowed = skip::perf_allowed(false);
     if !allowed {
@@ -30,11 +31,11 @@ fn record() -> Option<Recorded> {
     if perf() {
         record = record.option("-e").option(EVENTS);
     }
-    // Far more than a second's work, however laden the machine.
+    // Far more than a second's work, even on a busy machine.
     Some(record.limit(Duration::from_secs(120)).run(program, &[]).expect_code(0))
 }
 
-/// What `fold` makes of one kind of events: function at the leaf side → sum of the lines that contain it.
+/// The folded stacks of one kind of event: function near the leaf → sum of the lines that contain it.
 struct Folded(Vec<(String, u64)>);
 
 impl Folded {

@@ -31,7 +31,7 @@ const WAYS: [(&str, i32, &str, &str, &str); 12] = [
     ("abort", 6, "SIGABRT", "SI_TKILL", ""),
     ("kill", 11, "SIGSEGV", "SI_USER", ""),
     ("queue", 8, "SIGFPE", "SI_QUEUE", ""),
-    // Without an alternate stack the kernel can call nobody.
+    // Without an alternate stack the kernel cannot run a handler.
     ("overflow", 11, "SIGSEGV", "", ""),
 ];
 
@@ -85,7 +85,7 @@ fn every_thread_has_a_last_sample() {
             ["SI_TKILL", "SI_USER", "SI_QUEUE"].contains(&reason),
             "{how}"
         );
-        // All that were asked came, or are counted: a busy machine may be late with one.
+        // All requested reports arrive or are counted as lost: on a busy machine one may be late.
         let last = of(&spans, LAST);
         due += 3;
         came += last.len();
@@ -116,7 +116,8 @@ fn a_timer_alone_says_the_same() {
     }
 }
 
-/// What a core file would tell: the last delivery has the number, reason, address and registers of the first.
+/// Asserts what a core file shows: the last delivery has the number, reason, address and registers of the
+/// first.
 #[test]
 fn the_parent_sees_the_same_death() {
     let _place = beside();
@@ -134,7 +135,8 @@ fn the_parent_sees_the_same_death() {
     }
 }
 
-/// What a core file says: the signal's siginfo (number, code, address), and registers of the thread that took it.
+/// The contents of a core file: the signal's siginfo (number, code, address), and the registers of the thread
+/// that received it.
 fn notes_of(core: &[u8]) -> Option<([i32; 2], u64, Vec<u64>)> {
     let word = |at: usize| Some(u64::from_le_bytes(core.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u32::from_le_bytes(core.get(at..at + 4)?.try_into().ok()?));
@@ -160,7 +162,7 @@ fn notes_of(core: &[u8]) -> Option<([i32; 2], u64, Vec<u64>)> {
     Some((numbers, address, registers))
 }
 
-/// Whether there is a core file, and what it says of the reason, is as without a recorder.
+/// The existence of a core file and its signal information do not change with a recorder.
 #[test]
 fn core_files_are_the_same() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -232,7 +234,7 @@ fn a_summary_says_how_it_ended() {
     assert!(line.starts_with("Ended: SIGSEGV (SEGV_MAPERR at 0x0) ended fatal"), "{line}");
     assert!(line.contains("in crash_here, called by") && line.contains("main"), "{line}");
     assert!(line.contains("of 3 other threads") || counted(&read(&recorded), LOSS) > 0, "{line}");
-    // What has no last words is told by who started it.
+    // For programs that could not write their last words, the process that started them records the signal.
     let recorded = record("auto", &["die", "overflow"]).expect_code(139);
     let text = summary(&recorded);
     assert!(text.contains("Note: SIGSEGV ended fatal") && text.contains("stack overflow"), "{text}");
@@ -254,7 +256,7 @@ fn handlers_of_the_program_find_what_they_asked_for() {
         assert_eq!(recorded.truth().counts["handled"], handled, "{what}");
         let spans = read(&recorded);
         let caught = of(&spans, CAUGHT);
-        // The first ones are told, of a flood the rest is counted.
+        // The first signals are recorded; of a flood, the others are counted.
         assert_eq!(caught.len() as i64 + counted(&spans, SHORT) + counted(&spans, LOSS), handled, "{what}");
         assert!(caught.len() as i64 >= handled.min(16), "{what}: {}", caught.len());
         assert_eq!(of(&spans, FATAL).len(), 0, "{what}");

@@ -271,8 +271,8 @@ fn run_time_code_by_jitdump() {
     }
 }
 
-/// Code that takes the place of other code gets its own samples. What the map says first may be read late, so the
-/// tolerance is wide; without versions of addresses all would go to one of the two.
+/// Code that replaces other code at the same addresses gets its own samples. The recorder may read the map
+/// late, so the tolerance is wide. Without versions of addresses all samples would go to one of the two.
 #[test]
 fn run_time_code_in_the_place_of_other() {
     let _place = beside();

@@ -94,7 +94,7 @@ fn programs_with_threads_stacks_and_modules() {
     same(&program, &cases.iter().map(Vec::as_slice).collect::<Vec<_>>());
 }
 
-/// What the object exports is what `exports.txt` lists.
+/// The object's exports are those in `exports.txt`.
 #[test]
 fn exports_are_listed() {
     let _place = beside();
@@ -170,7 +170,7 @@ fn a_bare_preload_starts_its_own_recorder() {
     let text = finished.stdout_text();
     assert!(text.ends_with("no child left 1\n"), "{text}{}", finished.stderr);
     assert_eq!(finished.code(), 0);
-    // The recorder is nobody's child: it ends by itself, a moment after the program.
+    // The recorder has no parent: it ends by itself, a moment after the program.
     let samples = flightline_tests::run::until(Duration::from_secs(10), "a complete recording", || {
         let folded = run(Command::new(bin).arg("fold").arg(&file), LIMIT);
         let text = folded.stdout_text();

@@ -88,7 +88,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| begins(line)) {
         let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-        // What has no body ends at once.
+        // Items without a body end at once.
         let bodiless = line.trim_end().ends_with([';', ',']);
         if let Some(len) = lines[at..].iter().position(|line| *line == end).filter(|_| !bodiless) {
             found.push((at + 1, len + 1));
@@ -133,8 +133,7 @@ fn nothing_is_named_after_nothing() {
     assert!(nothing.is_empty(), "{nothing:?}");
 }
 
-/// Unsafe code is explained where it stands; the compiler is told to ask for it in every crate.
-/// What begins with the name of its interpreter is called by its name, in documents too.
+/// Scripts with a `#!` line are executable, and documents call them by their path.
 #[test]
 fn scripts_can_be_executed() {
     let bits = |path: &Path| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111;
@@ -174,7 +173,7 @@ fn links(text: &str) -> Vec<String> {
         if code {
             continue;
         }
-        // What is in backticks is no link.
+        // Text in backticks contains no links.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("code");
         found.extend(prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned));
     }
@@ -258,7 +257,8 @@ fn links_in_documents_lead_somewhere() {
     assert!(unreachable.is_empty(), "not found from the README: {unreachable:#?}");
 }
 
-/// What is told of the long steps and what they are is the same list, and each has left its last result, or a document told there.
+/// The comment in `.ci/long` and its list of steps agree. Each step has a committed result, or names a
+/// document that contains it.
 #[test]
 fn long_steps_are_told_and_have_results() {
     let long = text(Path::new(".ci/long"));
@@ -283,7 +283,7 @@ fn long_steps_are_told_and_have_results() {
     assert!(without.is_empty(), "of these steps .ci/results has nothing: {without:?}");
 }
 
-/// Paths of a machine and addresses of its registries are nobody else's business.
+/// Documents do not contain paths of this machine or addresses of its registries.
 #[test]
 fn no_document_knows_this_machine() {
     let mut found = Vec::new();

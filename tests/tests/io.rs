@@ -1,4 +1,5 @@
-//! Slow reads and writes: the recording tells those that the program's own clock saw, with what they were about.
+//! Slow reads and writes: the recording contains those that the program's own clock measured, with their path
+//! or peer.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +44,8 @@ fn system_calls_of_known_length() {
     known_lengths(&record.run(victim::c("io_waits", OPTIMISED), &[]).expect_code(0), true);
 }
 
-/// `by_kernel`: as system calls, which are some frames of the C library away from who called it, and tell what `getc` truly read.
+/// `by_kernel`: recorded as system calls, which are some frames of the C library away from the caller, and
+/// which show the true length of `getc`'s reads.
 fn known_lengths(recorded: &Recorded, by_kernel: bool) {
     let (near, getc) = if by_kernel { (8, 16) } else { (2, 1) };
     let (mut unknown, mut all) = (0, 0);
@@ -78,7 +80,7 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
             assert!(within, "{name}: {is} ns recorded, {should} ns truly");
             apart += usize::from((is as f64) < 0.85 * should as f64);
         }
-        // The program may be put aside between its clock and ours, but not each time.
+        // The program may be descheduled between its clock reading and ours, but not each time.
         assert!(apart <= own.len() / 2, "{name}: {apart} of {} far from the program's own clock", own.len());
         if !bytes.is_empty() {
             let moved: i64 = own.iter().map(|s| s.number(bytes)).sum();
@@ -87,7 +89,8 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
         }
         for span in own {
             all += 1;
-            // What was closed before it was asked for is told so, and not what the number means by then.
+            // A descriptor that was closed before its path was read is shown by its number, not as the file
+            // that the number means later.
             let late = span.field("path").starts_with("[fd ")
                 || event.contains("Socket") && span.field("address").is_empty();
             if by_kernel && late {
@@ -134,8 +137,8 @@ fn connections_of_known_length() {
         assert_eq!(own.len() as i64, truth.counts[name], "{name}: number of calls");
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // The other side answers 6 ms after it has seen the program asleep, on a laden machine in another wait before it; or
-        // the socket's limit is that.
+        // The other side answers 6 ms after it has seen the program asleep; on a busy machine, that may have
+        // been an earlier wait. Otherwise the socket's time-out is 6 ms.
         let waits = !name.starts_with("waitless") && error != libc::ECONNREFUSED;
         let least = if waits { 4_500_000 * own.len() as u64 } else { 0 };
         assert!(is >= least, "{name}: {is} ns recorded, at least {least} ns were waited");
@@ -155,7 +158,7 @@ fn connections_of_known_length() {
     assert_eq!(known.len() as i64, expected, "{slow:?}");
 }
 
-/// With no threshold every call is told: as many as the program made, errors too.
+/// With no threshold every call is recorded: as many as the program made, including errors.
 #[test]
 fn every_call_without_a_threshold() {
     let _place = beside();
@@ -170,14 +173,14 @@ fn every_call_without_a_threshold() {
     };
     let (reads, writes) = (of("jdk.FileRead", "/file"), of("jdk.FileWrite", "/file"));
     assert!(reads <= 20_000 && writes <= 20_000, "{reads} reads, {writes} writes");
-    // What found no room is counted, and no more than that is missing.
+    // Calls that did not fit into the ring are counted, and no others are missing.
     assert!(reads + writes + lost >= 40_000, "{reads} reads, {writes} writes, {lost} lost");
     let forced: Vec<&str> =
         spans.iter().filter(|s| s.event == "jdk.FileForce").map(|s| s.field("metaData")).collect();
     assert!(lost > 0 || forced == ["true", "false"], "{forced:?}");
 }
 
-/// The engine changes nothing that the program can see, and nothing is recorded unless it is asked for.
+/// The engine changes nothing that the program can see, and records nothing unless it is selected.
 #[test]
 fn not_asked_for_not_recorded() {
     let _place = beside();
@@ -197,7 +200,7 @@ fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Re
     recorded
 }
 
-/// A program that nobody here wrote, which says itself what it moves.
+/// A program of another project that reports its own transfers.
 #[test]
 fn every_system_call_of_dd() {
     if skip::not_root("system calls of others are for root") {
@@ -228,7 +231,7 @@ fn every_system_call_of_dd() {
         let end = pair[0].number("startTime") + pair[0].duration_ns as i64 / 1000;
         assert!(end <= pair[1].number("startTime") + 1, "{pair:?}");
     }
-    // Those that take less are counted instead.
+    // Calls below the threshold are counted instead.
     let recorded = traced(&["--syscall-io=1h"], "dd", &["if=/dev/zero", "of=/dev/null", "bs=1M", "count=50"]);
     assert!(spans::read(&recorded.path, &TYPES).is_empty());
     let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
@@ -270,7 +273,7 @@ fn requests_to_a_disk() {
     if !probe.status.success() {
         return skip::skip("no direct writing to the file system here: requests to disks");
     }
-    // On some virtual machines nothing is told of what comes while a processor is idle.
+    // On some virtual machines, events on an idle processor are not reported.
     let _busy = Busy::everywhere();
     let recorded = traced(&["--block-io"], "dd", &arguments);
     let all = spans::read(&recorded.path, &["flightline.BlockIo"]);
@@ -289,12 +292,12 @@ fn requests_to_a_disk() {
     // Drawn by how many there were, as from one tracepoint of the kernel; each has a stack.
     let counted: u64 = folded::fold(&recorded.path, "block", false).iter().map(|(_, count)| count).sum();
     assert_eq!(counted, all.len() as u64);
-    // What a disk wrote was asked for at different places.
+    // The disk's writes are to different sectors.
     let places: std::collections::BTreeSet<i64> = data.iter().map(|span| span.number("sector")).collect();
     assert_eq!(places.len(), data.len());
 }
 
-/// Address space by whom asked for it: to the byte.
+/// Growth of address space by function, exact to the byte.
 #[test]
 fn growth_of_memory() {
     if skip::not_root("system calls of others are for root") {
@@ -320,7 +323,7 @@ fn growth_of_memory() {
     assert!(all.iter().all(|span| !span.has("by_shrinking")), "{all:?}");
 }
 
-/// What cannot be is said by the option that asked for it.
+/// The error names the option that requests the impossible.
 #[test]
 fn refusals() {
     let _place = beside();

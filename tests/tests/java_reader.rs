@@ -48,7 +48,7 @@ const JDK_WRONG: [&str; 6] = [
     "42_two_chunks_id_clash_diff_mid.jfr",
 ];
 
-/// What `Compare` says of a file: it agrees with the JDK, event for event, as far as the JDK gets.
+/// The output of `Compare` for a file: it agrees with the JDK, event for event, as far as the JDK reads.
 struct Compared {
     name: String,
     agreed: u64,
@@ -118,7 +118,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
     }
 }
 
-/// Those that no JDK reads, or reads wrongly, too: by our own decoder.
+/// Compares with our own decoder, also for recordings that no JDK reads correctly.
 #[test]
 fn samples_of_every_fixture_are_those_of_our_decoder() {
     let _place = beside();
@@ -143,7 +143,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
     let path = stream(folder.path());
     let ours = canonical::of_file(&path).unwrap();
     assert_eq!(ours.samples.len(), 8000);
-    // Each tells of one sample.
+    // Each event reports one sample.
     let lost = format!("lost ring full: {} events", ours.types["flightline.SampleLoss"]);
     let bytes = std::fs::read(&path).unwrap();
     for release in java.releases() {
@@ -189,7 +189,7 @@ fn a_live_pipe_of_our_recorder() {
         );
         let errors = collect(reader.stderr.take().unwrap());
         let (mut from, mut to) = (recorder.stdout.take().unwrap(), reader.stdin.take().unwrap());
-        // What the pipe holds goes to the reader and is kept.
+        // The pipe's data goes to the reader and is stored as well.
         let copied = thread::spawn(move || {
             let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 16]);
             while let Ok(n @ 1..) = from.read(&mut piece) {
@@ -313,7 +313,7 @@ fn times_are_those_of_system_nano_time() {
     }
 }
 
-/// J22: what a reader does not know is passed over; J6: and what is damaged is told, with all else as it was.
+/// J22: the reader skips unknown fields and types. J6: it reports damage, and all other data is unchanged.
 #[test]
 fn unknown_fields_and_types_do_no_harm() {
     let _place = beside();

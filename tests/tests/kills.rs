@@ -33,7 +33,7 @@ fn program_of(drain: u32, name: &str) -> u32 {
     })
 }
 
-/// What `ticking` prints when nothing disturbs it.
+/// The output of an undisturbed `ticking`.
 fn ticks() -> String {
     (1..=10).map(|i| format!("tick {i}\n")).collect()
 }
@@ -156,7 +156,7 @@ fn interrupts_finish_the_recording() {
             spawn(record.command(&program, &["100000"]).stdout(Stdio::null()).stderr(Stdio::piped()));
         let stderr = collect(drain.stderr.take().unwrap());
         let pid = program_of(drain.id(), "ticking");
-        // By its own clock: a laden machine may give it little of 700 ms.
+        // Measured by its own clock: a busy machine may give it only a part of 700 ms.
         until(LIMIT, "the program has worked for 300 ms", || {
             let account = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
             let ran_ns: u64 = account.split(' ').next().unwrap().parse().unwrap();
@@ -179,7 +179,7 @@ fn interrupts_finish_the_recording() {
     }
 }
 
-/// CPU time that `eats` told last, without what it spent in touching new pages, ns.
+/// The CPU time in the last line of `eats`, without the time for touching new pages, in ns.
 #[track_caller]
 fn told_ns(finished: &Finished) -> u64 {
     let text = finished.stdout_text();

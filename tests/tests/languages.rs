@@ -29,7 +29,7 @@ fn stream() -> (Vec<u8>, Vec<String>) {
     (done.stdout, contents.samples)
 }
 
-/// What a program prints that is given these bytes.
+/// The output of a program that gets these bytes as input.
 #[track_caller]
 fn fed(command: &mut Command, bytes: &[u8]) -> String {
     let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// More CPU time than a test can take: the program ends when it has been seen.
 const LONG: &str = "10000000";
 
-/// A program that is recorded to a repository until it is told to end.
+/// A program that is recorded to a repository until it is terminated.
 struct Recorder {
     drain: Killed,
     told: Lines,
@@ -52,7 +52,7 @@ impl Recorder {
         Recorder { drain: Killed(drain), told, pid, root, folder }
     }
 
-    /// Ends the program; what the recorder told.
+    /// Ends the program and returns the recorder's messages.
     #[track_caller]
     fn end(mut self) -> String {
         signal(self.pid, libc::SIGTERM);
@@ -90,7 +90,7 @@ fn streams(path: &Path, what: &str) -> Vec<Follower> {
     ["jdk17", "jdk25"].iter().map(follow).collect()
 }
 
-/// Whether a line of a stream is of an event from after that moment.
+/// Returns true if a line of a stream is an event after that moment.
 fn after(line: &str, moment: i64) -> bool {
     line.split_once('\t').is_some_and(|(_, line)| time_of(line) > moment)
 }
@@ -110,7 +110,7 @@ fn closed(follower: Follower) -> Vec<String> {
     let stream = Stream::parse(&lines.join("\n"));
     assert!(stream.closed, "{who}: {} events, not closed; {errors}", stream.events.len());
     assert_eq!(errors.lines().find(|l| l.contains("error")), None, "{who}");
-    // Of what came while it was followed; what was there before the stream began is older.
+    // The delays of events during the stream; events from before its start are older.
     let delays = stream.delays();
     eprintln!(
         "{who}: {} events, shortest delay {} ms, median {} ms",
@@ -148,7 +148,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
         "--stack-depth",
         "1",
     ]);
-    // Nobody has seen the fourth chunk from here on unless it is followed into it, while the program runs.
+    // The stream shows the fourth chunk from here only if it follows the recording while the program runs.
     let seen = chunks(&folder).len();
     let chunk = until(LIMIT, "more chunks", || chunks(&folder).get(seen + 2).cloned());
     let start = until(LIMIT, "its header", || (chunk.metadata().ok()?.len() > 68).then(|| start_of(&chunk)));
@@ -227,14 +227,15 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
         follower.until("an event of the second chunk", |line| after(line, start));
     }
     tail.until("the first event", |line| line.contains("ExecutionSample"));
-    // Somebody else's chunk, being written, takes all that is permitted.
+    // A chunk of another recording uses up the permitted space while it is being written.
     let other = recorder.root.join("2020_01_01_00_00_00_1");
     fs::create_dir(&other).unwrap();
     let blocker = File::create(other.join("2020_01_01_00_00_00.jfr")).unwrap();
     blocker.lock().unwrap();
     std::io::copy(&mut std::io::repeat(1).take(1 << 20), &mut &blocker).unwrap();
     recorder.told.until("the pause", |line| line.contains("pauses"));
-    // For as long as the other chunk is held: whoever asks is told, as soon as the recorder answers.
+    // The pause lasts as long as the other chunk is locked. Status queries report it as soon as the recorder
+    // answers.
     until(LIMIT, "it is listed as paused", || {
         let list: Value = serde_json::from_str(&output(&["repositories", "--json"], &[])).unwrap();
         let paused =
@@ -295,7 +296,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
         assert!(functions.len() <= 5 && sums <= table["total"].as_u64().unwrap(), "{table}");
         functions.iter().any(|f| f["function"] == "worker" && f["self"].as_u64() > Some(0))
     });
-    // Whoever looks at a repository is there until told otherwise.
+    // A reader of a repository waits for more until it is interrupted.
     tables.interrupt();
     let (code, lines, errors) = tables.end();
     assert_eq!((code, errors.as_str()), (0, ""), "{lines:?}");

@@ -43,7 +43,7 @@ fn line(sample: &Sample) -> String {
     format!("{}\t{}\t{}\t{state}\t{}", sample.time.epoch_nanos, thread.name(), thread.os_id, frames.join(";"))
 }
 
-/// What our consumer reads, to the end, and what it said of segments.
+/// The events that our consumer reads up to the end, and its statistics of segments.
 fn rust_consumer(socket: &str) -> (Vec<String>, live::Stats) {
     let mut stream =
         live::open(socket, Options { samples: vec!["cpu".into()], ..Options::default() }).unwrap();
@@ -60,7 +60,7 @@ fn rust_consumer(socket: &str) -> (Vec<String>, live::Stats) {
     (lines, stream.stats())
 }
 
-/// Whoever came late has nothing that the first one has not, and everything from when it was there.
+/// Asserts that a late reader has no event that the first reader lacks, and every event since it connected.
 #[track_caller]
 fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
     let (has, all): (BTreeSet<_>, BTreeSet<_>) = (lines.iter().collect(), truth.iter().collect());

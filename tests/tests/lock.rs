@@ -1,4 +1,5 @@
-//! Waits for locks: the recording tells each one that the program's own clock saw, as long, with whom and where.
+//! Waits for locks: the recording has each wait that the program's own clock measured, with its duration,
+//! owner and stack.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +17,9 @@ fn waits(path: &Path) -> Vec<Span> {
     spans::read(path, &TYPES)
 }
 
-/// Number and length of a function's waits. A wait that is recorded lies within what the program measured around it; the
-/// program may be put aside between its clock and ours, so lengths may differ, but not all of them by much.
+/// Compares the number and length of a function's waits. A recorded wait lies within the time that the
+/// program measured around it. The program may be descheduled between its clock reading and ours, so lengths
+/// may differ, but not all of them by much.
 #[track_caller]
 fn compare(truth: &Truth, spans: &[Span], name: &str, event: &str, class: &str) -> Vec<Span> {
     let own: Vec<Span> = spans.iter().filter(|s| s.has(name)).cloned().collect();
@@ -106,7 +108,7 @@ fn waits_of_known_length_with_frame_pointers() {
     known_waits(FRAME_POINTERS);
 }
 
-/// What is below the threshold is counted: nothing is lost without a word.
+/// Waits below the threshold are counted, so no loss is silent.
 #[test]
 fn short_waits_are_counted() {
     let _place = beside();
@@ -136,7 +138,7 @@ fn not_asked_for_not_recorded() {
 /// A name in a stack, a `_wait` or `_late` of the victim; event; field with the class; class.
 type Expected<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-/// Waits that were told by who made them: which event, of which class, and for how long.
+/// Compares waits by the function that made them: event, class and duration.
 #[track_caller]
 fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
     let (truth, spans) = (recorded.truth(), waits(&recorded.path));
@@ -218,7 +220,7 @@ fn waits_of_the_cpp_library() {
     compare_classes(&recorded, &table);
 }
 
-/// What is bound to the older of two versions of a function gets that version, whether it is recorded or not.
+/// Callers that are bound to the older of two versions of a function get that version, recorded or not.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn callers_of_older_versions() {
@@ -250,7 +252,7 @@ fn waits_in_forked_children() {
         );
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // What is waited for comes 6 ms after the wait was seen.
+        // The event that ends the wait comes 6 ms after the wait was seen.
         assert!(is >= 5_900_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
         let mut threads: Vec<u64> = own.iter().map(|s| s.tid).collect();
         threads.sort_unstable();

@@ -97,7 +97,7 @@ fn the_command_survives_them_in_little_time_and_memory() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What is no regular file, or none at all.
+/// Special files, and missing files.
 #[test]
 fn paths_that_are_no_recordings() {
     let folder = tempfile::tempdir().unwrap();

@@ -66,7 +66,7 @@ fn by_thread(all: &[Span], of: impl Fn(&Span) -> u64) -> BTreeMap<String, u64> {
     sums
 }
 
-/// What the events say is what the graphs say.
+/// Asserts that the graphs agree with the events.
 #[track_caller]
 fn agree(path: &Path, all: &[Span]) {
     let ns = |graph: &str, options: &[&str]| lines_of(path, graph, &[options, &["--ns"]].concat());
@@ -200,7 +200,7 @@ fn a_chain_is_followed_to_its_timer() {
     let chains = lines("chain", &["-d"]);
     let (caused, all) = chain_of_c1(&chains);
     assert!(caused * 2 > all, "{caused} of {all}");
-    // What an interrupt came into is not in it, however many threads it met.
+    // The stack that an interrupt preempted is left out, however many threads it affected.
     let ends = |(stack, _): &folded::Line| stack.iter().position(|frame| frame == "[irq]");
     assert!(chains.iter().all(|line| ends(line).is_none_or(|at| at + 1 == line.0.len())));
     assert!((8..=40).contains(&chains.len()), "{} chains", chains.len());
@@ -254,7 +254,7 @@ fn options_do_what_they_say() {
         assert_eq!((has(lines, "wait_for"), has(lines, "futex_wait")), (program, system));
     }
     assert!(has(&lines("offcpu", &["-d"]), "-") && !has(&plain, "-"));
-    // Who sleeps waits for nothing but time; who waits for a futex or a pipe does not.
+    // A sleeping thread waits only for time; a thread that waits for a futex or a pipe does not.
     let busy = command("offcpu", &fixture(), &["--hide-idle"]).expect_success("--hide-idle");
     assert!(busy.stderr.contains("of waiting for something to do are left out"), "{}", busy.stderr);
     let busy = folded::parse(&busy.stdout_text());
@@ -295,7 +295,7 @@ fn shared(all: &[Span]) -> u64 {
     sums.iter().flat_map(|((name, _), of)| of.values().map(|&value| value - part(name, value))).sum()
 }
 
-/// What is broken is told in words, whatever is asked of it.
+/// Damage is reported in words by every command.
 #[test]
 fn damaged_recordings_do_no_harm() {
     let _place = beside();
@@ -318,7 +318,7 @@ fn damaged_recordings_do_no_harm() {
         assert!(!finished.stderr.contains("panicked"), "{round}, {position}: {}", finished.stderr);
         assert!(finished.code() == 0 || !finished.stderr.is_empty(), "{round}, {position}");
     }
-    // Nothing of the kind in it.
+    // A recording without such events.
     let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/flightline.jfr");
     for graph in GRAPHS {
         let finished = command(graph, &other, &[]);
@@ -335,7 +335,7 @@ fn pictures_of_all_graphs() {
         command(graph, &fixture(), &["-d", "-o", svg.to_str().unwrap()]).expect_success(graph);
         let text = std::fs::read_to_string(&svg).unwrap();
         assert!(text.starts_with("<?xml") && text.trim_end().ends_with("</svg>"), "{graph}");
-        // Of the waker, too, where there is one.
+        // Also between the frames of the waker, if there is one.
         let delimiters = text.matches("<title>-- (").count();
         assert_eq!(delimiters > 0, matches!(graph, "offwake" | "chain"), "{graph}: {delimiters}");
         assert!(text.contains("<title>- ("), "{graph}");

@@ -32,9 +32,9 @@ fn not_here() -> bool {
     !allowed
 }
 
-/// Each thread's account adds up to its own clock: what an event counts is time on the processor, which includes the
-/// interrupts that the thread's clock leaves out, so within 3 % and what may be left over on each processor; and what the
-/// machine below took of the processor meanwhile, which only the event counts.
+/// Asserts that each thread's account agrees with its own clock. Events count the time on the processor,
+/// including interrupts, which the thread's clock leaves out: the tolerance is 3 % and the rest on each
+/// processor. Only events count the time that the hypervisor took from the processor.
 fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_ns: u64) {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let samples = recording.samples_by_tid();
@@ -121,8 +121,8 @@ fn go_program(flags: &[&str]) {
     let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-    // Of each other: on a laden machine the runtime's own threads, which no truth tells of, take some points of all.
-    // 2,900 looks: one sigma is 0.9 points.
+    // The shares of these two functions alone: on a busy machine the runtime's own threads, which are not in
+    // the ground truth, take some points. With 2,900 samples, one sigma is 0.9 points.
     let (alpha, beta) = (truth.functions["main.goAlpha"], truth.functions["main.goBeta"]);
     let is = shares::by_function(&recording, true);
     let (a, b) =
@@ -387,7 +387,7 @@ fn new_processes_with_a_recorded_name_are_recorded() {
     assert_eq!(recording.events["jdk.JVMInformation"], 2, "{:?}", recording.events);
 }
 
-/// The kernel's part of the stack where it may be seen; where not, its CPU time is told all the same.
+/// The kernel's part of the stack where it is permitted. Otherwise its CPU time is still reported.
 #[test]
 fn time_in_the_kernel() {
     if not_here() {
@@ -434,7 +434,8 @@ fn children_of_a_static_program() {
     }
 }
 
-/// A static child of a program that records itself is found and watched; what it used before is told as lost.
+/// A static child of a program that records itself is found and recorded. Its CPU time before that is
+/// reported as lost.
 #[test]
 fn static_child_of_a_preloaded_program() {
     if not_here() {
@@ -475,7 +476,7 @@ fn set_user_id_program() {
     fs::copy(victim::c("known_answer", victim::OPTIMISED), &program).unwrap();
     std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-    // Its events are opened anew in the middle of its start: how far it is by then is different each time.
+    // Its events are reopened in the middle of its start, at a different moment each time.
     for _ in 0..3 {
         let recorded = Record::new().rate(1000);
         fs::set_permissions(recorded.folder(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -1,4 +1,4 @@
-//! What `packaging/build` makes is whole and works without the source tree.
+//! The packages of `packaging/build` are complete and work without the source tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,7 +23,8 @@ fn build(out: &Path) -> Vec<PathBuf> {
     fs::create_dir_all(&built).unwrap();
     let from = victim::flightline();
     fs::copy(from, built.join("flightline")).unwrap();
-    // The command has it in itself if it is not beside it: what it loads into programs is what is installed.
+    // The command contains a copy of the library, and uses it if there is none next to it. The test compares
+    // the installed one with the one that is loaded into programs.
     let object = from.with_file_name("libflightline.so");
     fs::copy(&object, built.join("libflightline.so")).unwrap_or_else(|e| panic!("{}: {e}", object.display()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/build");
@@ -158,13 +159,13 @@ fn the_tarball_works_where_it_is_unpacked() {
     let recording = folder.path().join("self.jfr");
     let mut itself = Command::new(&program);
     itself.arg(&recording).env("LD_LIBRARY_PATH", root.join("lib"));
-    // Beside the library is no command: it is found by the search path, as that of a package.
+    // There is no command next to the library, so it is found by the search path, as in a package.
     itself.env("PATH", root.join("bin")).env_remove("FLIGHTLINE_BIN");
     run(&mut itself, LIMIT).expect_success("a program that records itself");
     let folded = done(root.join("bin/flightline"), &["fold".as_ref(), recording.as_ref()]).stdout_text();
     assert!(folded.contains(";main"), "{folded}");
 
-    // Nothing is unpacked: the library that is installed is used.
+    // Nothing is unpacked: the installed library is used.
     let home = folder.path().join("home");
     fs::create_dir(&home).unwrap();
     let other = folder.path().join("other.jfr");

@@ -1,6 +1,6 @@
-//! `flightline print --json` beside `jfr print --json` of JDK 17 and 25: every field of every event of every fixture, in the
-//! same order. What may differ is in [`Allowed`]; what the JDKs make of the cases they cannot read or read wrongly
-//! is listed here.
+//! Compares `flightline print --json` with `jfr print --json` of JDK 17 and 25: every field of every event of
+//! every fixture, in the same order. [`Allowed`] lists the permitted differences; this file lists the cases
+//! that the JDKs refuse or read wrongly.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ fn every_event_of_every_recording() {
     assert!(!flightline_tests::long() || kinds == needed, "{kinds:?}");
 }
 
-/// What the JDKs make of a case.
+/// The result of the JDKs for a case.
 enum Jdk {
     /// Ends with an error that says this.
     Refuses(&'static str),
@@ -273,7 +273,8 @@ fn constants_deep_within_each_other() {
         let agreement = compare(victim::flightline(), &mut jfr, &file, &file, None);
         assert_eq!((agreement.events, agreement.same_bytes), (1, 1), "JDK {release}: {agreement}");
     }
-    // Deeper than any: cut, which is told, and no stack overflows.
+    // Deeper than any real recording: the output is truncated with a message, and the stack does not
+    // overflow.
     nested(100_000, &file);
     let print = |form| {
         let mut print = std::process::Command::new(victim::flightline());

@@ -1,6 +1,6 @@
-//! `flightline print` and `flightline metadata` beside `jfr print` and `jfr metadata` of JDK 25: the same text, line by line, on
-//! every fixture the JDK can read, and on events with every unit and the smallest and largest numbers there are; and
-//! `metadata --json` beside what the JDK's API tells of the same types.
+//! Compares `flightline print` and `flightline metadata` with `jfr print` and `jfr metadata` of JDK 25: the
+//! same text, line by line, on every fixture that the JDK can read, and on events with every unit and the
+//! smallest and largest numbers. Compares `metadata --json` with the JDK's API for the same types.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ fn stem(path: &Path) -> &str {
     path.file_stem().unwrap().to_str().unwrap()
 }
 
-/// Of processes that were killed, or written through a pipe: the JDK refuses them.
+/// Recordings of killed processes, or written through a pipe: the JDK refuses them.
 const REFUSED: &[&str] = &["ap-native-fifo", "ap-native-killed", "jdk17-killed", "jdk25-killed"];
 /// Values so large that the JDK's own arithmetic overflows: these fields come out wrong, and with `--exact` it gives up.
 const OVERFLOWING: &[&str] = &["jdk17-odd", "jdk25-odd"];
@@ -35,8 +35,8 @@ const TWO_PRODUCERS: &str = "ap-jfrsync";
 /// Has no events of collections and of threads' starts.
 const OURS: &str = "flightline";
 
-/// The JDK tells the time in all chunks by the first one's header, which is some nanoseconds off in the others, or hours
-/// where they are another producer's.
+/// The JDK computes the times in all chunks from the first chunk's header. In later chunks that is some
+/// nanoseconds off, or hours if they are from another producer.
 fn has_later_chunks(file: &Path) -> bool {
     let bytes = std::fs::read(file).unwrap();
     let size = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
@@ -54,7 +54,7 @@ fn our_text(args: &[&str], file: &Path) -> String {
     run(&mut command, Duration::from_secs(120)).expect_success("flightline").stdout_text()
 }
 
-/// What is left of a line once what the JDK garbles is one sign: characters beyond U+FFFF, and lone surrogates.
+/// Replaces the characters that the JDK garbles by one sign: characters beyond U+FFFF, and lone surrogates.
 fn comparable(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {
@@ -77,7 +77,7 @@ fn rounded(line: &str) -> Option<String> {
 fn blocks(text: &str) -> Vec<Vec<String>> {
     let mut blocks = vec![Vec::new()];
     for line in text.lines() {
-        // Which event of another type an event happened in, told from JDK 25 on.
+        // The contextual event in which an event happened, printed since JDK 25.
         if line.starts_with("  Context: ") {
             continue;
         }
@@ -199,7 +199,7 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
     let Some(home) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let classes = victim::java_classes(&home.join("bin/javac"), "Formats", &[]);
-    // A time zone of its own: times are told by it, whoever prints them.
+    // A fixed time zone, which determines the printed times on any machine.
     let file = folder.path().join("formats.jfr");
     let mut java = Command::new(home.join("bin/java"));
     java.args(["-Xmx64m", "-Duser.timezone=Asia/Kolkata", "-cp"]).arg(classes).arg("Formats").arg(&file);
@@ -260,7 +260,7 @@ fn lines_of_types(types: &Value) -> Vec<String> {
             lines.push(annotation_line(of, name, values.collect()));
         }
     }
-    // The JDK tells the type of a simple type's only field in its place.
+    // For a simple type the JDK prints the type of its only field.
     let all = types["types"].as_array().unwrap();
     let stands_for = |name: &Value| -> String {
         let simple = all.iter().find(|class| class["name"] == *name && class["simple"] == true);
@@ -290,7 +290,7 @@ fn lines_of_types(types: &Value) -> Vec<String> {
 
 /// The JDK gives the values of an annotation in an order of its own.
 fn annotation_line(of: &str, name: &str, mut values: Vec<&str>) -> String {
-    // Lines cannot tell an empty value from none.
+    // Lines cannot distinguish an empty value from a missing one.
     values.retain(|value| !value.is_empty());
     values.sort_unstable();
     format!("{of}\tannotation\t{name}\t{}", values.join("\t").replace('\n', "\\n"))

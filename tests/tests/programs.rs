@@ -1,5 +1,6 @@
-//! Programs nobody here wrote, as the distribution ships them (stripped, without frame pointers): at least 99.5 % of
-//! all their CPU time must be on stacks that the walk followed to the root, within five standard deviations of the samples taken.
+//! Programs of other projects, as the distribution ships them (stripped, without frame pointers): at least
+//! 99.5 % of all their CPU time must be on stacks that the walk followed to the root, within five standard
+//! deviations of the samples.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,8 +17,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 const RATE: u32 = 2000;
 const PERIOD_NS: f64 = 1e9 / RATE as f64;
 
-/// Where the time before the recorder is loaded counts: the dynamic loader's work, some 10 ms, in ffmpeg's hundred libraries 100.
-/// Of the program that is started it is sampled from outside; of what that starts it is not.
+/// How to count the time before the recorder is loaded: the dynamic loader takes some 10 ms, in ffmpeg's
+/// hundred libraries 100. It is sampled from outside in the started program, but not in the programs that it
+/// starts.
 #[derive(Clone, Copy, PartialEq)]
 enum Loading {
     Counts,
@@ -196,7 +198,7 @@ fn ffmpeg() {
     check(&recorded.read(), "ffmpeg", 1.5);
 }
 
-/// A repository of 300 versions, packed anew.
+/// Repacks a repository of 300 versions.
 #[test]
 fn git() {
     if !skip::have("git") {

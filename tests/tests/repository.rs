@@ -38,7 +38,8 @@ fn samples_in(recording: &Recording, function: &str) -> usize {
     recording.samples.iter().filter(|s| recording.stacks[s.stack].has(function)).count()
 }
 
-/// The drain of a preloaded program is nobody's child; it is done when nobody holds its folder.
+/// The drain of a preloaded program has no parent to wait for it. It is done when no process holds its
+/// folder.
 fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
     until(LIMIT, "the recorder's end", || {
         let files = chunks(root).remove(&pid)?;

@@ -128,7 +128,7 @@ fn never_more_than_the_limit() {
     assert!(most > SIZE / 2, "{most} bytes at most");
     both.iter_mut().for_each(Running::end);
     assert!(disk(folder.path()) <= SIZE);
-    // What is left is whole.
+    // The remaining files are complete.
     for (pid, files) in chunks(folder.path()) {
         assert!(samples_in(&read(&files), "during_work") > 0, "{pid}");
     }
@@ -139,7 +139,7 @@ fn never_more_than_the_limit() {
 fn what_is_too_old_is_removed() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    // That of those who follow: longer than what is asked for.
+    // The age limit of readers that follow: longer than the requested age.
     let age = Duration::from_secs(10);
     let mut running = Running::into(folder.path(), &["--max-age", "2s", "--chunk-age", "1s"]);
     // (file, when it was written last)

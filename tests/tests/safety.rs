@@ -72,7 +72,8 @@ fn foreign_threads_and_stacks_are_walked_safely() {
     same(&cases, &[guest::default_mode()]);
 }
 
-/// Commands reach the threads as signals. Those of a program with a handler without `SA_RESTART` must not end its system calls.
+/// Commands reach the threads as signals. They must not end system calls of a program with a handler without
+/// `SA_RESTART`.
 #[test]
 fn commands_end_no_system_calls() {
     let _place = beside();

@@ -33,13 +33,13 @@ fn json(path: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&told).unwrap()
 }
 
-/// Of a function's name `in_task_2`: what it is in, and the task.
+/// Splits a function's name `in_task_2` into the place and the task.
 fn place(name: &str) -> Option<(&str, usize)> {
     let (place, task) = name.strip_prefix("in_")?.rsplit_once('_')?;
     Some((place, task.parse().ok()?))
 }
 
-/// What a sample's labels must be, of who was in such a function.
+/// Asserts that a sample's labels match the function in its stack.
 fn check(labels: &Value, place: &str, task: usize) {
     assert_eq!(labels["dag"], "dag_7", "{labels}");
     assert_eq!(labels["task"], format!("task_{task}"), "{labels}");
@@ -84,7 +84,8 @@ fn labels_of_parallel_attempts_never_mix() {
     }
     assert_eq!(attempts.len(), 48, "{attempts:?}");
 
-    // Each attempt is told once when it ends, with its labels, and all of its samples lie between its begin and its end.
+    // Each attempt is recorded once when it ends, with its labels, and all of its samples lie between its
+    // begin and its end.
     let ended = spans::read(&recorded.path, &["flightline.Span"]);
     let mut told: BTreeMap<(usize, String), i64> = BTreeMap::new();
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
@@ -107,7 +108,7 @@ fn labels_of_parallel_attempts_never_mix() {
     assert!(told.values().all(|samples| *samples > 0), "{told:?}");
     assert_eq!((others["job"], others["scope"]), (1, 49), "48 steps, and one of too many labels: {others:?}");
 
-    // Who follows a recording, and who adds up by a label, has the same.
+    // Readers of a live stream, and sums by label, give the same.
     let mut feed = Feed::new(Options::default());
     feed.push(&std::fs::read(&recorded.path).unwrap());
     feed.close();
@@ -122,7 +123,7 @@ fn labels_of_parallel_attempts_never_mix() {
     }
     assert_eq!(cpu.len(), 12, "{cpu:?}");
     let told = json(&recorded.path, &["spans", "--json", "--by", "label=task"]);
-    // Whose it was that a laden machine lost is not told.
+    // Losses on a busy machine are not recorded by label.
     let lost = told["counts"]["lost"].as_array().unwrap().iter();
     let lost: u64 = lost.filter_map(|lost| lost["cpuNanos"].as_u64()).sum();
     for task in 0..4 {
@@ -134,7 +135,7 @@ fn labels_of_parallel_attempts_never_mix() {
     }
 }
 
-/// What finds no place is told to the program, and in the recording beside what did.
+/// Labels that do not fit are reported to the program, and in the recording next to those that fit.
 #[test]
 fn labels_without_place_are_told() {
     let _place = beside();
@@ -153,7 +154,7 @@ fn labels_without_place_are_told() {
     }
 }
 
-/// Nobody records: the same program does the same.
+/// Without a recorder the program does the same.
 #[test]
 fn without_a_recorder_there_is_nothing() {
     let _place = beside();
@@ -228,7 +229,7 @@ fn from_cpp_and_python() {
     }
 }
 
-/// What is left of them.
+/// The labels that remain.
 fn odd_labels() -> Value {
     let long = format!("{}…", "v".repeat(252));
     serde_json::json!({
@@ -241,8 +242,8 @@ fn preload() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload")
 }
 
-/// A job as of Hive on Tez, recorded by itself and by somebody else: the slow attempt stands out, its stacks say why, and whatever
-/// the table says of an attempt, the samples say, too.
+/// A job as in Hive on Tez, recorded by itself and from outside. The slow attempt stands out, its stacks show
+/// the reason, and the samples agree with every figure in the table of attempts.
 #[test]
 fn a_job_of_task_attempts() {
     let _place = beside();
@@ -253,7 +254,8 @@ fn a_job_of_task_attempts() {
     let mut alone = Command::new(&job);
     alone.env("FLIGHTLINE_BIN", victim::flightline()).args(arguments).arg(&own).arg(&table);
     run(&mut alone, LIMIT).expect_success("the job");
-    // Who records itself finds threads within 10 ms of their start, which is most of what a helper lives.
+    // A program that records itself finds threads within 10 ms of their start, which is most of a helper's
+    // life.
     of_job(&own, &table, 1);
     a_recording_for_each(&own, &table);
     let table_name = table.to_str().unwrap();
@@ -296,7 +298,8 @@ fn a_recording_for_each(recording: &Path, table: &Path) {
         cut(&format!("attempt={attempt}")).expect_success("cut");
         let (has, whole) = (by_attempt(&part), all[attempt]);
         assert_eq!(has, BTreeMap::from([(attempt.to_owned(), whole)]));
-        // Nothing without a context of its own. A sample that stands for several periods is as many events with one.
+        // No sample without a context of its own. A sample that represents several periods is as many events
+        // with one context.
         let samples = spans::read(&part, &SAMPLES[..1]);
         let moments: HashSet<_> = samples.iter().map(|s| (s.tid, s.number("startTime"))).collect();
         let told: HashSet<_> = contexts(&part).into_keys().collect();
@@ -370,7 +373,7 @@ fn of_job(recording: &Path, table: &Path, least_helped: u64) {
     let [.., second, first] = spent[..] else { panic!("{told}") };
     assert_eq!(first.1, "attempt_1763856000000_0042_1_00_000007_0");
     assert!(first.0 > 3 * second.0, "{first:?} {second:?}");
-    // Each attempt is told when it ends, with or without samples.
+    // Each attempt is recorded when it ends, with or without samples.
     let ended = spans::read(recording, &["flightline.Span"]);
     let slow = ended.iter().find(|span| span.field("labels").contains("1_00_000007_0"));
     let counted = slow.map_or(0, |span| span.number("samples"));

@@ -1,7 +1,7 @@
-//! The profiling service from outside: programs that join it, and who asks it.
+//! The profiling service from outside: programs that join it, and its clients.
 //!
-//! Who means it harm is in `service_doors.rs` and `service_hostile.rs`; what needs no process in `consumer/service/src/core/tests.rs`; the page
-//! in `tests/browser/service.test.mjs`.
+//! Attacks are in `service_doors.rs` and `service_hostile.rs`, tests without processes in
+//! `consumer/service/src/core/tests.rs`, and those of the page in `tests/browser/service.test.mjs`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -74,7 +74,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     assert_eq!(sum, recording.samples.len() as u64);
     let path = service.folder.path().join("run.otlp");
     std::fs::write(&path, service.file(&id, "otlp").body).unwrap();
-    // OpenTelemetry is told of CPU time: 99 samples are a second.
+    // The OTLP profile is in CPU time: 99 samples are a second.
     assert_eq!(run_fold(&path), sum * 10_101_010);
     // A broken download goes on where it was.
     let whole = service.file(&id, "jfr");
@@ -98,7 +98,7 @@ fn cpu_seconds(target: &Value) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", target["pid"])).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // SAFETY: asks.
+    // SAFETY: only a query.
     ticks as f64 / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
 }
 
@@ -268,7 +268,7 @@ fn who_dies_is_told_and_others_run_on() {
     let killed = service.ended(&runs[0]);
     assert_eq!(killed["status"], "FAILED", "{killed}");
     assert!(killed["message"].as_str().unwrap().contains("SIGKILL"), "{killed}");
-    // Nothing of what was recorded by then is lost.
+    // All data that was recorded before is kept.
     assert!(service.recording(&runs[0]).samples.len() >= 20, "{killed}");
     let left = service.ended(&runs[1]);
     assert_eq!(left["status"], "FAILED", "{left}");
@@ -347,7 +347,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     );
     let compared = service.get(&both);
     assert!(compared.status == 200 && compared.body.starts_with(b"<!DOCTYPE html>"), "{}", compared.text());
-    // A run has the program for itself; meanwhile this goes on from outside.
+    // A run takes over the program. In that time, the continuous recording goes on from outside.
     let run = service.ended(&service.begin(&target, "WALL", 5));
     assert_eq!(run["status"], "FINISHED", "{run}");
     let (began, finished) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
@@ -360,7 +360,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     } else {
         skip::skip("perf_event_open is not allowed: what is recorded all the time beside a run");
     }
-    // What was recorded last comes when the program has ended.
+    // The last data arrives after the program has ended.
     signal(agent.program(), libc::SIGKILL);
     until(LIMIT, "the end", || {
         (service.get(&format!("/v1/targets/{id}")).json()["state"] == "GONE").then_some(())

@@ -1,4 +1,5 @@
-//! What strangers, other sites, lying agents and a single client can ask of the profiling service, and what it says of itself.
+//! The requests that strangers, other sites, lying agents and a single client may make of the profiling
+//! service, and its answers.
 
 use std::fs::Permissions;
 use std::io::{BufReader, Write};
@@ -165,7 +166,7 @@ fn a_service_gives_its_token_to_its_own_agents() {
     until(LIMIT, "the adopted process", || ask("GET", "").text().contains("\"LIVE\"").then_some(()));
 }
 
-/// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
+/// Over TLS, with a self-signed certificate. The token is changed while the agent runs.
 #[test]
 fn agents_and_shells_come_encrypted_and_find_a_new_token() {
     let Some(python) = python() else { return };
@@ -228,7 +229,7 @@ fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
     let (target, secret) = (welcome["target"].as_str().unwrap(), welcome["secret"].as_str().unwrap());
     assert!(target.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{target}");
     let secret = format!("X-Flightline-Agent: {secret}");
-    // What others say stays what it is.
+    // Names and labels of clients are not changed.
     let list = service.get("/v1/targets").json();
     assert_eq!(list["targets"][0]["name"], hello["name"]);
     assert_eq!(list["targets"][0]["labels"], hello["labels"]);
@@ -265,7 +266,7 @@ fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
         );
         assert!(matches!(answer.status, 404 | 405), "{path}: {}", answer.status);
     }
-    // Nothing is left of what was refused.
+    // Refused requests leave no files.
     let files: Vec<String> = std::fs::read_dir(service.folder.path().join("history"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -336,13 +337,14 @@ fn the_list_of_targets_waits_for_no_agent() {
     let began = Instant::now();
     assert_eq!(service.run(&id)["status"], "RUNNING");
     assert_eq!(service.get("/v1/targets").status, 200);
-    // Both were answered although the agent never asks; after two heartbeats it is given up.
+    // Both requests were answered although the agent never polls. After two heartbeats the service gives it
+    // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
     assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
 }
 
-/// Somebody who joins and then does nothing; the service's name for it.
+/// Joins as an agent that then does nothing; returns the service's name for it.
 fn silent(service: &Served, pid: u32, role: &str) -> String {
     let hello = json!({"protocol": 1, "key": format!("h/b/{pid}/1"), "name": "silent", "host": "h", "pid": pid, "startTime": 1,
         "labels": {"role": role}, "modes": [{"mode": "ITIMER", "available": true}]});

@@ -1,6 +1,6 @@
-//! Clients and agents of the profiling service that are slow, lie, leave, or are many: others are served meanwhile, memory, files and
-//! descriptors stay within bounds. What one alone can send is in `service.rs`; how long slow ones are waited for, in
-//! `consumer/service/src/http/body.rs`.
+//! Clients and agents of the profiling service that are slow, lie, leave, or are many. Others are served at
+//! the same time, and memory, files and descriptors stay within limits. Tests of single requests are in
+//! `service.rs`, those of time-outs in `consumer/service/src/http/body.rs`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A whole recording.
 const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
 
-/// A service of which more is asked than of a good one.
+/// A service with checks of its memory and its connections.
 struct Service(Served);
 
 impl std::ops::Deref for Service {
@@ -59,7 +59,7 @@ impl Service {
     /// Says the bytes and no more; gives the answer, if there is one.
     fn raw(&self, bytes: &[u8]) -> Option<Answer> {
         let mut stream = self.connect();
-        // Who is refused early closes the door.
+        // The service may close the connection of a rejected request early.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut stream = BufReader::new(stream);
@@ -73,7 +73,7 @@ impl Service {
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
     }
 
-    /// What the kernel says of its memory at most, MB.
+    /// The service's peak memory as the kernel reports it, in MB.
     fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -173,7 +173,7 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     });
     let more = service.post("/v1/agents", &hello(10_001));
     assert!(more.status == 429 && more.sentence().contains("--max-targets"), "{}", more.text());
-    // Who is there may come again.
+    // Known agents may join again.
     assert_eq!(service.post("/v1/targets/x/runs", &json!({"mode": "CPU", "duration": 1})).status, 404);
     let list = service.get("/v1/targets");
     assert_eq!(list.json()["targets"].as_array().unwrap().len(), 10_000);
@@ -201,7 +201,7 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     }
     assert!(answers[0] + 1 >= room && answers[1] > 0, "{answers:?} of {size} bytes");
     assert!(service.peak() < before + 400, "{} MB, {before} before", service.peak());
-    // What is small is answered; when they have left, so is what is large.
+    // Small requests are answered. When the slow clients have left, large ones are answered too.
     assert_eq!(service.get("/healthz").status, 200);
     assert_eq!(service.get("/v1/targets").status, 503);
     drop(waiting);
@@ -261,7 +261,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let said = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || said.starts_with("HTTP/1.1 413"), "{path}: {said}");
     }
-    // What is packed, again and again; parts without end; no recording; somebody else's name.
+    // Nested compression, parts without end, bodies that are no recording, and the name of another target.
     let ingest = "/ingest?name=x&format=jfr";
     let answer = send(service.port, "POST", ingest, &[], &bomb(4096));
     assert!(answer.status == 413, "{}", answer.text());
@@ -387,7 +387,7 @@ fn labels_are_taken_up_to_their_bounds() {
         assert!(answer.status == 400 && answer.sentence().contains("32 `labels`"), "{}", answer.text());
     }
     assert_eq!(with(json!({"": "x"})).status, 400);
-    // What is longer than a body may be is not even looked at.
+    // A body above the limit is not even read.
     assert_eq!(with(labels(32, 1024)).status, 413);
     assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
 }

@@ -1,7 +1,8 @@
 //! A reader of the pipe that stops for 10 s at 10 kHz: the program must not feel it.
 //!
-//! Nothing here depends on wall-clock speed: the program's own count of work per CPU second is compared between
-//! a reader that reads and one that stops, its system calls are listed, memory and the conservation sum are checked.
+//! No check depends on wall-clock speed. The program's own count of work per CPU second is compared between a
+//! reader that reads and one that stops. Its system calls are listed, and memory and the conservation sum are
+//! checked.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -58,7 +59,8 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Piped {
         loop {
             if let Ok(pause) = stopped.try_recv() {
                 std::thread::sleep(pause);
-                // A laden machine needs longer for the program's work, all of which is to meet a stopped reader.
+                // A busy machine needs longer for the program's work, and all of it must run while the reader
+                // is stopped.
                 let ended = || std::fs::read_to_string(&truth).is_ok_and(|t| t.contains("main"));
                 while !pause.is_zero() && !ended() {
                     std::thread::sleep(Duration::from_millis(20));
@@ -227,8 +229,8 @@ fn the_program_makes_no_waiting_system_calls() {
     for line in &worker_calls {
         let call = line.split_whitespace().nth(1).unwrap_or("");
         let name = call.split('(').next().unwrap_or("");
-        // What a thread does anyway (start, its own clock, its line of truth, its end), the handler's return, the
-        // clock reads, and the perf event's own set-up in the thread's first signal.
+        // The usual calls of a thread (start, its own clock, its line of ground truth, its end), the
+        // handler's return, the clock reads, and the perf event's own set-up in the thread's first signal.
         let harmless = [
             "clock_gettime",
             "rt_sigreturn",

@@ -1,7 +1,8 @@
-//! Streams with real programs and real readers: who stops, dies, is slow, comes late or comes a thousand times.
+//! Streams with real programs and real readers, which stop, die, are slow, come late or come a thousand
+//! times.
 //!
-//! What was taken is what a reader got and what it was told to have lost, by the program's own clocks and by the counts of a
-//! reader that kept up.
+//! The samples that a reader received and those that were reported to it as lost add up, by the program's own
+//! clocks and by the counts of a reader that kept up.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -62,7 +63,7 @@ impl Live {
         connect(&self.socket())
     }
 
-    /// Whether the program has written its truth, as its last act.
+    /// Returns true if the program has written its ground truth, which is its last act.
     fn over(&self) -> bool {
         fs::read_to_string(self.record.truth_path()).is_ok_and(|truth| truth.contains("main"))
     }
@@ -98,19 +99,21 @@ fn read_all(
     })
 }
 
-/// CPU time of the program is that of the samples that came or are told to be lost, and what is told by threads.
+/// Asserts that the program's CPU time is that of the samples that arrived or were reported as lost, plus the
+/// threads' own losses.
 #[track_caller]
 fn conserved(stream: &Stream, truth: &Truth, period_ns: u64, what: &str) {
     let samples = stream.count(SAMPLE) + stream.lost(SAMPLE);
     let lost: u64 = stream.sample_loss.values().map(|(_, ns)| ns).sum();
     let seen = (samples * period_ns + lost) as i64;
     let off = seen - truth.cpu_ns() as i64;
-    // Of each thread: rounding, and what it does after its last look at its clock, as the loader does before main.
+    // For each thread: rounding, and its work after its last clock reading and, as in the loader, before
+    // main.
     let most = truth.threads.len() as i64 * (period_ns as i64 * 2 + 12_000_000);
     assert!(off.abs() <= most, "{what}: off by {off} ns of {}: {stream:?}", truth.cpu_ns());
 }
 
-/// Everything that another reader got from the first segment of this one on is in it or told to be lost.
+/// Asserts that `some` has all events of `all` since its first segment, or reports them as lost.
 #[track_caller]
 fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
     assert!(!all.gaps(), "{what}");
@@ -175,7 +178,7 @@ fn readers_do_nothing_to_each_other() {
                 stream.gaps() || stream.lost(SAMPLE) > 0,
                 "{name} lost nothing: the test is too weak; {stderr}"
             );
-            // Of everything that there was much of.
+            // All frequent types.
             for of in [SAMPLE, "flightline.ThreadCpu"] {
                 assert!(stream.lost(of) > 0, "{name} lost no {of}: {:?}", stream.lost);
             }
@@ -210,7 +213,7 @@ fn a_thousand_readers_come_and_go() {
     let after = (descriptors(), status_kb(pid, "RssAnon").unwrap());
     assert!(after.0 <= before.0 + 5 && after.1 < before.1 + (24 << 10), "{before:?}, {after:?}");
     let last = read_all(live.connect(), || {});
-    // The program ends when it is told to; it has nothing to say of its clocks then.
+    // The program ends by a signal, so it does not report its clocks.
     let program = programs(pid);
     thread::sleep(Duration::from_millis(500));
     signal(program[0], libc::SIGTERM);
@@ -219,7 +222,7 @@ fn a_thousand_readers_come_and_go() {
     let stderr = String::from_utf8_lossy(&live.stderr.join().unwrap()).into_owned();
     let last = check(last.join().unwrap());
     assert!(last.count(SAMPLE) > 0 && !last.gaps(), "{stderr}");
-    // What came while nobody was there is told, whoever comes next.
+    // Losses without a connected reader are reported to the next one.
     assert!(
         last.events.contains_key("jdk.JVMInformation"),
         "late readers are told of the program: {:?}",
@@ -267,7 +270,7 @@ fn a_pipe_that_is_full_in_the_midst_of_constants() {
     let stderr = collect(drain.stderr.take().unwrap());
     let pipe = drain.stdout.take().unwrap();
     until(LIMIT, "the pipe's size", || {
-        // SAFETY: asks about an open descriptor.
+        // SAFETY: only queries an open descriptor.
         let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) };
         (size == 4096).then_some(())
     });
@@ -286,7 +289,7 @@ fn a_pipe_that_is_full_in_the_midst_of_constants() {
     conserved(&stream, &Truth::read(&record.truth_path()), 1_000_000, "a pipe of one page");
 }
 
-/// Whether a process has a file open.
+/// Returns true if a process has a file open.
 fn opens(pid: u32, path: &Path) -> bool {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to == path)
@@ -308,7 +311,8 @@ fn a_fifo_is_read_again_and_again() {
         file.read_exact(&mut start).unwrap();
         assert!(check_start(&start).chunks > 0);
         drop(file);
-        // What it has not taken is in the FIFO until the recorder has seen that nobody reads; it would be the next one's.
+        // Unread data stays in the FIFO until the recorder has noticed that there is no reader. The next
+        // reader would get it.
         until(LIMIT, "the recorder lets the FIFO go", || (!opens(live.drain.id(), &path)).then_some(()));
     }
     let last = read_all(File::open(&path).unwrap(), || {});
@@ -409,7 +413,7 @@ fn a_unix_socket_is_its_owners() {
     let all = read_all(live.connect(), || {});
     let mode = fs::metadata(live.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // SAFETY: only asks.
+    // SAFETY: only a query.
     let root = unsafe { libc::geteuid() } == 0;
     if root && skip::have_python() {
         // Even where the file lets them in.
@@ -461,12 +465,13 @@ fn small_segments_cost_little() {
     assert_eq!(finished.code(), 7, "{}", finished.stderr);
     let stream = check(finished.stdout.clone());
     assert!(stream.segments.len() > 20 && !stream.gaps());
-    // The last chunk is not full, which tells nothing of those before it.
+    // The last chunk is not full, so it is left out.
     let last = last_chunk(&finished.stdout);
     let stream = check(finished.stdout[..last].to_vec());
     let big = file.len() as f64 / one.count(SAMPLE) as f64;
-    // What segments and chunks cost is told by the segment, whatever share of a second the machine gave the program: at ten
-    // thousand events a second there are a thousand in each. Filler is in chunks that were too old before they were full.
+    // The overhead of segments and chunks is measured per segment, which does not depend on the program's
+    // share of the processor: at ten thousand events a second each segment has a thousand. Filler is in
+    // chunks that were too old before they were full.
     let more = (last - stream.filler) as f64 - big * stream.count(SAMPLE) as f64;
     let more = more / stream.segments.len() as f64;
     eprintln!(
@@ -479,7 +484,7 @@ fn small_segments_cost_little() {
     assert!(more <= 0.3 * 1000.0 * big, "{more:.0} bytes more a segment, {big:.2} a sample in one chunk");
 }
 
-/// A chunk lasts longer than this program: who comes late to a relay gets one that the relay has asked for.
+/// A chunk lasts longer than this program. For a late client the relay requests a new chunk.
 #[test]
 fn who_comes_late_to_a_relay_gets_a_chunk() {
     let _place = beside();
@@ -532,7 +537,7 @@ fn a_relay_tells_what_readers_got() {
     let wrong = run(&mut relay(&text, &["-"]), LIMIT);
     let stderr = wrong.stderr.clone();
     assert!(wrong.code() == 1 && stderr.contains("offset 0: no JFR chunk begins here"), "{stderr}");
-    // To two places, told as JSON.
+    // To two outputs, with a report in JSON.
     let socket = work.folder().join("r");
     let at = format!("unix:{}", socket.display());
     let fifo = work.folder().join("in");

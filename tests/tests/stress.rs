@@ -9,7 +9,7 @@ use flightline_tests::victim::{self, OPTIMISED};
 
 #[track_caller]
 fn check(program: &Path, cases: &[&[&str]]) {
-    // What is compared does not depend on when it gets a processor.
+    // The compared output does not depend on scheduling.
     let _place = beside();
     same(program, cases, &everything());
 }

@@ -47,7 +47,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     assert!(spans.iter().all(|(_, values)| values["timeSpan"].is_string()), "{:?}", spans.first());
     // The victim has debug information: lines would make different what are the same functions.
     let frames = spans.iter().flat_map(|(_, values)| values["stackTrace"]["frames"].as_array().unwrap());
-    // Of what has no name the offset is all that is known.
+    // For frames without a name only the offset is known.
     let nameless =
         |f: &&serde_json::Value| f["method"]["name"].as_str().is_some_and(|name| name.contains("+0x"));
     let lines: Vec<_> =
@@ -69,8 +69,9 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     };
     assert_eq!(value("flightline_up{"), 0.0, "the last text says that it is over");
     let said = recorded.finished.stderr.split(" samples").next().and_then(|t| t.rsplit(' ').next()).unwrap();
-    // The closing line tells events, as readers count them: a sample may stand for two, which rounding gives each thread at most twice, and
-    // a timer that comes late more often. Where that makes a fiftieth, the line tells both.
+    // The closing line counts events, as readers do. A sample may represent two: rounding causes that at most
+    // twice per thread, a late timer more often. If the difference exceeds a fiftieth, the line has both
+    // numbers.
     let (taken, events) = (value("flightline_samples_total{"), said.parse::<f64>().unwrap());
     let both = recorded.finished.stderr.contains(&format!("({taken} taken)"));
     let allowed = (2.0 * accounts.len() as f64).max(taken / 50.0);
@@ -83,7 +84,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     assert!(text.lines().all(well_formed) && text.ends_with('\n'), "{text}");
 }
 
-/// Functions that the compiler put into others make most stacks of a program different: only those who ask are told of them.
+/// Inlined functions would make most stacks of a program different, so sums have them only on request.
 #[test]
 fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
     let _place = beside();
@@ -110,7 +111,7 @@ fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
     }
 }
 
-/// What is added up when the recorder is killed comes back as sums, like all before it.
+/// The unwritten sums of a killed recorder are recovered as sums, like all earlier ones.
 #[test]
 fn sums_of_a_killed_recorder() {
     let _place = beside();

@@ -10,8 +10,8 @@ use flightline_tests::{skip, victim};
 
 const THRESHOLD_NS: i64 = 4_000_000;
 
-/// What a trace measures lies between the program's two clock readings inside the call and the two around it; so do number and
-/// sum of the calls above the threshold, whatever the machine does meanwhile.
+/// A traced duration lies between the program's two clock readings inside the call and the two around it. The
+/// same holds for number and sum of the calls above the threshold, whatever the machine's load.
 #[test]
 fn slow_calls_and_no_others() {
     let _place = beside();

@@ -1,4 +1,5 @@
-//! `flightline view` beside JDK 25's `jfr view`: the same rows and figures, on fixtures and on recordings made here.
+//! Compares `flightline view` with JDK 25's `jfr view`: the same rows and figures, on fixtures and on
+//! recordings made here.
 //!
 //! The JDK shows figures with three digits or one decimal; ours must round to what it shows. Known differences:
 //! * `contention-by-address`: the JDK groups by class, so it shows one address per class; ours groups by address.
@@ -24,12 +25,13 @@ enum Kind {
     Share,
     Span,
     Bytes,
-    /// Of the day, in seconds.
+    /// The time of day, in seconds.
     Time,
 }
 use Kind::*;
 
-/// View, the JDK's headline, and which of its columns (by number) are which of ours.
+/// The view, the JDK's headline, and for each compared column its number in the JDK's table, our name and its
+/// kind.
 type Case = (&'static str, &'static str, &'static [(usize, &'static str, Kind)]);
 
 #[rustfmt::skip]
@@ -215,7 +217,7 @@ fn agrees(jdk: &str, ours: &Json, kind: Kind) -> bool {
         }
         Text if text == "bootstrap" => jdk == "null-bootstrap",
         Text | Frame => {
-            // What does not fit the JDK's three hundred characters is cut, as are long parameter lists.
+            // The JDK truncates texts of more than three hundred characters and long parameter lists.
             let cut = jdk.split_once("(...)").map(|(method, _)| method).or_else(|| jdk.strip_suffix("..."));
             jdk == text || cut.is_some_and(|cut| text.starts_with(cut))
         }
@@ -230,8 +232,8 @@ fn agrees(jdk: &str, ours: &Json, kind: Kind) -> bool {
     }
 }
 
-/// Finds a row of ours for the JDK's row `number`, moving others where they may be more than one: what the JDK shows
-/// is rounded, so the first that agrees may be another row's only one.
+/// Finds one of our rows for the JDK's row `number`, and reassigns others if several match. The JDK's figures
+/// are rounded, so the first match may be the only one of another row.
 fn assign(
     number: usize,
     candidates: &[Vec<usize>],
@@ -371,7 +373,7 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
         "ObjectAllocationInNewTLAB",
         "ObjectAllocationOutsideTLAB",
     ];
-    // What else runs here, and in which environment, concerns nobody.
+    // Leaves out the machine's other processes and the environment.
     let mut settings = ",jdk.SystemProcess#enabled=false".to_owned();
     for name in timed {
         settings.push_str(&format!(",jdk.{name}#threshold=0ms"));
@@ -407,7 +409,7 @@ fn recordings_made_here_look_the_same_in_the_jdk() {
     facts(&file);
 }
 
-/// What the program is known to have done.
+/// Asserts facts about the program that are known by construction.
 fn facts(file: &Path) {
     let cell = |view: &str, key: &str, text: &str, column: &str| {
         let rows = our_table(view, file);

@@ -1,7 +1,8 @@
 //! Wall-clock time of threads, against what they say of themselves, and what looking at them costs and does.
 //!
-//! A sample stands for an interval; what rounding leaves over is carried, so for each thread Σ samples × interval is its
-//! life within a few intervals, and the running part is its CPU time. All sums are of the threads' own clocks.
+//! A sample represents an interval, and the rest from rounding is carried over. So for each thread Σ samples
+//! × interval is its life within a few intervals, and the running part is its CPU time. All sums are of the
+//! threads' own clocks.
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
@@ -16,7 +17,7 @@ fn recorded(engines: &str, flags: &[&str], seconds: &str) -> Recorded {
     Record::new().option("-e").option(engines).run(program, &[seconds]).expect_code(0)
 }
 
-/// ms that samples stand for.
+/// The time that samples represent in ms.
 fn ms(samples: u64) -> f64 {
     samples as f64 * INTERVAL_MS
 }
@@ -60,7 +61,7 @@ fn known_answer(flags: &[&str]) {
     // exceeded by chance in one run of 1.7 million.
     let brief = ms(sum(&samples, |s| s.thread == "brief" || s.stack.iter().any(|f| f == "brief_nap")));
     let life = truth.counts["brief_life"] as f64 / 1e6;
-    // What they cannot say themselves, waiting for a processor at either end, their creator sees.
+    // The creator measures the time that the threads cannot: the wait for a processor at either end.
     let span = truth.counts["brief_span"] as f64 / 1e6;
     let sigma = INTERVAL_MS * (150.0f64 * 0.25).sqrt();
     eprintln!("brief: lived {life:.0} to {span:.0} ms together, recorded {brief:.0} ± {sigma:.0}");
@@ -71,10 +72,10 @@ fn known_answer(flags: &[&str]) {
 
     // Waits are where they were, within what goes by between two looks: of waits as short as an interval some are seen at the next.
     let at = |place: &str| ms(sum(&samples, |s| s.stack.iter().any(|f| f == place)));
-    // That is more where the recorder, too, waits for a processor: the spinner tells how crowded it was.
+    // There is more if the recorder, too, waits for a processor. The spinner shows how busy the machine was.
     let spinner = truth.threads.iter().find(|t| t.name == "spinner").unwrap();
     let crowded = 1.0 - spinner.cpu_ns as f64 / truth.counts["spinner_life"] as f64;
-    // For how long it was put aside or overslept beyond what it asked for, it cannot say where.
+    // The thread cannot report where it was preempted or overslept.
     let halves = truth.threads.iter().find(|t| t.name == "halves").unwrap();
     let asked = |place: &str| truth.counts[&format!("halves_{place}")] as f64 / 1e6;
     let off = (truth.counts["halves_life"] as f64 - halves.cpu_ns as f64) / 1e6;
@@ -93,10 +94,10 @@ fn known_answer(flags: &[&str]) {
     let idle = |s: &WallSample| s.state != "RUNNABLE" && s.state != "WAITING_FOR_CPU" && s.thread != "brief";
     let all = sum(&samples, idle);
     let whole = sum(&samples, |s| idle(s) && s.whole);
-    // Where the recorder waits for a processor between its look and its walk, the thread may have gone on meanwhile.
+    // If the recorder waits for a processor between its check and its walk, the thread may have continued.
     let least = 0.97 - 0.2 * crowded;
     assert!(whole as f64 >= least * all as f64, "only {whole} of {all} samples of waiting threads are whole");
-    // In the queue of a laden machine it may be before its function, or behind it.
+    // In the run queue of a busy machine the thread may be before or after its function.
     let sleeper = |s: &WallSample| idle(s) && s.thread == "sleeper";
     let rooted = sum(&samples, |s| sleeper(s) && s.stack.iter().any(|f| f == "sleeper"));
     let sleeper = sum(&samples, sleeper);
@@ -116,7 +117,7 @@ fn shares_with_frame_pointers() {
     known_answer(victim::FRAME_POINTERS);
 }
 
-/// Nothing is loaded into the program: CPU samples and waits both come from outside.
+/// The library is not loaded into the program: CPU samples and waits both come from outside.
 #[test]
 fn shares_of_a_static_program() {
     if !skip::perf_allowed(false) {
@@ -175,7 +176,7 @@ fn idle_threads(threads: &str, seconds: &str) -> Recorded {
 #[test]
 fn a_thousand_idle_threads_cost_next_to_nothing() {
     let turn = turn();
-    // What starts and ends cost is in both.
+    // Both include the costs of start and end.
     let (short, long) = (idle_threads("1000", "2"), idle_threads("1000", "10"));
     let _place = turn.measured();
     let cost = own_cpu_ms(&long).saturating_sub(own_cpu_ms(&short));

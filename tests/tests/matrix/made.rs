@@ -1,4 +1,4 @@
-//! One of each kind of recording that we write, of a small program that works when it is told to.
+//! Makes one of each kind of recording that we write, of a small program that works on command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -140,7 +140,7 @@ fn streams(folder: &Path) -> Kinds {
     let [from, to] = [&socket, &other].map(|socket| format!("unix:{}", socket.display()));
     let mut victim = recorded(&[], ["-o", &from]);
     until(LIMIT, "the stream's socket", || socket.exists().then_some(()));
-    // While nobody is there: who comes is told of it, in a chunk before all others.
+    // The losses without a reader are reported to the first one, in a chunk before all others.
     victim.work("paused", MS);
     thread::sleep(Duration::from_millis(300));
     let begin = |args: &[&str]| {
@@ -157,7 +157,7 @@ fn streams(folder: &Path) -> Kinds {
     until(LIMIT, "collect has begun", || file.exists().then_some(()));
     for phase in ["before", "during", "after"] {
         victim.work(phase, MS);
-        // Past a second, when whoever came late gets a chunk of its own.
+        // Longer than a second, after which late readers get a chunk of their own.
         thread::sleep(Duration::from_millis(600));
     }
     victim.end(0);
@@ -202,13 +202,13 @@ fn killed(folder: &Path) -> Kinds {
     cut_off(["-o", text(&file)], || Some(file.clone()));
     let chunk = cut_off(["--repository", text(&root)], || chunks(&root).into_values().flatten().next());
     command(&["recover", text(&root)]);
-    // What was in memory becomes a chunk of its own.
+    // The data in memory becomes a chunk of its own.
     let mut recovered = jfr_files(chunk.parent().unwrap());
     recovered.retain(|file| !canonical::of_file(file).unwrap().samples.is_empty());
     vec![("file of a killed recorder", vec![file]), ("recovered chunk", recovered)]
 }
 
-/// What the service keeps of two profiles of the same time that were pushed to it as text.
+/// The service's recording of two text profiles of the same time that were pushed to it.
 fn pushed(file: &Path) -> Kinds {
     let service = Served::start(&["--profiling"]);
     let query = "/ingest?name=pushed&format=folded&sampleRate=100&from=1700000000&until=1700000010";
@@ -232,7 +232,7 @@ fn jfr_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What our commands make of the others.
+/// The output of our commands on the other recordings.
 fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds {
     let at = |name: &str| folder.join(name);
     let one = |kind: &str| text(&files[kind][0]);

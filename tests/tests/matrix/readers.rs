@@ -44,14 +44,14 @@ fn file(kind: &'static str, path: &Path) -> File {
     assert!(ours.warnings.is_empty() || kind == table::KILLED_FILE, "{kind}: {:?}", ours.warnings);
     let mut truth = ours.weighted;
     assert!(!truth.is_empty(), "{kind}: no samples in {}", path.display());
-    // Who pushes folded text tells of no threads.
+    // Pushed folded text has no threads.
     let resolved = kind == table::PUSHED || truth.iter().all(|line| !line.contains('?'));
     assert!(resolved, "{kind}: unresolved references");
     truth.sort_unstable();
     File { kind, path: path.to_owned(), truth }
 }
 
-/// What of our lines the reader is to have: those of it tell no thread ids, or stacks alone.
+/// The lines that the reader should print: some of them lack thread ids, or are stacks alone.
 fn wanted(job: &str, truth: &[String]) -> Vec<String> {
     match job {
         "jmc" | "converter" => {
@@ -80,7 +80,7 @@ fn added_up<'a>(lines: impl Iterator<Item = impl Iterator<Item = &'a str>>) -> V
     stacks.into_iter().map(|(stack, samples)| format!("{stack}\t{samples}")).collect()
 }
 
-/// What is wrong with what a reader has of the files.
+/// The differences between a reader's lines and ours.
 fn differences(job: &str, files: &[File]) -> Vec<String> {
     let paths: Vec<&Path> = files.iter().map(|file| file.path.as_path()).collect();
     let mut wrong = Vec::new();
@@ -104,7 +104,7 @@ fn differences(job: &str, files: &[File]) -> Vec<String> {
     wrong
 }
 
-/// Asks all readers that a test shows, each in a thread.
+/// Runs all readers of a test, each in a thread.
 fn ask(test: Shown) {
     let _place = beside();
     let wrong: Vec<String> = thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn the_tool_jfr_counts_the_same() {
             });
             assert_eq!(counts.sum::<usize>(), file.truth.len(), "jfr {release}, {}: {text}", file.kind);
             if file.kind == table::PUSHED {
-                // Names that nobody gave are no trouble to it.
+                // The JDK reads a recording whose methods have no names.
                 let print = ["print", "--stack-depth", "64", file.path.to_str().unwrap()];
                 let text = tool.run(&print).expect_success("jfr print").stdout_text();
                 assert!(text.contains("unknown.main()"), "jfr {release}: {text}");
@@ -181,7 +181,7 @@ fn the_tool_jfr_counts_the_same() {
     }
 }
 
-/// What a live stream saw, to its end or its limit.
+/// The events of a live stream, up to its end or its limit.
 fn seen(mut child: Child) -> Stream {
     let (out, errors) = (collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap()));
     wait(&mut child, LIMIT, "EventStream");

@@ -1,5 +1,5 @@
-//! What we write, what reads, and which test shows that the one reads the other. The tests take from here what they have to show, and the
-//! document is made of it: a cell is shown or it is not in the table.
+//! The table of kinds of output, readers, and the tests that prove that a reader reads a kind. The tests take
+//! their cases from it and the document is generated from it, so every cell in the document is tested.
 
 /// Forms of what we write; every reader takes some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +79,9 @@ pub struct Reader {
     pub name: &'static str,
     /// Its names in `tests/readers`.
     pub jobs: &'static [&'static str],
-    /// What it is and where its version stands.
+    /// What it is, and where its version is stored.
     pub about: &'static str,
-    /// What it takes, which is why it does not take the others.
+    /// The kinds that it reads, which explains why it does not read the others.
     pub takes: &'static str,
 }
 
@@ -194,11 +194,11 @@ pub const READERS: [Reader; 17] = [
 pub enum Mark {
     /// Sample for sample: time, thread, state, stack and weight.
     Same,
-    /// What is added up, by stack, function or row.
+    /// The sums by stack, function or row.
     Sums,
     /// It opens and shows what it should.
     Opens,
-    /// As many samples, and something beside it that a note tells.
+    /// The same number of samples, and a difference that a note explains.
     But,
     /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
     ByHand,
