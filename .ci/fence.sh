@@ -55,7 +55,8 @@ reachable() {
   awk -v what="$1" -v entry="$2" -v within="$3" -f .ci/reachable.awk "$allowed" "$out/slots.txt" "$out/so.asm"
 }
 reachable on_signal 'in_signal.*handler.*on_signal' in_signal
-# What comes before a fatal signal's own course lies beside the fronts of dispositions; its paths are made there.
+# The code that runs before a fatal signal's own action is next to the handlers of dispositions; it prepares
+# its paths there.
 for entry in last_words caught; do
   reachable "$entry" "capture.*signals.*fatal.*$entry" 'in_signal|flightline_capture|core3ffi5c_str'
 done

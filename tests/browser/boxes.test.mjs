@@ -1,5 +1,5 @@
-// What is in a box, by its pixels: names stay inside, colours are those of the palette; and what is left of a picture without script.
-// Run by run.sh.
+// The contents of boxes by their pixels: names stay inside, and colours are those of the palette; and the
+// flame graph without scripts. Run by run.sh.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";

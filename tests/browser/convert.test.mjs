@@ -1,4 +1,5 @@
-// What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
+// Opens the output of `flightline convert` in the tools that it is for: speedscope's own page and
+// d3-flame-graph.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -59,7 +60,7 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
 
 test("d3-flame-graph draws all of it", async () => {
   const file = join(folder, "d3.html");
-  // What it is built on, each before those that need it.
+  // Its dependencies, each before those that need it.
   const parts = ["selection", "dispatch", "timer", "color", "interpolate", "ease", "transition", "array", "format", "hierarchy",
     "time", "time-format", "scale"];
   writeFileSync(

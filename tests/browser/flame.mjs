@@ -22,7 +22,7 @@ export function drawnOf(input, args = []) {
   execFileSync(flightline, ["flame", input, "-o", output, ...args]);
   return output;
 }
-/** What the folded stacks of a recording among the fixtures add up to. */
+/** The sum of the folded stacks of a fixture's recording. */
 export function sum(name, ...args) {
   const folded = execFileSync(flightline, ["fold", join(process.env.RECORDINGS, name), ...args], { encoding: "utf8" });
   return folded.trimEnd().split("\n").reduce((all, line) => all + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);

@@ -1,5 +1,5 @@
-// The HTML flame graph in a real browser: numbers against folded text counted here, zoom, search, keyboard, and that
-// nothing is asked of the network. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
+// The HTML flame graph in a real browser: numbers compared with folded text counted here, zoom, search,
+// keyboard, and no network requests. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -181,8 +181,8 @@ test("half a million boxes: drawn and searched in bounds", async () => {
     lines.push(frames.join(";") + " " + (1 + random(9)));
   }
   const page = await open(lines.join("\n") + "\n");
-  // What makes it quick, rather than a clock: a picture draws no more than the screen can show, and a search asks its
-  // expression once per name. The times are printed for people.
+  // Checks the causes of speed instead of a clock: a graph draws no more than the screen can show, and a
+  // search evaluates its expression once per name. The times are printed for people.
   const cost = await page.evaluate(async () => {
     const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     let drawn = 0, tested = 0;

@@ -1,4 +1,5 @@
-// What of docs/interop.md a browser, or a program of npm, has to show and no other test does: weights and boxes, one by one.
+// The cells of docs/interop.md that need a browser or an npm program and that no other test covers: weights
+// and boxes, one by one.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -62,7 +63,7 @@ function boxes(file) {
   return threads;
 }
 
-/** Of boxes of one begin and end the first is the outer one. */
+/** If boxes have the same begin and end, the first is the outer one. */
 function nested(all) {
   const events = [], open = [];
   const close = (to) => {

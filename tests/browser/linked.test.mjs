@@ -32,7 +32,7 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   near(inAfter.to, 340 / 1390);
   near(inChange.from, 90 / 490);
   near(inChange.to, 290 / 490);
-  // What only one has is framed there alone.
+  // A function that only one graph has is framed only there.
   await hover(page, 30 / 1390, 2, AFTER);
   assert.match(await details(page), /^Function: fresh \(0 → 40 samples/);
   assert.deepEqual([(await framed(page, "before")).length, (await framed(page, "change")).length], [0, 1]);

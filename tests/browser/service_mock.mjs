@@ -30,10 +30,11 @@ export class Service {
   constructor() {
     Object.assign(this, {
       targets: [], runs: [], profiling: true, token: null, processes: null, adopted: [], windows: {}, bytes: {}, requests: [], next: 1,
-      /** What a store answers: `whole`, `values(query)`, `told`, `top`, `share`; null: there is none. */
+      /** The answers of a store: `whole`, `values(query)`, `told`, `top`, `share`; null: there is none. */
       store: null,
       limits: { maxDurationSeconds: 300, historySize: 10, historyBytes: 1 << 30, maxConcurrent: 8, heartbeatSeconds: 5 },
-      /** What happens instead: a status and sentences, "drop" (the connection ends), or a promise that is waited for first. */
+      /** A fault instead of the answer: a status and sentences, "drop" (the connection ends), or a promise
+       * to wait for first. */
       fault: () => null,
     });
     this.server = createServer((request, response) => this.serve(request, response).catch((error) => {
@@ -51,7 +52,8 @@ export class Service {
     this.server.closeAllConnections();
   }
   open(hash = "", more = {}) { return go(this.url + hash, more); }
-  /** Has the page ask now, and waits until it shows what it was told: the longest duration is another one each time. */
+  /** Lets the page query now, and waits until it shows the answer. The longest duration is a new value
+   * each time. */
   async told(page) {
     const most = ++this.limits.maxDurationSeconds;
     await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));

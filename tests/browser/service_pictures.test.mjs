@@ -123,7 +123,7 @@ test("what is recorded all the time: a moment of it by the clock, which stays wh
   await page.locator("#window").waitFor();
   assert.match(await page.locator("#window-words").textContent(), /07:30:00 – .*08:00:00 · 30 min · 60 kB$/);
   assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")], ["07:59:00", "08:00:00"]);
-  // What was it doing at 07:45?
+  // The graph of 07:45.
   await page.fill("#window-from", "7:45");
   await page.fill("#window-to", "7:44");
   await page.locator("#window-to").press("Tab");

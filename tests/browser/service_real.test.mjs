@@ -1,4 +1,5 @@
-// The page beside the real service: what its answers look like there, real pictures, its headers, its end and its return. Run by run.sh.
+// The page with the real service: real answers, flame graphs and headers, and a restart of the service. Run
+// by run.sh.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
@@ -23,7 +24,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   assert.ok(await page.locator("#mode option[value=ALLOC]").isDisabled());
   assert.ok(await page.locator("#banner").isHidden());
 
-  // What the service says against it, word for word.
+  // The service's error, word for word.
   await page.fill("#duration", "0");
   await page.click("#profile");
   await page.locator(".toast", { hasText: "`duration` must be set between (0s, 300s]." }).waitFor();
@@ -170,7 +171,7 @@ test("switched off, and behind a token", async () => {
   await guest.keyboard.press("Enter");
   await picture(guest);
   await guest.locator("#viewer-close").click();
-  // What changes something is let in by the cookie, too.
+  // The cookie also authorises changes.
   await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete" }).click();
   await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete for good?" }).click();
   await guest.locator("#none", { hasText: "No runs yet." }).waitFor();

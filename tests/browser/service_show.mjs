@@ -58,7 +58,7 @@ test("a slowdown in one of three programs is found from the page: which program,
     http { access_log off; client_body_temp_path ${work}; proxy_temp_path ${work}; fastcgi_temp_path ${work}; uwsgi_temp_path ${work}; scgi_temp_path ${work};
       server { listen 127.0.0.1:${web}; location / { proxy_pass http://127.0.0.1:${shop}; } location /static { return 200 "static"; } } }`);
   under("tier=store", "redis-server", "--port", String(redis), "--bind", "127.0.0.1", "--save", "", "--dir", work, "--set-proc-title", "no");
-  // What starts it may be a script of a version manager.
+  // The command may be a script of a version manager.
   const python = execFileSync("python3", ["-c", "import sys; print(sys.executable)"], { encoding: "utf8" }).trim();
   under("tier=shop", python, script, String(shop), String(redis));
   under("tier=web", "nginx", "-p", work, "-c", conf);
@@ -90,7 +90,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   assert.equal(await get(web, "/release?2"), 200);
   say("release 2 of the shop is on");
 
-  // Which program: from here on nothing is known but what the page tells.
+  // Finds the program: from here on, only the page gives information.
   await page.locator(".target.risen").first().waitFor({ timeout: 180_000 });
   const risen = await page.locator(".target.risen .name").allTextContents();
   say(`risen: ${risen.join(", ")}, ${await page.locator(".target.risen .busy").first().textContent()}`);
@@ -133,7 +133,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   const drawn = await fetch(`${flink}/${done.outputFile}`);
   assert.ok(drawn.status === 200 && (await drawn.text()).startsWith("<!DOCTYPE html>"));
 
-  // Live, which goes on while nobody looks.
+  // Live, which continues while the page is hidden.
   await page.keyboard.press("l");
   await picture(page);
   await page.mouse.move(5, 5);

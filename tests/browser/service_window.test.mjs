@@ -1,4 +1,5 @@
-// What is recorded all the time, on the page: live, frozen, saved, shared; targets of a label together; which target got busier. Run by run.sh.
+// Continuous recordings on the page: live, frozen, saved, shared; targets of a label together; the target
+// that got busier. Run by run.sh.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, test } from "node:test";
@@ -63,14 +64,14 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.equal(await page.locator("#live-words").textContent(), "Live");
   const first = await frames(page).elementHandle();
 
-  // Nobody is in it: it goes on, and the frame that was there is gone only when the next one is drawn.
+  // Without the pointer in it, the graph is updated. The old frame stays until the new one is drawn.
   await later(page, "redis-server", NOW + 10_000);
   await page.waitForFunction((frame) => !frame.isConnected, first);
   assert.deepEqual(asked().at(-1), [-290_000, 10_000]);
   assert.match(await page.locator("#viewer-title").textContent(), /08:00:10$/);
   assert.equal(await page.locator("#viewer-frame iframe").count(), 1);
 
-  // Who has the pointer in it looks at it.
+  // With the pointer in it, the graph is frozen.
   await pointIntoFrame(page);
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
@@ -79,7 +80,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.ok(await read.evaluate((frame) => frame.isConnected));
   assert.equal(asked().length, 2);
 
-  // Who searched, too; what was searched for is in the newer picture, which has other widths and the same order.
+  // The same after a search. The newer graph has the search term, other widths and the same order.
   let frame = await picture(page);
   await frame.locator("body").press("/");
   await page.keyboard.type("work");
@@ -186,7 +187,7 @@ test("a target that got busier is told, since when, and compared with before", a
     `?before=window:busier:${NOW - 240_000}:${NOW - 120_000}&after=window:busier:${NOW - 120_000}:${NOW}`,
   ]);
   await page.click("#viewer-close");
-  // How busy targets are is not asked each time.
+  // The load of targets is not queried each time.
   const before = service.requests.filter(({ path, query }) => path === "/v1/targets" && query === "?load=1").length;
   await service.told(page);
   assert.equal(service.requests.filter(({ path, query }) => path === "/v1/targets" && query === "?load=1").length, before);
@@ -203,7 +204,7 @@ test("two versions are compared, each by its last while; a group is viewed as on
   service.bytes.html = html("main;work 60\n");
   const page = await service.open("", { timezoneId: "UTC" });
   await page.locator("#versions").waitFor();
-  // What is recorded all the time has these labels; those with several values come first.
+  // The labels of continuous recordings; those with several values come first.
   assert.deepEqual(await page.locator("#versions-key option").allTextContents(), ["version", "service"]);
   assert.deepEqual((await page.locator("#versions-a option").allTextContents())[0], "1.1 (2 targets)");
   assert.match(await page.locator("#versions-words").textContent(), /^version=1\.1 .*07:54:00 – .*07:59:00, version=1\.2\\u\{202e\}<img.* .*07:55:00 – .*08:00:00; in shares of each\.$/);

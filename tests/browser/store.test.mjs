@@ -1,4 +1,4 @@
-// The page of a store beside a service that answers what a test says: what is chosen, asked, shown and shared. Run by run.sh.
+// The page of a store with a mock service: selection, queries, display and addresses to share. Run by run.sh.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, test } from "node:test";
@@ -29,7 +29,7 @@ afterEach(async () => {
 });
 
 const open = (hash = "", more) => service.open("store.html" + hash, more);
-/** What was asked of a path, oldest first, as what stands behind the `?`. */
+/** The queries of a path, oldest first: the text after the `?`. */
 const asked = (what) => service.requests.filter(({ path }) => path === `/v1/store/${what}`).map(({ query }) => query.slice(1));
 const told = (page, text) => page.locator("#told", { hasText: text }).waitFor();
 const option = (page, list, text) => page.locator(`${list} option`, { hasText: text }).waitFor({ state: "attached" });
@@ -50,7 +50,7 @@ test("the way to the store is there if there is one", async () => {
 
 test("what is chosen is asked as it is, shown with what was left out and its SQL, and kept in the address", async () => {
   const page = await open();
-  // Of the latest day, nothing is asked yet but what there is.
+  // The latest day. The page has only queried what the store contains.
   await page.locator("#side-a .side-words", { hasText: "400 samples chosen" }).waitFor();
   assert.equal(await page.locator("#a-day").inputValue(), "2026-11-23");
   assert.deepEqual(asked("flame"), []);
@@ -101,7 +101,7 @@ test("values are texts, whatever is in them; what a label is not set to can be c
   await page.click("#ask");
   await page.locator("#viewer-title", { hasText: "no host" }).waitFor();
   assert.equal(new URLSearchParams(asked("flame").at(-1)).get("unset"), "host");
-  // What nobody offers any more stays chosen, and is said to be none.
+  // A value that no longer exists stays selected, and is shown as having no samples.
   const other = await open("#view=top&service=gone&label=zone%3Deu");
   await option(other, "#a-service", "gone (0)");
   assert.equal(await other.locator("#a-label-zone").inputValue(), "=eu");
@@ -236,7 +236,7 @@ test("by keys, in the whole window, on a narrow screen", async () => {
   assert.deepEqual([box.width, box.height], [400, 700]);
   await page.keyboard.press("Escape");
   await page.locator("body:not(.whole)").waitFor();
-  // What the picture has no use for comes out of it.
+  // Keys that the graph does not use reach the page.
   await page.locator("#viewer-frame iframe").focus();
   await page.keyboard.press("W");
   await page.locator("body.whole").waitFor();

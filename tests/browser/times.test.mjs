@@ -11,7 +11,7 @@ import { flightline, folder, visit } from "./page.mjs";
 
 const RECORDING = "ap-java-cpu.jfr", map = "#heat-map";
 const samples = (text) => Number(/\((?:[\d,.]+ → )?([\d,]+) samples?/.exec(text)[1].replaceAll(",", ""));
-/** Of the whole page at the moment, by the line about all of it. */
+/** The total of the page at the moment, from the line about all of it. */
 async function told(page) {
   await page.evaluate(() => { document.getElementById("scroller").scrollTop = 1e6; });
   await settled(page);
@@ -29,7 +29,7 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
   assert.deepEqual(await page.locator("#heat-axis > *").allTextContents(), ["time within a column", "1 s", "500 ms", "0 s"]);
   const [side, map] = await Promise.all(["#heat-axis", "#heat-map"].map((id) => page.locator(id).boundingBox()));
   assert.ok(Math.abs(side.y - map.y) < 1 && Math.abs(side.x + side.width - map.x) < 1 && map.height - side.height === 15, `${JSON.stringify([side, map])}`);
-  // What keys tell of each cell adds up to the recording.
+  // The values of all cells, read by keys, add up to the recording.
   await page.focus("#heat-scroll");
   await page.keyboard.press("Home");
   const cells = await page.evaluate(() => {
@@ -158,7 +158,7 @@ test("what a search finds is on the map; folded text and --no-time have none", a
 test("the flame chart: a lane per thread in order of time, each sample once, nothing merged across another", async () => {
   const file = recorded(RECORDING), page = await opened(file);
   await page.keyboard.press("a");
-  // The thread with most samples comes first; what it did as another tool is told it.
+  // The thread with most samples comes first; its stacks are compared with the speedscope export.
   const speedscope = JSON.parse(execFileSync(flightline, ["convert", join(process.env.RECORDINGS, RECORDING), "--format", "speedscope", "-o", "-"], { encoding: "utf8", maxBuffer: 1 << 28 }));
   const stacks = speedscope.profiles.map(({ samples }) => samples).sort((a, b) => b.length - a.length)[0];
   await page.focus("#chart-scroll");
@@ -275,7 +275,7 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.match(await press("ArrowDown"), /^Span: hop \(0\.0400 s to 0\.0800 s, 40(\.0*)? ms\) in \[worker-7 /);
   assert.match(await press("ArrowDown"), /^Function: main \(/);
   assert.match(await press("ArrowUp"), /^Span: hop /);
-  // The box is where its time is, in its colour, and in none beside it; the pointer is told the same.
+  // The box is at its time, in its colour, and not in the next row. The pointer shows the same.
   const canvas = await page.locator("#chart-canvas").boundingBox(), middle = (row) => 18 + (row + 0.5) * 17;
   const colourAt = (ms, row) => page.evaluate(([x, y]) =>
     document.getElementById("chart-canvas").getContext("2d").getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data.join(), [ms / 400 * canvas.width, 18 + row * 17 + 1]);
@@ -306,7 +306,7 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.deepEqual(steps.map(([, told]) => told), [nth(0), nth(1), nth(2), nth(1)]);
   assert.ok(steps.every(([name]) => name === "hop" || name === "GET /cart"));
   assert.equal(steps[1][0], steps[3][0]);
-  // What the colours above stacks are is told.
+  // The legend explains the colours above the stacks.
   assert.match(await page.locator("#legend").textContent(), /Span/);
   await page.keyboard.press("f");
   assert.doesNotMatch(await page.locator("#legend").textContent(), /Span/);
@@ -317,12 +317,12 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   const events = (name) => JSON.parse(execFileSync(flightline, ["print", "--json", "--events", name, jdk], { encoding: "utf8", maxBuffer: 1 << 28 })).recording.events.length;
   const names = ["jdk.GCPhasePause", "jdk.GarbageCollection", "jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite", "jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"];
   assert.equal(count, names.reduce((all, name) => all + events(name), 0));
-  // Of a thread without samples.
+  // A thread without samples.
   const machine = threads.findIndex(({ name }) => /VM Thread/.test(name));
   assert.equal(told.lanes[machine], events("jdk.GCPhasePause") + events("jdk.GarbageCollection"));
   assert.ok(sets.filter(Boolean).every(({ lanes }) => lanes.every(([thread]) => thread !== machine)));
   assert.equal(await other.locator("#chart-note").isVisible(), false);
-  // None, nothing is told of them.
+  // Without times, there is no heat map.
   for (const without of [recorded(RECORDING), file(recording, "--no-time")]) {
     const { times } = JSON.parse(/id="profile">([^<]*)</.exec(readFileSync(without, "utf8"))[1]);
     assert.equal(times?.events, undefined);

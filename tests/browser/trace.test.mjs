@@ -38,7 +38,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
     if (wait) assert.equal(told["waiting (off CPU)"][0], ms(wait));
     assert.deepEqual(told.samples[0], String(span.spent.samples));
   }
-  // Those within a span: 40 ms of CPU time in the two activations of the span itself.
+  // The samples within a span: 40 ms of CPU time in the two activations of the span itself.
   await page.evaluate(() => { location.hash = "span=0000000000000002"; });
   await page.waitForFunction(() => document.querySelector("#facts h2").textContent === "hop");
   const hop = await facts(page);
@@ -60,7 +60,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
   assert.notEqual(await page.title(), "harmed");
   assert.deepEqual(page.errors, []);
   assert.deepEqual(page.requests.filter((url) => !url.startsWith("data:")).length, 1, String(page.requests));
-  // What is no part of the page is not run, had it got in.
+  // Injected scripts do not run.
   await page.evaluate(() => {
     const script = document.createElement("script");
     script.textContent = "document.title = 'harmed'";
@@ -98,7 +98,7 @@ test("bars and lanes are where their times say", async () => {
   assert.match(await told("#bars", 60, 50), /^hop; from 40\.0 ms for 160 ms/);
   assert.match(await told("#lanes", 20, 26), /^GET \/cart; active on worker-7 .* from 0 ns for 100 ms/);
   assert.match(await told("#lanes", 60, 39), /^hop; active on worker-7/);
-  // The one that was never told to end.
+  // The span that never ended.
   assert.match(await told("#lanes", 380, 26), /^\[span without a name\]; active on .*still open$/);
   await page.mouse.click(10, 20 + (await page.locator("#bars canvas").boundingBox()).y + 10);
   assert.equal(await heading(page), "GET /cart");

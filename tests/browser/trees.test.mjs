@@ -41,7 +41,7 @@ function treeOf(all) {
   }
   return new CallTree({ label: Uint32Array.from(label), depth: Uint32Array.from(depth), own: Float64Array.from(own) });
 }
-/** Weights of all paths that boxes stand for, as a person would add them up. */
+/** The weights of all paths that boxes represent, added up independently. */
 function prefixes(paths) {
   const sums = new Map();
   for (const { path, weight } of paths) {
@@ -95,7 +95,7 @@ for (const seed of [1, 2, 3]) {
         const left = all.filter((stack) => having(stack) === keep), filtered = tree.filtered(wanted, keep);
         assert.equal(filtered.all, sum(left));
         assert.deepEqual(boxesOf(filtered), prefixes(left));
-        // What a search finds in what is left, and the reverse of it.
+        // The matches of a search in the remaining stacks, and the reverse tree.
         assert.equal(filtered.matched(some(2)), sum(left.filter(({ path }) => path.includes(2))));
         assert.deepEqual(boxesOf(reversed(filtered, NAMES)), prefixes(left.map(({ path, weight }) => ({ path: [...path].reverse(), weight }))));
       }

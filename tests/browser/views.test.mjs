@@ -41,7 +41,7 @@ test("sandwich: callers above, callees below, both the function's total, recursi
   assert.equal(await hover(page, 0.2, 1, down), "Function: f (20 samples, 20.00%)");
   assert.equal(await hover(page, 0.2, 2, down), "Function: g (20 samples, 20.00%)");
   assert.equal(await hover(page, 0.8, 1, down), "Function: h (30 samples, 30.00%)");
-  // Another function by its row in the table beside it.
+  // Another function by its row in the adjacent table.
   await page.locator("#table .row", { hasText: "g" }).click();
   assert.equal(await page.locator("#middle").textContent(), "g");
   assert.equal(await hover(page, 0.3, 1, up), "Function: f (20 samples, 20.00%)");
@@ -317,7 +317,7 @@ test("neighbours by width instead of by name, in every view, by list and key, to
   await page.keyboard.press("s");
   assert.deepEqual(await levels("#callees canvas", 1, [0.1, 0.9], true), ["h", "f"]);
   assert.equal(await page.locator("#middle").textContent(), "f");
-  // The tree has an order of its own: the heaviest first unless asked for names.
+  // The tree has an order of its own: the heaviest first, by name on request.
   await page.keyboard.press("e");
   const order = async () => (await rows(page, "#outline")).filter(([, , , , level]) => !level).map(([, , , name]) => name.replace(/[▸▾] ?/, ""));
   await page.keyboard.press("Home");
@@ -363,7 +363,7 @@ test("a name or a stack is copied by key and by a box's menu, from which it is a
   await ask();
   await page.getByRole("menuitem", { name: "Search for it" }).click();
   assert.equal(await page.locator("#matched").textContent(), "Matched: 50.00% (50 samples, 1 function)");
-  // Merged from the leaf on, a stack is told from the root on all the same.
+  // Merged from the leaf on, a stack is still shown from the root on.
   await page.keyboard.press("r");
   await click(page, 0.1, 2, DOWN); // f, on g
   await page.keyboard.press("Shift+C");

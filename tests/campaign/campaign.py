@@ -100,7 +100,7 @@ def programs(folder):
     threads = compiled(folder, "guest_threads.c", sites)
     process = compiled(folder, "guest_process.c", sites)
     safety = compiled(folder, "guest_safety.c", sites)
-    # The tree may change meanwhile.
+    # The tree may change during the campaign.
     shutil.copytree(VICTIMS, folder / "sources")
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     sorts = ["bash", "-c", f"sort {text} | md5sum"]

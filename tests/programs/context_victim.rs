@@ -27,7 +27,7 @@ fn context(id: u8) -> SpanContext {
     }
 }
 
-/// What [`flightline_tests::contexts::ROUND`] lists.
+/// The states in [`flightline_tests::contexts::ROUND`].
 fn round() {
     let outer = enter_context(&context(1));
     label("k", "1").expect("room");
@@ -54,7 +54,7 @@ fn look(slot: *const AtomicPtr<u8>) -> Option<State> {
             return state(None, |_| [0; 8]);
         }
         let held: [u8; size_of::<Held>()] = std::ptr::read(record.sub(SIDE_CAR_BEFORE).cast());
-        // What was in force before is so again when this has been left.
+        // Leaving this state restores the previous one.
         state(Some(&held), |at| (*(at as *const Record)).span_id)
     }
 }

@@ -1,4 +1,5 @@
-//! What the handler costs in a real program: cycles per sample, by the handlers' own counters in shared memory.
+//! Measures the handler's cost in a real program: cycles per sample, by the handlers' own counters in shared
+//! memory.
 //!
 //! usage: handler_cost RATE PROGRAM ARGS…      prints ns per sample for each recorded process, and its mean depth
 

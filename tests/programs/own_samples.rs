@@ -1,5 +1,5 @@
-//! A program that is being recorded and reads its own recording: each of its threads works, has what was recorded written, polls,
-//! and must then have got its own samples, or been told that they were lost.
+//! A program that is being recorded and reads its own recording. Each of its threads works, requests a flush,
+//! polls, and must then have received its own samples, or a report that they were lost.
 //!
 //! `own_samples SOCKET THREADS ITERATIONS PERIOD_NS`; run by `flightline record -o unix:SOCKET`.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use flightline_consumer::live::{self, Item, Options, Stream, monotonic_nanos};
 use flightline_consumer::model::Unit;
 
-/// What has come for a thread.
+/// The data received for a thread.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     samples: u64,
@@ -183,7 +183,7 @@ fn run() -> Result<(), String> {
     let stream = live::open(&format!("unix:{socket}"), options).map_err(|e| e.to_string())?;
     let reader = Reader { stream, accounts: HashMap::new(), written: 0, problem: None };
     let reader = Arc::new(Mutex::new(reader));
-    // What was lost before there was a reader concerns no thread below.
+    // Losses from before the reader connected do not concern the threads below.
     let end = Instant::now() + Duration::from_secs(60);
     while reader.lock().map_err(|e| e.to_string())?.written == 0 {
         if !reader.lock().map_err(|e| e.to_string())?.poll() {

@@ -1,5 +1,5 @@
-//! A program whose threads work at task attempts, several at once: functions are named after the task that they are called for.
-//! Usage: `scopes_victim ROUNDS`. Tells on standard output how many attempts there were, and what a scope takes.
+//! A program whose threads work at task attempts, several at once. Functions are named after the task that
+//! calls them. Usage: `scopes_victim ROUNDS`. Prints the number of attempts, and the time that a scope takes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -95,7 +95,7 @@ pub fn main() {
         }
     });
     drop(job);
-    // More than a scope takes: what is left out stands beside what is not.
+    // More labels than a scope holds: the omitted ones are counted next to the others.
     let many = scope((0..10_000).map(|i| (format!("key_{i}"), "v".repeat(40))));
     in_no_task(20);
     println!("attempts {}", rounds * TASKS.len());

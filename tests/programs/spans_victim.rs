@@ -1,6 +1,6 @@
-//! A program with nested spans that knows what it did in which: functions are named after the span that they are called in, and
-//! spans are told on standard output as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`, or `spans_victim open MS`: works in
-//! spans for so long and is then killed.
+//! A program with nested spans that knows its work in each. Functions are named after the span that calls
+//! them, and spans are printed as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`, or `spans_victim
+//! open MS`, which works in spans for that time and is then killed.
 
 use std::hint::black_box;
 use std::io::{Read, Write};

@@ -1,5 +1,6 @@
-//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS [off-cpu]`, with the last also of its threads' waiting. Names, labels, threads and functions are
-//! made to do harm to a page that takes them for more than text. The span `hop` was on two threads, `open` was never told to end.
+//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS [off-cpu]`;
+//! `off-cpu` adds the waits of its threads. Names, labels, threads and functions contain markup that would
+//! harm a page that does not escape it. The span `hop` was on two threads, and `open` never ended.
 
 use std::fs::File;
 
@@ -147,7 +148,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         e.ticks(Ticks(220 * MS)).key(8).key(4).key(thread_state::SLEEPING).int(9).ticks(Ticks(90 * MS));
     })?;
     made.context(8, QUERY, 220 * MS);
-    // Seen, and never told to end.
+    // Active, and never ended.
     made.scope(7, OPEN, 0, 300 * MS, 400 * MS, true);
     made.ran(7, OPEN, 3, 350 * MS);
     // Many small ones on the first thread, in a row.

@@ -27,7 +27,7 @@ run_java() {
   local reader=$1 java
   shift
   java=$(java_of "$reader")
-  # Short runs beside other work: the small collector and the first compiler are the cheapest.
+  # For short runs at the same time as other work, the serial collector and the C1 compiler are the cheapest.
   "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx2g -cp "$out/classes:$out/lib/*" "$@"
 }
 

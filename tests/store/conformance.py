@@ -17,7 +17,7 @@ import sys
 import time
 
 TABLES = ["samples", "stacks", "nodes", "frames"]
-# Of `samples` alone; what differs between engines is not used in them.
+# Queries of `samples` alone, without features that differ between engines.
 PLAIN = {
     "rows": "SELECT count(*) AS n FROM samples",
     "events": "SELECT service, event_type, count(*) AS n, sum(value) AS v FROM samples GROUP BY service, event_type",

@@ -133,7 +133,7 @@ fn nothing_is_named_after_nothing() {
     assert!(nothing.is_empty(), "{nothing:?}");
 }
 
-/// Scripts with a `#!` line are executable, and documents call them by their path.
+/// Files that begin with `#!` are executable, and no others.
 #[test]
 fn scripts_can_be_executed() {
     let bits = |path: &Path| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111;

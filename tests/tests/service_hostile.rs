@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A whole recording.
 const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
 
-/// A service with checks of its memory and its connections.
+/// A running service, with helpers for hostile requests.
 struct Service(Served);
 
 impl std::ops::Deref for Service {

@@ -37,7 +37,7 @@ void *dlsym(void *handle, const char *name) {
     return real(handle, name);
 }
 
-// What was allocated early is moved and freed late, when the real allocator is long known.
+// Blocks of early allocations are moved and freed late, when the real allocator has long been found.
 __attribute__((destructor)) static void done(void) {
     if (count < 2) abort();
     for (int i = 0; i < count; i++) {

@@ -111,7 +111,7 @@ int main(void) {
     pthread_join(thread, NULL);
     tell("tcp_connect");
 
-    // Bound, so that nobody else has the port, but nobody listens.
+    // Bound but not listening, so that no other program has the port.
     int deaf = socket(AF_INET, SOCK_STREAM, 0);
     socklen_t len = sizeof closed;
     if (bind(deaf, AT(closed)) || getsockname(deaf, (struct sockaddr *)&closed, &len)) abort();

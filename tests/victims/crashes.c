@@ -1,5 +1,5 @@
-// Allocations that can be told apart, counted in shared memory before and after each: whatever is killed, and when, both
-// numbers say what a recording must have.
+// Distinguishable allocations, counted in shared memory before and after each one. Whichever process is
+// killed, and when, the two numbers determine the allocations that a recording must have.
 // usage: crashes FILE THREADS COUNT
 // FILE has 64 bytes for each thread: allocations begun, allocations done.
 #include "truth.h"

@@ -73,7 +73,7 @@ NOINLINE static uint64_t overflow_here(volatile uint64_t *above) {
     return overflow_here(block) + block[0];
 }
 
-// What C leaves undefined the compiler would leave out.
+// Keeps undefined behaviour that the compiler would remove.
 NOINLINE static void divide(void) {
     int quotient = 1, rest = 0;
     __asm__ volatile("idivl %2" : "+a"(quotient), "+d"(rest) : "r"(0));

@@ -1,4 +1,4 @@
-// Asks for address space in known ways and amounts; a child goes on where its parent's heap ended.
+// Allocates address space in known ways and amounts. A child continues where its parent's heap ended.
 #include "truth.h"
 #include <sys/mman.h>
 #include <sys/wait.h>

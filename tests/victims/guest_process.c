@@ -369,7 +369,7 @@ static int timers(void) {
     if (f) fclose(f);
     return n;
 }
-// Asks to be restricted and is refused: all is as before.
+// Tries to install a seccomp filter and is refused: the state does not change.
 static void refused(void) {
     say("timers", timers());
     errno = 0;

@@ -178,7 +178,7 @@ static void coroutine_body(void) {
     swapcontext(&inside, &outside);
 }
 
-// A deep stack that nobody registered.
+// A deep stack that is not registered.
 static int coroutine(int depth, long rounds) {
     enum { BYTES = 8 << 20 };
     coroutine_depth = depth;

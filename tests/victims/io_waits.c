@@ -1,5 +1,5 @@
-// Reads and writes that wait 6 ms for another thread, with the clock read right around the call. Each case is a function
-// of its own; what it is about (path, peer) is told in the truth file by name.
+// Reads and writes that wait 6 ms for another thread, with the clock read right around the call. Each case is
+// a function of its own. The ground truth has its path or peer by the function's name.
 #include "truth.h"
 #include <arpa/inet.h>
 #include <errno.h>

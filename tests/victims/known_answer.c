@@ -7,7 +7,7 @@
 
 static volatile uint64_t sink;
 
-// A leaf that two functions share: its callers' shares are told apart by the stack only.
+// A leaf that two functions share: only the stack distinguishes the callers' shares.
 NOINLINE uint64_t shared_leaf(uint64_t seed) { return SPIN(seed * 3, ROUNDS(seed)); }
 
 NOINLINE uint64_t alpha(uint64_t n) { return SPIN(n + 11, ROUNDS(n)) + 1; }

@@ -1,9 +1,9 @@
-// Machine code made at run time, and how a program tells what it is.
+// Machine code generated at run time, and the ways to name it.
 // usage: run_time_code map|late|dump|reused SECONDS
 //   map     /tmp/perf-<pid>.map, before the code runs
-//   late    the same, written when all is over
+//   late    the same, written at the end
 //   dump    jitdump in the working directory, with lines
-//   reused  other code at the same addresses from half-time on, told in the map
+//   reused  other code at the same addresses from half-time on, with its name in the map
 #include "truth.h"
 #include <sys/mman.h>
 

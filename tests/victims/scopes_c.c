@@ -1,5 +1,5 @@
-// Scopes by flightline.h, also of bytes that make no sense. usage: scopes_c MS; with the library in the process "with" behind it, else
-// "without". What a call says wrong ends it with the line's number on standard error.
+// Scopes by flightline.h, also with invalid bytes. usage: scopes_c MS [with|without]: whether the library is
+// in the process. An unexpected result ends the program with its line number on standard error.
 #include <flightline.h>
 #include "truth.h"
 #include <errno.h>

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// What a call gave, and errno, which a call that succeeds must leave alone.
+// Prints the result of a call, and errno, which a successful call must not change.
 #define TELL(call) do { errno = 77; long r_ = (long)(call); printf("%s %ld %d\n", #call, r_, errno); } while (0)
 
 static struct timespec in_ms(clockid_t clock, long ms) {
@@ -205,7 +205,7 @@ static void cancels(void) {
     printf("cleaned %d owned %d\n", cleaned <= 160 && cleaned > 60, owned <= 20);
 }
 
-// The same for what else is a cancellation point and has a door of ours: each thread waits in it for ever.
+// The same for the other cancellation points that are interposed: each thread waits in one for ever.
 static pthread_t sleeper;
 static void *sleeps(void *arg) { for (;;) pause(); return arg; }
 static int brim[2], crowded = -1;

@@ -242,7 +242,8 @@ static void jumps(void) {
 static void fault(int n) { (void)n; jumps_made++; siglongjmp(back, 1); }
 static void *faults(void *arg) {
     (void)arg;
-    // The kernel's frame, and the registers once more: the linker saves them to find `siglongjmp`, which the handler is first to call.
+    // The kernel's frame, and the registers a second time: the linker saves them to resolve `siglongjmp`,
+    // which the handler calls first.
     size_t size = 2 * (size_t)sysconf(_SC_MINSIGSTKSZ) + 4096;
     stack_t s = {.ss_sp = malloc(size), .ss_size = size};
     say("stack", sigaltstack(&s, 0));

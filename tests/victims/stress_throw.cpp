@@ -221,7 +221,7 @@ static void callbacks() {
     } catch (const Own &) {
     }
     printf("attempts %d\n", attempts);
-    // Jumps out of a handler of an exception, signals meanwhile.
+    // Jumps out of an exception handler while signals arrive.
     long jumped = 0;
     signal(SIGUSR1, [](int) { destroyed += catches(1) == 2; });
     for (int i = 0; i < 100; i++) {
@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
     else if (name == "callbacks") callbacks();
     else if (name == "modules" && argc > 2) modules(argv[2]);
     else if (name == "uncaught" || name == "noexcept") {
-        // Ends by SIGABRT, and the exception is still there for who wants to tell it.
+        // Ends by SIGABRT, and the exception is still available to a handler.
         rlimit none{0, 0};
         setrlimit(RLIMIT_CORE, &none);
         std::set_terminate([] {

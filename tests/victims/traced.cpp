@@ -74,7 +74,7 @@ static void *worker(void *) {
     }
     timed(3 * threshold, from_left);
     timed(3 * threshold, by_jump);
-    // Frames that are left without return: short calls must not be taken for the ends of these.
+    // Frames that are left without return: ends of short calls must not be attributed to them.
     for (int i = 0; i < 5; i++) {
         if (!setjmp(escape)) work(threshold / 50, JUMP);
         busy(2 * threshold);

@@ -1,8 +1,8 @@
-// What a victim knows of itself, written as tab-separated lines to the file named by TRUTH_FILE:
+// The ground truth of a test program, written as tab-separated lines to the file named by TRUTH_FILE:
 //   thread <tid> <name> <cpu ns>      a thread's own CPU clock, read as its last act
-//   function <name> <cpu ns>          CPU spent in a function, by the thread's own clock around it
+//   function <name> <cpu ns>          CPU time spent in a function, by the thread's own clock around it
 //   count <name> <n>                  any other number
-// Only the program's own clock reads are used: nothing here knows of the recorder.
+// It uses only the program's own clock readings, independently of the recorder.
 #ifndef TRUTH_H
 #define TRUTH_H
 #ifndef _GNU_SOURCE

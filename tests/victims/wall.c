@@ -75,7 +75,7 @@ static void *halves(void *_) {
         nap_b();
         naps++;
     }
-    // What they ask for: until a thread that was woken gets a processor, it does not wait there any more.
+    // The requested time: a thread that was woken no longer waits there, even before it gets a processor.
     tell("halves", "nap_a", naps * 30000000);
     tell("halves", "nap_b", naps * 10000000);
     end("halves", begun);

@@ -3,7 +3,7 @@
 #include "truth.h"
 
 static int64_t end_ns;
-// A laden machine takes its time to start so many.
+// A busy machine needs time to start so many.
 static _Atomic int64_t idle_ns;
 
 static void *idle(void *_) {

@@ -1,4 +1,5 @@
-//! What was spent in each span, by the program's own clocks: read at every change of the innermost one.
+//! The resources used in each span, by the program's own clocks, which are read at every change of the
+//! innermost span.
 
 use std::alloc::{GlobalAlloc, System};
 use std::cell::{Cell, RefCell};
@@ -16,7 +17,7 @@ use tracing::{Metadata, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is added up, as [`METRICS`] names it.
+/// The summed figures, as [`METRICS`] names them.
 #[derive(Clone, Copy)]
 pub enum Metric {
     Count,
@@ -57,7 +58,7 @@ struct Account {
 
 thread_local! {
     static ACCOUNT: RefCell<Option<Account>> = const { RefCell::new(None) };
-    // Apart: asked for in allocations.
+    // Separate, because the allocator reads it.
     static INNERMOST: Cell<Option<Place>> = const { Cell::new(None) };
 }
 
@@ -96,7 +97,7 @@ pub fn begin_thread() {
 fn change(next: impl FnOnce(&mut Account)) {
     ACCOUNT.with(|account| {
         let mut account = account.borrow_mut();
-        // Tasks are dropped by whoever drops the runtime.
+        // Tasks may be dropped by the thread that drops the runtime, which has no account.
         let Some(account) = account.as_mut() else { return };
         let now = Clocks::read(&account.schedstat);
         if let Some(place) = account.innermost() {
@@ -171,7 +172,8 @@ impl Drop for Known<'_> {
     }
 }
 
-/// Does the same for spans of `tracing`; their trace is that of the span around them, or told by their tenant and name.
+/// Does the same for spans of `tracing`. Their trace is that of the enclosing span, or determined by their
+/// tenant and name.
 pub struct Layer;
 
 struct Of(Place);
@@ -209,7 +211,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for La
     }
 }
 
-/// Counts what is asked for.
+/// Counts the allocated bytes.
 pub struct Counting;
 
 // SAFETY: the system's allocator does it all.

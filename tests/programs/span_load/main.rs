@@ -1,8 +1,8 @@
 //! A load of spans within each other that knows what it did in which: requests of async tasks that hop between threads (`tracing`),
 //! and jobs of plain threads (our own API), both with waits, locks and allocations.
 //!
-//! `span_load SECONDS`. Told to TRUTH_FILE as `SPAN TRACE METRIC` (see `flightline_tests::span_truth`): trace `k` has
-//! ids of 16 bytes `k + 1`, requests of one endpoint and one tenant.
+//! `span_load SECONDS`. Writes `SPAN TRACE METRIC` to TRUTH_FILE (see `flightline_tests::span_truth`): trace
+//! `k` has ids of 16 bytes `k + 1`, requests of one endpoint and one tenant.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -32,7 +32,7 @@ use tracing_subscriber::prelude::*;
 use database::Database;
 use measured::Measured;
 
-/// What requests share.
+/// The state that requests share.
 struct Shared {
     database: Database,
     cart: work::Cart,
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route_layer(middleware::from_fn_with_state(shared.clone(), measure))
         .with_state(shared.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    // Renamed, so that whoever waits for it never reads half of it.
+    // Renamed, so that a waiting process never reads half of it.
     let told = format!("{}\n{}\n", listener.local_addr()?, std::process::id());
     std::fs::write(folder.join("address.new"), told)?;
     std::fs::rename(folder.join("address.new"), folder.join("address"))?;
@@ -78,7 +78,7 @@ fn span_of(request: &Request) -> Span {
     info_span!("request", otel.name = format!("GET {route}"), http.route = route)
 }
 
-/// What the service itself says of its endpoints.
+/// Measures the endpoints in the service itself.
 async fn measure(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let (route, began) = (route(&request), Instant::now());
     let response = next.run(request).await;

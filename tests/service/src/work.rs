@@ -1,4 +1,4 @@
-//! What requests compute.
+//! The work of requests.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -41,7 +41,7 @@ pub fn parse(seed: u64) -> u64 {
     black_box(sum)
 }
 
-/// What all requests change.
+/// The state that all requests change.
 #[derive(Default)]
 pub struct Cart(Mutex<BTreeMap<u64, u64>>);
 
