@@ -45,9 +45,9 @@ static LOOKS: AtomicU64 = AtomicU64::new(0);
 static MET: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
 
-/// The state of the thread that owns the slot at `slot`; `None`: what is there does not belong together.
+/// The state of the thread that owns the slot at `slot`; `None` if its parts do not belong together.
 fn look(slot: *const AtomicPtr<u8>) -> Option<State> {
-    // SAFETY: a variable of this thread, and what it points at.
+    // SAFETY: a variable of this thread, and its target.
     unsafe {
         let record = (*slot).load(Relaxed);
         if record.is_null() {
@@ -68,7 +68,7 @@ extern "C" fn on_timer(_: libc::c_int) {
 
 /// 10 kHz for the calling thread.
 fn start_timer() {
-    // SAFETY: all of it is plain numbers and a handler; the timer's signal goes to this thread alone.
+    // SAFETY: plain numbers and a handler; the timer's signal goes to this thread alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_timer as *const () as usize;

@@ -45,7 +45,8 @@ functions!(in_task_0 in_task_1 in_task_2 in_task_3 in_step_0 in_step_1 in_step_2
 const TASKS: [extern "C" fn(u64); 4] = [in_task_0, in_task_1, in_task_2, in_task_3];
 const STEPS: [extern "C" fn(u64); 4] = [in_step_0, in_step_1, in_step_2, in_step_3];
 
-/// An attempt: on this thread, partly in a step of its own and in another tracer's span, and on a thread that it hands itself to.
+/// An attempt: on this thread, partly in a step of its own and in another tracer's span, and on a thread that
+/// it starts.
 fn attempt(task: usize, number: usize) {
     let attempt = scope([
         ("task", &format_args!("task_{task}") as &dyn std::fmt::Display),

@@ -37,7 +37,7 @@ extern "C" fn in_outer() {
 #[unsafe(no_mangle)]
 extern "C" fn in_inner(lock: &Mutex<()>) {
     burn(3);
-    // Taken by malloc, and through the C library's own doors.
+    // Allocated by malloc, and through the C library's interposed functions.
     for i in 0..64 {
         // SAFETY: a block of our own.
         unsafe { libc::free(black_box(libc::malloc(4096 + i))) };
@@ -123,7 +123,7 @@ pub fn main() {
     std::thread::scope(|scope| {
         locks.iter().for_each(|lock| drop(scope.spawn(move || work(rounds, lock))));
     });
-    // A child of a fork begins with nothing.
+    // A forked child starts without a span.
     let outer = Span::root("forking");
     let entered = outer.enter();
     // SAFETY: the only thread by now; the child ends by _exit.

@@ -63,7 +63,7 @@ impl Made {
             .expect("a context");
     }
 
-    /// A thread was without a processor, which another gave back to it after so long.
+    /// A thread was off CPU, and another one woke it after this time.
     fn off(&mut self, (thread, stack): (u64, u64), state: &str, [from, woken, to]: [i64; 3], waker: u64) {
         let event = |e: &mut jfr_format::write::FieldWriter<'_>| {
             e.ticks(Ticks(from)).ticks(Ticks(to - from)).key(thread).key(stack).string(state);
@@ -159,7 +159,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         made.ran(7, span, 3 + (span as u64 & 1), at);
     }
     if off_cpu {
-        // In `hop`, in the root, in none; woken where it was in none.
+        // In `hop`, in the root, in no span; woken outside of a span.
         made.off((7, 4), "S", [70 * MS, 110 * MS, 130 * MS], 8);
         made.off((8, 4), "D", [220 * MS, 310 * MS, 310 * MS], 0);
         // In `open`, and in none.

@@ -16,7 +16,7 @@ use crate::stub_service::{Said, Stub};
 pub const MS: u32 = 200;
 /// The phases of the test program.
 const PHASES: [&str; 3] = ["before", "during", "after"];
-/// Seconds, longer than any test: what ends before was ended.
+/// Run length in seconds, longer than any test: a run that ends earlier was ended.
 pub const LONG: u64 = 3600;
 
 /// Progress of a run.
@@ -36,7 +36,7 @@ pub fn progress(stub: &Stub, run: &str, state: &str) -> Value {
 pub struct Recorded {
     /// Read by our own reader.
     pub recording: Recording,
-    /// How the process ended, if that is why this is all.
+    /// How the process ended, if the end of the process ended the recording.
     pub ended: String,
     /// As it came.
     pub bytes: Vec<u8>,
@@ -60,7 +60,7 @@ pub fn recorded(stub: &Stub, run: &str) -> Recorded {
     Recorded { recording, ended, bytes }
 }
 
-/// How long it recorded, by the headers of its chunks, ns.
+/// The recorded time by the headers of its chunks, in ns.
 pub fn lasted(recording: &[u8]) -> u64 {
     let (mut at, mut sum) = (0, 0);
     while at < recording.len() {
@@ -96,7 +96,7 @@ pub fn only(recording: &Recording, phase: &str) {
     let right = f64::from(3 * MS);
     assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
     let n = seen[phase] as f64;
-    // A busy machine takes samples late, or not at all: what is counted as lost is not missing.
+    // A busy machine takes samples late, or not at all: lost samples count as recorded.
     let lost = recording.losses.iter().map(|loss| loss.cpu_ns as f64 / 1e6).sum::<f64>();
     // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
     let tolerance = 0.08 * right + 12.0;
@@ -104,7 +104,7 @@ pub fn only(recording: &Recording, phase: &str) {
     assert!(is_right, "{n} samples of 1 ms and {lost} ms lost, expected {right}: {:?}", recording.losses);
 }
 
-/// How the process was introduced.
+/// The description of the process when it joined.
 #[track_caller]
 pub fn hello(stub: &Stub) -> Value {
     stub.until(LIMIT, "hello", |said| match said {

@@ -34,13 +34,13 @@ pub struct Allocations {
     pub exact: Vec<(i64, i64, i64, i64, String)>,
     /// `profiler.Free`: time and address.
     pub freed: Vec<(i64, i64)>,
-    /// Allocations and frees as they stand in the file: time, address, whether it is an allocation.
+    /// Allocations and frees in file order: time, address, true for an allocation.
     pub in_order: Vec<(i64, i64, bool)>,
     /// `flightline.LiveAllocation`.
     pub live: Vec<Block>,
     /// `flightline.LiveMemory`: its bytes as the weight, its number of allocations as the size.
     pub alive: Vec<Block>,
-    /// `flightline.EventLoss` of any kind: its name and how many.
+    /// `flightline.EventLoss` of any kind: its name and the number.
     pub lost: Vec<(String, i64)>,
 }
 
@@ -95,7 +95,8 @@ impl Allocations {
         }
     }
 
-    /// Addresses that are alive at the end for a reader that sorts by time, events of one tick as they stand in the file.
+    /// The addresses that are live at the end for a reader that sorts by time; events of one tick stay in
+    /// file order.
     pub fn alive_by_time(&self) -> HashSet<i64> {
         let mut events = self.in_order.clone();
         events.sort_by_key(|(time, _, _)| *time);

@@ -82,7 +82,7 @@ impl Contents {
         }
     }
 
-    /// From the moment each sample was taken to its delivery, in ns, ascending.
+    /// The delays from sampling to delivery, in ns, ascending.
     pub fn delays(&self) -> Vec<i64> {
         let taken = self.samples.iter().map(|line| time_of(line));
         let mut delays: Vec<i64> = self.arrived.iter().zip(taken).map(|(at, taken)| at - taken).collect();
@@ -90,7 +90,7 @@ impl Contents {
         delays
     }
 
-    /// The samples in byte order, as `LC_ALL=C sort` gives them.
+    /// The samples in byte order, as with `LC_ALL=C sort`.
     pub fn sorted(&self) -> Vec<String> {
         let mut lines = self.samples.clone();
         lines.sort_unstable();
@@ -140,7 +140,7 @@ fn frames(stack: &StructRef<'_>) -> Result<String, Error> {
     Ok(names.join(";"))
 }
 
-/// Class.method; the bare method where the class name is empty.
+/// Class.method, or the method alone if the class name is empty.
 fn name_of(method: &StructRef<'_>) -> Result<String, Error> {
     let name = text(method.field("name")?)?.unwrap_or_else(|| UNRESOLVED.to_owned());
     let class = match record(method.field("type")?)? {

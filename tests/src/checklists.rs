@@ -16,10 +16,10 @@ use std::path::PathBuf;
 
 use crate::shown::{moved, root, shown};
 
-/// Where all this lies.
+/// The folder of the checklists and their pages.
 pub const FOLDER: &str = "docs/checklists";
 
-/// The checklists: file, and what it is about.
+/// The checklists: file and topic.
 pub const LISTS: [(&str, &str); 7] = [
     ("pictures", "Flame graphs and what belongs to them"),
     ("off-cpu", "Off-CPU time, wake-ups, chains"),
@@ -45,20 +45,20 @@ pub struct Row {
     pub shown: String,
 }
 
-/// How a point is shown.
+/// The kind of evidence for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// By at least one test.
     Test,
     /// By a script, or figures that were measured.
     File,
-    /// It is done in another way; what shows that is named.
+    /// Met in another way, with evidence.
     Otherwise,
-    /// Missed, or met in part: what is there is named.
+    /// Not met, or met in part; the cell names the available part.
     Missed,
     /// The point is about other tools or machines; our counterpart is named.
     Theirs,
-    /// A reason alone.
+    /// Only a reason, without evidence.
     Reason,
 }
 
@@ -72,7 +72,7 @@ const BEGINNINGS: [(&str, By); 5] = [
 ];
 
 impl Row {
-    /// How it is shown, and what is wrong with that.
+    /// The kind of evidence, and the errors in it.
     #[must_use]
     pub fn by(&self) -> (By, Vec<String>) {
         let found = shown(&self.shown, &root().join(FOLDER));
@@ -133,7 +133,7 @@ pub fn rows(name: &str) -> Vec<Row> {
 struct Elsewhere(BTreeMap<String, BTreeMap<String, String>>);
 
 impl Elsewhere {
-    /// `in part: = store; more` with what the document on the store says of the point's number.
+    /// Resolves `in part: = store; more` to the text of the store's document for this point.
     fn fill(&mut self, key: &str, shown: &str) -> String {
         let at = shown.find("= ").filter(|&at| at == 0 || shown[..at].ends_with(": "));
         let Some(at) = at else { return shown.to_owned() };
@@ -262,10 +262,11 @@ const INTRODUCTION: &str = "# Checklists\n\n\
     | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\
     |---|---|---|---|---|---|---|---|\n";
 
-/// The folder of the checklists themselves, if it is here.
+/// Returns the folder of the original checklists, if it is available.
 ///
 /// # Panics
-/// When it was named and is not there.
+///
+/// If it was named and does not exist.
 #[must_use]
 pub fn originals() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FLIGHTLINE_CHECKLISTS") {

@@ -46,7 +46,7 @@ pub fn state(held: Option<&[u8; size_of::<Held>()]>, span_at: impl Fn(u64) -> [u
     }
     let mut label = 0;
     for (key, value) in labels(&record[28..28 + attrs]) {
-        // One key; each value is as long as it says in each byte.
+        // One key; each byte of a value contains the value's length.
         if key != 0 || label != 0 || value.iter().any(|byte| usize::from(byte - b'0') != value.len()) {
             return None;
         }

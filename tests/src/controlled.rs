@@ -63,13 +63,13 @@ impl Controlled {
         Controlled::start(&mut command)
     }
 
-    /// Gives the victim a line.
+    /// Sends the program a command line.
     #[track_caller]
     pub fn tell(&mut self, line: &str) {
         self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// The number behind `start` in the next line that begins so.
+    /// Returns the number after `start` in the next line that begins with it.
     #[track_caller]
     pub fn number(&mut self, start: &str) -> u32 {
         loop {
@@ -90,7 +90,7 @@ impl Controlled {
         assert_eq!(line, format!("done {name}\n"));
     }
 
-    /// Ends the victim with a status; what it says of interrupted waits.
+    /// Ends the program with an exit status; returns its count of interrupted waits.
     #[track_caller]
     pub fn end(mut self, code: i32) -> u32 {
         self.tell(&format!("end {code}"));
@@ -120,7 +120,7 @@ impl Controlled {
         self.ask(&["start".as_ref(), "-F".as_ref(), "1000".as_ref(), "-o".as_ref(), output.as_os_str()])
     }
 
-    /// Waits until the recorder says that it is in this state.
+    /// Waits until the recorder reports this state.
     #[track_caller]
     pub fn until_state(&self, state: &str) {
         until(LIMIT, state, || {

@@ -1,4 +1,5 @@
-//! Recorded programs of which every allocation is known, to be killed; and what a recording must then have of them.
+//! Recorded programs that are killed, with every allocation known; and the expected contents of the
+//! recording.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -27,12 +28,12 @@ pub struct Told {
     threads: usize,
 }
 
-/// Allocations of each thread at some instant: begun and done.
+/// The allocations of each thread at some instant: begun and done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instant(pub Vec<(u64, u64)>);
 
 impl Told {
-    /// For so many threads, in a folder.
+    /// Creates the shared memory for this number of threads in a folder.
     #[track_caller]
     pub fn new(folder: &Path, threads: usize) -> Told {
         assert!((1..=THREADS).contains(&threads));
@@ -49,7 +50,7 @@ impl Told {
         vec![text(&program), text(&self.path), self.threads.to_string(), count.to_string()]
     }
 
-    /// How far it is.
+    /// Returns its progress.
     pub fn now(&self) -> Instant {
         let word = |thread: usize, which: usize| {
             // SAFETY: 4096 bytes are mapped, and they contain eight threads of 64 bytes. The program may
@@ -76,7 +77,7 @@ pub fn record(options: &[&str], program: &[String]) -> Command {
     command
 }
 
-/// `flightline recover` of what was recorded to `output`.
+/// Runs `flightline recover` on a recording of `output`.
 #[track_caller]
 pub fn recover(output: &Path) -> Finished {
     let mut command = Command::new(victim::flightline());
@@ -90,9 +91,9 @@ pub struct Found {
     pub files: Vec<PathBuf>,
     /// Marked allocations of each thread, sorted.
     pub marked: Vec<Vec<u64>>,
-    /// The same, by the events that say the true size.
+    /// The same, by the events with the true size.
     pub exact: usize,
-    /// Marked allocations whose stack has no names.
+    /// Marked allocations whose stack has no symbols.
     pub nameless: usize,
     /// Samples of CPU time.
     pub samples: u64,
@@ -117,7 +118,7 @@ pub fn files(output: &Path) -> Vec<PathBuf> {
 }
 
 impl Found {
-    /// Reads all of a recording; what our reader warns of is a failure.
+    /// Reads a complete recording; a warning of our reader is a failure.
     #[track_caller]
     pub fn read(output: &Path, threads: usize) -> Found {
         let mut found = Found { files: files(output), marked: vec![Vec::new(); threads], ..Found::default() };

@@ -1,4 +1,4 @@
-//! Programs that follow a recording, with what they have printed so far.
+//! Runs programs that follow a recording, and collects their output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -24,12 +24,12 @@ impl Drop for Killed {
     }
 }
 
-/// Lines that can be looked at while they are written.
+/// Lines that can be read while they are written.
 #[derive(Debug)]
 pub struct Lines(Arc<Mutex<Vec<String>>>, JoinHandle<()>);
 
 impl Lines {
-    /// Begins to read.
+    /// Starts to read.
     pub fn of(stream: impl Read + Send + 'static) -> Lines {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let shared = lines.clone();
@@ -60,7 +60,7 @@ impl Lines {
     }
 }
 
-/// A command whose lines can be looked at while it writes them.
+/// A command whose lines can be read while it writes them.
 #[derive(Debug)]
 pub struct Follower {
     /// The process's name in messages.
@@ -101,7 +101,7 @@ impl Follower {
         signal_group(self.child.0.id(), libc::SIGINT);
     }
 
-    /// Waits for an end of its own; exit code and lines.
+    /// Waits for the command to exit; returns its exit code and lines.
     #[track_caller]
     pub fn end(mut self) -> (i32, Vec<String>, String) {
         let status = wait(&mut self.child.0, LIMIT, &self.who);

@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::run::run;
 use crate::victim::flightline;
 
-/// How long one run may take.
+/// The time-out of one run.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// All that `guest_signals.c` can do with signals, a case each.
@@ -86,14 +86,14 @@ impl Mode {
     }
 }
 
-/// CPU time alone at 10 kHz, by each of its engines.
+/// CPU time alone at 10 kHz, with each of its engines.
 pub fn cpu_modes() -> Vec<Mode> {
     ["perf", "perf-user", "timer", "itimer"]
         .map(|engine| Mode::new(engine, &["--rate", "10000", "--engine", engine]))
         .to_vec()
 }
 
-/// As a user records who gives no options.
+/// With the default options.
 pub fn default_mode() -> Mode {
     Mode::new("default", &[])
 }
@@ -148,7 +148,8 @@ pub fn everything() -> Vec<Mode> {
 /// The environment variable that runs every case in every mode. `.ci/long guests` sets it.
 const EVERY_MODE: &str = "FLIGHTLINE_EVERY_MODE";
 
-/// Runs `program args` alone and in every other mode, from case to case the ones and the others; panics with all that differ.
+/// Runs `program args` alone and in other modes, which alternate from case to case; panics with all
+/// differences.
 #[track_caller]
 pub fn same(program: &Path, cases: &[&[&str]], modes: &[Mode]) {
     let all = modes.len() == 1 || std::env::var_os(EVERY_MODE).is_some();

@@ -37,10 +37,11 @@ impl Answer {
     }
 }
 
-/// Sends one request and takes the answer. `headers` are whole lines.
+/// Sends a request and reads the response. `headers` are complete lines.
 ///
 /// # Panics
-/// If there is no answer.
+///
+/// If there is no response.
 #[track_caller]
 pub fn send(port: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the service answers");
@@ -57,10 +58,11 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) 
     read(&mut BufReader::new(stream))
 }
 
-/// Takes an answer.
+/// Reads a response.
 ///
 /// # Panics
-/// If it is none.
+///
+/// If it is malformed.
 #[track_caller]
 pub fn read(stream: &mut impl BufRead) -> Answer {
     let mut line = String::new();

@@ -16,10 +16,11 @@ pub struct JavaReader {
 }
 
 impl JavaReader {
-    /// Builds it for Java 11. `None`, which was said loudly, if JDK 17 or 25 is not here.
+    /// Builds it for Java 11. Prints SKIPPED and returns `None` if JDK 17 or 25 is missing.
     ///
     /// # Panics
-    /// It does not compile.
+    ///
+    /// If it does not compile.
     #[track_caller]
     pub fn ready() -> Option<JavaReader> {
         let homes = vec![(17, foreign::jdk(17)?), (25, foreign::jdk(25)?)];
@@ -39,10 +40,12 @@ impl JavaReader {
         self.homes.iter().map(|home| home.0).collect()
     }
 
-    /// A program of the reader's tests or examples, on that release, with a heap of 512 MB.
+    /// Returns a command for a program of the reader's tests or examples, on that release, with a heap of 512
+    /// MB.
     ///
     /// # Panics
-    /// There is no such release here.
+    ///
+    /// If that release is missing.
     pub fn program(&self, release: u32, class: &str) -> Command {
         let home = &self.homes.iter().find(|home| home.0 == release).expect("a release").1;
         let java = victim::target_dir().join("java");
@@ -74,10 +77,11 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Parses what it printed of each stream.
+    /// Parses the output for each stream.
     ///
     /// # Panics
-    /// Something else was printed: the program failed.
+    ///
+    /// If the output has another form, because the program failed.
     pub fn all(text: &str) -> Vec<Lines> {
         let mut part = String::new();
         let mut all = Vec::new();
@@ -92,10 +96,11 @@ impl Lines {
         all
     }
 
-    /// Parses it.
+    /// Parses the output.
     ///
     /// # Panics
-    /// Something else was printed: the program failed.
+    ///
+    /// If the output has another form, because the program failed.
     pub fn parse(text: &str) -> Lines {
         let mut lines = Lines::default();
         for line in text.lines() {

@@ -1,4 +1,4 @@
-//! The JDK's tool `jfr` for many files in one JVM, which takes longer to start than to read most of them.
+//! Runs the JDK's `jfr` on many files in one JVM, whose start takes longer than most files.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::run::{Finished, spawn};
 use crate::victim;
 
-/// How long one call may take.
+/// The time-out of one call.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A JVM that waits for calls; ended with the value.
@@ -52,7 +52,8 @@ impl JfrTool {
     /// Runs `jfr` with these arguments to its end.
     ///
     /// # Panics
-    /// It takes longer than five minutes.
+    ///
+    /// If it takes longer than five minutes.
     #[track_caller]
     pub fn run(&mut self, args: &[&str]) -> Finished {
         let out = self.folder.path().join("out");
@@ -82,7 +83,8 @@ impl JfrTool {
     /// Waits for the end of a call and returns its exit status and standard error.
     ///
     /// # Panics
-    /// It takes longer than five minutes.
+    ///
+    /// If it takes longer than five minutes.
     #[track_caller]
     pub fn end(&mut self) -> Finished {
         let answer = self.answers.recv_timeout(LIMIT).expect("the JVM answers within five minutes");

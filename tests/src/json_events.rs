@@ -1,5 +1,6 @@
-//! The events of `{"recording": {"events": [ … ]}}`, one after the other: a file of gigabytes takes the memory of its
-//! longest event. A reader of our own, since the JDK writes what strict ones refuse: lone surrogates, `NaN`.
+//! Reads the events of `{"recording": {"events": [ … ]}}` one by one, so a file of gigabytes needs the memory
+//! of its longest event. A custom parser, because the JDK writes text that strict parsers refuse: unpaired
+//! surrogates, `NaN`.
 
 use std::io::{self, Read};
 
@@ -12,7 +13,7 @@ pub enum Json {
     Bool(bool),
     /// As it is written; also `NaN`, `Infinity`, `-Infinity`.
     Number(String),
-    /// UTF-16, since surrogates may stand alone.
+    /// UTF-16, because surrogates may be unpaired.
     Text(Vec<u16>),
     /// `[ … ]`
     List(Vec<Json>),
@@ -21,10 +22,11 @@ pub enum Json {
 }
 
 impl Json {
-    /// Parses a text that is one value.
+    /// Parses a text with one value.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    ///
+    /// A syntax error with its position.
     pub fn parse(text: &[u8]) -> Result<Json, String> {
         let mut parser = Parser { text, at: 0 };
         let value = parser.value()?;
@@ -40,7 +42,7 @@ impl Json {
         }
     }
 
-    /// A text; surrogates alone become U+FFFD.
+    /// A text; unpaired surrogates become U+FFFD.
     pub fn text(&self) -> Option<String> {
         match self {
             Json::Text(units) => Some(String::from_utf16_lossy(units)),
@@ -72,7 +74,7 @@ impl Parser<'_> {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
-    /// Takes `byte` if it is next.
+    /// Consumes `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == byte;
         self.at += usize::from(there);
@@ -191,7 +193,7 @@ impl Parser<'_> {
 pub struct Events<R> {
     input: R,
     held: Vec<u8>,
-    /// Everything before this was given away.
+    /// The bytes before this offset have been consumed.
     start: usize,
     /// Scanned so far.
     at: usize,
@@ -227,10 +229,11 @@ impl<R: Read> Events<R> {
         Ok(Some(self.held[self.at]))
     }
 
-    /// The next event, `{ … }`; `None` at the end of the list, or of a stream that breaks off.
+    /// Returns the next event, `{ … }`, or `None` at the end of the list or of a truncated stream.
     ///
     /// # Errors
-    /// The stream cannot be read, or is no such document.
+    ///
+    /// If the stream cannot be read, or is no such document.
     pub fn event(&mut self) -> io::Result<Option<&[u8]>> {
         if !self.begun {
             while self.byte()? != Some(b'[') {
@@ -287,7 +290,7 @@ impl<R: Read> Events<R> {
 mod tests {
     use super::*;
 
-    /// Gives one byte a time.
+    /// Reads one byte at a time.
     struct Dribble<'a>(&'a [u8]);
 
     impl Read for Dribble<'_> {

@@ -32,7 +32,7 @@ pub enum Allowed {
     Sign,
     /// JDK 17 has more digits than a `float` or `double` needs.
     Digits,
-    /// A surrogate alone in a string: the JDK prints it, we U+FFFD.
+    /// An unpaired surrogate in a string: the JDK prints it, we print U+FFFD.
     Surrogate,
     /// The JDK scales ticks in floating point, which beyond 2⁵³ is not exact.
     Scale,
@@ -42,7 +42,7 @@ pub enum Allowed {
     Thread,
 }
 
-/// The largest span, and what JDK 17 prints where 25 prints that: by the unit, cut short or beyond its range.
+/// The largest span, and the text of JDK 17 where 25 prints it: rounded to the unit, or overflowed.
 const FOREVER: &str = "PT2562047788015215H30M7.999999999S";
 const FOREVER_17: [&str; 4] =
     ["PT2562047788015215H30M7S", "PT2562047788015H12M55.807S", "PT-0.000001S", "PT2562047H47M16.854775807S"];
@@ -56,7 +56,7 @@ pub struct Agreement {
     pub same_bytes: u64,
     /// Bytes of JSON the JDK printed for them.
     pub json_bytes: u64,
-    /// Values that differ in an allowed way: how many, and the first.
+    /// The values that differ in an allowed way: their number and the first one.
     pub allowed: BTreeMap<Allowed, (u64, String)>,
     /// All other differences, by event type and path in the event: their number and an example.
     pub differences: BTreeMap<String, (u64, String)>,
@@ -168,7 +168,7 @@ fn head(event: &[u8]) -> String {
     String::from_utf8_lossy(&event[..event.len().min(300)]).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The header of each chunk, and how many events it has.
+/// The header of each chunk, and its number of events.
 fn clocks(file: &Path) -> Vec<(ChunkHeader, u64)> {
     let mut clocks = Vec::new();
     let mut input = Input::open(file).unwrap();
@@ -186,10 +186,10 @@ fn clocks(file: &Path) -> Vec<(ChunkHeader, u64)> {
 #[derive(Default)]
 struct Comparison {
     clocks: Vec<(ChunkHeader, u64)>,
-    /// Which chunk the current event is in, and how many of its events were seen.
+    /// The chunk of the current event, and the number of its events so far.
     chunk: usize,
     in_chunk: u64,
-    /// By how many ns the JDK's times of this chunk differ.
+    /// The difference of the JDK's times in this chunk in ns.
     shift: Option<i128>,
     agreement: Agreement,
 }
@@ -338,7 +338,7 @@ impl Comparison {
             self.shift = Some(expected);
             return Some(Allowed::Clock);
         }
-        // Ours is the nearest a long can say.
+        // Our value is the nearest long.
         if ours == i64::MAX.into() || ours == i64::MIN.into() {
             return Some(Allowed::Overflow);
         }
@@ -357,12 +357,12 @@ fn near(a: f64, b: f64) -> bool {
     a.is_sign_negative() == b.is_sign_negative() && a.to_bits().abs_diff(b.to_bits()) <= 1
 }
 
-/// A text without surrogates that stand alone.
+/// Replaces unpaired surrogates in a text.
 fn lossy(text: &[u16]) -> Vec<u16> {
     String::from_utf16_lossy(text).encode_utf16().collect()
 }
 
-/// By how many ns the clock of `earlier` differs from `own` at the start of that chunk.
+/// The difference between the clocks of `earlier` and `own` at the start of that chunk, in ns.
 fn difference(earlier: &ChunkHeader, own: &ChunkHeader) -> i128 {
     let ticks = i128::from(own.start_ticks.0) - i128::from(earlier.start_ticks.0);
     let since = ticks * 1_000_000_000 / i128::from(earlier.ticks_per_second.max(1));
@@ -383,7 +383,7 @@ fn is_fraction(number: &str) -> bool {
     number.contains(['.', 'e', 'E'])
 }
 
-/// A text as the JDK shows what HotSpot writes of it.
+/// A text as the JDK prints the bytes that HotSpot writes for it.
 fn garbled(text: &[u16]) -> Vec<u16> {
     text.iter().map(|unit| if (0xd800..0xe000).contains(unit) { 0xfffd } else { *unit }).collect()
 }

@@ -69,7 +69,7 @@ impl Record {
         self
     }
 
-    /// How long it may take.
+    /// The time-out.
     pub fn limit(mut self, limit: Duration) -> Record {
         self.limit = limit;
         self
@@ -86,12 +86,12 @@ impl Record {
         self.folder.path()
     }
 
-    /// Where the recording goes.
+    /// The path of the recording.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("run.jfr")
     }
 
-    /// Where the victim writes its truth.
+    /// The file to which the program writes its ground truth.
     pub fn truth_path(&self) -> PathBuf {
         self.folder.path().join("truth.tsv")
     }

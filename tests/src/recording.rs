@@ -201,7 +201,8 @@ impl Recording {
     /// Reads a recording with our own reader. Its warnings are in [`warnings`](Recording::warnings).
     ///
     /// # Errors
-    /// The file cannot be read at all, or holds no chunk.
+    ///
+    /// If the file cannot be read or contains no chunk.
     pub fn read(path: &Path) -> Result<Recording, String> {
         let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let mut input = Input::open(path).map_err(|e| fail(&e))?;
@@ -302,7 +303,7 @@ impl Recording {
         sum
     }
 
-    /// Share of samples whose stack satisfies a condition, in percent; 0 without samples.
+    /// The share of samples whose stack satisfies a condition, in percent; 0 without samples.
     pub fn share(&self, condition: impl Fn(&Stack) -> bool) -> f64 {
         let yes: Vec<bool> = self.stacks.iter().map(condition).collect();
         let n = self.samples.iter().filter(|s| yes[s.stack]).count();

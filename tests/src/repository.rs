@@ -1,4 +1,4 @@
-//! A repository as it lies on the disk, and what stands in it.
+//! Reads the files and the recordings of a repository.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -26,20 +26,21 @@ def work():
 while True: work()
 ";
 
-/// The time between two reports of an agent to a service under test. A test may wait until the service gives an agent up, which takes
-/// two of them; an agent on a busy machine is late by seconds.
+/// The time between two reports of an agent to a service under test. A test may wait until the service gives
+/// an agent up, which takes two of them; an agent on a busy machine is late by seconds.
 pub const HEARTBEAT: &str = "3s";
 
-/// A Python that is no script of a version manager; `None`, which is said loudly, where there is none.
+/// The path of a Python that is no script of a version manager; prints SKIPPED and returns `None` if there is
+/// none.
 #[track_caller]
 pub fn python() -> Option<&'static str> {
     crate::skip::have_python().then_some("/usr/bin/python3")
 }
 
-/// A service on a port of its own; ended with the test.
+/// A service on a port of its own, which ends with the test.
 pub struct Served {
     child: Child,
-    /// Where it answers.
+    /// The port.
     pub port: u16,
     /// A folder for the test; its history is in it.
     pub folder: TempDir,
@@ -48,9 +49,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts it with a log as JSON, which says where it answers.
+    /// Starts it with a JSON log, which contains its address.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn start(options: &[&str]) -> Self {
         Self::start_with(options, &[])
@@ -108,7 +110,7 @@ impl Served {
         send(self.port, "GET", path, &[], b"")
     }
 
-    /// Says something.
+    /// Sends a request with a body.
     #[track_caller]
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         send(self.port, "POST", path, &[JSON], body.to_string().as_bytes())
@@ -133,9 +135,10 @@ impl Served {
         })
     }
 
-    /// Begins a run of so many seconds; its number.
+    /// Starts a run of this number of seconds; returns its id.
     ///
     /// # Panics
+    ///
     /// If the service refuses.
     #[track_caller]
     pub fn begin(&self, target: &Value, mode: &str, duration: u64) -> String {
@@ -172,7 +175,7 @@ impl Served {
         Recording::read(&path).expect("a recording")
     }
 
-    /// `flightline remote` at it: its status, output and what it said.
+    /// Runs `flightline remote` with this service: its status, output and messages.
     pub fn remote(&self, words: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(flightline());
         let done =
@@ -196,7 +199,7 @@ impl Drop for Served {
     }
 }
 
-/// Starts `flightline serve` with a log as JSON, which says where it answers; its lines go into `lines`.
+/// Starts `flightline serve` with a JSON log, which contains its address; its lines go into `lines`.
 fn begin(
     folder: &Path,
     options: &[String],

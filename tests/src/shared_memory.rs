@@ -1,6 +1,7 @@
-//! A look into the shared memory of a live session, independent of the drain: the counters that handlers write.
+//! Reads the counters that handlers write in the shared memory of a live session, independently of the drain.
 //!
-//! The mapping outlives both processes, so a test can compare what was taken with what was recorded after any death.
+//! The mapping outlives both processes, so a test can compare the samples taken with those recorded after any
+//! death.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub struct Counters {
     pub samples: u64,
     /// Σ their weights, ns.
     pub sampled_ns: u64,
-    /// Samples given up in handlers, by cause.
+    /// Samples that handlers discarded, by cause.
     pub lost: [u32; loss::CAUSES],
     /// Σ time-stamp cycles in handlers.
     pub handler_cycles: u64,

@@ -1,7 +1,8 @@
 //! Finds the tests and files that documents name as evidence for a requirement.
 //!
-//! A test is named by `` `file::function` ``, `` `::function` `` of the file before, a file of tests alone, or a file for a browser and the
-//! beginnings of titles in quotes behind it. Anything else in backticks that is a path, and what a link leads to, is a file.
+//! A test is named by `` `file::function` ``, by `` `::function` `` for the previous file, by a file that
+//! contains only tests, or by a file for a browser followed by the beginnings of titles in quotes. Any other
+//! path in backticks, and the target of a link, is a file.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -60,7 +61,8 @@ impl Shown {
         self.missing.extend((!there).then(|| name.to_owned()));
     }
 
-    /// A file with tests alone counts as one, other code as a script; titles of a browser's tests follow by themselves.
+    /// A file that contains only tests counts as one test, other code as a script. The titles of browser
+    /// tests follow separately.
     fn file_of_tests(&mut self, path: &str, source: &str, alone: bool) {
         let has_tests =
             runs_in_a_browser(path) || is_run(path) && attributes(source).any(|(_, test)| test == Kind::Test);
@@ -130,7 +132,7 @@ enum Kind {
     Helper,
 }
 
-/// The functions of a file, each with what the attributes before it make of it.
+/// The functions of a file, with the evaluation of their attributes.
 fn attributes(source: &str) -> impl Iterator<Item = (&str, Kind)> {
     let (mut test, mut ignored) = (false, false);
     source.lines().filter_map(move |line| {
@@ -158,7 +160,7 @@ fn function_of(line: &str) -> Option<&str> {
     line.strip_prefix("fn ")?.split(['(', '<']).next()
 }
 
-/// Where the links of a text lead to, within this repository.
+/// The targets of a text's links within this repository.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](")
         .skip(1)

@@ -5,26 +5,28 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
+/// Prints why a test cannot run here. Panics instead if `FLIGHTLINE_NO_SKIP` is set, as in CI.
 ///
 /// # Panics
-/// When skipping is forbidden.
+///
+/// If skipping is forbidden.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "skipping is forbidden here: {reason}");
     aloud(&format!("*** SKIPPED: {reason} ***"));
 }
 
-/// Past the test runner, which keeps what a test prints to itself unless it fails.
+/// Bypasses the test runner, which captures the output of passing tests.
 fn aloud(line: &str) {
     let _ = writeln!(std::io::stderr(), "\n{line}\n");
 }
 
-/// Says what no registry has, so that CI cannot have it either; no failure there. Documents say what was seen by hand.
+/// Prints that a test needs a tool that no registry has. Not a failure in CI. Documents describe the result
+/// of a manual test.
 pub fn on_no_registry(reason: &str) {
     aloud(&format!("*** NOT SHOWN here: {reason} ***"));
 }
 
-/// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
+/// Prints that a test needs another user. Not a failure in CI, where the user is root.
 pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
@@ -72,12 +74,13 @@ pub fn have_python() -> bool {
     here
 }
 
-/// Says what is to be had from no registry, and so may be missing in CI too.
+/// Prints that a test needs a program that no registry has and that CI may therefore lack.
 pub fn nowhere(reason: &str) {
     aloud(&format!("*** NOT TESTED, to be had nowhere from here: {reason} ***"));
 }
 
-/// Returns true if `java` and `javac` run here. The first call runs them, which takes a third of a second of CPU time.
+/// Returns true if `java` and `javac` work here. The first call runs them, which takes a third of a second of
+/// CPU time.
 pub fn have_jdk() -> bool {
     static RUNS: LazyLock<bool> = LazyLock::new(|| {
         let runs = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|o| o.status.success());

@@ -19,7 +19,7 @@ pub struct Span {
     pub tid: u64,
     /// The name of that thread.
     pub thread: String,
-    /// Frames of a second stack, that of who woke the thread, leaf first.
+    /// The frames of a second stack, that of the waker, leaf first.
     pub waker_frames: Vec<Frame>,
     /// Frames, leaf first.
     pub frames: Vec<Frame>,
@@ -53,7 +53,8 @@ impl Span {
 /// Reads all events of the given types, in file order.
 ///
 /// # Panics
-/// When the recording cannot be read, or our reader warns of it.
+///
+/// If the recording cannot be read, or our reader warns.
 #[track_caller]
 pub fn read(path: &Path, wanted: &[&str]) -> Vec<Span> {
     let mut input = Input::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

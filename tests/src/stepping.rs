@@ -1,5 +1,6 @@
-//! Threads stopped between two instructions (`ptrace`), and copies of all that would outlive a death there: the session's
-//! shared memory and the recording. A copy is recovered as if both had been killed, while they go on.
+//! Stops threads between two instructions (`ptrace`), and copies everything that would outlive a death at
+//! that point: the session's shared memory and the recording. A copy is recovered as if both processes had
+//! been killed, while they continue.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,11 +14,12 @@ use memmap2::Mmap;
 use crate::crashes::files;
 use crate::shared_memory::{ProcFile, processes};
 
-/// A thread that waits in the kernel longer than that is woken: what it waits for may be stopped too.
+/// A thread that waits in the kernel longer than that is woken, because it may be waiting for a stopped
+/// thread.
 const WAIT: Duration = Duration::from_millis(250);
-/// Words behind the head of a ring that are looked at: a record.
+/// The compared words after the head of a ring: one record.
 const RECORD_WORDS: usize = 48;
-/// Newest entries of a journal whose batch is looked at.
+/// The newest entries of a journal whose batch is compared.
 const ENTRIES: usize = 6;
 
 /// A stopped thread.
@@ -84,7 +86,7 @@ impl Stopped {
         const TRAP_PERF: i32 = 6;
         // SAFETY: plain numbers; zeros are one of them.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the request writes a siginfo_t to where the last argument points.
+        // SAFETY: the request writes a siginfo_t to the address in the last argument.
         let asked = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.tid, 0usize, &raw mut info) };
         asked >= 0 && info.si_code == TRAP_PERF
     }
@@ -114,7 +116,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Stops all threads of a process; they go on when the values are dropped. The main thread comes first.
+/// Stops all threads of a process until the values are dropped. The main thread comes first.
 #[track_caller]
 pub fn freeze(pid: u32) -> Vec<Stopped> {
     let all = freeze_others(pid);
@@ -139,7 +141,7 @@ pub fn freeze_others(pid: u32) -> Vec<Stopped> {
     all
 }
 
-/// Everything of a session that decides what a recovery finds.
+/// The state of a session that determines the result of a recovery.
 pub struct Watch {
     session: PathBuf,
     output: PathBuf,
@@ -149,10 +151,10 @@ pub struct Watch {
     slots: ProcFile,
     journal: Mmap,
     journal_len: u64,
-    /// Where the newest entries of the journal begin.
+    /// The position of the newest journal entries.
     entries: Vec<u64>,
     looks: u64,
-    /// Files of the recording and the newest one's header when they were looked at last.
+    /// The recording's files and the newest one's header at the last check.
     written: (Vec<(u64, u64)>, Vec<u8>),
 }
 
@@ -193,7 +195,7 @@ impl State {
     }
 }
 
-/// Word of a journal: its own definition of where things are, as the one of the recorder is private.
+/// Word offsets in a journal, defined independently because the recorder's are private.
 mod at {
     pub const HEAD: usize = 3;
     pub const TAIL: usize = 4;
@@ -226,11 +228,11 @@ impl Watch {
     pub fn new(session: &Path, output: &Path) -> Watch {
         let file = processes(session).into_iter().next().expect("a recorded process");
         let ring = map(&file);
-        // SAFETY: a process file begins with its header, whose plain numbers do not change.
+        // SAFETY: a process file begins with its header, whose numbers do not change.
         let header = unsafe { &*ring.as_ptr().cast::<ProcHeader>() };
         let layout = ProcLayout::new(header.thread_slots, header.ring_bytes);
         let (ring_at, ring_words) = (layout.ring as usize / 8, header.ring_bytes / 8);
-        // A file's has number 1. In a repository too, of which only the process's own output is of interest.
+        // A file's journal has number 1. A repository has one too, but only the process's own output matters.
         let mut journals: Vec<PathBuf> = fs::read_dir(session).unwrap().flatten().map(|e| e.path()).collect();
         journals.retain(|path| path.extension().is_some_and(|e| e == "journal"));
         assert_eq!(journals.len(), 1, "{journals:?}");
@@ -328,7 +330,7 @@ impl Watch {
         let names = |name: &str| {
             name == "session" || [".proc", ".maps", ".journal", ".told"].iter().any(|end| name.ends_with(end))
         };
-        // The page last: without it it is no session yet.
+        // The page is copied last, because without it the folder is no session.
         let mut all: Vec<PathBuf> =
             fs::read_dir(&self.session).unwrap().flatten().map(|e| e.path()).collect();
         all.retain(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(names));

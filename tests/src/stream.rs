@@ -81,10 +81,11 @@ pub fn whole_chunks(stream: &[u8]) -> usize {
     at
 }
 
-/// Looks at whole chunks.
+/// Checks complete chunks.
 ///
 /// # Panics
-/// Unless everything is as it must be.
+///
+/// Unless everything is correct.
 pub fn check(stream: Vec<u8>) -> Stream {
     let mut found = Stream::default();
     let starts = starts(&stream);
@@ -107,20 +108,22 @@ pub fn check(stream: Vec<u8>) -> Stream {
     found
 }
 
-/// Looks at the events of a recording only, which need not be a stream.
+/// Checks only the events of a recording, which need not be a stream.
 ///
 /// # Panics
-/// Unless everything can be read, and every id leads to a constant.
+///
+/// Unless everything can be read, and every id refers to a constant.
 pub fn check_events(recording: Vec<u8>) -> Stream {
     let mut found = Stream::default();
     read(recording, &mut found);
     found
 }
 
-/// When the chunks of a recording start, nanoseconds since 1970. JMC takes two that start at the same time for one.
+/// The start times of a recording's chunks in ns since 1970. JMC merges two chunks with the same start time.
 ///
 /// # Panics
-/// A size leads out of it.
+///
+/// If a chunk size exceeds the recording.
 pub fn starts(recording: &[u8]) -> Vec<i64> {
     let number = |at: usize| i64::from_be_bytes(recording[at..at + 8].try_into().unwrap());
     let mut starts = Vec::new();
@@ -132,10 +135,11 @@ pub fn starts(recording: &[u8]) -> Vec<i64> {
     starts
 }
 
-/// Looks at the start of a stream that may break off anywhere: framing and checksums only.
+/// Checks the start of a stream that may break off anywhere: framing and checksums only.
 ///
 /// # Panics
-/// Unless everything is as it must be, as far as it goes.
+///
+/// Unless everything up to the break is correct.
 pub fn check_start(stream: &[u8]) -> Stream {
     let mut found = Stream::default();
     let mut at = 0;
@@ -149,7 +153,7 @@ pub fn check_start(stream: &[u8]) -> Stream {
     found
 }
 
-/// Records fill the chunk exactly, and segments are what they say. Ids of types are those of the schema.
+/// Records fill the chunk exactly, segments match their description, and type ids are those of the schema.
 fn chunk(chunk: &[u8], whole: usize, found: &mut Stream) {
     let segment = u64::from(jfr_format::schema::SEGMENT.0);
     let (mut at, mut begin, mut events) = (68, 0, 0);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long a question for commands waits.
+/// How long a request for commands waits.
 const WAIT: Duration = Duration::from_millis(300);
 /// Largest body.
 const MOST: u64 = 64 << 20;
@@ -19,7 +19,7 @@ const MOST: u64 = 64 << 20;
 pub enum Said {
     /// A process was introduced.
     Hello(Value),
-    /// A run goes on.
+    /// A run continues.
     Progress(String, Value),
     /// A run's recording: message, how the process ended, the file.
     Recording(String, String, String, Vec<u8>),
@@ -27,7 +27,7 @@ pub enum Said {
     Gone(String),
 }
 
-/// How the service behaves.
+/// The service's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
     /// As it should.
@@ -50,7 +50,7 @@ struct State {
 /// A service at a port of this machine. Its threads end with the test's process.
 #[derive(Clone)]
 pub struct Stub {
-    /// Where it listens.
+    /// The address.
     pub port: u16,
     state: Arc<(Mutex<State>, Condvar)>,
 }
@@ -62,7 +62,7 @@ impl Default for Stub {
 }
 
 impl Stub {
-    /// Listens. `token`: what every request must say.
+    /// Listens. `token`: required in every request.
     pub fn start(token: Option<&str>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let state = State { token: token.map(str::to_owned), ..State::default() };
@@ -101,7 +101,7 @@ impl Stub {
         state.commands.clear();
     }
 
-    /// How many requests were sent away so far.
+    /// The number of rejected requests so far.
     pub fn refused(&self) -> usize {
         self.lock().refused
     }
@@ -122,7 +122,7 @@ impl Stub {
         self.state.1.notify_all();
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub fn begin(&self, run: &str, mode: &str, duration: u64, interval: Option<&str>) {
         self.command(
             json!({"command": "start", "run": run, "mode": mode, "duration": duration, "interval": interval}),

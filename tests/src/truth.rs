@@ -20,7 +20,7 @@ pub fn tell(kind: &str, name: &str, value: u64) {
 pub struct Thread {
     /// Kernel thread id.
     pub tid: u64,
-    /// Name it gave itself.
+    /// The name that the thread gave itself.
     pub name: String,
     /// Its CPU clock, read as its last act, ns.
     pub cpu_ns: u64,

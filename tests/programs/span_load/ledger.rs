@@ -75,7 +75,7 @@ pub fn cpu_ns() -> u64 {
 
 impl Clocks {
     fn read(schedstat: &File) -> Clocks {
-        // The account takes longest to read.
+        // Reading the account takes longest.
         let (cpu, wall) = (cpu_ns(), clock(libc::CLOCK_MONOTONIC));
         let mut text = [0; 96];
         let len = schedstat.read_at(&mut text, 0).expect("this thread's schedstat");
@@ -85,7 +85,7 @@ impl Clocks {
     }
 }
 
-/// The thread's account begins.
+/// Starts the thread's account.
 pub fn begin_thread() {
     let schedstat = File::open("/proc/thread-self/schedstat").expect("a kernel with schedstat");
     let last = Clocks::read(&schedstat);
@@ -93,7 +93,7 @@ pub fn begin_thread() {
     ACCOUNT.with(|of| *of.borrow_mut() = Some(account));
 }
 
-/// Puts what was spent since the last change to the span that was innermost.
+/// Adds the resources used since the last change to the span that was innermost.
 fn change(next: impl FnOnce(&mut Account)) {
     ACCOUNT.with(|account| {
         let mut account = account.borrow_mut();

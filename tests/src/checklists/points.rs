@@ -1,9 +1,10 @@
-//! A checklist taken apart: each row of a table, each numbered or lettered item, each piece of code, and each sentence of the rest is a point.
+//! Splits a checklist into points: each row of a table, each numbered or lettered item, each piece of code,
+//! and each other sentence.
 
-/// One thing that a checklist says.
+/// One point of a checklist.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Section, and its number or its letter in it: `1.3 S5`, `3.5 2`, or `2.2 ·7` where it has none.
+    /// The section, and the number or letter in it: `1.3 S5`, `3.5 2`, or `2.2 ·7` without one.
     pub key: String,
     /// A checksum of the words, ignoring punctuation. A point whose words change is a different point.
     pub sum: String,
@@ -42,12 +43,12 @@ struct Block {
     text: String,
 }
 
-/// Rows, code, items and paragraphs, each with its section; where the text comes from is none.
+/// Rows, code, items and paragraphs, each with its section; notes on the text's source are left out.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut section = "0".to_owned();
     let mut lines = text.lines().peekable();
-    // How far into a table; whether the next line goes on with the last block.
+    // The position in a table; whether the next line continues the last block.
     let (mut row, mut open) = (0, false);
     while let Some(line) = lines.next() {
         row = if line.starts_with('|') { row + 1 } else { 0 };
@@ -58,7 +59,7 @@ fn blocks(text: &str) -> Vec<Block> {
                 None
             }
             _ if line.starts_with("```") => Some(Kind::Code),
-            // The head of a table and the line below it are no rows.
+            // The head of a table and the line below it are not rows.
             _ if row > 0 => (row > 2).then_some(Kind::Row),
             _ if line.starts_with("- ") || line.starts_with("* ") || numbered(line) => Some(Kind::Item),
             _ => Some(Kind::Prose),

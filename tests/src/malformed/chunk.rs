@@ -1,4 +1,4 @@
-//! The sound recording taken apart, changed, and put together again.
+//! Splits the valid recording, changes it, and assembles it again.
 
 use std::collections::HashMap;
 
@@ -162,7 +162,7 @@ pub(super) fn pooled(mut field: Element) -> Element {
 #[derive(Clone, Debug)]
 pub(super) enum Piece {
     Metadata(Element),
-    /// `delta`: `None` chains it to the one before; else as given.
+    /// `delta`: `None` chains it to the previous one; otherwise the given value.
     Checkpoint {
         delta: Option<i64>,
         /// Count of pools, then the pools.
@@ -175,14 +175,14 @@ pub(super) enum Piece {
     Raw(Vec<u8>),
 }
 
-/// A chunk taken apart. Sizes, offsets and deltas are right when it is put together, unless a case spoils them after.
+/// A chunk in parts. Assembling it computes sizes, offsets and deltas; cases may change them afterwards.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) header: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// A chunk put together, and where its pieces lie.
+/// An assembled chunk, and the offsets of its parts.
 pub(super) struct Built {
     pub(super) bytes: Vec<u8>,
     pub(super) at: Vec<usize>,
@@ -340,7 +340,7 @@ pub(super) fn typed(change: impl FnOnce(&mut Chunk)) -> Vec<u8> {
     chunk.build().take()
 }
 
-/// Metadata given as bytes behind its three leading numbers.
+/// Metadata as bytes after its three leading numbers.
 pub(super) fn raw_metadata(body: &[u8]) -> Vec<u8> {
     typed(|c| c.pieces[0] = Piece::Raw(event(0, &[&[0, 0, 1], body].concat())))
 }

@@ -1,4 +1,4 @@
-//! Recordings with one thing wrong each, made from a sound one byte for byte the same every time.
+//! Recordings with one defect each, derived from a valid one; the bytes are the same every time.
 //!
 //! Each case states how many events can be recovered and what a reader must report about the rest; both were
 //! determined by hand. The valid recording is `fixtures/cases/01_defs_before.jfr`: metadata, four
