@@ -1,10 +1,12 @@
-//! Enters and leaves spans of which every part follows from one number, so that who looks at any moment knows what belongs together.
+//! Enters and leaves spans whose parts are all derived from one number, so that an observer can check at any
+//! moment whether they belong together.
 //!
-//! `context_victim step`: prints where the thread's variable is, then goes round for good.
-//! `context_victim signals ROUNDS`: looks itself, in a handler of a 10 kHz timer; prints rounds, looks, looks that met a span, those
-//! that met something wrong, µs that it took.
-//! `context_victim functions ROUNDS`: two spans a round, function `in_span_K` only within spans of trace K.
-//! `context_victim threads COUNT ROUNDS`: as many threads at a time, each with spans of its own; prints spans entered.
+//! * `context_victim step`: prints the address of the thread's variable, then loops for ever.
+//! * `context_victim signals ROUNDS`: checks in a handler of a 10 kHz timer; prints rounds, checks, checks
+//!   within a span, failed checks, and the time in µs.
+//! * `context_victim functions ROUNDS`: two spans a round, function `in_span_K` only within spans of trace K.
+//! * `context_victim threads COUNT ROUNDS`: runs COUNT threads at a time, each with spans of its own; prints
+//!   the number of spans.
 
 use std::hint::black_box;
 use std::sync::Barrier;

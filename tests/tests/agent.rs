@@ -48,7 +48,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     let words = fs::read_to_string(format!("/proc/{}/cmdline", victim.child.id())).unwrap();
     assert!(!words.contains("long enough"), "the token is on no command line: {words}");
 
-    // A third of what the program does.
+    // A third of the program's work.
     victim.work("before", MS);
     stub.begin("first", "CPU", LONG, Some("1ms"));
     progress(&stub, "first", "started");
@@ -71,7 +71,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     assert_eq!(gone(&stub), "it ended with exit status 7");
 }
 
-/// As redis-server, nginx and PostgreSQL do: nothing of what it was started with is to be seen any more.
+/// Like redis-server, nginx and PostgreSQL, it overwrites its original arguments.
 #[test]
 fn a_program_that_changes_its_title_still_takes_commands() {
     let _place = beside();
@@ -101,7 +101,7 @@ fn a_stop_ends_its_own_run_only() {
     hello(&stub);
     stub.begin("one", "CPU", LONG, Some("1ms"));
     progress(&stub, "one", "started");
-    // All within a moment; the stop of the first comes twice, the second time while the second run goes on.
+    // All at almost the same time; the stop of the first comes twice, the second time during the second run.
     let two = json!({"command": "start", "run": "two", "mode": "CPU", "duration": LONG, "interval": "1ms"});
     let stop = json!({"command": "stop", "run": "one"});
     stub.commands(vec![stop.clone(), two.clone(), stop.clone()]);
@@ -115,7 +115,7 @@ fn a_stop_ends_its_own_run_only() {
     only(&recorded(&stub, "two").recording, "during");
     victim.work("after", MS);
     assert_eq!(victim.ask(&["status"])["state"], "waiting", "a run is done once");
-    // While one is recorded there is no other.
+    // During one run there is no other.
     stub.begin("three", "CPU", LONG, None);
     progress(&stub, "three", "started");
     stub.begin("four", "CPU", LONG, None);
@@ -298,7 +298,7 @@ fn what_runs_already_is_recorded_from_outside() {
     stub.begin("alloc", "ALLOC", LONG, None);
     let failed = progress(&stub, "alloc", "failed");
     assert!(failed["message"].as_str().unwrap().contains("-e alloc cannot be recorded"), "{failed}");
-    // The end of the agent is not that of the program; what it records comes to an end.
+    // The agent ends without ending the program; its run is finished.
     stub.begin("last", "CPU", LONG, Some("1ms"));
     progress(&stub, "last", "started");
     victim.work("during", MS);

@@ -186,14 +186,14 @@ fn what_a_program_starts_joins_only_if_it_is_named() {
         command
     };
     let name = program().file_name().unwrap().to_str().unwrap().to_owned();
-    // The shell is what joins, with all that it starts …
+    // The shell joins, with all programs that it starts …
     let stub = Stub::default();
     let victim = Controlled::start(&mut preloaded(&stub, shell()));
     let first = hello(&stub);
     assert_eq!((&first["pid"], &first["name"]), (&json!(victim.child.id()), &json!("sh")));
     assert_eq!((agents(victim.child.id()).len(), agents(victim.pid).len()), (1, 0));
     victim.end(0);
-    // … or only what is named.
+    // … or only programs with the given name.
     let stub = Stub::default();
     let victim = Controlled::start(preloaded(&stub, shell()).env("FLIGHTLINE_ALLOW", &name));
     assert_eq!(hello(&stub)["pid"], json!(victim.pid));

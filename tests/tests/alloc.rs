@@ -20,9 +20,9 @@ fn read(recorded: &Recorded) -> Allocations {
     Allocations::read(&recorded.path)
 }
 
-/// The mean of 100 estimates against the truth. A biased estimator is found out: five standard errors of the mean are
-/// at most 6 % of the truth, and what such estimators usually get wrong (size instead of weight, one interval per
-/// sample) is off by far more at these sites.
+/// The mean of 100 estimates, compared with the ground truth. This detects biased estimators: five standard
+/// errors of the mean are at most 6 % of the truth, and the usual errors (size instead of weight, one
+/// interval per sample) are far larger at these sites.
 #[test]
 fn estimates_are_unbiased_over_100_runs() {
     const RUNS: usize = 100;
@@ -86,7 +86,7 @@ fn every_allocation_when_asked_for() {
     for (site, names) in expected {
         assert_eq!(functions[site], names.iter().copied().collect(), "{site}");
     }
-    // The leak, whole and alone among the victim's own.
+    // The complete leak, and no other live block of the program.
     let leaked: Vec<_> = all.live.iter().filter(|b| b.stack.iter().any(|f| f == "leak")).collect();
     assert_eq!(leaked.len() as i64, truth["leaked_blocks"]);
     assert!(leaked.iter().all(|b| b.size == 4000 && b.weight == 4000 && b.age >= 0));
@@ -98,7 +98,7 @@ fn every_allocation_when_asked_for() {
     // The closing line counts the program's own allocations, not the recorded events.
     let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
     assert!(recorded.finished.stderr.contains(&told), "{told}: {}", recorded.finished.stderr);
-    // Readers that go by time come to the same.
+    // Readers that sort by time get the same result.
     let live: HashSet<i64> = all.live.iter().map(|b| b.address).collect();
     let by_time = all.alive_by_time();
     if let Some(address) = live.symmetric_difference(&by_time).next() {
@@ -109,7 +109,7 @@ fn every_allocation_when_asked_for() {
     }
 }
 
-/// Sampled: only what leaks is alive, its size right on average, and addresses fit.
+/// Sampled: only the leak is live, its size is right on average, and addresses match.
 #[test]
 fn a_leak_is_found_with_its_size() {
     let _place = beside();
@@ -133,7 +133,7 @@ fn a_leak_is_found_with_its_size() {
     assert!(all.live.iter().all(|b| sampled.contains(&(b.address, b.weight))));
 }
 
-/// A child frees what its parent leaked; its own allocations are its own.
+/// A child frees its parent's leak; its own allocations are counted separately.
 #[test]
 fn a_forked_child_does_not_free_for_its_parent() {
     let _place = beside();
@@ -164,7 +164,7 @@ fn allocators() -> Vec<String> {
     all.filter(|path| std::path::Path::new(path).exists()).collect()
 }
 
-/// Other allocators behind ours: everything is seen once.
+/// Other allocators that call ours: each allocation is counted once.
 #[test]
 fn with_another_allocator() {
     let _place = beside();
@@ -396,7 +396,7 @@ fn frees_in_a_pause_are_seen() {
     assert_eq!(blocks(&all.live, "afterwards"), afterwards);
 }
 
-/// Pages that a program takes from the kernel itself, given back whole, in parts, by mapping over, by moving.
+/// Pages that a program maps itself, freed completely, in parts, by mapping over them, or by moving them.
 #[test]
 fn mappings() {
     let _place = beside();
@@ -412,12 +412,13 @@ fn mappings() {
     assert!(!sums.contains_key("none_of_it"), "{sums:?}");
     let functions: HashSet<&str> = all.exact.iter().map(|exact| exact.4.as_str()).collect();
     assert!(["mmap", "mremap", "sbrk", "brk"].iter().all(|name| functions.contains(name)), "{functions:?}");
-    // Sampled: what is left is right on average, and only there.
+    // Sampled: the remaining memory is right on average, and in the right functions.
     let recorded = record("alloc@64k,live").run(&program, &[]).expect_code(0);
     let all = read(&recorded);
     let live = by_function(&all.live);
     assert!(!live.contains_key("arenas") && !live.contains_key("grown"), "{live:?}");
-    // Sum over mappings of s²/p − s², p the probability to be sampled: one standard error, here of arenas alone.
+    // Sum over mappings of s²/p − s², where p is the sampling probability: one standard error, here of arenas
+    // alone.
     let error = (1..=200).map(|pages| f64::from(pages) * 4096.0).map(|s| {
         let p = 1.0 - (-s / 65536.0f64).exp();
         s * s * (1.0 - p) / p
@@ -427,7 +428,7 @@ fn mappings() {
     assert!((found - true_bytes).abs() < 5.0 * error, "{found} of {true_bytes}, standard error {error}");
 }
 
-/// Python takes its arenas from the kernel: they are seen, and nothing that an allocator maps is counted twice.
+/// Python maps its arenas itself: they are recorded, and pages that an allocator maps are not counted twice.
 #[test]
 fn arenas_of_python() {
     let Some(python) =

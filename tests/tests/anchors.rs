@@ -28,8 +28,8 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
     recording.losses.iter().filter(|l| l.tid == tid).map(|l| l.cpu_ns as f64 / 1e9).sum()
 }
 
-/// A child that leaves by `exit` runs exit handlers that are the parent's too: they must not stop the parent's sampling,
-/// nor write its events twice.
+/// A child that leaves by `exit` runs exit handlers inherited from its parent. They must not stop the
+/// parent's sampling, nor write its events twice.
 #[test]
 fn a_child_that_exits_leaves_its_parent_recorded() {
     let _place = beside();
@@ -46,7 +46,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
                 let used = thread.cpu_ns as f64 / 1e9;
                 let (taken, lost) = (seconds(&recording, thread.tid), lost(&recording, thread.tid));
                 eprintln!("{engine} {name}: {used:.3} s used, {taken:.3} s recorded, {lost:.3} s lost");
-                // Half a period of rounding, and what a thread does behind its last look at its clock.
+                // Half a period of rounding, and the thread's work after its last clock reading.
                 assert!(
                     (taken + lost - used).abs() < 0.03,
                     "{name} by {engine}: {taken} + {lost} of {used} s"
@@ -67,7 +67,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
     }
 }
 
-/// A fault of the program ends it as without a recorder, and what was taken until then is there.
+/// A crash of the program is the same as without a recorder, and the samples up to then are recorded.
 #[test]
 fn a_crash_keeps_its_samples() {
     let _place = beside();
@@ -79,7 +79,7 @@ fn a_crash_keeps_its_samples() {
     assert!(taken > used - lost(&recording, main.tid) - 0.03, "{taken} of {used} s");
 }
 
-/// Threads that ended long before the next flush keep the names that they gave themselves.
+/// Threads that ended long before the next flush are recorded with their own names.
 #[test]
 fn names_of_ended_threads() {
     let _place = beside();

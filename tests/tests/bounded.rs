@@ -1,5 +1,5 @@
-//! Programs that never repeat themselves: what the recorder remembers stays bounded, and what it forgets leaves no
-//! reference without meaning and no meaning changed. Longer: `.ci/long soak`.
+//! Programs that never repeat a stack: the recorder's memory stays within its limits. Entries that it evicts
+//! neither leave unresolved references nor change a constant's value. Longer: `.ci/long soak`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -52,7 +52,7 @@ impl Endless {
     /// Lets the program work, and returns the recorder's peak resident memory during that time in kB.
     #[track_caller]
     fn tell(&mut self, what: &str) -> u64 {
-        // The mark falls to what is resident now.
+        // The peak is reset to the memory that is resident now.
         std::fs::write(format!("/proc/{}/clear_refs", self.recorder.id()), "5").unwrap();
         self.input.as_mut().unwrap().write_all(format!("{what}\n").as_bytes()).unwrap();
         assert_eq!(self.line(), "done\n");
@@ -68,7 +68,7 @@ impl Endless {
     }
 }
 
-/// Hash of what a constant says, as deep as it goes.
+/// A hash of a constant's value with all of its references.
 fn meaning(value: Value<'_>, hash: &mut DefaultHasher) {
     match value {
         Value::Reference(reference) => match Value::Reference(reference).record().unwrap() {
@@ -221,10 +221,11 @@ fn libraries_loaded_once_each() {
         .map(|frame| frame.class.as_str())
         .collect();
     eprintln!("{} of 1500 libraries are named in stacks", named.len());
-    // All lie at one address, and the recorder comes round every 100 ms at the latest: 30 times in these 3 s of CPU time.
+    // All are mapped at one address, and the recorder scans every 100 ms at the latest: 30 times in these 3 s
+    // of CPU time.
     assert!(named.len() > 20);
-    // Each had debug information that was read; how many, the load of the machine decides. Only those stay that were unloaded
-    // last, 512 of 1500: they may still be in samples.
+    // Each had debug information that was read. How many depends on the machine's load. Only the 512 most
+    // recently unloaded of 1500 stay: they may still be in samples.
     let most = 20 + named.len() / 2;
     assert!(seen.iter().all(|(_, (mapped, open))| *mapped < most && *open < 600), "{seen:?}");
 }

@@ -67,7 +67,7 @@ const TYPES: &[(&str, &[(&str, u64)])] = &[
 /// Events, types that have any, and samples of the chunks of killed JVMs, which no JDK reads.
 const KILLED: &[(&str, [u64; 3])] = &[("jdk17-killed", [7994, 62, 51]), ("jdk25-killed", [12917, 68, 293])];
 
-/// All warnings; a file that is not here gives none.
+/// All warnings; none for files that are not available.
 const WARNINGS: &[(&str, &str)] = &[
     (
         "06_dup_redefined",

@@ -1,4 +1,4 @@
-//! Every point of every checklist has what shows it, and that is there: `docs/checklists`.
+//! Every point of every checklist in `docs/checklists` has evidence, and the evidence exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -97,7 +97,8 @@ fn no_point_of_the_lists_is_missing() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The reference run of the off-CPU list, folded by others: its sums hold, and each text says the same when our command has read it.
+/// The reference run of the off-CPU list, folded by other tools: its sums hold, and our command does not
+/// change any text.
 #[test]
 fn the_reference_run_adds_up_by_our_reader() {
     let Some(folder) = originals().map(|lists| lists.join("../offcpu-reference")) else {

@@ -1,4 +1,4 @@
-//! `flightline collect`: a stream in a file and in a repository, in the eyes of those who read them while they grow.
+//! `flightline collect`: a stream in a file and in a repository, as seen by readers while they grow.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -64,7 +64,7 @@ fn samples<P: AsRef<Path>>(files: &[P]) -> Vec<String> {
     lines
 }
 
-/// A file that is being written, as it was at one moment: who reads it while its header changes may see parts of two.
+/// A consistent copy of a file that is being written: a reader may otherwise see parts of two headers.
 fn at_one_moment(file: &Path) -> tempfile::NamedTempFile {
     let bytes = until(LIMIT, "two looks that are the same", || {
         let once = fs::read(file).ok()?;
@@ -109,7 +109,7 @@ fn a_stream() -> Vec<u8> {
     done.stdout
 }
 
-/// Where a stream's chunks begin.
+/// The offsets of a stream's chunks.
 fn starts(stream: &[u8]) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut at = 0;
@@ -210,7 +210,7 @@ fn file_and_repository_at_once_and_both_jdks_follow() {
     for reader in ["jdk17", "jdk25", "jmc", "go"] {
         assert_eq!(foreign::lines(reader, &file).unwrap().len(), truth.len(), "{reader}");
     }
-    // Filler is not kept.
+    // Filler is not stored.
     let (bytes, written) = (told["bytes"].as_u64().unwrap(), told["bytesWritten"].as_u64().unwrap());
     assert!(written <= bytes && file.metadata().unwrap().len() == written, "{told}");
     assert_eq!(told["segments"]["wrong"], 0);
@@ -228,7 +228,8 @@ fn ended_of(mut killed: Killed) -> (i32, Value, String) {
     (status.code().unwrap_or(-1), json, err)
 }
 
-/// The recorder is killed, and another one writes to the same FIFO: what came of the first is whole, and the second follows.
+/// The recorder is killed, and another one writes to the same FIFO: the first one's data is complete, and the
+/// second one's follows.
 #[test]
 fn recorders_come_and_go() {
     let _place = beside();
@@ -340,7 +341,7 @@ fn recorders_restart_under_load() {
     }
 }
 
-/// Killed at any moment, the collector leaves a whole recording; started again, it goes on behind it.
+/// Killed at any moment, the collector leaves a valid recording. Started again, it appends to it.
 #[test]
 fn killed_and_started_again() {
     let _place = beside();
@@ -455,7 +456,7 @@ fn files_are_put_aside_and_removed() {
     let work = tempfile::tempdir().unwrap();
     let streams: Vec<u8> = (0..6).flat_map(|_| stream.iter().copied()).collect();
     let (code, told, errors) = feed(&["-o", "run.jfr", "--rotate", "64k"], work.path(), &streams);
-    // The streams come one after the other in one: their segments count from 0 again.
+    // The streams follow each other in one file: their segments count from 0 again.
     assert_eq!(told["damaged"], 0, "{told} {errors}");
     assert_eq!(code, 0, "{told} {errors}");
     let files: Vec<PathBuf> = fs::read_dir(work.path()).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,8 +1,8 @@
 //! CPU time is conserved: for every thread, events × period + lost = its own CPU clock, within one period.
 //!
-//! The left side is counted twice: by our reader and, where there is a JDK, by its `jdk.jfr.consumer`, which
-//! knows neither weights nor our code. The right side is what each thread read from its own clock as its last act.
-//! Weights keep the sum within one period (checked by the ledger events); rounding them to whole events and the
+//! The left side is computed twice: by our reader and, if there is a JDK, by its `jdk.jfr.consumer`, which is
+//! independent of weights and of our code. The right side is each thread's own last clock reading. Weights
+//! preserve the sum within one period (checked by the ledger events); rounding them to whole events and the
 //! random part of a period before the first sample add up to half a period more.
 
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ fn afterwards_ns(name: &str) -> i64 {
     if name == "main" { 3_000_000 } else { 1_000_000 }
 }
 
-/// How long a thread may be held up after its clock reading, for at most two threads of a run.
+/// How long a thread may be delayed after its clock reading, for at most two threads of a run.
 const HELD_UP_NS: i64 = 12_000_000;
 
 /// Checks every thread of the truth against the recording.
 fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &str) {
     let (samples, lost) = (recording.samples_by_tid(), recording.lost_by_tid());
-    // A thread id may come again; the sums are per id, and each holder may be off by a period.
+    // A thread id may be reused; the sums are per id, and each thread may be off by a period.
     let mut truth: HashMap<u64, (String, i64, i64)> = HashMap::new();
     for thread in recorded.truth().threads {
         let entry = truth.entry(thread.tid).or_insert((thread.name, 0, 0));
@@ -44,8 +44,9 @@ fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &st
         *kind = (kind.0 + cpu, kind.1 + seen, kind.2 + lost);
         let tolerance = period_ns * 3 / 2;
         offs.push(off / holders);
-        // The host may hold up a thread for milliseconds of its CPU clock at any point, also after its own reading.
-        // A perf event counts the time that the host took, the thread's clock does not (`stolen.rs`).
+        // The host may delay a thread for milliseconds of its CPU clock at any point, also after its last
+        // reading. A perf event counts the time that the host took, the thread's clock does not
+        // (`stolen.rs`).
         let most = (tolerance + afterwards_ns(name)) * holders + recorded.stolen_ns as i64;
         let held_up = off > most && off < HELD_UP_NS;
         late += i32::from(held_up);
@@ -77,7 +78,7 @@ fn ms(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// The ledger in the recording adds up by itself, and to the truth.
+/// The recording's ledger is consistent, and agrees with the ground truth.
 fn check_ledger(recorded: &Recorded, recording: &Recording, period_ns: i64) {
     let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
     for thread in recorded.truth().threads.iter().filter(|t| t.name != "brief") {

@@ -1,5 +1,5 @@
-//! A thread's context as others see it: at each instruction of entering, labelling and leaving, from a handler at 10 kHz, in thousands
-//! of threads, and through C++ and Python.
+//! A thread's context as others read it: at each instruction of entering, labelling and leaving, from a
+//! handler at 10 kHz, in thousands of threads, and through C++ and Python.
 //!
 //! `CONTEXT_ROUNDS` is the number of rounds of three spans under the timer; `.ci/long contexts` has more.
 
@@ -57,7 +57,7 @@ fn old_or_new_at_each_instruction() {
     let mut threads = freeze(child.id());
     let thread = &mut threads[0];
     let (mut now, mut changes, mut step) = (look(0), Vec::new(), 0);
-    // From a whole round's begin to the end of the third one behind it.
+    // From the begin of a complete round to the end of the third one after it.
     while changes.iter().filter(|state| **state == NOTHING).count() < 4 {
         assert!(thread.step(), "the victim is gone");
         step += 1;
@@ -93,8 +93,8 @@ fn whole_in_a_handler() {
     assert!(met > 0 && met <= looks);
 }
 
-/// Samples of a program that enters and leaves `2 * rounds` spans, at 10 kHz: how many were in a function of a trace, and elsewhere.
-/// Whatever is in a function of a trace is in that trace.
+/// Samples a program that enters and leaves `2 * rounds` spans, at 10 kHz; returns the number of samples in
+/// functions of a trace, and of others. Each sample in a function of a trace must be in that trace.
 fn traces_of_functions(recorded: &Recorded) -> (usize, usize) {
     const CONTEXT: &str = "flightline.SampleContext";
     let contexts = spans::read(&recorded.path, &[CONTEXT]);

@@ -33,8 +33,9 @@ fn samples(path: &Path) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Exactly these functions were seen, each with the samples of `phases` phases. A phase's first sample comes after a
-/// random part of a period, and where recording begins or ends within a thread's period up to two are missing.
+/// Asserts that exactly these functions were sampled, each with the samples of `phases` phases. A phase's
+/// first sample comes after a random part of a period. If recording starts or stops within a thread's period,
+/// up to two are missing.
 #[track_caller]
 fn expect(path: &Path, phases: &[(&str, u32)]) {
     let seen = samples(path);
@@ -162,7 +163,7 @@ fn interval_and_perf_events_change_while_recording() {
     // thread's old interval is reported in units of the new one.
     let during = part("during_work") - right / 10.0;
     let slack = 0.1 * right / 10.0 + 6.0;
-    // Time that the host took is in what an event counts, and not in the threads' clocks.
+    // Events count the time that the host took, the threads' clocks do not.
     let stolen = stolen.ns() as f64 / 1e6;
     assert!((-slack..=slack + 3.0 * 10.0 + stolen / 10.0).contains(&during), "{seen:?}");
     for name in ["resumed_work", "after_work", "paused_work"].into_iter().take(if works { 3 } else { 1 }) {
@@ -266,7 +267,7 @@ fn a_program_started_by_record_can_be_recorded_again() {
     expect(&second, &[("resumed", 1)]);
 }
 
-/// A recording whose last chunk is closed.
+/// Counts the samples of a recording whose last chunk is closed.
 fn samples_if_complete(path: &Path) -> Option<BTreeMap<String, u64>> {
     let bytes = fs::read(path).ok()?;
     let mut at = 0;

@@ -1,9 +1,9 @@
-//! Death between any two instructions that change what outlives it: recorder and program are stepped through one
-//! instruction at a time, and whenever shared memory or the recording have changed, a copy of both is recovered as if they
-//! had been killed there. A copy must have exactly what the program had done by then.
+//! Kills between any two instructions that change persistent state. Recorder and program are stepped one
+//! instruction at a time. After each change of shared memory or of the recording, a copy of both is recovered
+//! as if both processes had been killed. The copy must have exactly the program's work so far.
 //!
-//! `CRASH_STEPS` is the number of times that each is stepped through, `CRASH_INSTRUCTIONS` how far each time; `.ci/long crashes`
-//! has more, flushes and chunks among them.
+//! `CRASH_STEPS` is the number of rounds for each process, `CRASH_INSTRUCTIONS` their length; `.ci/long
+//! crashes` has more, with flushes and chunks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ const LONGEST: u64 = 40;
 /// Copies of one kind of change in one time, the first ones and later ones at growing distances: a round of the drain has
 /// hundreds of the same.
 const EACH: u64 = 6;
-/// Copies that wait to be recovered, and those who do it.
+/// The queue of copies to recover, and its worker threads.
 const WAITING: usize = 6;
 const RECOVERERS: usize = 2;
 
@@ -45,12 +45,12 @@ fn wanted(n: u64, each: u64) -> bool {
 
 struct Job {
     copied: Copied,
-    /// Everything stands still: no tolerance.
+    /// All threads are stopped: no tolerance.
     at: Instant,
     what: String,
 }
 
-/// Recovers copies; gives back how many, and what was wrong.
+/// Recovers copies; returns their number and the errors.
 fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
     let (mut done, mut wrong) = (0, Vec::new());
     loop {
@@ -92,7 +92,8 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
         false => options.extend(["-o", out]),
     }
     if !the_drain {
-        // A step where SIGTRAP is blocked resets its handler (`force_sig`): signals of another number.
+        // Stepping while SIGTRAP is blocked resets its handler (`force_sig`), so signals with another number
+        // are used.
         options.extend(["--engine", "timer"]);
     }
     let mut drain = spawn(&mut record(&options, &told.program(COUNT)));
@@ -119,7 +120,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
     let each = set("CRASH_EACH", EACH);
     let (times, most) = (set("CRASH_STEPS", 1), set("CRASH_INSTRUCTIONS", STEPS));
     for time in 0..times {
-        // The drain takes what there is, then gets a little: what follows is a round that is not too long, and a flush.
+        // The drain empties the ring, then gets a little data: the next steps are a short round and a flush.
         drop((freeze(program), std::thread::sleep(Duration::from_millis(220 + time * 37 % 110))));
         std::thread::sleep(Duration::from_millis(1));
         let mut of_program = freeze(program);
@@ -138,7 +139,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
             assert!(stepped.step(), "{name}: the thread is gone at step {step}");
             steps += 1;
             if stepped.waits() {
-                // The others may hold what it waits for.
+                // The other threads may hold the lock that it waits for.
                 of_stepped.clear();
                 std::thread::sleep(Duration::from_millis(1));
                 *of_stepped = freeze_others(pid);

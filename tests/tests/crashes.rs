@@ -1,7 +1,7 @@
-//! The black box: the program, the recorder or both are killed at any instant, and nothing that was taken is lost or there
-//! twice. `taken` is counted by the program itself.
+//! Crash safety: the program, the recorder or both are killed at any instant, and no sample is lost or
+//! recorded twice. The program itself counts `taken`.
 //!
-//! `CRASHES` is the number of deaths of each kind; `.ci/long crashes` has thousands.
+//! `CRASHES` is the number of kills of each kind; `.ci/long crashes` has thousands.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -42,7 +42,7 @@ struct Killed {
     program: u32,
 }
 
-/// The victim being recorded: every thread has begun.
+/// Starts the recorded program, and waits until every thread has begun.
 struct Running {
     folder: TempDir,
     output: PathBuf,
@@ -77,7 +77,7 @@ fn begin(repository: bool, ring: &str) -> Running {
     Running { folder, output, session, told, drain, program }
 }
 
-/// Kills in turn what `who` says, with a short time between.
+/// Kills the processes in `who` in turn, with a short time between.
 #[track_caller]
 fn kill(i: u32, repository: bool, who: &[(bool, i32)]) -> Killed {
     let Running { folder, output, session, told, mut drain, program } = begin(repository, "4M");
@@ -104,7 +104,7 @@ impl Killed {
     }
 }
 
-/// The recorder lives: what it wrote is complete.
+/// The recorder survives: its recording is complete.
 fn program_dies(number: i32) {
     let _place = beside();
     for i in 1..=deaths() {
@@ -121,7 +121,7 @@ fn recorder_dies(name: &str, who: &[(bool, i32)]) {
     for i in 1..=deaths() {
         let killed = kill(i, i % 2 == 0, who);
         let alive = Path::new(&format!("/proc/{}", killed.program)).exists();
-        // Reading is as good as recovering; and who lives may go on while that is done.
+        // A reader recovers as well as `recover` does; surviving processes may continue during that.
         let finished = recover(&killed.output);
         if alive {
             signal(killed.program, libc::SIGKILL);

@@ -12,7 +12,7 @@ use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The recorder stands still while processes begin and end; then it goes on, and there is room again.
+/// The recorder is stopped while processes start and end. Then it continues, and space is freed.
 const PROGRAM: &str = "kill -STOP $PPID
 i=0; while [ $i -lt 60 ]; do awk 'BEGIN { exit 7 }'; [ $? = 7 ] || exit 1; i=$((i + 1)); done
 used=$(du -sm /dev/shm | cut -f1)

@@ -94,7 +94,7 @@ fn of_a_repository_while_it_is_written() {
     let pid = victim.pid.to_string();
     victim.work("before", MS);
     victim.work("during", MS);
-    // Chunks change once a second of the clock; nothing is judged by how many there are, only that there are several.
+    // Chunks rotate once a second of wall-clock time. The test needs several chunks, but no exact number.
     let chunks = until(LIMIT, "three chunks", || {
         let of = fs::read_dir(&repository).unwrap().flatten().map(|e| jfr_files(&e.path()).len()).max();
         of.filter(|n| *n >= 3)
@@ -103,7 +103,7 @@ fn of_a_repository_while_it_is_written() {
     let said = dumped(&["-p", &pid], &out);
     assert!(said["chunks"].as_u64().unwrap() as usize >= chunks - 1, "{said}, {chunks} chunks");
     assert_eq!(said["pid"], victim.pid);
-    // All that was done before the command is in, of the chunk being written too.
+    // All work before the command is in the copy, including that in the unfinished chunk.
     assert_eq!(seen(&out), set(&["before", "during", "resumed"]));
     jdks_agree(&out);
     let again = dump(&["-p", &pid], &out);
@@ -169,7 +169,7 @@ fn the_last_part() {
     });
     let gap = after_first.elapsed();
     victim.work("during", MS);
-    // A window that begins after the first phase, and before the second one if the command is not later than the time between.
+    // A window that begins after the first phase, and before the second one if the command is fast enough.
     let window = |options: &[&str]| {
         let last = after_first.elapsed();
         let last_ms = format!("{}ms", last.as_millis());

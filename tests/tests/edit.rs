@@ -1,4 +1,4 @@
-//! `repair`, `cut`, `scrub`, `assemble`, `disassemble`: what they write is read by the JDK's own consumer.
+//! The JDK's own consumer reads the output of `repair`, `cut`, `scrub`, `assemble` and `disassemble`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -105,7 +105,7 @@ fn every_torn_prefix_is_read_by_the_jdk() {
             let size = fs::metadata(&out).unwrap().len();
             assert!(size >= before, "{name}: {size} bytes of a prefix of {cut}, {before} of a shorter one");
             before = size;
-            // Repairing what was repaired changes nothing.
+            // Repairing a repaired file changes nothing.
             let again = dir.path().join("again.jfr");
             flightline(&["repair", path(&out), "-o", path(&again), "--force"]).expect_success("repair again");
             assert_eq!(fs::read(&out).unwrap(), fs::read(&again).unwrap(), "{name} at {cut}");

@@ -78,7 +78,7 @@ fn near(reader: &str, before: &[&Path], after: &[&Path]) {
     }
 }
 
-/// Where the last chunk starts.
+/// The offset of the last chunk.
 fn last_chunk(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -137,7 +137,7 @@ fn cut_in_two() {
     }
 }
 
-/// One chunk has its last events there, and the next one has begun: both are cut off at the same time.
+/// One chunk has its last events there, and the next one has begun: both are cut at the same time.
 #[test]
 fn cut_where_two_chunks_meet() {
     let _place = beside();
@@ -186,7 +186,7 @@ fn joined_with_ids_and_clock_of_their_own() {
         flightline(&["assemble", path(parts[0]), path(parts[1]), "-o", path(&out), "--rebase", "--force"]);
         let readers: Vec<&str> = some.iter().copied().filter(|reader| others.contains(reader)).collect();
         same(&readers, &parts, &[&out]);
-        // Bytes one behind the other will not do.
+        // Concatenating the bytes is not sufficient.
         let plain = dir.path().join("plain.jfr");
         fs::write(&plain, parts.iter().flat_map(|part| fs::read(part).unwrap()).collect::<Vec<u8>>())
             .unwrap();
@@ -194,7 +194,7 @@ fn joined_with_ids_and_clock_of_their_own() {
     }
 }
 
-/// JMC takes two chunks that start at the same time for one: of two recordings that do, one gets a start of its own.
+/// JMC merges two chunks that start at the same time, so one of two such recordings gets a different start.
 #[test]
 fn joined_with_the_same_start() {
     let _place = beside();

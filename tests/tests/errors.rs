@@ -46,7 +46,7 @@ fn record(program: impl AsRef<Path>, args: &[&str]) -> (Finished, tempfile::Temp
     (finished, folder)
 }
 
-/// A minimal ELF executable header of the given class and machine: enough for anyone who looks before running.
+/// A minimal ELF executable header of the given class and machine, sufficient for checks before running.
 fn foreign_program(folder: &Path, class: u8, machine: u16) -> PathBuf {
     let mut elf = vec![0u8; 256];
     elf[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
@@ -193,7 +193,8 @@ fn unwritable_output() {
     }
 }
 
-/// Disk full while recording: the program runs on to its own status, the file keeps what fitted and is readable.
+/// Disk full while recording: the program runs to its own exit status, and the file contains the data up to
+/// then and is readable.
 #[test]
 fn disk_full() {
     let _place = beside();
@@ -294,7 +295,7 @@ fn recordings_are_private() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// A bad recording: file, offset and what was read there; status 1.
+/// An invalid recording: file, offset and the bytes read there; status 1.
 #[test]
 fn bad_recordings() {
     let _place = beside();
@@ -372,7 +373,7 @@ fn names_of_pictures_are_refused_for_recordings() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Where a session finds no memory for a program, it uses the next place.
+/// If a session directory has no space for a program, the next directory is used.
 #[test]
 fn a_full_shared_memory_is_not_used() {
     let _place = beside();
@@ -415,7 +416,8 @@ fn flame_of_what_cannot_be_drawn_is_refused() {
     }
 }
 
-/// The recording behind `--flame` is in a folder of its own, which is removed; the program's name may look like an option.
+/// The recording of `--flame` is in a private folder, which is removed. The program's name may look like an
+/// option.
 #[test]
 fn flame_alone_leaves_nothing_but_the_page() {
     let _place = beside();

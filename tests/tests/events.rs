@@ -1,4 +1,4 @@
-//! Perf events by name: what the recording says each function caused, against what the kernel counted for it.
+//! Perf events by name: the events per function in the recording, compared with the kernel's counts.
 
 use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::{Record, Recorded};
@@ -76,7 +76,7 @@ fn context_switches() {
     let lines = fold(&recorded.path, "context-switches", true);
     let naps = truth["nap"] as u64;
     let seen = sum_with(&lines, "nap");
-    // A nap may be preempted besides.
+    // A sleep may also be preempted.
     assert!(
         (naps..=naps + naps / 4 + 8).contains(&seen),
         "{seen} switches in naps, truly {naps} of one's own will"
@@ -103,7 +103,8 @@ fn every_call_of_malloc() {
     eprintln!("{seen} of {calls}: {samples}");
 }
 
-/// Two events and CPU time at once do not disturb each other. (The periods have no beat with the 200 faults in a row.)
+/// Two events and CPU time at once do not disturb each other. (The periods do not resonate with the 200
+/// faults in a row.)
 #[test]
 fn together_with_cpu_time() {
     if !skip::perf_allowed(false) {

@@ -108,7 +108,7 @@ fn the_jdk_reads_every_event_of_every_engine() {
     }
 }
 
-/// The same through a pipe: whatever is recorded comes to a reader of the stream, typed, with its stack, checked.
+/// The same through a pipe: all recorded events reach a reader of the stream, with type, stack and checksums.
 #[test]
 fn a_reader_of_the_pipe_gets_events_of_every_engine() {
     let _place = beside();
@@ -162,7 +162,7 @@ fn a_reader_of_the_pipe_gets_events_of_every_engine() {
     let stats = feed.stats();
     assert_eq!((stats.segments_damaged, stats.segments_missing, stats.unresolved), (0, 0, 0), "{stats:?}");
     assert!(stats.segments > 3, "{stats:?}");
-    // A connection that breaks anywhere: what came is whole, whatever engine it is of.
+    // A connection that breaks at any point: the data up to then is valid, for events of every engine.
     let step = done.stdout.len() / 40 + 1;
     for cut in (step / 3..done.stdout.len()).step_by(step) {
         let start = &done.stdout[..cut];

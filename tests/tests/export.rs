@@ -99,7 +99,7 @@ fn recording() -> Vec<u8> {
     pipe.into_inner()
 }
 
-/// A Collector, with what it has received in a file when it has ended.
+/// A Collector. After its end, a file contains the received data.
 struct Collector {
     process: Child,
     grpc: u16,
@@ -112,7 +112,7 @@ struct Collector {
 impl Collector {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Given free again a moment before the Collector takes them.
+        // The ports are released just before the Collector opens them.
         let free = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [grpc, http, forward] = free.map(|listener| listener.local_addr().unwrap().port());
         let config = format!(
@@ -147,7 +147,7 @@ impl Collector {
         collector
     }
 
-    /// Posts something, and wants it to be taken.
+    /// Sends a request that must be accepted.
     fn post(&self, path: &str, kind: &str, body: &[u8]) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
         let head = format!(
@@ -160,7 +160,7 @@ impl Collector {
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     }
 
-    /// Ends it; what it has received, a message each.
+    /// Ends it; returns the received messages.
     fn finish(mut self) -> Vec<Value> {
         signal(self.process.id(), libc::SIGTERM);
         let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -175,7 +175,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The text of an attribute; a Collector says it as a number of its table of texts.
+/// The text of an attribute; a Collector may store it as an index into its string table.
 fn text<'a>(resource: &'a Value, dictionary: &'a Value, name: &str) -> Option<&'a str> {
     let string = |index: &Value| dictionary["stringTable"][index.as_u64()? as usize].as_str();
     let attribute = list(resource, "attributes").iter().find(|attribute| {

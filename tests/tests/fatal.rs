@@ -1,4 +1,5 @@
-//! Signals that end a process: everybody's last sample, and nothing changed in what the program and its parent see.
+//! Signals that end a process: the last samples of all threads are recorded, and the program and its parent
+//! see no difference.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +19,7 @@ const LAST: &str = "flightline.LastSample";
 const LOSS: &str = "flightline.EventLoss";
 const SHORT: &str = "flightline.BelowThreshold";
 
-/// Way to die, signal, what it says of the reason, the function that the stack begins with.
+/// The way to die, the signal, its reason, and the function at the top of the stack.
 const WAYS: [(&str, i32, &str, &str, &str); 12] = [
     ("segv", 11, "SIGSEGV", "SEGV_MAPERR", "crash_here"),
     ("jump", 11, "SIGSEGV", "SEGV_MAPERR", ""),
@@ -48,7 +49,7 @@ fn of<'a>(spans: &'a [Span], event: &str) -> Vec<&'a Span> {
     spans.iter().filter(|span| span.event == event).collect()
 }
 
-/// Compilers put what is rare into a part of its own, `crash_here.cold`.
+/// Compilers move rarely executed code into a function of its own, `crash_here.cold`.
 fn from(span: &Span, function: &str) -> bool {
     span.frames.iter().any(|frame| frame.method.starts_with(function))
 }
@@ -127,7 +128,7 @@ fn the_parent_sees_the_same_death() {
         for what in ["signal same", "pc same", "sp same", "rbx same"] {
             assert_eq!(truth.counts[what], 1, "{how}: {what}");
         }
-        // Where there is no room for a handler's frame the kernel says so by another code.
+        // Without space for a handler's frame, the kernel reports another code.
         if how != "overflow" {
             assert_eq!((truth.counts["code same"], truth.counts["address same"]), (1, 1), "{how}");
             assert_eq!(truth.counts["stops"], 2, "{how}: once to us, once for good");
@@ -208,7 +209,7 @@ fn core_files_are_the_same() {
             assert_eq!(with_says.0[1], alone_says.0[1], "{how}: code");
         }
         if alone_says.0[1] > 0 && how != "bus" && how != "overflow" {
-            // By position within the page: programs lie somewhere else each time.
+            // By position within the page, because programs are mapped at a different address each time.
             assert_eq!(with_says.1 & 0xfff, alone_says.1 & 0xfff, "{how}: address");
         }
         let pc = |says: &(_, u64, Vec<u64>)| says.2[16] & 0xfff;
@@ -280,7 +281,7 @@ fn handlers_that_let_the_process_die_after_all() {
         let (caught, fatal) = (of(&spans, CAUGHT), of(&spans, FATAL));
         assert_eq!(fatal.len(), 1, "{what}: {spans:?}");
         assert!(!caught.is_empty() && caught[0].field("reason").starts_with("SEGV_"), "{what}");
-        // Through the frame of the handler to what went wrong.
+        // The stack continues through the frame of the handler to the cause.
         assert!(from(fatal[0], "crash_here"), "{what}: {:?}", fatal[0].frames);
         assert_eq!(fatal[0].has("again_handler"), what == "again", "{what}: {:?}", fatal[0].frames);
     }
@@ -329,7 +330,8 @@ fn faults_of_a_virtual_machine_become_its_exceptions() {
             .option("on")
             .run(&java, &["-Xcheck:jni", "-Xmx256m", "-cp", &classes, "Faults"])
             .expect_code(0);
-        // Four threads, each with 2,000 null pointers and 10 stacks that overflow; nothing else is said of signals.
+        // Four threads, each with 2,000 null pointers and 10 stacks that overflow; no other signals are
+        // reported.
         assert_eq!(recorded.finished.stdout_text(), "caught 8040\n", "{}", java.display());
         let spans = read(&recorded);
         assert_eq!(of(&spans, FATAL).len(), 0);

@@ -1,4 +1,4 @@
-//! `fixtures/`: every file is listed and unchanged, and our reader sees in it what foreign readers see.
+//! `fixtures/`: every file is listed and unchanged, and our reader agrees with foreign readers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ fn expected(name: &str, kind: &str) -> Option<Vec<String>> {
     Some(text.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Lines without their time, with how often each occurs: `count<TAB>thread<TAB>…`.
+/// Lines without their time, with the number of their occurrences: `count<TAB>thread<TAB>…`.
 fn counted(contents: &Contents) -> Vec<String> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &contents.samples {

@@ -11,13 +11,13 @@ use flightline_tests::{skip, victim, whole};
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 
-/// Least share of samples, percent, that are as expected. About 98 % are; the others are in `main` and `outer` themselves. With 600 samples, 95 %
-/// is five standard deviations below.
+/// The minimum share of correct samples in percent. About 98 % are; the others are in `main` and `outer`
+/// themselves. With 600 samples, 95 % is five standard deviations below.
 const NEARLY_ALL: f64 = 95.0;
 /// Least share of a program's samples, percent, that are not of its start: a busy machine needs many ms to load it.
 const AFTER_THE_START: f64 = 90.0;
 
-/// A frame with all that the recording says of it.
+/// A frame with all its recorded attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Frame {
     name: String,
@@ -82,7 +82,7 @@ fn record(program: impl AsRef<Path>, args: &[&str]) -> Recorded {
 /// innermost and middle inlined into outer, called by main; each with its line.
 fn inlined_as_written(stack: &[Frame]) -> bool {
     let expected = [("innermost", "Inlined"), ("middle", "Inlined"), ("outer", "C++"), ("main", "C++")];
-    // An interrupt's kernel frames may lie above.
+    // The kernel frames of an interrupt may be on top.
     let user: Vec<&Frame> = stack.iter().skip_while(|f| f.kind == "Kernel").collect();
     expected.iter().enumerate().all(|(i, (name, kind))| {
         let line = line_of("inlined.c", name);
@@ -150,7 +150,7 @@ fn names_added_later() {
     let debug = recording.folder().join("debug");
     let recorded = recording.run(&program, &["0.6"]).expect_code(0);
     let nameless = stacks(&recorded.path);
-    // But for the program's start, where the recorder's own object is on the stack, which has its names.
+    // Except for the program's start, where the recorder's own library, which has symbols, is on the stack.
     expect(&nameless, NEARLY_ALL, "nothing named", |s| {
         s.iter().all(|f| f.name != "outer" && f.kind != "Inlined")
     });
@@ -254,7 +254,7 @@ fn run_time_code_by_perf_map() {
     run_time_code("map", 5.0);
 }
 
-/// The names are written when all samples were taken: those in nameless code have waited.
+/// The names are written after all samples: samples in nameless code have waited.
 #[test]
 fn run_time_code_named_at_the_end() {
     let _place = beside();
@@ -295,7 +295,7 @@ fn python_functions_by_its_perf_trampoline() {
     let _place = beside();
     let mut candidates: Vec<PathBuf> =
         ["python3", "python3.12", "python3.13", "python3.14"].map(PathBuf::from).into();
-    // Where pyenv keeps those that are not the default.
+    // The folder where pyenv installs versions other than the default.
     let pyenv = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     if let Some(Ok(entries)) = pyenv.map(std::fs::read_dir) {
         candidates.extend(entries.flatten().map(|e| e.path().join("bin/python3")));

@@ -11,7 +11,7 @@ use flightline_tests::run::{beside, run};
 use flightline_tests::victim::{self, OPTIMISED};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Runs `program args` alone and under every engine for CPU time.
+/// Runs `program args` alone and under every engine of CPU time.
 #[track_caller]
 fn same(program: &Path, cases: &[&[&str]]) {
     guest::same(program, cases, &guest::cpu_modes());
@@ -49,7 +49,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
             &["memory"],
         ],
     );
-    // Children of `vfork` share the recorder's tables of signals while nothing is recorded, too.
+    // Children of `vfork` share the recorder's tables of signals even while nothing is recorded.
     guest::same(
         &program,
         &[&["vfork", "60"], &["vfork-signals", "20"], &["raw-fork"]],
@@ -57,7 +57,8 @@ fn programs_that_fork_execute_and_restrict_themselves() {
     );
 }
 
-/// A restriction that the kernel refuses lifts the bar before the process's timer, which must begin only where CPU time is taken by it.
+/// After a seccomp request that the kernel refuses, the timer of the process may be restarted only if it is
+/// used for CPU time.
 #[test]
 fn no_engine_begins_anothers_timer() {
     let _place = beside();
@@ -76,7 +77,7 @@ fn no_engine_begins_anothers_timer() {
 fn execs_at_10_khz_leave_no_pending_signal() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
-    // The engine whose traps can kill, at full length; the others too, shorter.
+    // The engine whose traps can kill at full length; the others shorter.
     let rounds = if flightline_tests::long() { "1000" } else { "300" };
     let recorded =
         Record::new().rate(10_000).engine("perf").limit(2 * LIMIT).run(&program, &["chain", rounds]);

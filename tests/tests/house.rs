@@ -1,18 +1,19 @@
-//! The house as a newcomer finds it: files that are not too long and named after what is in them, documents that lead somewhere.
+//! Checks the code layout: files of limited length and with descriptive names, and documents without broken
+//! links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file; a longer one says in its head why, after [`BECAUSE`].
+/// The maximum lines of a file; a longer one states the reason in its head, after [`BECAUSE`].
 const LONGEST_FILE: usize = 700;
 /// Lines of a function that is not a test's.
 const LONGEST_FUNCTION: usize = 100;
 const BECAUSE: &str = "Long because";
 /// Languages that people write here.
 const SOURCES: [&str; 12] = ["rs", "py", "sh", "mjs", "js", "java", "go", "c", "cpp", "h", "html", "css"];
-/// Names under which things gather that have nothing to do with each other.
+/// Names that attract unrelated code.
 const NAMES_OF_NOTHING: [&str; 9] =
     ["util", "utils", "utilities", "common", "misc", "helpers", "shared", "stuff", "tools"];
 
@@ -20,7 +21,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files that people wrote, by their path from the root; what builds, fetches and the README's commands leave behind is not theirs.
+/// All source files, by their path from the root, without the outputs of builds, downloads and the README's
+/// commands.
 pub fn files() -> BTreeSet<PathBuf> {
     let left_behind = ["target", "node_modules", "corpus", "artifacts", "__pycache__"];
     let (root, mut found) = (root(), BTreeSet::new());
@@ -75,7 +77,7 @@ fn no_file_is_long_without_a_reason() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Lines of the functions of a formatted file: their first line's number and how many they are.
+/// The functions of a formatted file: number of the first line, and length in lines.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {
@@ -180,7 +182,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// A heading's address: what GitHub makes of it.
+/// The anchor of a heading on GitHub.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut code = false;
@@ -287,7 +289,7 @@ fn long_steps_are_told_and_have_results() {
 #[test]
 fn no_document_knows_this_machine() {
     let mut found = Vec::new();
-    // Put together here: this file is looked at, too.
+    // Assembled here, because this file is checked too.
     let theirs = [["/ro", "ot/"].concat(), ["/home", "/runner"].concat(), ["index.cra", "tes.io"].concat()];
     for path in files().iter().filter(|path| has_extension(path, &["md", "py", "sh", "toml", "txt", "yml"])) {
         let text = String::from_utf8_lossy(&std::fs::read(root().join(path)).unwrap()).into_owned();

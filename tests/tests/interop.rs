@@ -23,7 +23,7 @@ while True: work()
 ";
 const WORKS: [&str; 3] = ["/usr/bin/python3", "-c", PYTHON];
 
-/// Our own reader's view of a profile or recording: stacks and what they weigh.
+/// The stacks of a profile or recording and their weights, by our own reader.
 fn folded(path: &Path, options: &[&str]) -> BTreeMap<String, u64> {
     let mut command = Command::new(flightline());
     let done = run(command.arg("fold").arg(path).args(options), LIMIT).expect_success("fold");
@@ -118,7 +118,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
     let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT, "--max-duration", "1h"]);
     let _agent = service.agent(&[], &WORKS);
     service.target(|target| target["name"] == "python3");
-    // Neither asking beforehand nor another site's page begins one.
+    // Neither HEAD requests nor requests from other sites start a run.
     let mut head = TcpStream::connect(("127.0.0.1", service.port)).unwrap();
     head.write_all(b"HEAD /debug/pprof/profile?seconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut line = String::new();
@@ -136,7 +136,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
     is("RUNNING");
     drop(stream);
     is("CANCELLED");
-    // And the next one is as any other.
+    // The next run is not affected.
     assert!(!pulled(&service, &service.get("/debug/pprof/profile?seconds=1")).is_empty());
 }
 

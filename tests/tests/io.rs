@@ -116,7 +116,7 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
     assert!(unknown * 2 < all, "{unknown} of {all} unknown");
 }
 
-/// Connections: waited for, given up, refused at once, not waited for.
+/// Connections: delayed, timed out, refused at once, non-blocking.
 #[test]
 fn connections_of_known_length() {
     let _place = beside();
@@ -149,7 +149,7 @@ fn connections_of_known_length() {
             assert!(!span.truncated && span.frames[0].method == name, "{name}: {:?}", span.frames);
         }
     }
-    // Only those that took long, with a threshold.
+    // With a threshold, only slow calls.
     let recorded = record(&program, "io@3ms");
     let slow = spans::read(&recorded.path, &TYPES[5..6]);
     let (truth, names) = (recorded.truth(), ["unix_connect", "late_connect", "tcp_connect"]);
@@ -259,7 +259,7 @@ impl Drop for Busy {
     }
 }
 
-/// The kernel's own account of what was written to the disk is the sum of the requests.
+/// The kernel's count of bytes written to the disk is the sum of the requests.
 #[test]
 fn requests_to_a_disk() {
     if skip::not_root("requests of others to disks are for root") {
@@ -289,7 +289,7 @@ fn requests_to_a_disk() {
         let has = |part: &str| span.frames.iter().any(|frame| frame.method.contains(part));
         assert!(has("submit_bio") && has("write"), "{:?}", span.frames);
     }
-    // Drawn by how many there were, as from one tracepoint of the kernel; each has a stack.
+    // Counted, as for a kernel tracepoint; each request has a stack.
     let counted: u64 = folded::fold(&recorded.path, "block", false).iter().map(|(_, count)| count).sum();
     assert_eq!(counted, all.len() as u64);
     // The disk's writes are to different sectors.

@@ -38,7 +38,8 @@ fn stream(folder: &Path) -> PathBuf {
     path
 }
 
-/// Where the JDK is known to give wrong values: constants outside the chain, with no offset to it, or of the chunk before.
+/// Recordings for which the JDK returns wrong values: constants outside the chain, without an offset to it,
+/// or of the previous chunk.
 const JDK_WRONG: [&str; 6] = [
     "12_delta0_unchained.jfr",
     "23_huge_size_meta68_cp0_state0.jfr",
@@ -87,7 +88,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
         .chain(fixtures("recordings"))
         .partition(|path| JDK_WRONG.contains(&&*name(path)));
     assert_eq!(wrong.len(), JDK_WRONG.len());
-    // The newest JDK; `.ci/long agree` compares with the others too.
+    // The newest JDK; `.ci/long agree` compares with the others as well.
     let skipped = if flightline_tests::long() { 0 } else { java.releases().len() - 1 };
     for release in java.releases().into_iter().skip(skipped) {
         let done = run(java.test(release, "Compare").args(&right), LIMIT);
@@ -98,7 +99,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
         assert!(whole > 2 * right.len() * 3 / 4, "JDK {release} read {whole} of {}", all.len());
         for file in &all {
             let name = file.name.split(' ').next().unwrap();
-            // The JDK refuses or stops; or takes the second chunk's types to be the first's.
+            // The JDK refuses or stops, or reads the second chunk with the first one's types.
             assert!(file.agreed + file.more > 0, "{}", file.name);
             let known = file.jdk != "ok"
                 || name.starts_with("79_")
@@ -169,7 +170,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
     }
 }
 
-/// Samples are there while the stream goes on, and at its end all of them.
+/// Samples arrive during the stream, and all of them are there at its end.
 #[test]
 fn a_live_pipe_of_our_recorder() {
     let Some(java) = JavaReader::ready() else { return };
@@ -221,7 +222,7 @@ fn a_live_pipe_of_our_recorder() {
     }
 }
 
-/// Over a Unix socket (a JVM of before Java 16 would say so), and over TCP.
+/// Over a Unix socket (JVMs before Java 16 fail), and over TCP.
 #[test]
 fn sockets() {
     let _place = beside();
@@ -244,7 +245,7 @@ fn sockets() {
             sender.join().unwrap();
             Lines::parse(&done.stdout_text()).expect(&ours, &format!("JDK {release}, {way}"));
         }
-        // Over TCP it says the token first.
+        // Over TCP it sends the token first.
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp:{}", door.local_addr().unwrap());
         let bytes = std::fs::read(&path).unwrap();
@@ -263,7 +264,8 @@ fn sockets() {
     }
 }
 
-/// J15: a Java program says between which values of `System.nanoTime()` it worked; its samples lie there and nowhere else.
+/// J15: a Java program states the values of `System.nanoTime()` between which it worked, and all of its
+/// samples are between them.
 #[test]
 fn times_are_those_of_system_nano_time() {
     let Some(java) = JavaReader::ready() else { return };
@@ -274,7 +276,7 @@ fn times_are_those_of_system_nano_time() {
         let program = java.test(release, "Brackets");
         let mut command = Command::new(flightline());
         command.args(["record", "--rate", "500", "-o", "-", "--"]).arg(program.get_program());
-        // Work in compiled code, for which the JVM stops no thread, has no other thread's samples under its name.
+        // Compiled code, in which the JVM does not stop threads, gets no samples of other threads.
         command.args(program.get_args()).arg("2000");
         let done = run(command.stdin(Stdio::null()), LIMIT).expect_success("recording Brackets");
         std::fs::write(&recording, &done.stdout).unwrap();
@@ -304,7 +306,7 @@ fn times_are_those_of_system_nano_time() {
             inside.len(),
             times.len()
         );
-        // Going to sleep and waking takes CPU time too, a little.
+        // Going to sleep and waking take a little CPU time, too.
         assert!(
             working * 10 >= inside.len() * 9,
             "JDK {release}: {working} of {} while it worked",

@@ -66,10 +66,10 @@ fn the_program_does_not_notice_the_drains_death() {
     }
 }
 
-/// CPU time of a program's start, which is sampled from outside before it takes samples of its own.
+/// The CPU time of a program's start, which is sampled from outside before the library samples it.
 const START_NS: u64 = 100_000_000;
 
-/// SIGKILL of the program: what its handlers took is recorded, to the last sample of each thread.
+/// SIGKILL of the program: all samples of its handlers are recorded, up to the last one of each thread.
 #[test]
 fn what_was_taken_survives_the_programs_death() {
     let _place = beside();
@@ -80,7 +80,7 @@ fn what_was_taken_survives_the_programs_death() {
             spawn(record.command(&program, &["100000"]).stdout(Stdio::null()).stderr(Stdio::piped()));
         let stderr = collect(drain.stderr.take().unwrap());
         let pid = program_of(drain.id(), "ticking");
-        // An own view of the counters that the handlers write, kept beyond both processes' lives.
+        // A mapping of the handlers' counters that outlives both processes.
         let counters = until(LIMIT, "the program opens its shared file", || {
             let session = session_of(drain.id())?;
             let files = processes(&session);
@@ -125,11 +125,11 @@ fn the_file_survives_both_deaths() {
         wait(&mut drain, LIMIT, "the drain, killed");
         let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("after {instant:?}: {e}"));
         let n = recording.samples.len();
-        // Two threads share two processors at the least; one second may be missing, the first is for starting.
+        // Two threads share at least two processors. One second may be missing; the first is for starting.
         let least = 200.max((instant.as_millis() as usize) / 4);
         assert!(n >= least, "{n} samples of {:?} survived", Duration::from_millis(2500) + instant);
     }
-    // Shared memory of killed drains is kept for a recovery, and for no longer than a day.
+    // The shared memory of killed drains is kept for a recovery, but for at most a day.
     Record::new().run("/bin/true", &[]).expect_code(0);
     let (young, old) = left.split_at(2);
     assert!(left.iter().all(|session| session.exists()), "of {left:?} some could not be recovered any more");
@@ -190,7 +190,7 @@ fn told_ns(finished: &Finished) -> u64 {
     all - touched
 }
 
-/// Killed for its memory: what it did until then is recorded.
+/// Killed by the OOM killer: its work up to then is recorded.
 #[track_caller]
 fn check_eaten(finished: &Finished, path: &Path) {
     assert_eq!(finished.code(), 128 + libc::SIGKILL, "{}", finished.stderr);
@@ -209,8 +209,9 @@ fn check_eaten(finished: &Finished, path: &Path) {
 
 const MEMORY: u64 = 192 << 20;
 
-/// The kernel kills the program for the memory of its control group; the recorder is in another one, and in the same; then
-/// the recorder first, and after it the program: what both leave is recovered.
+/// The kernel kills the program because of its control group's memory limit. The recorder is in another
+/// group, or in the same one; or the recorder is killed first, and the program after it. The recording is
+/// recovered each time.
 #[test]
 fn out_of_memory() {
     let _place = beside();
@@ -243,14 +244,14 @@ fn out_of_memory() {
 
     let group = Group::new(MEMORY).expect("there was one a moment ago");
     let record = Record::new();
-    // The kernel takes first who has the higher number.
+    // The kernel kills the process with the higher score first.
     let first = r#"echo $$ > "$0" && echo 1000 > /proc/self/oom_score_adj && exec "$@""#;
     let second = r#"echo 0 > /proc/self/oom_score_adj && exec "$0""#;
     let plain = record.command("/bin/sh", &["-c", second, program.to_str().unwrap()]);
     let mut command = Command::new("/bin/sh");
     command.args(["-c", first]).arg(group.members()).arg(plain.get_program()).args(plain.get_args());
     command.current_dir(record.folder()).stdin(Stdio::null());
-    // It has ended when its standard output has, which the program holds.
+    // Its end shows as the end of its standard output, which the program holds open.
     let finished = run(&mut command, LIMIT);
     assert_eq!(group.killed(), 2, "{}", finished.stderr);
     let recovered = run(Command::new(victim::flightline()).arg("recover").arg(record.path()), LIMIT);

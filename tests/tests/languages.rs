@@ -1,4 +1,4 @@
-//! The examples in other languages, on the stream of a real program.
+//! The example readers in other languages, on the stream of a real program.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn samples_as_objects_and_python() {
             found.push((time, tid, names.last().unwrap_or(&"").to_string()));
         }
     }
-    // Time and thread are those of every other reader.
+    // Times and threads are the same as for other readers.
     let mut truth: Vec<(i64, i64)> = samples
         .iter()
         .map(|line| {

@@ -1,4 +1,4 @@
-//! Repositories in the eyes of those who read them while they are written: the JDK's event streams, and ourselves.
+//! Repositories read while they are written: by the JDK's event streams, and by ourselves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -102,7 +102,7 @@ fn start_of(chunk: &Path) -> i64 {
     i64::from_be_bytes(header[32..].try_into().unwrap())
 }
 
-/// Panics unless the stream closed by itself; its samples in byte order.
+/// Panics unless the stream closed by itself; returns its samples in byte order.
 #[track_caller]
 fn closed(follower: Follower) -> Vec<String> {
     let who = follower.who.clone();
@@ -155,7 +155,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     for follower in &followers {
         follower.until("an event of a later chunk", |line| after(line, start));
     }
-    // While it is written, readers take what its header vouches for, without a word.
+    // During writing, readers silently read up to the length in the header.
     let summary: Value = serde_json::from_str(&output(&["summary", "--json"], &[&root])).unwrap();
     assert!(summary["chunks"].as_u64().unwrap() > 3, "{summary}");
     recorder.end();
@@ -170,7 +170,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     let (code, lines, errors) = tail.end();
     assert_eq!((code, lines.len(), errors.as_str()), (0, truth.len(), ""));
 
-    // One recording, whether its chunks lie in one file or in many.
+    // The same recording, in one file or in several.
     let joined = work.path().join("joined.jfr");
     run(Command::new(flightline()).arg("assemble").arg(&folder).arg("-o").arg(&joined), LIMIT)
         .expect_success("assemble");
@@ -204,7 +204,8 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     }
 }
 
-/// The disk refuses: chunks end early, old ones are removed, recording goes on later, and streams go on with it.
+/// The disk is full: chunks end early, old ones are removed, recording continues later, and streams continue
+/// with it.
 #[test]
 fn streams_go_on_over_a_pause_and_removed_chunks() {
     if !foreign::ready() {
@@ -242,7 +243,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
             |row: &Value| row["state"] == "paused" && row["path"].as_str().map(Path::new) == Some(&folder);
         list["recordings"].as_array().unwrap().iter().any(paused).then_some(())
     });
-    // Finished chunks were removed for room before it gave up.
+    // Finished chunks were removed to make space before the recording paused.
     let kept = chunks(&folder);
     assert!(before.iter().rev().skip(1).all(|old| !kept.contains(old)), "{before:?} {kept:?}");
     drop(blocker);
@@ -308,7 +309,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
 }
 
-/// Recorder and program are killed: what they left in shared memory is printed too, and then that is the end.
+/// Recorder and program are killed: the data left in shared memory is printed too, and then the stream ends.
 #[test]
 fn tail_ends_with_what_a_killed_recorder_left() {
     let _place = beside();
@@ -327,7 +328,7 @@ fn tail_ends_with_what_a_killed_recorder_left() {
     assert_eq!(lines.len(), samples(&chunks(&folder)).len());
 }
 
-/// Two programs at once: what they did is printed in the order of time, not one after the other.
+/// Two programs at once: events are printed in the order of time, not program by program.
 #[test]
 fn tail_follows_processes_together() {
     let _place = beside();
@@ -365,7 +366,7 @@ fn tail_follows_processes_together() {
     tail.interrupt();
     let (code, lines, errors) = tail.end();
     assert_eq!((code, errors.as_str(), events(&lines)), (0, "", truth));
-    // Read one after the other it would change hands once.
+    // Printed program by program, the header would change only once.
     let changes = lines.iter().filter(|line| line.starts_with("==> ")).count();
     assert!(changes >= spans[0].2.min(spans[1].2), "{changes} of {spans:?}");
 }

@@ -1,5 +1,5 @@
-//! One recording of redis-server, read at once and live by everybody who can: our Rust consumer, the Java reader and event
-//! streams on JDK 17 and 25, `collect`. All see the same.
+//! One recording of redis-server, read live by several readers at once: our Rust consumer, the Java reader
+//! and event streams on JDK 17 and 25, `collect`. All see the same.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn all_readers_of_a_live_stream_agree() {
     }
     let name = address.clone();
     let rust = thread::spawn(move || rust_consumer(&name));
-    // All are there when each has something; what is recorded from then on must be the same for all.
+    // All are connected when each has an event; later events must be the same for all.
     let loading = thread::spawn({
         let redis = redis.clone();
         move || (0..4).for_each(|_| benchmark(&redis, "60000"))
@@ -135,7 +135,7 @@ fn all_readers_of_a_live_stream_agree() {
         follower.until("a sample", |line| line.contains("redis-server"));
     }
     loading.join().unwrap();
-    // A reader begins with the next chunk: all have begun one now.
+    // A reader starts with the next chunk: all have started one now.
     thread::sleep(Duration::from_secs(2));
     let from = now();
     benchmark(&redis, "150000");

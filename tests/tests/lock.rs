@@ -153,15 +153,16 @@ fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
         assert_eq!(kinds.keys().collect::<Vec<_>>(), [&(event, class)], "{name}: {own:?}");
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // The library spins before it waits, for long where others want the processor. But the other thread sleeps 4 ms, 12
-        // times, after it has seen this one wait; a limit runs from before the spinning.
+        // The library spins before it waits, longer if other threads want the processor. But the other thread
+        // sleeps 4 ms, 12 times, after it has seen this one wait, and a time-out runs from before the
+        // spinning.
         let least = if name.ends_with("_late") { 0 } else { 12 * 3_900_000 };
         assert!(is >= least, "{name}: {is} ns recorded, at least {least} ns were waited");
         assert!(own.iter().all(|s| !s.truncated), "{name}: {own:?}");
     }
 }
 
-/// Rust's own locks wait by the system call: which lock it was is known by who made it.
+/// Rust's own locks wait by the system call: the caller determines the kind of lock.
 #[test]
 fn locks_of_the_rust_library() {
     let _place = beside();
@@ -235,7 +236,7 @@ fn callers_of_older_versions() {
     }
 }
 
-/// A child that is forked while other threads of its parent wait records its own waits, and theirs are not its.
+/// A forked child, whose parent has other threads in waits, records its own waits and not theirs.
 #[test]
 fn waits_in_forked_children() {
     let _place = beside();

@@ -64,7 +64,8 @@ fn what_can_be_read_is_read_and_the_rest_told() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Iterating over fields and visiting them decode apart from each other; they see as many and end with the same fault.
+/// Iterating over fields and visiting them decode independently; they return the same number and end with the
+/// same error.
 #[test]
 fn both_ways_to_the_fields_agree() {
     let _place = beside();

@@ -1,5 +1,5 @@
-//! The command on malformed recordings: little time, little memory, a located error. A process of its own, which holds
-//! little itself: the memory of a process begins with that of its parent.
+//! The command on malformed recordings: little time, little memory, an error with its offset. A process of
+//! its own with little memory, because the memory of a new process begins with that of its parent.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -12,7 +12,7 @@ use flightline_tests::victim::flightline;
 const SECONDS: u64 = if cfg!(debug_assertions) { 20 } else { 2 };
 /// Most memory resident at once.
 const MOST_KB: i64 = 256 << 10;
-/// Most address space: an allocation of what a length promises fails.
+/// The limit of address space: an allocation of the size that a length field claims fails.
 const MOST_SPACE: u64 = 1 << 30;
 
 /// Writes the cases; name, and whether they can be read without loss.

@@ -1,4 +1,4 @@
-//! Everything we write × everything that reads: docs/interop.md, and what of it no other test shows.
+//! Tests the cells of docs/interop.md (outputs × readers) that no other test covers.
 
 mod document;
 mod made;

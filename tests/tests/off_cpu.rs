@@ -194,7 +194,7 @@ fn short_ones_are_counted() {
     let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
     assert!(short.iter().all(|span| span.field("event") == "off-cpu"), "{short:?}");
     let sum = |field: &str| short.iter().map(|span| span.number(field)).sum::<i64>();
-    // Threads begin and end.
+    // Threads start and end.
     assert!(sum("count") >= 1 && sum("value") < sum("count") * 3_000_000, "{short:?}");
 }
 
@@ -279,8 +279,9 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     process.wait().unwrap();
 }
 
-/// A program that hangs is not switched. Its waits began before the recording and do not end. They are drawn from the beginning of
-/// the recording to its end, also if the recording ends before the program is looked at or before its files are read.
+/// The threads of a hung program do not switch. Their waits began before the recording and do not end. They
+/// are drawn from the beginning of the recording to its end, even if the recording ends before the program is
+/// scanned or before its files are read.
 #[test]
 fn a_program_that_hangs() {
     let _place = beside();
@@ -289,7 +290,8 @@ fn a_program_that_hangs() {
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
-    // The waits count from the attach, which takes a part of the duration. On a busy machine, a recording is longer than its duration.
+    // The waits count from the attach, which takes a part of the duration. On a busy machine, a recording is
+    // longer than its duration.
     for (duration, least_us, most_us) in [("1ms", 1_000, 30_000_000), ("1500ms", 100_000, 30_000_000)] {
         let path = folder.path().join(format!("hang-{duration}.jfr"));
         let mut record = Command::new(flightline());
@@ -342,7 +344,7 @@ fn without_privileges() {
     assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
     let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
     assert!(slept.iter().all(|span| span.frames.is_empty() || has(&span.frames, "rest")), "{slept:?}");
-    // Long enough to be looked at.
+    // Long enough to be sampled.
     let last: Vec<_> = of(&all, "last").into_iter().filter(|span| nanos(span) >= 900_000_000).collect();
     assert!(!last.is_empty(), "{:?}", of(&all, "last"));
     assert!(last.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{last:?}");
@@ -375,16 +377,18 @@ fn without_the_tracing_file_system() {
     assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
 }
 
-/// More switches than the rate allows: each is recorded or counted, and most are counted. The program makes some 5,000 switches a second
-/// even where other work leaves it little of a processor; the limit is a tenth of that. A recorder that gets its processor late records
-/// more than the limit before it holds back, and holds back longer afterwards.
+/// More switches than the rate permits: each is recorded or counted, and most are counted. The program makes
+/// some 5,000 switches a second even if other work leaves it little processor time; the limit is a tenth of
+/// that. A recorder that is scheduled late records more than the limit before it throttles, and throttles
+/// longer afterwards.
 #[test]
 fn the_guard_counts_what_it_leaves_out() {
     if not_here() {
         return;
     }
-    // Events that come while the recorder switches them off or on, some ten times a second, are both recorded and counted. If another test
-    // takes the recorder's processor at that time, many events are counted twice.
+    // Events that occur while the recorder disables or enables them, some ten times a second, are both
+    // recorded and counted. If another test uses the recorder's processor at that time, many events are
+    // counted twice.
     let _turn = turn();
     let record = ["--off-cpu", "--off-cpu-rate", "500", "--off-cpu-stack", "0", "--off-cpu-ring", "16m"]
         .iter()
@@ -405,7 +409,7 @@ fn the_guard_counts_what_it_leaves_out() {
         all.len()
     );
     assert!(all.len() < switches as usize / 2, "{} of {switches} recorded", all.len());
-    // Pictures say so.
+    // The graphs report it.
     let lost: i64 = losses.iter().map(|loss| loss.number("count")).sum();
     let mut draw = Command::new(flightline());
     draw.args(["offcpu", "--state", "all"]).arg(&recorded.path);

@@ -1,4 +1,5 @@
-//! Graphs of off-CPU time from the command line: what they draw is what the recording's events say, to the nanosecond, in bcc's lines.
+//! Graphs of off-CPU time from the command line agree with the recording's events to the nanosecond, in bcc's
+//! format.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ fn agree(path: &Path, all: &[Span]) {
     }
     assert_eq!(by_root(&ns("offcpu", &["--state", "all"])), by_thread(all, nanos));
     assert_eq!(by_root(&ns("offcpu", &["--state", "all", "--count"])), by_thread(all, |_| 1));
-    // A sleep is what went by before the wake-up, and the wait for a processor after it.
+    // A sleep is the time before the wake-up, and then comes the wait for a processor.
     let wakeup = ns("wakeup", &[]);
     let mut by_sleeper = BTreeMap::new();
     for (stack, value) in &wakeup {
@@ -95,7 +96,7 @@ fn agree(path: &Path, all: &[Span]) {
     let total: u64 = off.values().sum();
     let waited: u64 = of_blocked(run_queue).values().sum();
     assert_eq!(sum(&wakeup) + waited, total);
-    // All of it, too, is what threads did.
+    // Its total, too, is the threads' time.
     let time = ns("threadtime", &["-X", r"^\[running\]$"]);
     assert_eq!(by_root(&time), by_thread(all, nanos));
 }
@@ -133,7 +134,7 @@ fn lines_are_those_of_bcc() {
     let _place = beside();
     let mut all = spans::read(&fixture(), &[OFF]);
     all.retain(blocked);
-    // Stacks without a root begin with a mark.
+    // Stacks without a root begin with `[truncated]`.
     let cut = |line: &(Vec<String>, u64)| line.0.iter().any(|frame| frame == "[truncated]");
     // A thread that had no name yet is drawn by its number.
     all.retain(|span| !span.truncated && !span.field("wakerThread").is_empty());
@@ -238,7 +239,7 @@ fn options_do_what_they_say() {
     assert!(none.code() == 1 && none.stderr.contains("nothing is left to draw"), "{}", none.stderr);
     let wrong = command("offcpu", &fixture(), &["--state", "Q"]);
     assert!(wrong.code() != 0 && wrong.stderr.contains("S,D"), "{}", wrong.stderr);
-    // Bounds hold what is just as long.
+    // Limits are inclusive.
     let mut lengths: Vec<u64> = all.iter().filter(|span| blocked(span)).map(nanos).collect();
     lengths.sort_unstable();
     let (least, most) = (lengths[lengths.len() / 4], lengths[lengths.len() * 3 / 4]);
@@ -259,7 +260,7 @@ fn options_do_what_they_say() {
     assert!(busy.stderr.contains("of waiting for something to do are left out"), "{}", busy.stderr);
     let busy = folded::parse(&busy.stdout_text());
     assert!(!has(&busy, "rest") && has(&busy, "wait_for") && has(&plain, "rest"));
-    // How often.
+    // The count.
     assert_eq!(sum(&lines("offcpu", &["--count"])), all.iter().filter(|span| blocked(span)).count() as u64);
     // Threads, frames, times.
     assert_eq!(by_root(&ns(&["--only-thread", r"^\[c[12] "])).keys().collect::<Vec<_>>(), ["c1", "c2"]);
@@ -271,7 +272,7 @@ fn options_do_what_they_say() {
     let (early, late) = (sum(&ns(&["--to", "0.2"])), sum(&ns(&["--from", "0.2"])));
     assert!(early > 0 && late > 0 && early + late == sum(&ns(&[])), "{early} {late}");
     assert!(lines("offcpu", &["-t"])[0].0[0].contains("tid"), "{:?}", lines("offcpu", &["-t"])[0]);
-    // Both spinning threads took turns; each is called by its own name.
+    // Both spinning threads took turns; each has its own name.
     assert_eq!(
         sum(&ns(&["--state", "R", "--only-thread", "spin"])),
         total(&|span| span.thread.starts_with("spin"))
@@ -279,7 +280,7 @@ fn options_do_what_they_say() {
     assert_eq!(sum(&ns(&["--per-thread"])), sum(&ns(&[])) - shared(&all));
 }
 
-/// ns that `--per-thread` takes away: of threads of one name each has its part.
+/// The ns that `--per-thread` loses by rounding: threads of one name are rounded separately.
 fn shared(all: &[Span]) -> u64 {
     let mut sums: BTreeMap<(&str, Vec<String>), BTreeMap<u64, u64>> = BTreeMap::new();
     let mut threads: BTreeMap<&str, std::collections::BTreeSet<u64>> = BTreeMap::new();
@@ -374,7 +375,7 @@ fn a_recording_of_now() {
             && stack.split(|frame| frame == "--").next().unwrap().iter().any(|frame| frame == "wait_for")
     };
     let c1: Vec<_> = chains.iter().filter(|(stack, _)| waits(stack)).collect();
-    // How often the timer itself was seen is up to the machine; c3 and c2 were there each time.
+    // The number of timer wake-ups depends on the machine; c3 and c2 are there each time.
     let through = |(stack, _): &&&folded::Line| links(stack).starts_with(&["c1", "c2", "c3"]);
     assert!(c1.iter().any(|line| through(&line)), "{c1:?}");
     assert!(c1.iter().all(|(stack, _)| links(stack)[1] == "c2"), "{c1:?}");

@@ -32,7 +32,7 @@ fn sum(lines: &[folded::Line]) -> u64 {
     lines.iter().map(|(_, value)| value).sum()
 }
 
-/// Sums by the first frame, of lines with a frame that begins so.
+/// Sums by the first frame, of lines with a frame that starts with the prefix.
 fn by_root(lines: &[folded::Line], with: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (stack, value) in lines.iter().filter(|(stack, _)| stack.iter().any(|frame| frame.starts_with(with)))
@@ -42,7 +42,7 @@ fn by_root(lines: &[folded::Line], with: &str) -> BTreeMap<String, u64> {
     sums
 }
 
-/// As `--by` here calls what `flightline spans` adds up by.
+/// The name that `--by` has here for a grouping of `flightline spans`.
 fn by_here(by: &str) -> &str {
     if by == "name" { "span" } else { by }
 }
@@ -133,7 +133,8 @@ fn threads_time_is_in_the_span_that_spent_it() {
             // Time that interrupts and the hypervisor take from a running thread is in no account of
             // switches.
             let taken = 0.01 * cpu as f64 + stolen;
-            // The scheduler's own account of waiting begins when a thread is put on a queue, which may be after the wake-up.
+            // The scheduler's own account of waiting begins when a thread is enqueued, which may be after the
+            // wake-up.
             let tolerance = [0.005 * off + aside + taken, 0.01 * blocked_for.1 + 3e6 + taken];
             let ms = |ns: f64| ns / 1e6;
             println!(
@@ -154,7 +155,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
         if (sums[0] - sums[1]).abs() > 0.005 * sums[1] + 4.0 * slice + stolen {
             wrong.push(format!("{by}: {sums:?} of all"));
         }
-        // CPU time is where `flightline spans` has it, to the sample.
+        // CPU time agrees with `flightline spans`, to the sample.
         let (rows, told) = attributed(path, by);
         for (key, row) in &rows {
             assert_eq!(of(&ran, key), row[1], "{by} {key}: {told}");
@@ -164,7 +165,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Everything that is in this recording is known, so no privilege is needed for it.
+/// The contents of this recording are generated, so no privilege is needed.
 #[test]
 fn a_known_trace_is_cut_as_it_lies() {
     let _place = beside();

@@ -23,7 +23,7 @@ fn root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Says so and gives `true` where nothing can be watched from outside.
+/// Prints SKIPPED and returns true if recording from outside is not permitted.
 fn not_here() -> bool {
     let allowed = skip::perf_allowed(false);
     if !allowed {
@@ -64,12 +64,12 @@ fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_n
     }
 }
 
-/// How far a share of `all_ns` may be off for what was stolen.
+/// The tolerance for a share of `all_ns` because of stolen time.
 fn points(stolen_ns: u64, all_ns: u64) -> f64 {
     100.0 * stolen_ns as f64 / all_ns as f64
 }
 
-/// Each function's share, within `tolerance` percentage points and what was stolen.
+/// Asserts each function's share, within `tolerance` percentage points and the stolen time.
 #[track_caller]
 fn compare(truth: &Truth, recording: &Recording, stolen_ns: u64, tolerance: f64) {
     let all_ns = truth.cpu_ns();
@@ -77,7 +77,7 @@ fn compare(truth: &Truth, recording: &Recording, stolen_ns: u64, tolerance: f64)
     shares::compare(&truth.functions, all_ns, &shares::by_function(recording, true), tolerance);
 }
 
-/// Share of the samples whose stack may be seen at all (without rights the kernel's is not) and satisfies a condition.
+/// The share of the samples with a visible stack (kernel stacks need rights) that satisfies a condition.
 fn seen(recording: &Recording, condition: impl Fn(&Stack) -> bool) -> f64 {
     let hidden = |s: &Stack| s.frames.iter().any(|f| f.method.starts_with("[kernel"));
     let all = recording.share(|s| !hidden(s));
@@ -99,7 +99,7 @@ fn static_program() {
     assert!(recorded.finished.stderr.contains("from outside"), "{}", recorded.finished.stderr);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-    // 6,000 looks: chance alone moves a share of 30 % by 0.6 points (one sigma).
+    // 6,000 samples: chance alone moves a share of 30 % by 0.6 points (one sigma).
     compare(&truth, &recording, recorded.stolen_ns, 2.5);
     let through = seen(&recording, |s| s.has("worker") && !s.truncated);
     assert!(through >= 98.5, "only {through:.2} % lead from the leaf to worker() and the root");
@@ -149,8 +149,8 @@ fn go_stripped() {
     go_program(&["-ldflags=-s -w"]);
 }
 
-/// Stacks deeper than what the kernel copies of them go on by frame pointers, and so do those that the runtime left for a
-/// stack of the thread's own.
+/// Stacks deeper than the kernel's copy continue by frame pointers, and so do those of code that the runtime
+/// runs on a thread's own stack.
 #[test]
 fn go_deeper_than_the_copy() {
     if not_here() {
@@ -198,7 +198,7 @@ fn c_code_has_its_go_callers() {
     assert!((28.0..39.0).contains(&once), "{once:.2} % and {twice:.2} %, not a third and two thirds");
 }
 
-/// More calls than the kernel follows by frame pointers: what is copied has them, 48 KiB here.
+/// More calls than the kernel follows by frame pointers: the stack copy contains them, 48 KiB here.
 #[test]
 fn static_with_many_calls() {
     if not_here() {
@@ -455,7 +455,7 @@ fn static_child_of_a_preloaded_program() {
         off <= clock / 20 + recorded.stolen_ns,
         "{events} ns in events, {lost} lost, truly {clock}\n{stderr}"
     );
-    // How soon it is found depends on the machine; most of a second must be there.
+    // The delay until it is found depends on the machine; most of a second must be recorded.
     assert!(events > clock / 2, "{events} ns in events of {clock}\n{stderr}");
     compare(&truth, &recording, recorded.stolen_ns, 4.0);
 }
@@ -483,12 +483,12 @@ fn set_user_id_program() {
         let recorded = recorded.run(&program, &["0.4"]).expect_code(0);
         let (truth, recording) = (recorded.truth(), recorded.read());
         check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-        // 1,600 looks: chance alone moves a share of 30 % by 1.1 points (one sigma).
+        // 1,600 samples: chance alone moves a share of 30 % by 1.1 points (one sigma).
         compare(&truth, &recording, recorded.stolen_ns, 6.0);
     }
 }
 
-/// A container: pid and mount namespaces of its own, files that have no name here.
+/// A container: pid and mount namespaces of its own, files without a path here.
 #[test]
 fn in_a_container() {
     if not_here() {
@@ -658,7 +658,7 @@ fn perf_events_of_a_running_program() {
     assert!(seen.abs_diff(touched) <= 4 * 23 + touched / 20, "{seen} faults in touch, truly {touched}");
     let recording = Recording::read(&path).unwrap();
     let cpu = recording.samples.len() as u64 * 1_000_000;
-    // Its first thread waited as the shell and as the program. Each state is rounded by itself.
+    // Its first thread waited as the shell and as the program. Each state is rounded separately.
     let first = sum(&wall_samples(&path), |s| s.tid == u64::from(child.id())) as f64 / 100.0;
     let (least, most) = (least.as_secs_f64() - 0.05, most.as_secs_f64() + 0.05);
     assert!((least..=most).contains(&first), "{first} s of wall-clock time, truly {least:.2} to {most:.2} s");

@@ -58,7 +58,7 @@ fn check_pages(root: &Path) {
     let flightline = root.join("bin/flightline");
     let mut names = vec!["flightline".to_owned()];
     for command in commands(&flightline, &[]) {
-        // These pass on everything, --help too.
+        // These commands pass all arguments on, including --help.
         if command != "sql" && command != "store" {
             names.extend(
                 commands(&flightline, &[&command]).iter().map(|sub| format!("flightline-{command}-{sub}")),
@@ -97,7 +97,8 @@ fn check_pages(root: &Path) {
     }
 }
 
-/// Unpacked anywhere: its library is found, its C interface compiles and records by what pkg-config says.
+/// Unpacked anywhere: its library is found, its C interface compiles, and recording works with the flags of
+/// pkg-config.
 #[test]
 fn the_tarball_works_where_it_is_unpacked() {
     let _place = beside();
@@ -133,7 +134,7 @@ fn the_tarball_works_where_it_is_unpacked() {
         assert!(files.contains(must), "{must} is not among {files:#?}");
         let bytes = fs::read(root.join(must)).unwrap();
         assert!(!bytes.is_empty(), "{must} is empty");
-        // Zsh's and C's own signs are left alone.
+        // Placeholders of zsh and C are not replaced.
         let text = String::from_utf8_lossy(&bytes);
         let unfilled =
             ["@prefix@", "@etc@", "@version@", "@homepage@"].into_iter().find(|p| text.contains(p));
@@ -188,7 +189,7 @@ fn the_tarball_works_where_it_is_unpacked() {
     check_deb(&made[1], &files);
 }
 
-/// The same files below /usr, and what dpkg wants to know.
+/// The same files below /usr, and the metadata of dpkg.
 fn check_deb(deb: &Path, tarball: &BTreeSet<String>) {
     let listed = done("dpkg-deb", &["-c".as_ref(), deb.as_ref()]).stdout_text();
     let listed: BTreeSet<String> = listed

@@ -33,8 +33,8 @@ fn tools() -> Option<[(u32, JfrTool); 2]> {
     Some([old, new])
 }
 
-/// Recordings the JDK refuses as they are, and which of them: those of processes that were killed, or written through a pipe.
-/// It gets what `flightline repair` makes of them, ours the file itself.
+/// Recordings that the JDK refuses unchanged, by release: those of killed processes, or written through a
+/// pipe. The JDK reads the output of `flightline repair`, our command the file itself.
 const REPAIRED: &[(&str, u32)] = &[
     ("ap-native-fifo", 17),
     ("ap-native-fifo", 25),
@@ -53,7 +53,7 @@ fn repaired(file: &Path, folder: &Path) -> PathBuf {
     into
 }
 
-/// Compares one fixture with one JDK; gives what is wrong.
+/// Compares one fixture with one JDK; returns the differences.
 fn recording(
     file: &Path,
     release: u32,
@@ -120,16 +120,16 @@ fn every_event_of_every_recording() {
 
 /// The result of the JDKs for a case.
 enum Jdk {
-    /// Ends with an error that says this.
+    /// Fails with this error.
     Refuses(&'static str),
     /// Is still at it after any time; not tried.
     Hangs,
-    /// Reads it, and other values at these places than everybody else.
+    /// Reads it, with values at these paths that differ from those of other readers.
     Reads(&'static [&'static str]),
 }
 use Jdk::*;
 
-/// Constants the JDK does not find where we do: it looks along the chain only.
+/// Constants that only we find: the JDK follows the chain only.
 const UNRESOLVED: &[&str] = &[
     "jdk.ExecutionSample.values.sampledThread",
     "jdk.ExecutionSample.values.stackTrace",
@@ -142,7 +142,7 @@ const FIRST_CHUNKS: &[&str] = &[
     "jdk.ExecutionSample.values.stackTrace.frames",
 ];
 
-/// The cases a JDK does not read as we do: release, case, what it does. It reads all others, as we do.
+/// The cases that a JDK reads differently: release, case, behaviour. It reads all others as we do.
 #[rustfmt::skip]
 const JDKS: &[(&str, &[u32], Jdk)] = &[
     ("09_empty_pool", &[17, 25], Refuses("")),
@@ -227,7 +227,7 @@ fn what_differs_is_told() {
     assert!(!agreement.differences.is_empty(), "{agreement}");
 }
 
-/// A recording with one sample of a thread in `groups` thread groups within each other.
+/// A recording with one sample of a thread in `groups` nested thread groups.
 fn nested(groups: u64, into: &Path) {
     use jfr_format::ids::{FileOffset, Ticks};
     use jfr_format::schema::{self, thread_state};
@@ -286,6 +286,6 @@ fn constants_deep_within_each_other() {
         assert!(done.stderr.contains("too deep values (at offset"), "{form}: {}", done.stderr);
         assert!(done.stdout_text().contains("group 479"), "{form}");
     }
-    // Constants by reference lie side by side.
+    // Referenced constants are next to each other.
     assert!(print("--compact").expect_success("--compact").stdout_text().contains("group 100000"));
 }

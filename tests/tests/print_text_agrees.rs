@@ -24,7 +24,8 @@ fn stem(path: &Path) -> &str {
 
 /// Recordings of killed processes, or written through a pipe: the JDK refuses them.
 const REFUSED: &[&str] = &["ap-native-fifo", "ap-native-killed", "jdk17-killed", "jdk25-killed"];
-/// Values so large that the JDK's own arithmetic overflows: these fields come out wrong, and with `--exact` it gives up.
+/// Values so large that the JDK's own arithmetic overflows: these fields come out wrong, and with `--exact`
+/// it gives up.
 const OVERFLOWING: &[&str] = &["jdk17-odd", "jdk25-odd"];
 const OVERFLOWN: &[&str] = &["  ticks = ", "  epochMillis = ", "  spanMicros = "];
 /// Its annotations are not marked as content types: the JDK prints `allocInterval = 2097152`, we print `2.0 MB`. It has no events of
@@ -103,14 +104,14 @@ fn nanos(text: &str) -> Option<i128> {
     Some(((day * 24 + number(h)?) * 60 + number(m)?) * 60_000_000_000 + number(s)?)
 }
 
-/// When an event printed with all digits ended. Dates are no numbers of days here, but in order as those are.
+/// The end time of an event printed with all digits. The result is not a number of days, but sorts by date.
 fn end(block: &[String]) -> Option<i128> {
     let field = |name: &str| block.iter().find_map(|line| line.strip_prefix("  ")?.strip_prefix(name));
     let start = nanos(field("startTime = ")?)?;
     Some(start + field("duration = ").and_then(nanos).unwrap_or(0))
 }
 
-/// Events that ended at once come in no order the JDK promises: here by their text.
+/// The JDK does not define the order of events that ended at the same time: sorted by text here.
 fn sort_ties(blocks: &mut [Vec<String>]) {
     let mut from = 0;
     while from < blocks.len() {

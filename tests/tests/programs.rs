@@ -98,7 +98,7 @@ fn xz() {
 
 #[test]
 fn python3() {
-    // By the clock of its CPU time: what the start costs is the same share of the run on every machine.
+    // The run's length is set by its CPU time, so the start is the same share of it on every machine.
     let script = "
 import json, re, threading, time
 def work():
@@ -236,7 +236,7 @@ fn git() {
     check_with(&recorded.read(), "git", 0.3, Loading::IsToldOnly);
 }
 
-/// The compiler, whose libraries were rearranged after linking (BOLT); the linker too.
+/// The compiler, whose libraries were optimised after linking (BOLT), and the linker.
 #[test]
 fn rustc() {
     let _place = beside();
@@ -272,7 +272,7 @@ fn rustc() {
     check_with(&recorded.read(), "rustc", 1.5, Loading::IsToldOnly);
 }
 
-/// Two workers that compress what they send.
+/// Two workers that compress their responses.
 #[test]
 fn nginx() {
     let _place = beside();
@@ -353,7 +353,7 @@ fn postgres_words(bin: &Path, program: &str, args: &[&str]) -> Vec<String> {
     outer.into_iter().filter(|_| root).chain(own).chain(args).collect()
 }
 
-/// Makes a cluster, or skips the test and returns false where that is not possible.
+/// Creates a database cluster; prints SKIPPED and returns false if that is not possible.
 fn postgres_cluster(bin: &Path, data: &str) -> bool {
     let init = postgres_words(bin, "initdb", &["-D", data, "-A", "trust", "-N", "-U", "postgres"]);
     let made = run(Command::new(&init[0]).args(&init[1..]), LIMIT);
@@ -392,7 +392,8 @@ fn postgres() {
     check_with(&Recording::read(&record.path()).unwrap(), "postgres", 1.0, Loading::IsToldOnly);
 }
 
-/// A server whose backends write over their arguments what they do, preloaded and from outside: samples have the title.
+/// A server whose backends write their activity into their titles, preloaded and from outside: samples have
+/// the title.
 fn postgres_backends(outside: bool) {
     let _place = beside();
     let Some(bin) = postgres_programs() else { return skip::skip("postgresql is not installed") };

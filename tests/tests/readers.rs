@@ -96,7 +96,8 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
     std::fs::write(&cut, &bytes[..(whole - 1) * CHUNK]).unwrap();
     foreign::agree(&[&cut]);
 
-    // In the middle of the last chunk: our stream reader still gives everything that was flushed before the cut.
+    // In the middle of the last chunk: our stream reader still returns everything that was flushed before the
+    // cut.
     let torn = &bytes[..(whole - 1) * CHUNK + CHUNK / 4 * 3];
     let kept = canonical::of_file(&cut).unwrap().samples.len();
     let streamed = canonical::of_stream(torn).unwrap();

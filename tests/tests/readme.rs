@@ -1,4 +1,4 @@
-//! The README's commands do what it says, and examples in documents name options that exist.
+//! The README's commands work, and examples in documents use existing options.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -19,7 +19,7 @@ fn record(root: &Path, options: &[&str], words: &[&str]) -> Finished {
     run(command.arg(program()).args(words).stdin(Stdio::null()), LIMIT)
 }
 
-/// The program by itself, with our object in its environment.
+/// The program started directly, with our library in its environment.
 fn preloaded(root: &Path) -> Command {
     let mut command = Command::new(program());
     command.env("LD_PRELOAD", victim::flightline().with_file_name("libflightline.so"));
@@ -48,7 +48,7 @@ fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
     })
 }
 
-/// CPU samples at 1 kHz of so many ms of work: all but what starting and the first period take.
+/// The CPU samples at 1 kHz of this many ms of work, except for the start and the first period.
 #[track_caller]
 fn most_of(samples: usize, ms: usize) {
     assert!(samples >= ms / 2 && samples <= ms * 3 / 2, "{samples} samples of {ms} ms at 1 kHz");
@@ -156,7 +156,7 @@ fn what_is_wrong_with_labels_is_said() {
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
 }
 
-/// Only what is listed is recorded; nothing is said of the rest.
+/// Only listed programs are recorded; there is no message about the others.
 #[test]
 fn the_list_decides() {
     let _place = beside();
@@ -213,7 +213,7 @@ fn off_means_off() {
     assert!(chunks(folder.path()).is_empty());
 }
 
-/// A shell on a machine that records to a repository what `allow` says.
+/// A shell on a machine that records the programs in `allow` to a repository.
 fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
     let root = folder.join("root");
     let settings = format!("repository = {}\nrate=1000 \nallow = nginx\n{allow}", root.display());

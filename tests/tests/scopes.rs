@@ -1,4 +1,5 @@
-//! Scopes: each sample carries the labels of the task attempt that it was taken in, whatever took it, and no other's.
+//! Scopes: each sample of every engine has the labels of the task attempt in which it was taken, and no
+//! others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ fn recorded(events: &str, rounds: &str) -> Recorded {
     record.run(victim::program("scopes_victim"), &[rounds]).expect_code(0)
 }
 
-/// No allowance at the edges: the functions are called within their scope, so a sample that has one in its stack was taken in it.
+/// No tolerance at the edges: the functions are called within their scope, so every sample with one in its
+/// stack must have the labels.
 #[test]
 fn labels_of_parallel_attempts_never_mix() {
     let _place = beside();
@@ -129,7 +131,7 @@ fn labels_of_parallel_attempts_never_mix() {
     for task in 0..4 {
         let key = format!("task_{task}");
         let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == key.as_str());
-        // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and what begins and ends threads.
+        // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and the start and end of threads.
         let ns = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
         assert!(ns + lost >= 100_000_000 && ns < 240_000_000, "{key}: {ns} ns: {told}");
     }
@@ -218,7 +220,7 @@ fn from_cpp_and_python() {
                 without += 1;
                 continue;
             }
-            // On the thread that began it, in a span that has a label of its own.
+            // On the thread that started it, in a span with a label of its own.
             let inherited = serde_json::json!({ "tenant": "acme", "task": "charge", "attempt": "0" });
             assert_eq!(*labels, inherited);
             *by_thread.entry(tid).or_insert(0) += 1;
@@ -264,7 +266,7 @@ fn a_job_of_task_attempts() {
     of_job(&outside.expect_code(0).path, &table, 10);
 }
 
-/// Samples and spans of a recording by attempt; what has none is left out.
+/// The samples and spans of a recording by attempt; those without one are left out.
 fn by_attempt(recording: &Path) -> BTreeMap<String, [usize; 2]> {
     let mut found: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     let contexts = contexts(recording);

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program whose agent is killed; ended with the test.
+/// A program whose agent is killed; it ends with the test.
 struct Orphan(u32);
 
 impl Drop for Orphan {
@@ -49,7 +49,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let (began, ended) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
     assert!(ended - began >= 2000, "{run}");
     assert_eq!(run["events"][0], "cpu");
-    // The kernel's account of the recorded time. The program's own clock also went on before and after.
+    // The kernel's account of the recorded time. The program's own clock also ran before and after.
     let recording = service.recording(&id);
     let samples = recording.samples.len() as f64;
     let clocks: HashMap<u64, u64> =
@@ -76,7 +76,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     std::fs::write(&path, service.file(&id, "otlp").body).unwrap();
     // The OTLP profile is in CPU time: 99 samples are a second.
     assert_eq!(run_fold(&path), sum * 10_101_010);
-    // A broken download goes on where it was.
+    // A broken download can be resumed.
     let whole = service.file(&id, "jfr");
     let range = format!("Range: bytes={}-", whole.body.len() / 2);
     let rest = send(service.port, "GET", &format!("/v1/runs/{id}/files/jfr"), &[&range], b"");
@@ -215,7 +215,7 @@ fn what_a_program_starts_is_a_target_too() {
         assert_eq!(ended["status"], "FINISHED", "{ended}");
         assert!(!service.recording(run["id"].as_str().unwrap()).samples.is_empty());
     }
-    // The first to end does not take the others with it.
+    // The first to end does not end the others.
     let first = workers[0]["pid"].as_u64().unwrap();
     signal(u32::try_from(first).unwrap(), libc::SIGKILL);
     let states = || {
@@ -225,7 +225,7 @@ fn what_a_program_starts_is_a_target_too() {
     };
     until(LIMIT, "the end of one", || (states() == 1).then_some(()));
     drop(agent);
-    // Or it is left alone, however long.
+    // With --no-children the other processes are left alone.
     let service = Served::profiling();
     let _agent = service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python)]);
     let shell = service.target(|_| true);
@@ -301,7 +301,8 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
     assert!(!service.recording(whole["id"].as_str().unwrap()).samples.is_empty());
     let again = service.target(|_| true);
     assert_eq!(again["id"], target["id"]);
-    // The agent refuses a run while it records the one from before the restart. On a busy machine it may be late and join again.
+    // The agent refuses a run while it records the one from before the restart. On a busy machine it may be
+    // late and join again.
     let next = until(LIMIT, "a run after the restart", || {
         let run = service.ended(&service.begin(&service.target(|_| true), "CPU", 1));
         std::thread::sleep(Duration::from_millis(100));

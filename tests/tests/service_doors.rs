@@ -101,7 +101,8 @@ fn other_sites_other_names_and_strangers_are_refused() {
     assert!(done.code() == 1 && done.stderr.contains("only for the loopback"), "{}", done.stderr);
 }
 
-/// A service that is given no token makes one, also on the loopback, where every user of the machine could ask.
+/// A service without a given token creates one, also on the loopback, where every user of the machine could
+/// connect.
 #[test]
 fn a_service_makes_its_own_token() {
     let _place = beside();
@@ -118,7 +119,7 @@ fn a_service_makes_its_own_token() {
     };
     assert_eq!(service.get("/v1/targets").status, 401);
     assert_eq!(ask("GET", "/v1/targets", &own), 200);
-    // Agents have a token of their own here: each opens what the other does not.
+    // Agents have a token of their own here; neither token grants the other's rights.
     assert_eq!(ask("GET", "/v1/targets", "the token of agents"), 401);
     assert_eq!(ask("POST", "/v1/agents", &own), 401);
     assert_eq!(ask("POST", "/v1/agents", "the token of agents"), 400);
@@ -212,7 +213,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
         let refused = remote(options, &["targets"]);
         assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
     }
-    // The same service with another token; the agent finds it where the first stood.
+    // The same service with another token; the agent finds it at the same path.
     file("token", "the second token of this service\n");
     service.restart();
     assert_eq!(until(LIMIT, "the target again", live)["id"], target["id"]);
@@ -354,7 +355,7 @@ fn silent(service: &Served, pid: u32, role: &str) -> String {
 #[test]
 fn flinks_paths_make_and_list_runs_as_flink_does() {
     let _place = beside();
-    // With the usual heartbeat: who says nothing is there for longer than this takes.
+    // With the usual heartbeat: a silent agent stays registered longer than this test takes.
     let service = Served::start(&["--profiling"]);
     let worker = silent(&service, 1, "taskmanager");
     let manager = silent(&service, 2, "jobmanager");
@@ -362,7 +363,7 @@ fn flinks_paths_make_and_list_runs_as_flink_does() {
         send(service.port, method, path, &[JSON], body.to_string().as_bytes())
     };
     let asked = json!({"mode": "ITIMER", "duration": 30});
-    // Some proxies let no POST through.
+    // Some proxies block POST.
     for (method, path, target) in [
         ("POST", format!("/taskmanagers/{worker}/profiler"), &worker),
         ("PUT", "/v1/jobmanager/profiler".to_owned(), &manager),

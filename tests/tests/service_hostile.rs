@@ -56,7 +56,7 @@ impl Service {
         stream
     }
 
-    /// Says the bytes and no more; gives the answer, if there is one.
+    /// Sends exactly these bytes; returns the response, if there is one.
     fn raw(&self, bytes: &[u8]) -> Option<Answer> {
         let mut stream = self.connect();
         // The service may close the connection of a rejected request early.
@@ -122,7 +122,7 @@ fn who_sends_slowly_holds_nobody_up() {
     let mut held = Vec::new();
     for number in 0..100usize {
         let agent = &agents[number % agents.len()];
-        // A head that does not end; bodies that were announced as large, begun, and then stand still.
+        // A head that does not end; bodies that were announced as large, begun, and then stall.
         let mut slow = service.connect();
         slow.write_all(&head("/v1/runs", "X-Slow: 1")[..40]).unwrap();
         held.push(slow);
@@ -133,7 +133,7 @@ fn who_sends_slowly_holds_nobody_up() {
             held.push(slow);
         }
     }
-    // None of them is done, and who has something whole to say is heard.
+    // None of them is finished, and complete requests are served.
     let agent = &agents[0];
     let large = RECORDING.repeat(16);
     assert!(large.len() > 256 << 10);
@@ -145,7 +145,7 @@ fn who_sends_slowly_holds_nobody_up() {
     let commands = format!("/v1/agents/{}/commands?after=0", agent.target);
     let told = send(service.port, "GET", &commands, &[&agent.header], b"").json();
     assert_eq!(told["commands"][0]["run"], run.json()["id"]);
-    // Three hundred times what has come is little.
+    // Little, compared with three hundred times the received data.
     assert!(service.peak() < 300, "{} MB", service.peak());
     let with_them = service.descriptors();
     assert!(with_them >= held.len(), "{with_them}");
@@ -179,7 +179,7 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     assert_eq!(list.json()["targets"].as_array().unwrap().len(), 10_000);
     assert!(service.get("/metrics").text().contains("targets{state=\"live\"} 10000"));
     let before = service.peak();
-    // Each list has megabytes. More clients ask for it than there is room for, and none takes it.
+    // Each list has megabytes. More clients request it than fit into memory, and none reads it.
     let size = list.body.len();
     assert!(size > 6 << 20, "{size}");
     let room = (256 << 20) / size;
@@ -208,7 +208,7 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     until(LIMIT, "the list", || (service.get("/v1/targets").status == 200).then_some(()));
 }
 
-/// The kernel would take megabytes for who does not read.
+/// The kernel would buffer megabytes for a client that does not read.
 fn takes_little(stream: &TcpStream) {
     let bytes: libc::c_int = 4096;
     let (at, length) = ((&raw const bytes).cast(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -257,7 +257,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let _ = (0..pieces).try_for_each(|_| stream.write_all(&piece));
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        // The answer can be lost behind what was still being said; never is it taken.
+        // The response can be lost while the client still sends, but the body is never accepted.
         let said = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || said.starts_with("HTTP/1.1 413"), "{path}: {said}");
     }
@@ -295,7 +295,7 @@ fn times_of_no_clock_are_kept_and_can_be_asked_for() {
     for (pid, start) in (1..).zip([i64::MIN, -1, 0, 9_000_000_000_000_000_000, i64::MAX - 1, i64::MAX]) {
         let agent = service.agent(pid);
         let mut chunk = RECORDING.to_vec();
-        // Where a chunk says when it begins, ns since 1970.
+        // The start time of a chunk, in ns since 1970.
         chunk[32..40].copy_from_slice(&start.to_be_bytes());
         let answer = service.chunks(&agent, &chunk);
         assert!(matches!(answer.status, 204 | 422), "{start}: {}", answer.text());
@@ -344,7 +344,7 @@ fn who_leaves_in_the_midst_leaves_nothing_behind() {
         for request in &requests {
             let mut stream = service.connect();
             stream.write_all(request).unwrap();
-            // Some wait until it has begun with them.
+            // Some wait until the service has started to read them.
             if round % 3 == 0 {
                 stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
                 let _ = stream.read(&mut [0; 64]);

@@ -4,7 +4,7 @@ use flightline_tests::record::Record;
 use flightline_tests::run::turn;
 use flightline_tests::{skip, victim};
 
-/// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
+/// 500 threads of 6 ms at a period of 10 ms: each has one sample with probability 0.6.
 fn in_proportion(engine: &str) {
     let turn = turn();
     let program = victim::c("short_threads", victim::OPTIMISED);

@@ -15,7 +15,7 @@ const CPU_NS: f64 = 1e6;
 const WALL_NS: f64 = 2e6;
 const ALLOC: f64 = 4096.0;
 
-/// How far a sum may be off by chance: what is looked at once in an interval is so many independent looks at most.
+/// The random error of a sum: sampling once per interval gives at most that many independent samples.
 fn chance(sum: f64, interval: f64) -> f64 {
     SIGMAS * (sum.max(interval) * interval).sqrt()
 }
@@ -84,9 +84,9 @@ fn what_was_spent_is_in_the_span_that_spent_it() {
                 print!(" {metric} {:.1} {share}", should / unit);
                 // Every span is recorded, or lost and counted.
                 let mut may = match *metric {
-                    // Allocations and locks, exactly; CPU time is what it is by chance.
+                    // Allocations and locks exactly; CPU time within its random error.
                     "bytes" if strict => 0.02 * should + 2e6,
-                    // Locks of the runtime and the allocator, too, whose holders wait for a processor.
+                    // Also locks of the runtime and the allocator, whose holders wait for a processor.
                     "lock" if strict => 0.02 * should + 2e6 + 0.002 * sums[4] as f64,
                     _ => tolerance(metric, &sums, lost_ns, recorded.stolen_ns as f64),
                 };

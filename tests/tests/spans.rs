@@ -27,7 +27,7 @@ fn record(options: &[&str], rounds: &str) -> Recorded {
     record.run(victim::program("spans_victim"), &[rounds]).expect_code(0)
 }
 
-/// Names and parents of the program's spans, by id, as it said itself.
+/// The names and parents of the program's spans, by id, as the program printed them.
 fn truth(recorded: &Recorded) -> HashMap<i64, (String, i64)> {
     let mut spans = HashMap::new();
     for line in recorded.finished.stdout_text().lines() {
@@ -192,7 +192,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     assert_eq!(off.read().events.get("flightline.Watermark"), None);
 }
 
-/// A program that is killed takes nothing with it but what began at its end.
+/// A killed program loses only spans that began at its end.
 #[test]
 fn spans_that_were_open_are_told() {
     let _place = beside();
@@ -304,7 +304,8 @@ fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
     of_opened(&library, &["400"]);
 }
 
-/// The same of libraries whose variable each thread has elsewhere, by both ways that compilers know.
+/// The same for libraries whose variable is at a different address in each thread, with both access models of
+/// compilers.
 #[test]
 fn a_variable_that_each_thread_has_elsewhere_is_found() {
     let _place = beside();
@@ -320,7 +321,8 @@ fn include() -> String {
     format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload/include").display())
 }
 
-/// Ours and another tracer's on one thread, one within the other: each has a variable of its own, so neither frees what is the other's.
+/// Ours and another tracer's on one thread, nested: each has a variable of its own, so neither frees the
+/// other's memory.
 #[test]
 fn two_tracers_on_one_thread_leave_each_other_alone() {
     let _place = beside();

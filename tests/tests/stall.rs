@@ -100,8 +100,8 @@ fn conserved(outcome: &Outcome, what: &str) {
         let seen = samples.get(&thread.tid).copied().unwrap_or(0) as i64 * PERIOD_NS;
         let lost = lost.get(&thread.tid).copied().unwrap_or(0) as i64;
         let off = seen + lost - thread.cpu_ns as i64;
-        // After reading its clock a thread still ends, the first one by way of the exit handlers.
-        // (The host may hold it up for milliseconds on the way.)
+        // After its clock reading a thread still ends, the first one through the exit handlers. (The host may
+        // delay it by milliseconds.)
         let afterwards = if thread.name == "main" { 12_000_000 } else { 3_000_000 };
         assert!(
             (-PERIOD_NS * 3 / 2..=PERIOD_NS * 3 / 2 + afterwards).contains(&off),
@@ -121,7 +121,7 @@ fn causes(recording: &Recording) -> HashMap<&str, u64> {
     lost
 }
 
-/// The checks that hold with and without losses.
+/// The checks for runs with and without losses.
 fn not_felt(args: &[&str]) -> Outcome {
     if !skip::perf_allowed(false) {
         skip::skip("perf_event_open is not allowed: the stall test runs at the timers' rate");
@@ -148,15 +148,15 @@ fn not_felt(args: &[&str]) -> Outcome {
     // Work per CPU second: equal but for the machine's noise. That nothing waits is shown by the system calls below.
     let ratio = stopped.units as f64 / reading.units as f64;
     assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
-    // Memory stays bounded in both processes while the reader stands still: the queue is 8 MiB, the program's is fixed.
-    // The dictionary of stacks (48 MiB at most) may still fill in the meantime.
+    // Memory stays bounded in both processes while the reader is stopped: the queue is 8 MiB, and the
+    // program's memory is fixed. The dictionary of stacks (48 MiB at most) may still fill in that time.
     let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
     assert!(grown(piped.drain_kb) < 32 << 10, "the drain grew: {:?} kB", piped.drain_kb);
     assert!(grown(piped.program_kb) < 1 << 10, "the program grew: {:?} kB", piped.program_kb);
     stopped
 }
 
-/// Few stacks: ten seconds at 10 kHz fit into what the drain may queue, so nothing is lost at all.
+/// Few stacks: ten seconds at 10 kHz fit into the drain's queue, so there are no losses.
 #[test]
 fn a_stopped_reader_is_not_felt() {
     let stopped = not_felt(&["4"]);
@@ -183,7 +183,7 @@ fn what_a_stopped_reader_costs_is_counted() {
     assert!(told > 0, "losses without a number of samples: {:?}", stopped.recording.losses);
 }
 
-/// A drain that is stopped altogether: the program ends as it would alone, and the rest is counted.
+/// The drain is stopped: the program ends as usual, and the rest is counted.
 #[test]
 fn a_stopped_drain_is_not_felt() {
     let _turn = turn();
@@ -193,7 +193,7 @@ fn a_stopped_drain_is_not_felt() {
     let stderr = collect(drain.stderr.take().unwrap());
     std::thread::sleep(Duration::from_millis(500));
     signal(drain.id(), libc::SIGSTOP);
-    // The program writes its truth as its last act, while the drain stands still.
+    // The program writes its ground truth as its last act, while the drain is stopped.
     let truth = flightline_tests::run::until(LIMIT, "the program ends although the drain is stopped", || {
         std::fs::read_to_string(record.truth_path()).ok().filter(|t| t.contains("main"))
     });

@@ -82,7 +82,7 @@ fn connect(socket: &Path) -> UnixStream {
     until(LIMIT, "the socket", || UnixStream::connect(socket).ok())
 }
 
-/// Reads to the end; after each piece `pace` says whether to go on.
+/// Reads to the end; after each piece `pace` returns whether to continue.
 fn read_all(
     mut from: impl Read + Send + 'static,
     mut pace: impl FnMut() + Send + 'static,
@@ -198,7 +198,7 @@ fn a_thousand_readers_come_and_go() {
     let mut read = 0;
     for i in 0..1000 {
         let mut stream = live.connect();
-        // Some go before anything comes, the others in the midst of anything.
+        // Some disconnect before any data, the others in the middle of it.
         let want = i * 37 % 20_000;
         let mut got = vec![0; want];
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -228,7 +228,7 @@ fn a_thousand_readers_come_and_go() {
         "late readers are told of the program: {:?}",
         last.events
     );
-    // The engine says why it is no better one.
+    // The engine may report why it is the fallback.
     let of_readers = stderr.replace("perf_event_open refused", "");
     assert!(
         !of_readers.contains("is gone") && !of_readers.contains("refused"),
@@ -236,7 +236,7 @@ fn a_thousand_readers_come_and_go() {
     );
 }
 
-/// One at a time, each of which takes all to the end of what it was given: together they have everything.
+/// One at a time, each of which reads to the end of its part: together they have everything.
 #[test]
 fn what_nobody_was_there_for_is_told_to_the_next() {
     let _place = beside();
@@ -259,7 +259,7 @@ fn what_nobody_was_there_for_is_told_to_the_next() {
     assert!(stderr.contains("no reader"), "{stderr}");
 }
 
-/// A pipe of one page whose reader takes a few bytes at a time: it is full in the midst of everything there is.
+/// A pipe of one page whose reader reads a few bytes at a time: it fills up in the middle of every structure.
 #[test]
 fn a_pipe_that_is_full_in_the_midst_of_constants() {
     let _place = beside();
@@ -335,7 +335,7 @@ fn tcp_asks_for_a_token() {
     let silent = connect();
     let said = |words: &[u8]| {
         let mut stream = connect();
-        // It may be closed before all is said.
+        // It may be closed before everything is written.
         let _ = stream.write_all(words);
         stream
     };
@@ -416,7 +416,7 @@ fn a_unix_socket_is_its_owners() {
     // SAFETY: only a query.
     let root = unsafe { libc::geteuid() } == 0;
     if root && skip::have_python() {
-        // Even where the file lets them in.
+        // Even if the file's permissions allow access.
         fs::set_permissions(live.socket(), fs::Permissions::from_mode(0o666)).unwrap();
         fs::set_permissions(live.record.folder(), fs::Permissions::from_mode(0o755)).unwrap();
         let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(len(s.recv(9)))";
@@ -433,7 +433,7 @@ fn a_unix_socket_is_its_owners() {
     conserved(&check(all.join().unwrap()), &Truth::read(&record.truth_path()), 1_000_000, "the owner");
 }
 
-/// Where the last chunk of a stream begins.
+/// The offset of the last chunk of a stream.
 fn last_chunk(stream: &[u8]) -> usize {
     let size = |at: usize| u64::from_be_bytes(stream[at + 8..at + 16].try_into().unwrap()) as usize;
     let mut at = 0;
@@ -522,11 +522,11 @@ fn a_relay_tells_what_readers_got() {
         command.arg("relay").arg(input).args(outputs.iter().flat_map(|o| ["-o", o]));
         command
     };
-    // A finished recording is passed on as it is.
+    // A finished recording is relayed unchanged.
     let out = run(&mut relay(&file, &["-"]), LIMIT);
     assert_eq!(out.code(), 0, "{}", out.stderr);
     assert!(out.stdout == fs::read(&file).unwrap());
-    // Torn, it ends with what it has, and says so.
+    // A truncated one ends with its intact data, and a message.
     let torn = work.folder().join("torn");
     fs::write(&torn, &out.stdout[..out.stdout.len() / 2]).unwrap();
     let half = run(&mut relay(&torn, &["-"]), LIMIT);
@@ -546,7 +546,7 @@ fn a_relay_tells_what_readers_got() {
     let json = collect(both.stdout.take().unwrap());
     let mut feed = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let reader = read_all(connect(&socket), || {});
-    // It gets in before the first byte: what is written then is all its.
+    // It connects before the first byte, so it receives everything.
     let clients = || fs::read_to_string("/proc/net/unix").unwrap().matches(socket.to_str().unwrap()).count();
     until(LIMIT, "the reader is let in", || (clients() >= 2).then_some(()));
     thread::sleep(Duration::from_millis(200));

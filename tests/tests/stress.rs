@@ -1,5 +1,5 @@
-//! Every engine at once and as busy as it gets, in programs that do what is hard on a guest: they print the same and end
-//! the same as alone.
+//! Every engine at once and at high rates, in programs that stress the recorder: their output and exit status
+//! are the same as alone.
 
 use std::path::Path;
 

@@ -30,7 +30,7 @@ const MODULES: [&str; 11] = [
 /// Modules that take a minute together.
 const SLOW: [&str; 3] = ["test_subprocess", "test_ctypes", "test_select"];
 
-/// Module → how its tests went.
+/// Module → the results of its tests.
 fn results(finished: &Finished) -> Vec<(String, String)> {
     let text = finished.stdout_text();
     let mut found: Vec<(String, String)> = Vec::new();

@@ -109,7 +109,8 @@ const REFUSED: &[&str] = &[
 ];
 /// Recordings on which it hangs.
 const HANGS: &[&str] = &["21_unpatched_zero_state1", "29_size0_rest_ok"];
-/// The JDK adds up the durations of chunks; ours is from the first start to the last end. Here chunks overlap or lie apart.
+/// The JDK adds up the durations of chunks; ours is from the first start to the last end. Here chunks overlap
+/// or have gaps.
 const OTHER_DURATION: &[&str] = &[
     "ap-jfrsync",
     "40_two_chunks_same_ids_same_vals",

@@ -33,8 +33,8 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     assert!(accounts.len() >= 5, "{accounts:?}");
     for (tid, sampled) in &accounts {
         let seen = by_tid.get(tid).copied().unwrap_or(0);
-        // The random first part of a period, and what rounding keeps; the first thread has another account for the time before it
-        // samples itself, with up to an event of its own.
+        // The random first part of a period, and rounding. The first thread has another account for the time
+        // before it samples itself, with up to an event of its own.
         assert!(
             seen.abs_diff(*sampled) <= EVENT_NS * 5 / 2 + 1,
             "{tid}: {seen} ns in sums, {sampled} sampled"
@@ -45,7 +45,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     // Time and weight are in the file twice: as number of samples and as CPU time.
     let spans = walls::events(&recorded.path, "profiler.WallClockSample");
     assert!(spans.iter().all(|(_, values)| values["timeSpan"].is_string()), "{:?}", spans.first());
-    // The victim has debug information: lines would make different what are the same functions.
+    // The program has debug information: lines would distinguish stacks of the same functions.
     let frames = spans.iter().flat_map(|(_, values)| values["stackTrace"]["frames"].as_array().unwrap());
     // For frames without a name only the offset is known.
     let nameless =

@@ -39,7 +39,7 @@ fn exceptions_by_type_and_place() {
             for span in &own {
                 assert_eq!((span.event.as_str(), span.field("thrownClass")), (EXCEPTION, class));
                 assert!(!span.truncated, "{:?}", span.frames);
-                // The stack begins with who threw.
+                // The stack begins with the throwing function.
                 assert!(span.frames[0].method.starts_with(function), "{:?}", span.frames);
             }
             for number in 0..3 {
@@ -66,8 +66,8 @@ fn panics() {
     }
 }
 
-/// A library that is opened apart from the program's others brings its C++ runtime with it: our doors come first in its
-/// eyes and must find the way.
+/// A library that is opened in a namespace of its own brings its own C++ runtime: our interposers come first
+/// there, and must find the right runtime.
 #[test]
 fn a_module_with_its_own_runtime() {
     let _place = beside();

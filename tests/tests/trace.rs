@@ -43,7 +43,7 @@ fn slow_calls_and_no_others() {
     );
     assert!(truth["calls inside"] >= 32);
 
-    // As the JDK's `jfr view method-calls` has it: who called, and not what was called.
+    // As in the JDK's `jfr view method-calls`: the caller, not the called function.
     let mut view = Command::new(victim::flightline());
     view.args(["view", "method-calls", "--csv"]).arg(&recorded.path);
     let view = run(&mut view, Duration::from_secs(60)).expect_success("view").stdout_text();

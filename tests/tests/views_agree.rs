@@ -1,11 +1,13 @@
 //! Compares `flightline view` with JDK 25's `jfr view`: the same rows and figures, on fixtures and on
 //! recordings made here.
 //!
-//! The JDK shows figures with three digits or one decimal; ours must round to what it shows. Known differences:
-//! * `contention-by-address`: the JDK groups by class, so it shows one address per class; ours groups by address.
+//! The JDK prints figures with three digits or one decimal; ours must round to the same. Known differences:
+//!
+//! * `contention-by-address`: the JDK groups by class, so it shows one address per class; ours groups by
+//!   address.
 //! * `memory-leaks-*`: the JDK shows one sample per row, ours adds them up; the classes must be the same.
 //! * `safepoints`: the JDK shows durations of up to a tick as "Indefinite"; not compared.
-//! * An emoji in a name may be cut in two by the JDK's table; such rows are compared without it.
+//! * An emoji in a name may be split by the JDK's table; such rows are compared without it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -105,9 +107,9 @@ const CASES: &[Case] = &[
     ("native-libraries", "Native Libraries", &[(0, "Name", Text)]),
 ];
 
-/// Headline → rows of cells, as `jfr view all-views` shows them.
+/// Headline → rows of cells, as `jfr view all-views` prints them.
 ///
-/// On some recordings of JDK 17 it ends in the middle with an exception of its own; then the second value is false.
+/// On some recordings of JDK 17 it fails in the middle with an exception; then the second value is false.
 fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>, bool) {
     let mut command = foreign::jfr(&jdk25.join("bin/jfr"));
     command
@@ -118,7 +120,7 @@ fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>,
     let whole = done.status.success();
     assert!(whole || done.stderr.contains("jdk.jfr.internal.query"), "jfr view all-views: {}", done.stderr);
     let shown = done.stdout_text();
-    // Where an older JDK lacks a field or event type, the JDK complains amid the tables.
+    // If an older JDK lacks a field or event type, the JDK prints an error between the tables.
     let complaint = |line: &&str| {
         line.starts_with("Can't find ")
             || line.starts_with("Use 'SHOW ")
@@ -142,7 +144,7 @@ fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>,
     (tables, whole)
 }
 
-/// Cuts a row where the rule below the headings has its gaps, counting as Java does.
+/// Splits a row at the gaps of the rule below the headings, with Java's character counts.
 fn cells(rule: &str, row: &str) -> Vec<String> {
     let row: Vec<u16> = row.encode_utf16().collect();
     let mut from = 0;
@@ -172,7 +174,8 @@ fn our_table(view: &str, file: &Path) -> Vec<Json> {
     our_tables(&[view], file).remove(view).expect("the view asked for")
 }
 
-/// `1.50 ms` or `98.2 kB` as a number in ns or bytes, and half of what its last digit is worth, doubled for rounding.
+/// `1.50 ms` or `98.2 kB` as a number in ns or bytes, and half of the value of its last digit, doubled for
+/// rounding.
 fn figure(text: &str, units: &[(&str, f64)]) -> Option<(f64, f64)> {
     let mut total = 0.0;
     let mut slack = f64::MAX;
@@ -301,7 +304,7 @@ fn compare(
     }
     let mut taken = row_of.iter().map(Option::is_some);
     ours.retain(|_| !taken.next().unwrap_or(false));
-    // The JDK leaves out what is beyond 25 rows or below one percent, and settings but of the last moment they were written.
+    // The JDK omits rows after the 25th or below one percent, and all settings but the latest.
     let cut = rows.len() == 25 || matches!(*view, "object-statistics" | "active-settings");
     if !cut && !ours.is_empty() {
         return Err(format!("{view}: rows the JDK does not have: {ours:?}"));
@@ -428,7 +431,7 @@ fn facts(file: &Path) {
     assert_eq!(sockets, 5_300);
     let causes = our_table("gc", file);
     assert_eq!(causes.iter().filter(|row| row["Cause"] == "System.gc()").count(), 2);
-    // Three threads fight for two locks, one after the other: they meet at the first at least.
+    // Three threads compete for two locks, one after the other: they conflict at least at the first.
     let locks = our_table("contention-by-address", file);
     let ours = |row: &&Json| row["Class"] == "java.lang.Object" || row["Class"] == "java.lang.StringBuilder";
     assert!(locks.iter().filter(ours).any(|row| row["Threads"] == 3), "{locks:?}");

@@ -1,4 +1,5 @@
-//! Wall-clock time of threads, against what they say of themselves, and what looking at them costs and does.
+//! Wall-clock time of threads, compared with the threads' own clocks, and the cost and side effects of the
+//! engine.
 //!
 //! A sample represents an interval, and the rest from rounding is carried over. So for each thread Σ samples
 //! × interval is its life within a few intervals, and the running part is its CPU time. All sums are of the
@@ -22,7 +23,7 @@ fn ms(samples: u64) -> f64 {
     samples as f64 * INTERVAL_MS
 }
 
-/// Checks that a thread's samples say what it says of itself.
+/// Asserts that a thread's samples agree with its own clocks.
 fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
     let truth = recorded.truth();
     let thread = truth.threads.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name} is missing"));
@@ -35,8 +36,8 @@ fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
     eprintln!(
         "{name:8} life {life:7.1} ms: {all:6.0}; CPU {cpu:7.1}: {running:6.0}; without processor {queued:5.0}; idle {idle:6.0}"
     );
-    // The three states are rounded separately, and time that the host took is in no clock of the thread. A thread's own
-    // account of its life lacks the waits for a processor at its start and end.
+    // The three states are rounded separately, and the thread's clocks do not include time that the host
+    // took. A thread's own account of its life lacks the waits for a processor at its start and end.
     let stolen = recorded.stolen_ns as f64 / 1e6;
     let tolerance = |of: f64| 3.5 * INTERVAL_MS + 0.02 * of + stolen;
     let within = |is: f64, low: f64, high: f64| (low - tolerance(low)..=high + tolerance(high)).contains(&is);
@@ -70,7 +71,8 @@ fn known_answer(flags: &[&str]) {
         "{brief} of {life} to {span}"
     );
 
-    // Waits are where they were, within what goes by between two looks: of waits as short as an interval some are seen at the next.
+    // Waits are attributed to the right place, within the time between two samples: some waits as short as an
+    // interval are attributed to the next.
     let at = |place: &str| ms(sum(&samples, |s| s.stack.iter().any(|f| f == place)));
     // There is more if the recorder, too, waits for a processor. The spinner shows how busy the machine was.
     let spinner = truth.threads.iter().find(|t| t.name == "spinner").unwrap();
@@ -160,7 +162,7 @@ fn wall_beside_cpu_changes_neither() {
     }
 }
 
-/// CPU milliseconds that the recorder says it used itself.
+/// The recorder's own CPU time in ms, as it reports it.
 fn own_cpu_ms(recorded: &Recorded) -> u64 {
     let text = &recorded.finished.stderr;
     let at = text.find(" CPU ms of our own").unwrap_or_else(|| panic!("{text}"));
@@ -199,7 +201,7 @@ fn a_thousand_idle_threads_cost_next_to_nothing() {
     assert!(!long.truth().counts.contains_key("interrupted"), "a sleep was cut short");
 }
 
-/// Where threads were seen last is not where they are if one of them has run since, even if nothing runs any more.
+/// A thread that has run since its last sample may wait in another place, even if no thread runs now.
 #[test]
 fn waits_that_begin_before_all_is_quiet() {
     let turn = turn();
@@ -212,7 +214,8 @@ fn waits_that_begin_before_all_is_quiet() {
     let (first, second) = (of("waits_first"), of("waits_second"));
     let (first_truth, second_truth) = (truth.counts["first_ms"] as f64, truth.counts["second_ms"] as f64);
     eprintln!("waits_first {first} ms, truly {first_truth}; waits_second {second} ms, truly {second_truth}");
-    // A look every 10 ms and, when all is quiet, at least every 150 ms says where the time between two looks goes.
+    // Threads are checked every 10 ms, and at least every 150 ms if none runs. The time between two checks
+    // may be attributed to either place.
     let between = 20.0 * 150.0;
     assert!(first <= first_truth + between, "{first} ms, truly {first_truth}");
     assert!((second - second_truth).abs() <= between, "{second} ms, truly {second_truth}");

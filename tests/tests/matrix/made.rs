@@ -97,12 +97,13 @@ pub fn with_samples(root: &Path, pid: u32) -> Vec<PathBuf> {
     files
 }
 
-/// Begins to record into a repository, where a chunk lasts a second.
+/// Starts to record into a repository, with chunks of a second.
 pub fn in_repository(root: &Path) -> Controlled {
     recorded(&["--chunk-age", "1s"], ["--repository", text(root)])
 }
 
-/// Works in several chunks of its repository: a phase when what came before is written and another chunk has begun.
+/// Works in several chunks of its repository: the next phase starts when the previous one is written and
+/// another chunk has begun.
 pub fn phases(victim: &mut Controlled, root: &Path) {
     let pid = victim.pid;
     for (number, phase) in ["before", "during", "after"].into_iter().enumerate() {
@@ -122,7 +123,7 @@ fn repository(root: &Path) -> Kinds {
     vec![("chunk of a repository", files)]
 }
 
-/// Everything that comes out of a socket, in the file when the thread has ended.
+/// Copies all bytes of a socket to the file; complete when the thread has ended.
 fn bytes_of(socket: &Path, file: PathBuf) -> JoinHandle<PathBuf> {
     let mut stream = until(LIMIT, "a socket", || UnixStream::connect(socket).ok());
     thread::spawn(move || {
@@ -133,7 +134,7 @@ fn bytes_of(socket: &Path, file: PathBuf) -> JoinHandle<PathBuf> {
     })
 }
 
-/// One recorder with three readers, one of them a relay with a reader of its own.
+/// One recorder with three readers, one of which is a relay with a reader of its own.
 fn streams(folder: &Path) -> Kinds {
     let at = |name: &str| folder.join(name);
     let (socket, other) = (at("stream.sock"), at("relay.sock"));
@@ -246,7 +247,7 @@ fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds 
     command(&["disassemble", stream, "-o", text(&parts), "--max-chunks", "1"]);
     let bytes = fs::read(run).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 8 * 7]).unwrap();
-    // Exit status 1: not all of it could be had.
+    // Exit status 1: not all data could be recovered.
     let mut repair = Command::new(flightline());
     flightline_tests::run::run(repair.args(["repair", text(&torn), "-o", text(&repaired)]), LIMIT);
     command(&["symbolize", run, "-o", text(&symbolized)]);

@@ -25,7 +25,7 @@ fn made() -> &'static Made {
     MADE.get_or_init(made::all)
 }
 
-/// A file, the name of its kind, and what our own reader has of it: weighted lines, sorted.
+/// A file, the name of its kind, and its samples by our own reader: weighted lines, sorted.
 struct File {
     kind: &'static str,
     path: PathBuf,
@@ -123,7 +123,7 @@ fn ask(test: Shown) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// JMC takes two chunks that start at the same time for one.
+/// JMC merges two chunks that start at the same time.
 #[test]
 fn no_two_chunks_of_a_recording_start_at_the_same_time() {
     let _place = beside();
@@ -223,7 +223,7 @@ fn a_repository_is_followed_while_it_is_written() {
         Follower::new(jdk.into(), foreign::follow(jdk, Followed::Repository(&first), limit))
     });
     made::phases(&mut victim, folder.path());
-    // It still runs, and they have what it did first.
+    // The program still runs, and they have its first events.
     for follower in &followers {
         follower.until("a sample", |line| line.contains("before_work"));
     }
@@ -258,7 +258,8 @@ fn jfrconv_reads_folded_stacks() {
     let mut fold = Command::new(flightline());
     fold.arg("fold").arg(&made().files["file"][0]).arg("-o").arg(at("a.collapsed"));
     run(&mut fold, LIMIT).expect_success("fold");
-    // Its page drops the names of frames in brackets, and takes a stack without a root for the end of the text.
+    // Its page drops the names of frames in brackets, and treats a stack without a root as the end of the
+    // text.
     let text = std::fs::read_to_string(at("a.collapsed")).unwrap();
     let whole: Vec<&str> = text.lines().filter(|line| !line.starts_with("[truncated]")).collect();
     std::fs::write(at("a.collapsed"), whole.join("\n") + "\n").unwrap();
@@ -273,7 +274,7 @@ fn jfrconv_reads_folded_stacks() {
     }
     let [before, after] =
         ["a.collapsed", "b.collapsed"].map(|name| std::fs::read_to_string(at(name)).unwrap());
-    // It marks what kind a frame is.
+    // It marks the kind of a frame.
     let unmarked: String =
         after.split("_[").map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
     assert_eq!(folded(&unmarked), folded(&before));

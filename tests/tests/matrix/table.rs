@@ -1,7 +1,7 @@
 //! The table of kinds of output, readers, and the tests that prove that a reader reads a kind. The tests take
 //! their cases from it and the document is generated from it, so every cell in the document is tested.
 
-/// Forms of what we write; every reader takes some.
+/// The forms of output; every reader supports some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Recording,
@@ -189,14 +189,14 @@ pub const READERS: [Reader; 17] = [
     },
 ];
 
-/// How much was compared.
+/// The extent of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Sample for sample: time, thread, state, stack and weight.
     Same,
     /// The sums by stack, function or row.
     Sums,
-    /// It opens and shows what it should.
+    /// It opens and shows the expected contents.
     Opens,
     /// The same number of samples, and a difference that a note explains.
     But,
@@ -264,7 +264,7 @@ pub enum Cell {
         by: Vec<Shown>,
         note: Option<&'static str>,
     },
-    /// Not of the forms that the reader takes.
+    /// A form that the reader does not support.
     NotTaken,
 }
 
