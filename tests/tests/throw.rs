@@ -66,8 +66,8 @@ fn panics() {
     }
 }
 
-/// A library that is opened in a namespace of its own brings its own C++ runtime: our interposers come first
-/// there, and must find the right runtime.
+/// A library that is opened with RTLD_LOCAL brings its C++ runtime with it. Our interposers precede that runtime
+/// in the symbol lookup, and must find it.
 #[test]
 fn a_module_with_its_own_runtime() {
     let _place = beside();

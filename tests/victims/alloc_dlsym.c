@@ -1,4 +1,5 @@
-// A shared object whose dlsym allocates, as the one of C libraries before glibc 2.34 did; some of its blocks live long.
+// A shared object whose dlsym allocates, like that of C libraries before glibc 2.34; some of its blocks live
+// long.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -19,7 +20,7 @@ void *dlsym(void *handle, const char *name) {
         if (!real) real = (dlsym_t)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
         if (!real) abort();
     }
-    // Nested too: the first of these calls makes the recorder look its functions up, by this function.
+    // Also nested: the first of these calls makes the recorder look up its functions, with this function.
     if (inside < 3 && count < 60) {
         inside++;
         char *a = malloc(100), *b = calloc(10, 10), *c = 0;

@@ -13,7 +13,7 @@ static uint64_t count;
 
 NOINLINE static void *marked(uint64_t thread, uint64_t i) {
     void *block = malloc(FIRST_SIZE + (i << 3 | thread));
-    // No jump to malloc: it shall be in the stack.
+    // No tail call to malloc, so that this function is in the stack.
     __asm__ volatile("" ::: "memory");
     return block;
 }

@@ -1,8 +1,7 @@
 // The work of a program for months, on command: each line of input is `KIND COUNT`, answered by `done`.
 //   stacks MS        burns MS of CPU time in each of two threads, and never repeats a stack
 //   threads N        starts and ends N threads, each with a name of its own
-//   modules N        loads, uses and unloads N copies of the module MODULE, each a file of its own in
-//   DIRECTORY
+//   modules N        loads, uses and unloads N copies of MODULE, each a file of its own in DIRECTORY
 //   processes N      starts N children, which end at once; every eighth executes this program again
 // usage: endless DIRECTORY MODULE
 #include "truth.h"

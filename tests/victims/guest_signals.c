@@ -1,5 +1,5 @@
-// A program that uses the recorder's signals itself. One case per run: guest_signals CASE. Prints what it saw; the
-// output and the exit status must be the same with and without a recorder.
+// A program that uses the recorder's signals itself. One case per run: guest_signals CASE. It prints the
+// results; the output and the exit status must be the same with and without a recorder.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-// Many threads that do nothing for a while.
+// Many threads that are idle for a while.
 // usage: wall_idle THREADS SECONDS
 #include "truth.h"
 

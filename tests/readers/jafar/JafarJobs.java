@@ -61,7 +61,7 @@ public final class JafarJobs {
         String name();
     }
 
-    // Symbols are made texts by the parser.
+    // The parser converts symbols to strings.
     @JfrType("java.lang.Class")
     public interface JfrClass {
         String name();

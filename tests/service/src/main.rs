@@ -72,7 +72,7 @@ fn route(request: &Request) -> String {
     request.extensions().get::<MatchedPath>().map_or_else(String::new, |path| path.as_str().to_owned())
 }
 
-/// The span of a request: named by its route, not by its path, of which there are too many.
+/// The span of a request, named by its route, because there are too many paths.
 fn span_of(request: &Request) -> Span {
     let route = route(request);
     info_span!("request", otel.name = format!("GET {route}"), http.route = route)
