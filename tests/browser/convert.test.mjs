@@ -20,7 +20,7 @@ function convert(format) {
 
 test("speedscope shows the functions", async () => {
   const page = await speedscope("converted.speedscope.json", convert("speedscope"));
-  // Its flame graphs are painted; the table of the sandwich is text.
+  // Its flame graphs are drawn on a canvas; the table of the sandwich is text.
   await page.getByText("Sandwich").click({ timeout: 30_000 });
   await page.getByText("Work.fib").first().waitFor({ timeout: 30_000 });
   const text = await page.evaluate(() => document.body.innerText);
@@ -77,7 +77,7 @@ test("d3-flame-graph draws all of it", async () => {
   );
   const page = await visit(file);
   await page.locator("g.frame").first().waitFor({ timeout: 30_000 });
-  // Boxes grow to their widths.
+  // Boxes grow to their widths in an animation.
   await page.waitForFunction(() => document.querySelector("g.frame rect").getBoundingClientRect().width > 899, undefined, { timeout: 30_000 });
   const boxes = await page.evaluate(() =>
     [...document.querySelectorAll("g.frame")].map((box) => ({

@@ -57,7 +57,7 @@ test("the pointer meets what is shown, also before the next frame", async () => 
       clientX: bounds.left + x * bounds.width, clientY: bounds.bottom - (level + 0.5) * row, bubbles: true,
     }));
     const details = () => document.getElementById("details").textContent;
-    // One task: no frame is drawn between these.
+    // One task: the browser draws no frame between these.
     at("click", 0.31, 2);
     at("mousemove", 0.98, 1);
     const zoomed = details();
@@ -186,7 +186,7 @@ test("half a million boxes: drawn and searched in bounds", async () => {
   const cost = await page.evaluate(async () => {
     const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     let drawn = 0, tested = 0;
-    // A box is a stretch of a line of pixels.
+    // A box is a run of equal pixels in a line.
     const fill = Uint32Array.prototype.fill, test = RegExp.prototype.test;
     Uint32Array.prototype.fill = function (...box) { drawn++; return fill.apply(this, box); };
     RegExp.prototype.test = function (text) { tested++; return test.call(this, text); };

@@ -1,4 +1,4 @@
-// Pages and programs of others that open what we convert to.
+// Opens our conversions in pages and programs of other projects.
 import { execFile } from "node:child_process";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -19,7 +19,7 @@ export async function speedscope(name, bytes) {
   return page;
 }
 
-/** The profiles that it exports again. */
+/** The profiles that it exports. */
 export async function exported(page) {
   const [download] = await Promise.all([page.waitForEvent("download", { timeout: 30_000 }), page.getByText("Export").click()]);
   const { profiles, shared } = JSON.parse(Buffer.from(await fetched(download), "latin1").toString("utf8"));

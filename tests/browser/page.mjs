@@ -40,7 +40,7 @@ async function fresh(options) {
   return made();
 }
 
-/** Closes all pages: those that ask again and again are not to go on behind the next test. */
+/** Closes all pages, because pages that poll must not continue during the next test. */
 export const leave = () => within(30_000, Promise.all(contexts.splice(0).map((context) => context.close())));
 
 /** The downloaded data, each byte as a letter. */
@@ -50,10 +50,10 @@ export async function fetched(download) {
   return readFileSync(file, "latin1");
 }
 
-/** Opens a file: `requests` other than for the page itself and `errors` are collected. */
+/** Opens a file. `requests` (other than for the page itself) and `errors` are collected. */
 export const visit = (file, colorScheme = "light", hash = "", more = {}) => go("file://" + file + hash, { colorScheme, ...more });
 
-/** The same of any address; `prepare(page)` comes before it. */
+/** Opens any address; `prepare(page)` runs before it. */
 export async function go(url, { prepare = () => {}, colorScheme = "light", ...more } = {}) {
   const { context, page } = await fresh({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
   contexts.push(context);

@@ -229,7 +229,7 @@ test("how often is asked: every second while something runs, else every five, ev
   service.targets = [target("redis-server")];
   const page = await service.open("#target=redis-server", { prepare: (page) => page.clock.install({ time: NOW }) });
   await page.locator("#none", { hasText: "No runs yet." }).waitFor();
-  // From here on time stands still.
+  // The clock is stopped from here on.
   await page.clock.pauseAt(NOW + 3_600_000);
   await page.evaluate(() => {
     const ask = window.fetch, set = window.setTimeout;
@@ -283,7 +283,7 @@ test("switched off: a banner says how to switch it on, and everything else is th
   assert.equal(await page.locator("#banner").innerText(), words);
   assert.deepEqual(await names(page), ["redis-server"]);
   assert.equal(await page.locator("#profile").getAttribute("aria-disabled"), "true");
-  // The same is meant by a service that has no such path at all.
+  // A service without that path means the same.
   service.fault = () => [404, { errors: ["Profiling on demand is off."] }];
   const other = await service.open();
   await other.locator("#banner").waitFor();
@@ -386,7 +386,7 @@ test("several at once: a run for each, failures told for each", async () => {
   assert.equal(await page.locator("#about-title").textContent(), "3 targets");
   await page.locator("#targets .target").nth(1).click({ modifiers: ["Control"] });
   assert.equal(await page.locator("#about-title").textContent(), "2 targets");
-  // Where there is room for one side only, boxes choose and a press on a name opens.
+  // If there is room for one side only, check boxes select and a click on a name opens.
   const narrow = await service.open("", { viewport: { width: 400, height: 700 } });
   for (const at of [0, 1]) await narrow.locator("#targets .box").nth(at).click();
   assert.ok(await narrow.locator("#side").isVisible());
@@ -446,7 +446,7 @@ test("by keys alone: search, open, profile, cancel, view, back, help", async () 
   assert.ok(await page.locator("#help").isHidden());
   await page.keyboard.press("t");
   assert.equal(await focused(page), "targets");
-  // One stop of Tab leads on from the list, however long it is.
+  // One press of Tab leaves the list, however long it is.
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.closest("nav")), null);
   assert.deepEqual(complaints(page), []);

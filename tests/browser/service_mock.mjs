@@ -1,4 +1,5 @@
-// A profiling service without a clock: it answers what a test says, and fails where a test says. It serves the files that page.rs names.
+// A profiling service without a clock: the test controls its answers and its failures. It serves the files
+// that page.rs names.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
@@ -38,7 +39,7 @@ export class Service {
       fault: () => null,
     });
     this.server = createServer((request, response) => this.serve(request, response).catch((error) => {
-      // The browser ends requests of a page that is closed.
+      // The browser cancels the requests of a closed page.
       if (error.code !== "ECONNRESET") throw error;
     }));
   }
@@ -159,7 +160,7 @@ export class Service {
     const runs = group === null ? this.runs : this.runs.filter((each) => each.group === group);
     return [200, group === null ? { runs } : { group, runs }];
   }
-  /** A run ends, with what there is of it. */
+  /** A run ends, with its data so far. */
   end(id, status = "FINISHED", more = {}) {
     const one = this.runs.find((each) => each.id === id), of = this.find(one.target);
     if (of?.run === id) of.run = null;

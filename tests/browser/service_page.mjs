@@ -8,7 +8,7 @@ import { flightline, folder } from "./page.mjs";
 /** The errors of scripts. The browser itself reports requests that are answered with an error. */
 export const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 export const visible = (page, text) => page.locator("#targets .target", { hasText: text });
-/** The picture in the page, when it has been drawn; one that is on its way takes its place later. */
+/** The graph in the page, once it has been drawn; a graph that is loading replaces it later. */
 export async function picture(page) {
   const frame = page.frameLocator("#viewer-frame iframe:not(.coming)");
   await frame.locator("html[data-ready]").waitFor({ state: "attached" });

@@ -55,7 +55,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // Another one is ended early, by key; what there is of it stays.
+  // Another one is ended early, by key; its data so far is kept.
   await page.locator("#main").focus();
   await page.keyboard.press("p");
   await rows(page).nth(1).waitFor();
@@ -75,7 +75,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // Several at once; one of them fails at once, one is not heard of any more.
+  // Several at once; one of them fails at once, and one stops answering.
   await page.locator("#targets").focus();
   for (const key of ["Home", "x"]) await page.keyboard.press(key);
   assert.equal(await page.locator("#about-title").textContent(), "2 targets");

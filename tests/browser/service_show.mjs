@@ -64,7 +64,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   under("tier=web", "nginx", "-p", work, "-c", conf);
   await until("all three", async () => await get(web, "/") === 200);
   say("all three answer");
-  // As many requests as before, however long they take.
+  // The same number of requests as before, however long they take.
   let open = 0, answered = 0;
   const load = setInterval(() => {
     for (const path of ["/", "/static", "/static", "/static"]) if (open < 50) {
@@ -97,14 +97,14 @@ test("a slowdown in one of three programs is found from the page: which program,
   assert.equal(risen.length, 1);
   assert.match(risen[0], /^python/);
   await row("python").click();
-  // Since when.
+  // The start of the slowdown.
   await page.locator("#window-risen").waitFor();
   const words = await page.locator("#risen-words").textContent();
   const [, since] = /since (\d\d:\d\d:\d\d)$/.exec(words), at = Date.parse(`${new Date(planted).toISOString().slice(0, 10)}T${since}Z`);
   say(`${words}; planted at ${new Date(planted).toISOString().slice(11, 19)}`);
   assert.ok(Math.abs(at - planted) <= 15_000, `${since} for ${new Date(planted).toISOString()}`);
   await shot(page, "service-show-risen");
-  // Which function.
+  // The function.
   await page.locator("#risen-open").click();
   const both = await picture(page);
   await both.locator("body.compared").waitFor();
@@ -120,7 +120,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // The same in Flink's words, for this process alone.
+  // The same with Flink's names, for this process alone.
   const flink = `${service.url}taskmanagers/${risen[0]}/profiler`;
   const created = await (await fetch(flink, { method: "POST", body: JSON.stringify({ mode: "ITIMER", duration: 5 }) })).json();
   say(`POST /taskmanagers/${risen[0]}/profiler: ${JSON.stringify(created).slice(0, 120)}`);

@@ -70,13 +70,13 @@ test("what is chosen is asked as it is, shown with what was left out and its SQL
   assert.equal(await page.locator("#sql").textContent(), "SELECT 'datafusion', 'version=2'\n");
   assert.equal(await page.locator("#as-sql-words").textContent(), "");
   assert.match(await page.locator("#viewer-title").textContent(), /^api · version=2 · 2026-11-23 – 2026-11-24 · thread LIKE 'w%' -- and$/);
-  // Another's browser shows the same, with the choice in the form.
+  // Another browser shows the same, with the selection in the form.
   const other = await open(await hash(page));
   await picture(other);
   assert.equal(asked("flame").at(-1), question);
   assert.deepEqual(await Promise.all(["#a-service", "#a-label-version", "#event", "#min", "#a-where"].map((field) => other.locator(field).inputValue())),
     ["api", "=2", "jdk.ExecutionSample", "1", "thread LIKE 'w%' -- and"]);
-  // And back leads to what was shown before.
+  // Back leads to the previous view.
   await page.selectOption("#a-label-version", "=1");
   await page.click("#ask");
   await page.locator("#viewer-title", { hasText: "version=1" }).waitFor();
@@ -142,7 +142,7 @@ test("two choices are compared; B begins as A is", async () => {
   const other = await open(await hash(page));
   await picture(other);
   assert.equal(await other.locator("#b-label-version").inputValue(), "=2");
-  // Going to another view and back, B stays.
+  // After a change to another view and back, B is kept.
   await page.locator("#views button", { hasText: "Functions" }).click();
   await page.locator("#views button", { hasText: "Compare" }).click();
   assert.equal(await page.locator("#b-label-version").inputValue(), "=2");
@@ -165,10 +165,10 @@ test("a share over time is a line for each group and a table", async () => {
   assert.equal(await page.locator(".chart polyline").count(), 2);
   assert.deepEqual(await page.locator(".legend li").allTextContents(), ["1", 'a,"b"']);
   assert.deepEqual(await page.locator(".shares tbody tr").last().locator("td").allTextContents(), ["2026-11-23 09:00:00", "1", "20", "100", "20.00 %"]);
-  // A later point is further right, a larger share higher.
+  // Later points are further right, larger shares higher.
   const [[x1, y1], [x2, y2]] = (await page.locator(".chart polyline").first().getAttribute("points")).split(" ").map((point) => point.split(",").map(Number));
   assert.ok(x2 > x1 && y2 < y1);
-  // Letters are as large as elsewhere, also where there is little room.
+  // Letters have their usual size, even with little space.
   const small = await open(await hash(page), { viewport: { width: 400, height: 700 } });
   const scale = await small.locator(".chart").evaluate((chart) => chart.getBoundingClientRect().width / chart.viewBox.baseVal.width);
   assert.ok(scale > 0.8 && scale < 1.25, String(scale));
@@ -189,7 +189,7 @@ test("what the store says against it is told, and the next question is asked all
   await page.click("#ask");
   await picture(page);
   assert.equal(await page.locator("#told").getAttribute("class"), null);
-  // One that takes long is given up: the service sees it go.
+  // A slow query is cancelled: the service notices the closed connection.
   let begun, gone = new Promise((done) => { begun = done; });
   service.fault = ({ path, query }) => path === "/v1/store/flame" && query.includes("told=1") ? new Promise(() => { begun(); }) : null;
   await page.click("#ask");

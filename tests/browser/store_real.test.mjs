@@ -9,7 +9,7 @@ import { serve } from "./service_agent.mjs";
 import { complaints, picture } from "./service_page.mjs";
 
 const { FLIGHTLINE_SQL } = process.env;
-// Skipped also with FLIGHTLINE_NO_SKIP: without the store's workspace there is no engine to test.
+// Skipped even with FLIGHTLINE_NO_SKIP: without the store's workspace there is no engine to test.
 const skip = FLIGHTLINE_SQL ? false : "FLIGHTLINE_SQL is not set; .ci/store runs this test";
 
 afterEach(leave);
@@ -39,7 +39,7 @@ test("what is in a store is what the page shows", { skip }, async () => {
   await told(page, "pruned");
   assert.equal(await drawn(page), count("service = 'api'"));
 
-  // A value that would end a text in SQL.
+  // A value that would end a string in SQL.
   await page.locator("#a-label-host option", { hasText: "h'2 --" }).waitFor({ state: "attached" });
   await page.selectOption("#a-label-host", "=h'2 --");
   await page.click("#ask");
