@@ -3,9 +3,9 @@
 //! | endpoint | what it does |
 //! |---|---|
 //! | `GET /report` | computes and allocates |
-//! | `GET /orders/{customer}` | asks SQLite by a column without an index, through a pool of two connections |
-//! | `GET /quote` | waits for two services elsewhere (sleeps) at a time |
-//! | `GET /cart` | changes what all requests share, behind a lock |
+//! | `GET /orders/{customer}` | queries SQLite by a column without an index, through a pool of two connections |
+//! | `GET /quote` | waits for two remote services (sleeps) at the same time |
+//! | `GET /cart` | changes shared state, behind a lock |
 //!
 //! Usage: `flightline-test-service FOLDER`. It writes its address and process id to FOLDER/address, and when SIGTERM ends it, what it measured of each
 //! endpoint itself to FOLDER/measured.json.
