@@ -12,7 +12,8 @@ use crate::controlled::LIMIT;
 use crate::recording::Recording;
 use crate::stub_service::{Said, Stub};
 
-/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+/// The CPU time of a phase of each of the program's three threads in ms, which is also its number of samples
+/// at 1 kHz.
 pub const MS: u32 = 200;
 /// The phases of the test program.
 const PHASES: [&str; 3] = ["before", "during", "after"];
@@ -74,7 +75,7 @@ pub fn lasted(recording: &[u8]) -> u64 {
     sum
 }
 
-/// Samples by phase of the victim.
+/// The samples by phase of the program.
 pub fn phases(recording: &Recording) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for sample in &recording.samples {
@@ -98,7 +99,7 @@ pub fn only(recording: &Recording, phase: &str) {
     let n = seen[phase] as f64;
     // A busy machine takes samples late, or not at all: lost samples count as recorded.
     let lost = recording.losses.iter().map(|loss| loss.cpu_ns as f64 / 1e6).sum::<f64>();
-    // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
+    // With timers, the kernel's tick costs samples. Up to two samples of a thread are missing at the ends.
     let tolerance = 0.08 * right + 12.0;
     let is_right = n <= right + tolerance && n + lost >= right - tolerance;
     assert!(is_right, "{n} samples of 1 ms and {lost} ms lost, expected {right}: {:?}", recording.losses);
@@ -138,12 +139,12 @@ pub fn hellos(stub: &Stub) -> Vec<Value> {
     stub.said().into_iter().filter_map(hello).collect()
 }
 
-/// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
+/// Makes `perf_event_open` fail in the command and in its children, as in a container without that right.
 pub fn without_perf(command: &mut Command) {
     without_call(command, libc::SYS_perf_event_open);
 }
 
-/// Has a system call fail with EACCES in the command and in all that it starts.
+/// Makes a system call fail with EACCES in the command and in its children.
 pub fn without_call(command: &mut Command, call: libc::c_long) {
     let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let number = u32::try_from(call).unwrap();

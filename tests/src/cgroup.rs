@@ -12,7 +12,7 @@ pub struct Group {
 impl Group {
     /// Creates a group with this memory limit in bytes; `None` if this user or kernel cannot.
     pub fn new(bytes: u64) -> Option<Group> {
-        // With 2 the machine would stop instead of a process.
+        // With 2 the machine would panic instead of killing a process.
         if fs::read_to_string("/proc/sys/vm/panic_on_oom").map_or(true, |v| v.trim() == "2") {
             return None;
         }
@@ -33,7 +33,7 @@ impl Group {
             let _ = fs::write(PathBuf::from(at).join("cgroup.subtree_control"), "+memory");
             fs::create_dir(&group.path).ok()?;
             fs::write(group.path.join(limit), bytes.to_string()).ok()?;
-            // Memory that is written to a disk instead would not end.
+            // Memory that can be swapped out would not end the process.
             for (file, none) in [("memory.memsw.limit_in_bytes", bytes), ("memory.swap.max", 0)] {
                 let _ = fs::write(group.path.join(file), none.to_string());
             }

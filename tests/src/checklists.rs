@@ -50,7 +50,7 @@ pub struct Row {
 pub enum By {
     /// By at least one test.
     Test,
-    /// By a script, or figures that were measured.
+    /// By a script, or by measured figures.
     File,
     /// Met in another way, with evidence.
     Otherwise,

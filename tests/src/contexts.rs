@@ -16,14 +16,14 @@ pub struct State {
 /// No active span.
 pub const NOTHING: State = State { id: 0, label: 0, previous: 0 };
 
-/// The states of a round of the victim, from one time that nothing is in force to the next.
+/// The states of a round of the program, from one time without a span to the next.
 pub const ROUND: [State; 7] = [
     State { id: 1, label: 0, previous: 0 },
     State { id: 1, label: 1, previous: 0 },
     State { id: 1, label: 2, previous: 0 },
     State { id: 3, label: 0, previous: 1 },
     State { id: 5, label: 0, previous: 3 },
-    // The one between has been left.
+    // The state in between has been left.
     State { id: 5, label: 0, previous: 1 },
     State { id: 1, label: 2, previous: 0 },
 ];

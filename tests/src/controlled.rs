@@ -14,11 +14,11 @@ use crate::victim;
 /// Long enough for a busy machine. No result depends on this time.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A running `controlled` victim.
+/// A running `controlled` test program.
 pub struct Controlled {
     /// The started process: the test program or `flightline`.
     pub child: Child,
-    /// The victim's own process id.
+    /// The program's process id.
     pub pid: u32,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -30,7 +30,7 @@ pub fn program() -> PathBuf {
 }
 
 impl Controlled {
-    /// Starts a command that becomes or runs the victim.
+    /// Starts a command that becomes or runs the program.
     #[track_caller]
     pub fn start(command: &mut Command) -> Controlled {
         let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -81,7 +81,7 @@ impl Controlled {
         }
     }
 
-    /// Has all three threads burn CPU time in `NAME_work`, and waits for it.
+    /// Makes all three threads burn CPU time in `NAME_work`, and waits for that.
     #[track_caller]
     pub fn work(&mut self, name: &str, ms: u32) {
         self.tell(&format!("work {name} {ms}"));
@@ -102,12 +102,12 @@ impl Controlled {
         interrupted
     }
 
-    /// `flightline ctl` for the victim.
+    /// Runs `flightline ctl` for the program.
     pub fn ctl<S: AsRef<OsStr>>(&self, words: &[S]) -> Finished {
         ctl(self.pid, words)
     }
 
-    /// The same, which must succeed; its answer.
+    /// The same, but it must succeed; returns its answer.
     #[track_caller]
     pub fn ask<S: AsRef<OsStr>>(&self, words: &[S]) -> Value {
         let finished = self.ctl(words).expect_success("flightline ctl");

@@ -14,9 +14,9 @@ use crate::allocations::Allocations;
 use crate::run::{Finished, run};
 use crate::victim;
 
-/// Size of the allocation before the first, of the first thread; the victim's `FIRST_SIZE`.
+/// The size of the first thread's allocation before all others; the program's `FIRST_SIZE`.
 const FIRST_SIZE: u64 = 65536;
-/// Most threads of the victim.
+/// The maximum number of the program's threads.
 const THREADS: usize = 8;
 /// Longest recovery.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ impl Told {
         Told { map: MmapRaw::map_raw(&file).unwrap(), path, threads }
     }
 
-    /// The victim and its arguments.
+    /// The program and its arguments.
     pub fn program(&self, count: u64) -> Vec<String> {
         let program = victim::c("crashes", victim::OPTIMISED);
         let text = |path: &Path| path.to_str().unwrap().to_owned();
@@ -69,7 +69,7 @@ impl Instant {
     }
 }
 
-/// `flightline record` of the victim, every allocation and CPU time, not yet started.
+/// `flightline record` of the program, with every allocation and CPU time, not yet started.
 pub fn record(options: &[&str], program: &[String]) -> Command {
     let mut command = Command::new(victim::flightline());
     command.args(["record", "-e", "cpu@500us,alloc@1"]).args(options);

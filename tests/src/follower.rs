@@ -11,7 +11,7 @@ use crate::victim::flightline;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Ends with the test, however that ends.
+/// A child process that is killed at the end of the test.
 #[derive(Debug)]
 pub struct Killed(pub Child);
 
@@ -50,10 +50,11 @@ impl Lines {
         });
     }
 
-    /// All of them, at the end of the stream.
+    /// Returns all lines, at the end of the stream.
     ///
     /// # Panics
-    /// The reading thread did.
+    ///
+    /// If the reading thread panicked.
     pub fn all(self) -> Vec<String> {
         self.1.join().unwrap();
         std::mem::take(&mut *self.0.lock().unwrap())

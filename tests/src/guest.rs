@@ -1,4 +1,4 @@
-//! A recorder is a guest: the same program must print the same and end the same under it, whatever it records.
+//! Guest tests: a program must print the same and end the same with a recorder, whatever it records.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::victim::flightline;
 /// The time-out of one run.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// All that `guest_signals.c` can do with signals, a case each.
+/// The cases of `guest_signals.c`.
 pub const SIGNALS: &[&[&str]] = &[
     &["handler-prof"],
     &["handler-trap"],
@@ -48,7 +48,7 @@ pub const SIGNALS: &[&[&str]] = &[
     &["unused-handlers"],
 ];
 
-/// All that `guest_threads.c` can do, a case each; two of them open and close the modules.
+/// The cases of `guest_threads.c`; two of them open and close the modules.
 pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
     let alone = [
         "many",
@@ -98,19 +98,19 @@ pub fn default_mode() -> Mode {
     Mode::new("default", &[])
 }
 
-/// Not recorded, but ready to be.
+/// Preloaded and ready, but not recorded.
 pub fn dormant_mode() -> Mode {
     Mode::new("dormant", &["--dormant"])
 }
 
-/// With a front before every signal that ends a process.
+/// With a hook for every signal that ends a process.
 pub fn fatal_modes() -> Vec<Mode> {
     ["auto", "timer"]
         .map(|engine| Mode::new("fatal signals", &["--engine", engine, "--fatal-signals", "on"]))
         .to_vec()
 }
 
-/// Every engine that this machine has at once, each as busy as it gets.
+/// Every engine that this machine supports at once, at high rates.
 pub fn everything() -> Vec<Mode> {
     static EVENTS: OnceLock<Vec<&str>> = OnceLock::new();
     let events = EVENTS.get_or_init(|| {
@@ -176,7 +176,7 @@ pub fn same(program: &Path, cases: &[&[&str]], modes: &[Mode]) {
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The lines that differ, the first few.
+/// The first lines that differ.
 fn differences(alone: &str, recorded: &str) -> String {
     let mut lines = String::new();
     let (mut a, mut b) = (alone.lines(), recorded.lines());

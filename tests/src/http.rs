@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that a test can send whatever it likes.
+//! HTTP/1.1 by hand, so that a test can send invalid requests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Answer {
     /// Its status.
     pub status: u16,
-    /// Headers by their names in small letters.
+    /// Headers by their names in lower case.
     pub headers: BTreeMap<String, String>,
     /// Its body.
     pub body: Vec<u8>,

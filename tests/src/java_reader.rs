@@ -1,4 +1,4 @@
-//! The Java reader of `consumer/java`: built once, its test programs run on the JDKs that are here.
+//! Builds the Java reader of `consumer/java` once, and runs its test programs on the installed JDKs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -68,7 +68,7 @@ impl JavaReader {
 pub struct Lines {
     /// Canonical lines, sorted by bytes.
     pub samples: Vec<String>,
-    /// The end of the stream was seen.
+    /// The reader saw the end of the stream.
     pub ended: bool,
     /// The reader's message about damage; empty if there is none.
     pub damage: String,
@@ -117,7 +117,7 @@ impl Lines {
         lines
     }
 
-    /// Panics unless our own decoder saw the same, and nothing was wrong.
+    /// Panics unless our own decoder has the same result, without errors.
     #[track_caller]
     pub fn expect(&self, ours: &Contents, what: &str) {
         assert!(self.ended, "{what}: no end");
@@ -125,7 +125,7 @@ impl Lines {
         self.expect_samples(ours, what);
     }
 
-    /// Panics at the first sample that our own decoder saw otherwise.
+    /// Panics at the first sample that differs from our own decoder's.
     #[track_caller]
     pub fn expect_samples(&self, ours: &Contents, what: &str) {
         let ours = ours.sorted();

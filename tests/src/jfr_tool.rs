@@ -18,7 +18,7 @@ use crate::victim;
 /// The time-out of one call.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A JVM that waits for calls; ended with the value.
+/// A JVM that waits for calls; it ends when the value is dropped.
 pub struct JfrTool {
     child: Child,
     calls: Option<ChildStdin>,
@@ -30,7 +30,8 @@ impl JfrTool {
     /// Starts the JVM of this JDK, with times in UTC.
     ///
     /// # Panics
-    /// There is no `java` in that folder.
+    ///
+    /// If that folder has no `java`.
     #[track_caller]
     pub fn start(home: &Path) -> JfrTool {
         let classes = victim::java_classes(&home.join("bin/javac"), "Jfr", &[]);
@@ -62,10 +63,12 @@ impl JfrTool {
         Finished { stdout: std::fs::read(out).unwrap(), ..finished }
     }
 
-    /// Starts `jfr` with these arguments and returns its standard output, a pipe that ends with the call. Call [`end`](Self::end) after it.
+    /// Starts `jfr` with these arguments and returns its standard output, a pipe that ends with the call.
+    /// Call [`end`](Self::end) after it.
     ///
     /// # Panics
-    /// It does not start within five minutes.
+    ///
+    /// If it does not start within five minutes.
     #[track_caller]
     pub fn stream(&mut self, args: &[&str]) -> File {
         let pipe = self.folder.path().join("pipe");

@@ -4,14 +4,14 @@
 
 use std::io::{self, Read};
 
-/// A JSON value. Objects keep the order of their members, numbers their spelling.
+/// A JSON value. Objects keep the order of their members, numbers their original text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// As it is written; also `NaN`, `Infinity`, `-Infinity`.
+    /// The number's text; also `NaN`, `Infinity`, `-Infinity`.
     Number(String),
     /// UTF-16, because surrogates may be unpaired.
     Text(Vec<u16>),
@@ -189,7 +189,7 @@ impl Parser<'_> {
     }
 }
 
-/// Cuts the text of each event out of a stream.
+/// Extracts the text of each event from a stream.
 pub struct Events<R> {
     input: R,
     held: Vec<u8>,
@@ -198,7 +198,7 @@ pub struct Events<R> {
     /// Scanned so far.
     at: usize,
     begun: bool,
-    /// The list was closed, and the document behind it.
+    /// The list and the document have been closed.
     pub complete: bool,
 }
 
@@ -208,7 +208,7 @@ impl<R: Read> Events<R> {
         Self { input, held: Vec::new(), start: 0, at: 0, begun: false, complete: false }
     }
 
-    /// Reads on; `false` at the end of the stream.
+    /// Reads more; `false` at the end of the stream.
     fn more(&mut self) -> io::Result<bool> {
         self.held.drain(..self.start);
         self.at -= self.start;

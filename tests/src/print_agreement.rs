@@ -16,29 +16,29 @@ use crate::jfr_tool::JfrTool;
 use crate::json_events::{Events, Json};
 use crate::run::{self, Finished};
 
-/// A difference that is the JDK's own.
+/// A difference that is caused by the JDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allowed {
-    /// HotSpot writes a character beyond the basic plane as two surrogates of three bytes each, in which the JDK sees two
-    /// malformed sequences and shows U+FFFD for each; we show the character.
+    /// HotSpot writes a character beyond the basic plane as two surrogates of three bytes each. The JDK reads
+    /// them as two malformed sequences and shows U+FFFD for each; we show the character.
     Character,
-    /// The JDK keeps the clock of an earlier chunk as long as the metadata stay the same; we take each chunk's own. Allowed
-    /// is exactly the difference of the two, one for all events of a chunk.
+    /// The JDK keeps the clock of an earlier chunk while the metadata stay the same; we use each chunk's own.
+    /// Exactly the difference of the two is allowed, the same for all events of a chunk.
     Clock,
     /// The text of JDK 17 for the spans whose value is the smallest or the largest long, which mean "none"
     /// and "for ever".
     Extreme,
     /// JDK 17 prints unsigned numbers with a sign.
     Sign,
-    /// JDK 17 has more digits than a `float` or `double` needs.
+    /// JDK 17 prints more digits than a `float` or `double` needs.
     Digits,
     /// An unpaired surrogate in a string: the JDK prints it, we print U+FFFD.
     Surrogate,
     /// The JDK scales ticks in floating point, which beyond 2⁵³ is not exact.
     Scale,
-    /// The JDK's nanoseconds of microseconds and of ticks overflow, ours do not.
+    /// The JDK's conversion of microseconds and ticks to nanoseconds overflows, ours does not.
     Overflow,
-    /// A Java thread that was started again: the JDK keeps the system's id that an earlier chunk has for it.
+    /// A Java thread that was started again: the JDK prints its thread id of an earlier chunk.
     Thread,
 }
 
@@ -54,7 +54,7 @@ pub struct Agreement {
     pub events: u64,
     /// The events among them that are equal byte for byte.
     pub same_bytes: u64,
-    /// Bytes of JSON the JDK printed for them.
+    /// The bytes of JSON that the JDK printed for them.
     pub json_bytes: u64,
     /// The values that differ in an allowed way: their number and the first one.
     pub allowed: BTreeMap<Allowed, (u64, String)>,
@@ -287,7 +287,7 @@ impl Comparison {
         self.agreement.allowed.entry(kind).or_insert_with(|| (0, example())).0 += 1;
     }
 
-    /// The same Java thread in a later chunk with another id of the system's.
+    /// The same Java thread in a later chunk with another OS thread id.
     fn started_again(&self, ours: &Json, theirs: &Json) -> bool {
         let same = |name: &str| ours.get(name).is_some() && ours.get(name) == theirs.get(name);
         let java = ours.get("javaThreadId").is_some_and(|id| *id != Json::Number("0".into()));
@@ -329,7 +329,7 @@ impl Comparison {
 
     fn times(&mut self, ours: i128, theirs: i128) -> Option<Allowed> {
         let shift = theirs - ours;
-        // Each of the two is rounded to whole ns.
+        // Each of the two is rounded to ns.
         let near = |expected: i128| (shift - expected).abs() <= 1;
         let own = self.clocks.get(self.chunk)?.0;
         let earlier = self.clocks[..self.chunk].iter().map(|(header, _)| difference(header, &own));
@@ -352,7 +352,7 @@ fn scaled(value: i128, off: i128) -> bool {
     value > 1 << 53 && off.unsigned_abs() <= (value >> 52) + 1
 }
 
-/// Doubles that differ in no more than the last place.
+/// Doubles that differ at most in the last digit.
 fn near(a: f64, b: f64) -> bool {
     a.is_sign_negative() == b.is_sign_negative() && a.to_bits().abs_diff(b.to_bits()) <= 1
 }
@@ -478,7 +478,7 @@ mod tests {
         assert_eq!(places("{\"a\": [1]}", "{\"a\": [1, 1]}"), ["t.values.a"]);
         assert_eq!(places("{\"a\": \"x\"}", "{\"a\": \"\\ufffd\"}"), ["t.values.a"]);
         assert_eq!(places("{\"a\": \"\u{1f980}\"}", "{\"a\": \"\\ufffd\\ufffd\"}"), none);
-        // In a first chunk no time may differ.
+        // In the first chunk no time may differ.
         let time = |ns: u32| format!("{{\"a\": \"2026-01-01T00:00:00.{ns:09}Z\"}}");
         assert_eq!(places(&time(1), &time(2)), ["t.values.a"]);
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SHM: &str = "/dev/shm";
-/// A younger session directory may still be in the making.
+/// A younger session directory may still be incomplete.
 const YOUNG: Duration = Duration::from_secs(5);
 
 static IS_PRIVATE: AtomicBool = AtomicBool::new(false);

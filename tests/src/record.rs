@@ -1,4 +1,4 @@
-//! `flightline record`, as a person types it.
+//! Runs `flightline record` as a user would.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub struct Record {
     one_processor: bool,
 }
 
-/// A recording that was made.
+/// A finished recording.
 pub struct Recorded {
     /// Status and outputs of `flightline record`.
     pub finished: Finished,
@@ -75,13 +75,13 @@ impl Record {
         self
     }
 
-    /// All threads of the program on one processor, the first that is allowed here.
+    /// Runs all threads of the program on one processor, the first permitted one.
     pub fn one_processor(mut self) -> Record {
         self.one_processor = true;
         self
     }
 
-    /// The folder of this recording; removed with the value.
+    /// The folder of this recording; removed when the value is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -96,7 +96,7 @@ impl Record {
         self.folder.path().join("truth.tsv")
     }
 
-    /// The command, not yet started. The program runs in the folder, its truth goes there.
+    /// The command, not yet started. The program runs in the folder, and its ground truth is written there.
     pub fn command(&self, program: impl AsRef<Path>, args: &[&str]) -> Command {
         let mut command = Command::new(flightline());
         let output = self.output.clone().unwrap_or_else(|| self.path().into_os_string());

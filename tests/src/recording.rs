@@ -88,7 +88,7 @@ pub struct Recording {
     pub warnings: Vec<String>,
 }
 
-/// Turns events into lists; stacks and threads are looked up once per chunk and key.
+/// Converts events to lists; stacks and threads are resolved once per chunk and key.
 #[derive(Default)]
 struct Collector {
     recording: Recording,
@@ -228,7 +228,7 @@ impl Recording {
         Ok(collector.recording)
     }
 
-    /// Reads a recording with the JDK's `jdk.jfr.consumer`, knowing nothing of our code. `None` without a JDK.
+    /// Reads a recording with the JDK's `jdk.jfr.consumer`, independently of our code. `None` without a JDK.
     #[track_caller]
     pub fn read_by_jdk(path: &Path) -> Option<Recording> {
         if !skip::have_jdk() {

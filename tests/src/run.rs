@@ -1,4 +1,4 @@
-//! Runs a command to its end, but never for ever.
+//! Runs commands with a time-out.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -168,7 +168,7 @@ static GATE: Mutex<Gate> =
     Mutex::new(Gate { beside: 0, waiting_beside: 0, alone: false, waiting_alone: 0, batch: false });
 static GATE_OPENED: Condvar = Condvar::new();
 
-/// Locks the gate; a test that failed while it held the lock leaves nothing half done.
+/// Locks the gate. A test that failed while it held the lock leaves a consistent state.
 fn gate() -> MutexGuard<'static, Gate> {
     GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The header of a JSON body.
 pub const JSON: &str = "Content-Type: application/json";
 
-/// Computes until it is ended.
+/// Computes until it is killed.
 pub const PYTHON: &str = "
 def work():
     return sum(hash(str(i)) % 7 for i in range(20000))
@@ -42,7 +42,7 @@ pub struct Served {
     child: Child,
     /// The port.
     pub port: u16,
-    /// A folder for the test; its history is in it.
+    /// A folder for the test, which contains the service's history.
     pub folder: TempDir,
     lines: Arc<Mutex<Vec<String>>>,
     options: Vec<String>,
@@ -58,9 +58,10 @@ impl Served {
         Self::start_with(options, &[])
     }
 
-    /// The same with variables in its environment.
+    /// The same with environment variables.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = TempDir::with_prefix("flightline-served-").unwrap();
@@ -73,14 +74,16 @@ impl Served {
     /// A service that accepts agents, which report every [`HEARTBEAT`].
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn profiling() -> Self {
         Self::start(&["--profiling", "--heartbeat", HEARTBEAT])
     }
 
-    /// As `kill -9` and a new start on the same port leave it.
+    /// Restarts the service on the same port after a `kill -9`.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn restart(&mut self) {
         self.child.kill().unwrap();
@@ -116,7 +119,7 @@ impl Served {
         send(self.port, "POST", path, &[JSON], body.to_string().as_bytes())
     }
 
-    /// Lets it record a program, or none; `options` are the agent's.
+    /// Starts an agent for a program, or without one; `options` are the agent's.
     pub fn agent(&self, options: &[&str], program: &[&str]) -> Agent {
         let mut command = Command::new(flightline());
         command.args(["agent", "--join", &self.url()]).args(options);
@@ -127,7 +130,7 @@ impl Served {
         Agent(spawn(&mut command))
     }
 
-    /// The one target that is there and of which this is true, once it is.
+    /// Waits for the only target that satisfies the condition.
     pub fn target(&self, is: impl Fn(&Value) -> bool) -> Value {
         until(LIMIT, "a target", || {
             let list = self.get("/v1/targets").json();
@@ -158,7 +161,7 @@ impl Served {
         until(LIMIT, "the end of a run", || Some(self.run(id)).filter(|run| run["status"] != "RUNNING"))
     }
 
-    /// A run's file in a format.
+    /// Returns a run's file in a format.
     pub fn file(&self, id: &str, format: &str) -> Answer {
         self.get(&format!("/v1/runs/{id}/files/{format}"))
     }
@@ -166,6 +169,7 @@ impl Served {
     /// A run's recording, read by our own reader.
     ///
     /// # Panics
+    ///
     /// If there is none.
     pub fn recording(&self, id: &str) -> Recording {
         let answer = self.file(id, "jfr");
@@ -187,7 +191,7 @@ impl Served {
     pub fn end(&mut self) {
         signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();
-        // The thread that reads the log ends with it.
+        // The thread that reads the log ends together with it.
         until(LIMIT, "the end of the log", || (Arc::strong_count(&self.lines) == 1).then_some(()));
     }
 }
@@ -231,7 +235,7 @@ fn begin(
     (child, port)
 }
 
-/// An agent and, if it started one, its program; both ended with the test.
+/// An agent and the program that it started, if any; both end with the test.
 pub struct Agent(pub Child);
 
 impl Agent {

@@ -83,7 +83,7 @@ impl ProcFile {
         self.header().taken.load(Ordering::Acquire)
     }
 
-    /// Events of a kind that found no room.
+    /// Events of a kind that did not fit into the ring.
     pub fn events_lost(&self, kind: u16) -> u64 {
         self.header().event_lost[usize::from(kind)].load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Shares of samples by function, and their comparison with the truth.
+//! Shares of samples by function, and their comparison with the ground truth.
 
 use std::collections::{BTreeMap, HashSet};
 

@@ -9,21 +9,21 @@ use std::path::{Component, Path, PathBuf};
 /// The names in a text.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// Tests, each of which is there and is run.
+    /// Tests that exist and are run.
     pub tests: usize,
-    /// Scripts and documents that are there.
+    /// Scripts and documents that exist.
     pub files: usize,
     /// Names of missing files, and of files and functions that are not tests.
     pub missing: Vec<String>,
 }
 
-/// The folder that everything is in.
+/// The project's root.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Looks for everything that `text` names; its links are relative to `folder`.
+/// Finds everything that `text` names; its links are relative to `folder`.
 #[must_use]
 pub fn shown(text: &str, folder: &Path) -> Shown {
     let mut found = Shown::default();
@@ -168,7 +168,8 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
         .filter(|target| !target.contains("://"))
 }
 
-/// `text` of the document `from` as it has to be in a document in the folder `to`, both below the root: its links lead to the same.
+/// Rewrites the links of `text`, from the document `from`, for a document in the folder `to`; both are below
+/// the root.
 #[must_use]
 pub fn moved(text: &str, from: &str, to: &str) -> String {
     let folder = Path::new(from).parent().unwrap_or(Path::new(""));

@@ -20,7 +20,7 @@ pub const TRACES: usize = 6;
 pub const METRICS: [&str; 7] = ["count", "cpu", "wall", "off", "queued", "bytes", "lock"];
 /// The same figures in the JSON of `flightline spans`; empty where it has none.
 const KEYS: [&str; 7] = ["", "cpuNanos", "wallNanos", "offCpuNanos", "", "allocatedBytes", "lockNanos"];
-/// The endpoint that plain threads work for.
+/// The endpoint of the plain threads' jobs.
 pub const JOBS: &str = "batch";
 
 /// Name of the outermost span of a trace.

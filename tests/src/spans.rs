@@ -43,7 +43,8 @@ impl Span {
     /// A field as a number.
     ///
     /// # Panics
-    /// When it is none.
+    ///
+    /// If it is not a number.
     #[track_caller]
     pub fn number(&self, name: &str) -> i64 {
         self.field(name).parse().unwrap_or_else(|_| panic!("{}.{name} is {:?}", self.event, self.field(name)))
@@ -127,7 +128,7 @@ fn frames(trace: &StructRef<'_>) -> Result<Vec<Frame>, jfr_format::error::Error>
     }
 }
 
-/// A string, or the name inside of a class or thread.
+/// A string, or the name of a class or thread.
 fn name_of(value: Value<'_>) -> Result<String, jfr_format::error::Error> {
     if let Some(record) = value.clone().record()? {
         for name in ["osName", "name"] {

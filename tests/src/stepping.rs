@@ -29,7 +29,7 @@ pub struct Stopped {
     /// The signal to deliver when the thread continues.
     signal: i32,
     gone: bool,
-    /// The last instruction waited.
+    /// The last instruction was a wait.
     waits: bool,
 }
 
@@ -97,7 +97,7 @@ impl Stopped {
         self.waits
     }
 
-    /// One instruction; a signal that waits is delivered first. `false` if the thread is gone.
+    /// Steps one instruction; a pending signal is delivered first. `false` if the thread is gone.
     pub fn step(&mut self) -> bool {
         let signal = std::mem::take(&mut self.signal);
         if self.gone || !ptrace(libc::PTRACE_SINGLESTEP, self.tid, signal as usize) {
@@ -124,7 +124,7 @@ pub fn freeze(pid: u32) -> Vec<Stopped> {
     all
 }
 
-/// The same for those that are not stopped yet, if there are any.
+/// The same for threads that are not stopped yet.
 pub fn freeze_others(pid: u32) -> Vec<Stopped> {
     let mut all: Vec<Stopped> = Vec::new();
     loop {
@@ -253,7 +253,8 @@ impl Watch {
         }
     }
 
-    /// The recording is changed by system calls only: now and then is often enough, and all steps would take ten times as long.
+    /// Only system calls change the recording, so it is checked at intervals; checking after every step would
+    /// take ten times as long.
     fn look_at_files(&mut self) {
         self.looks += 1;
         if self.looks % 16 != 1 {
@@ -348,7 +349,7 @@ impl Watch {
     }
 }
 
-/// Commits of a journal that name `old` name `new` from now on.
+/// Replaces `old` by `new` in the commits of a journal.
 fn rename(journal: &mut [u8], old: &[u8], new: &[u8]) {
     let word =
         |journal: &[u8], index: usize| u64::from_le_bytes(journal[index * 8..][..8].try_into().unwrap());
@@ -364,7 +365,7 @@ fn rename(journal: &mut [u8], old: &[u8], new: &[u8]) {
     };
     for from in at::COMMITS {
         let (path, at) = ((from + 14) * 8, from + at::COMMIT_WORDS - 1);
-        // One that is being written stays wrong.
+        // An unfinished commit stays invalid.
         let right = sum(journal, from) == word(journal, at);
         if journal[path..].starts_with(old) {
             journal[path..path + new.len()].copy_from_slice(new);

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-/// A start from which stolen time is counted.
+/// The start of a measurement of stolen time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stolen(u64);
 

@@ -68,7 +68,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> u64 {
     value
 }
 
-/// Bytes of whole chunks at the start of `stream`.
+/// The length of the complete chunks at the start of `stream`.
 pub fn whole_chunks(stream: &[u8]) -> usize {
     let mut at = 0;
     while let Some(header) = stream.get(at..at + 68) {
@@ -225,13 +225,13 @@ fn read(stream: Vec<u8>, found: &mut Stream) {
     }
 }
 
-/// Every id leads to a constant.
+/// Every id refers to a constant.
 fn follow(value: Value<'_>, within: &str, seen: &mut HashSet<(String, u64)>, depth: u32) {
     assert!(depth < 30, "{within} goes round in circles");
     match value {
         Value::Reference(reference) => {
             let (key, class) = (reference.key(), reference.class().unwrap().name.to_string());
-            // 0 is none, but for the two that are numbered from 0.
+            // 0 means none, except for the two types that are numbered from 0.
             if key == 0 || !seen.insert((class.clone(), key)) {
                 return;
             }

@@ -17,7 +17,7 @@ const MOST: u64 = 64 << 20;
 /// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    /// A process was introduced.
+    /// An agent introduced a process.
     Hello(Value),
     /// A run continues.
     Progress(String, Value),
@@ -42,7 +42,7 @@ struct State {
     said: Vec<Said>,
     commands: Vec<Value>,
     secrets: u64,
-    /// Requests that were sent away.
+    /// Requests that were rejected.
     refused: usize,
     token: Option<String>,
 }
@@ -139,7 +139,7 @@ impl Stub {
         self.lock().said.clone()
     }
 
-    /// Waits for something that came or comes.
+    /// Waits for a request that has come or will come.
     #[track_caller]
     pub fn until<T>(&self, limit: Duration, what: &str, find: impl Fn(&Said) -> Option<T>) -> T {
         let end = Instant::now() + limit;

@@ -38,10 +38,11 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Reads a truth file.
+    /// Reads a file of ground truth.
     ///
     /// # Panics
-    /// When it is missing or a line is not understood.
+    ///
+    /// If it is missing or a line cannot be parsed.
     #[track_caller]
     pub fn read(path: &Path) -> Truth {
         let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

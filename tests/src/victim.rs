@@ -1,4 +1,4 @@
-//! Builds the victims with the system's compilers, once per source, flags and change.
+//! Builds the test programs with the system's compilers, once per source, flags and change.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use crate::run::run;
 
-/// Statically linked: nothing can be loaded into it.
+/// Statically linked: no library can be preloaded into it.
 pub const STATIC: &[&str] = &["-O2", "-fomit-frame-pointer", "-static"];
 /// Optimised, without frame pointers: the flags of distributions.
 pub const OPTIMISED: &[&str] = &["-O2", "-fomit-frame-pointer"];
 /// With frame pointers.
 pub const FRAME_POINTERS: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 
-/// The folder of the victims' sources.
+/// The folder of the test programs' sources.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("victims")
 }
@@ -36,7 +36,7 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// A C victim; `flags` go before the source, `-lpthread -ldl` after it.
+/// A test program in C; `flags` go before the source, `-lpthread -ldl` after it.
 #[track_caller]
 pub fn c(name: &str, flags: &[&str]) -> PathBuf {
     compile("gcc", &format!("{name}.c"), flags, &["-lpthread", "-ldl"])

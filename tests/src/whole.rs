@@ -28,7 +28,7 @@ pub fn share(recording: &Recording, period_ns: f64) -> Share {
     Share { seconds: clock.values().map(|&ns| ns as f64).sum::<f64>() / 1e9, whole: whole * period_ns / 1e9 }
 }
 
-/// Samples by the frame in which whole stacks end, most frequent first.
+/// Samples by the frame in which complete stacks end, most frequent first.
 pub fn roots(recording: &Recording) -> Vec<(String, usize)> {
     let whole = recording.samples.iter().map(|s| &recording.stacks[s.stack]).filter(|s| !s.truncated);
     counted(whole.filter_map(|s| s.frames.last()).map(|f| format!("{} {}", f.class, f.method)))

@@ -15,7 +15,7 @@ use flightline_tests::stub_service::{Mood, Said, Stub};
 use flightline_tests::{skip, victim};
 use serde_json::{Value, json};
 
-/// An agent that starts the victim; its temporary files are in `folder`.
+/// An agent that starts the program; its temporary files are in `folder`.
 fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(victim::flightline());
     command
@@ -60,7 +60,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     assert_eq!(first.ended, "");
     assert!(first.bytes.windows(4).any(|text| text == b"eu-1"), "its labels are in the recording");
 
-    // Another mode, to its own end.
+    // Another mode, up to its own end.
     stub.begin("second", "WALL", 1, Some("10ms"));
     let second = lasted(&recorded(&stub, "second").bytes);
     assert!(second >= 1_000_000_000, "{second} ns");
@@ -107,7 +107,7 @@ fn a_stop_ends_its_own_run_only() {
     stub.commands(vec![stop.clone(), two.clone(), stop.clone()]);
     recorded(&stub, "one");
     progress(&stub, "two", "started");
-    // The same again, as a service would that lost count.
+    // The same command again, as from a service that lost count.
     stub.commands(vec![stop, two]);
     victim.work("during", MS);
     assert_eq!(victim.ask(&["status"])["state"], "recording");
@@ -168,7 +168,7 @@ fn a_service_that_was_away_finds_run_and_recording_there() {
     progress(&stub, "run", "started");
     stub.mood(Mood::Away);
     victim.work("during", MS);
-    // It ends without the service, and its recording is offered in vain.
+    // The recording ends without the service, and its upload fails.
     victim.ask(&["stop"]);
     let refused = stub.refused();
     until(LIMIT, "other attempts", || (stub.refused() >= refused + 2).then_some(()));
@@ -264,7 +264,7 @@ fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     victim.end(0);
 }
 
-/// An agent of a process that runs already.
+/// An agent for a running process.
 #[track_caller]
 fn agent_of(stub: &Stub, pid: u32, folder: &Path) -> Child {
     let mut command = Command::new(victim::flightline());

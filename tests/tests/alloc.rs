@@ -54,7 +54,7 @@ fn estimates_are_unbiased_over_100_runs() {
     }
 }
 
-/// With an interval of one byte nothing is left to chance.
+/// With an interval of one byte every allocation is sampled.
 #[test]
 fn every_allocation_when_asked_for() {
     let _place = beside();
@@ -67,7 +67,7 @@ fn every_allocation_when_asked_for() {
     for site in SITES {
         assert_eq!(sums[site], truth[site], "{site}");
     }
-    // Each has its true size, equal to its weight, and its twin.
+    // Each has its true size, which equals its weight.
     assert_eq!(all.exact.len(), all.sampled.len());
     let mut functions: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (block, (time, address, size, weight, function)) in all.sampled.iter().zip(&all.exact) {
@@ -93,7 +93,7 @@ fn every_allocation_when_asked_for() {
     for site in SITES.iter().filter(|site| **site != "leak") {
         assert!(!all.live.iter().any(|b| b.stack.iter().any(|f| f == site)), "{site} freed everything");
     }
-    // A free for every allocation that is not alive.
+    // A free for every allocation that is not live.
     assert_eq!(all.freed.len() + all.live.len(), all.sampled.len());
     // The closing line counts the program's own allocations, not the recorded events.
     let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
@@ -156,7 +156,7 @@ fn a_forked_child_does_not_free_for_its_parent() {
     }
 }
 
-/// Shared objects with an allocator that are installed here.
+/// The installed shared objects with an allocator.
 fn allocators() -> Vec<String> {
     let known = ["libjemalloc.so.2", "libmimalloc.so.2", "libmimalloc.so.2.0", "libtcmalloc_minimal.so.4"];
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -192,7 +192,7 @@ fn with_another_allocator() {
     }
 }
 
-/// The calls that an allocator makes to itself are not the program's.
+/// The calls that an allocator makes to itself do not count as the program's.
 #[test]
 fn an_allocator_that_calls_itself() {
     let _place = beside();
@@ -437,7 +437,7 @@ fn arenas_of_python() {
         return skip::skip("no python3 here: its arenas");
     };
     let _place = beside();
-    // 40 MB of objects that pymalloc makes: at most 512 bytes each.
+    // 40 MB of objects in pymalloc: at most 512 bytes each.
     let script = "x = [bytes(400) for _ in range(100_000)]";
     let recorded = record("alloc@256k,live").run(Path::new(python), &["-c", script]).expect_code(0);
     let all = read(&recorded);

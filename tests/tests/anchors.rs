@@ -107,7 +107,7 @@ fn only_sampled_blocks_are_written_when_freed() {
     assert!(recorded.path.metadata().unwrap().len() < 1 << 20);
 }
 
-/// A second recording into a file that one is being written to is refused, and the first is not touched.
+/// A second recording into a file that is being written is refused, and the first one is not changed.
 #[test]
 fn two_recordings_do_not_mix() {
     let _place = beside();
@@ -131,7 +131,7 @@ fn two_recordings_do_not_mix() {
     let recording = Recording::read(&path).unwrap();
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     assert!(recording.samples.len() > 100, "{} samples", recording.samples.len());
-    // Over now: the name is free again.
+    // Finished, so the name is free again.
     Record::new().rate(RATE).output(&path).run(&program, &["1"]).expect_code(23);
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// No result depends on this time.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The victim `endless`, recorded.
+/// The recorded test program `endless`.
 struct Endless {
     recorder: Child,
     input: Option<ChildStdin>,
@@ -59,7 +59,7 @@ impl Endless {
         status_kb(self.recorder.id(), "VmHWM").unwrap()
     }
 
-    /// Lets the program end; the recording.
+    /// Lets the program end; returns the recording.
     #[track_caller]
     fn end(mut self) -> (PathBuf, TempDir) {
         drop(self.input.take());
@@ -166,7 +166,7 @@ fn stacks_that_never_repeat() {
     let _place = turn.measured();
     eprintln!("highest resident kB: {peaks:?}");
     let meanings = Meanings::read(&path, 101);
-    // All of them remembered twice, as addresses and as frames, would take 250 MB.
+    // Cached as both addresses and frames, all of them would take 250 MB.
     assert!(peaks.iter().all(|&peak| peak < 180 << 10), "{peaks:?}");
     assert!(meanings.chunks >= 2, "the dictionary is cleared between two chunks");
     assert!(meanings.references > 40_000, "{} stacks", meanings.references);

@@ -31,7 +31,8 @@ fn every_recording_says_what_it_cost() {
     let recording = recorded.read();
     let cpu: u64 =
         recording.ledger.iter().map(|l| (l.tid, l.cpu_ns)).collect::<HashMap<_, _>>().values().sum();
-    // One account of the whole process, one of each thread: ids may come again, clocks run on after the last look.
+    // One account of the whole process, one of each thread: ids may be reused, and clocks continue after the
+    // last reading.
     let told = sum("cpuTime");
     assert!(told >= cpu * 9 / 10 && told > 0, "{told} ns of CPU time told, threads used {cpu}");
     assert!(sum("signals") > 100, "{costs:?}");

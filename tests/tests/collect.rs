@@ -262,7 +262,8 @@ fn recorders_come_and_go() {
     signal_group(collecting.0.id(), libc::SIGTERM);
     let (code, told, errors) = ended_of(collecting);
     assert_eq!(told["streams"], 3, "{told}");
-    // No more exactly: whether a recorder is killed inside a chunk, or between two, or in the filler of one, is chance.
+    // The exact number is random: a recorder may be killed inside a chunk, between two, or in the filler of
+    // one.
     let cut = told["cut"].as_u64().unwrap();
     assert!(cut <= 2 && code == i32::from(cut > 0), "{told} {errors}");
     assert_eq!(errors.contains("ended inside a chunk"), cut > 0, "{errors}");
@@ -317,7 +318,8 @@ fn recorders_restart_under_load() {
     for (name, file, collecting) in collectors {
         signal(collecting.0.id(), libc::SIGTERM);
         let (code, told, errors) = ended_of(collecting);
-        // A signal before any is caught kills, one while a recorder ends has it end at once: each may cut a chunk.
+        // An early signal, before the handler is installed, kills the recorder. A signal while it ends makes
+        // it end at once. Each may truncate a chunk.
         let cut = told["cut"].as_u64().unwrap();
         assert!(code == i32::from(cut > 0) && (cut == 0 || name == "told"), "{name}: {told} {errors}");
         assert_eq!((&told["damaged"], &told["segments"]["wrong"]), (&0.into(), &0.into()), "{name}: {told}");
@@ -355,7 +357,7 @@ fn killed_and_started_again() {
         let before = file.metadata().map_or(0, |meta| meta.len());
         let mut child = Killed(spawn(collector("-", &args, work.path()).stdin(Stdio::piped())));
         let mut input = child.0.stdin.take().unwrap();
-        // Piece by piece, so that it is killed at another place each time.
+        // Piece by piece, so that it is killed at a different offset each time.
         let most = stream.len() * (round + 1) / 13;
         for piece in stream[..most].chunks(1500) {
             input.write_all(piece).unwrap();

@@ -137,7 +137,7 @@ fn no_sample_is_in_another_trace() {
     assert!(inside > 500, "{inside} {elsewhere}");
 }
 
-/// T18 of the scenarios: more ends of spans than the recorder can take.
+/// T18 of the scenarios: more ends of spans than the recorder can process.
 #[test]
 fn spans_that_find_no_room_are_lost_and_told() {
     let _place = beside();
@@ -173,7 +173,7 @@ fn spans_that_find_no_room_are_lost_and_told() {
             assert_eq!(loss["count"].as_i64(), Some(*lost), "{of}");
         }
     }
-    // Samples are in their traces all the same.
+    // Samples are still in their traces.
     let rows = told["rows"].as_array().unwrap();
     let traces = rows.iter().filter(|row| row["key"].as_str().is_some_and(|key| key.len() == 32)).count();
     assert_eq!(traces, 16, "{rows:?}");
@@ -187,7 +187,7 @@ fn thousands_of_threads() {
     assert_eq!((entered, wrong), (4096 * 21, 0));
 }
 
-/// Without a library in the process and with one: the same program.
+/// The same program with and without a library in the process.
 #[test]
 fn from_cpp_and_python() {
     let _place = beside();

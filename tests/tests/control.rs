@@ -12,13 +12,14 @@ use flightline_tests::run::{beside, run, signal, status_kb, until, wait};
 use flightline_tests::stolen::Stolen;
 use flightline_tests::{skip, victim};
 
-/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+/// The CPU time of a phase of each of the program's three threads in ms, which is also its number of samples
+/// at 1 kHz.
 const MS: u32 = 200;
 
-/// The victim's functions that burn CPU time.
+/// The program's functions that burn CPU time.
 const WORKS: [&str; 5] = ["before_work", "during_work", "paused_work", "resumed_work", "after_work"];
 
-/// Samples by function of the victim, and warnings of our reader.
+/// The samples by function of the program, and the warnings of our reader.
 #[track_caller]
 fn samples(path: &Path) -> BTreeMap<String, u64> {
     let recording = Recording::read(path).unwrap();
@@ -202,7 +203,8 @@ fn many_starts_and_stops_leave_nothing_behind() {
         }
     }
     let (before, before_kb) = first.unwrap();
-    // The stack of a thread that a stop met in a handler, and such, may differ by a mapping: not by one a round.
+    // The stack of a thread that was stopped in a handler, for example, may add a mapping, but not one per
+    // round.
     let after = look(victim.pid);
     assert!(after.0 <= before.0 + 2, "mappings {before:?} → {after:?}");
     assert_eq!((after.1, after.2), (before.1, before.2));
@@ -396,7 +398,8 @@ fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
     assert!(samples(&never).is_empty());
 }
 
-/// All threads in `poll` without a limit, which a signal ends early: nothing is sent unless that is accepted.
+/// All threads are in `poll` without a limit, which a signal ends early: the command sends no signal unless
+/// that is accepted.
 #[test]
 fn a_wait_is_only_interrupted_on_demand() {
     let _place = beside();

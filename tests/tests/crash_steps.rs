@@ -22,18 +22,18 @@ const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: usize = 2;
 /// More than it gets to.
 const COUNT: u64 = 1 << 30;
-/// Instructions of one time, from the first change on.
+/// The instructions of one round, from the first change on.
 const STEPS: u64 = 40_000;
-/// As many times that until something has changed.
+/// In multiples of that: the instructions before the first change.
 const LONGEST: u64 = 40;
-/// Copies of one kind of change in one time, the first ones and later ones at growing distances: a round of the drain has
-/// hundreds of the same.
+/// The copies of one kind of change in one round: the first ones, and later ones at growing distances,
+/// because a round of the drain has hundreds of the same kind.
 const EACH: u64 = 6;
 /// The queue of copies to recover, and its worker threads.
 const WAITING: usize = 6;
 const RECOVERERS: usize = 2;
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn set(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
@@ -76,7 +76,7 @@ fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
     }
 }
 
-/// Steps through a recording; `the_drain` or the program's threads in turns.
+/// Steps through a recording; `the_drain`, or the program's threads in turns.
 #[track_caller]
 fn step_through(name: &str, repository: bool, the_drain: bool) {
     let _place = beside();

@@ -28,7 +28,7 @@ fn deaths() -> u32 {
     std::env::var("CRASHES").ok().map_or(2, |n| n.parse().expect("CRASHES is a number"))
 }
 
-/// Instants spread by the golden ratio: as good as random, and the same in every run.
+/// Instants spread by the golden ratio: pseudo-random, and the same in every run.
 fn instant(i: u32, longest: Duration) -> Duration {
     longest.mul_f64((f64::from(i) * 0.618_033_988_749_895).fract())
 }
@@ -297,7 +297,7 @@ fn damaged_shared_memory() {
     killed.check("after its copies were damaged", &finished.stderr);
 }
 
-/// `--sync`: each flush goes to the disk, by a thread that is not the one that empties rings.
+/// `--sync`: another thread than the one that empties the rings writes each flush to the disk.
 #[test]
 fn flushes_go_to_the_disk() {
     if !skip::have("strace") {
@@ -328,7 +328,7 @@ fn flushes_go_to_the_disk() {
             line.contains("sync") && !line.contains("execve") && line.trim_end().ends_with("= 0")
         };
         let done: Vec<&str> = text.lines().filter(of).collect();
-        // The program works for 300 ms or more; a disk may take its time for each.
+        // The program works for at least 300 ms, and a disk may need time for each.
         assert!(done.len() >= 2, "{text}");
         let by_drain = done.iter().filter(|line| line.split_whitespace().next() == Some(drain)).count();
         assert_eq!(by_drain, 0, "the drain waits for the disk itself\n{text}");

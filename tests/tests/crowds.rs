@@ -39,7 +39,7 @@ fn a_recorder_that_cannot_keep_up() {
     assert_eq!(finished.code(), 3, "{}", finished.stderr);
     let out = finished.stdout_text();
     let used: u64 = out.split_whitespace().next().unwrap().parse().unwrap();
-    // Three quarters of the file system are for processes.
+    // Three quarters of the file system are reserved for processes.
     assert!((8..=56).contains(&used), "{used} MB of 64 used");
     assert!(finished.stderr.contains("some programs are not recorded"), "{}", finished.stderr);
     assert!(finished.stderr.contains(" programs not recorded, "), "{}", finished.stderr);

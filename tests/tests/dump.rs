@@ -15,13 +15,13 @@ use flightline_tests::{foreign, victim};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// CPU time of a phase of each of the victim's three threads, ms.
+/// The CPU time of a phase of each of the program's three threads in ms.
 const MS: u32 = 60;
 
-/// The victim's functions that burn CPU time.
+/// The program's functions that burn CPU time.
 const WORKS: [&str; 4] = ["before_work", "during_work", "resumed_work", "after_work"];
 
-/// The functions of the victim that a recording has samples of.
+/// The program's functions that a recording has samples of.
 #[track_caller]
 fn seen(path: &Path) -> BTreeSet<String> {
     let recording = Recording::read(path).unwrap();
@@ -34,7 +34,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| format!("{name}_work")).collect()
 }
 
-/// A copy does not wait long for names that are being read; here they are waited for before.
+/// A copy does not wait long for symbols that are being read, so the test waits for them before.
 fn dump(args: &[&str], output: &Path) -> Finished {
     if let ["-p", pid, ..] = args {
         ctl(pid.parse().unwrap(), &["dump"]);
@@ -53,7 +53,7 @@ fn dumped(args: &[&str], output: &Path) -> Value {
     answer["dumps"][0].clone()
 }
 
-/// The victim, recorded at 1 kHz with these options into a repository.
+/// The program, recorded at 1 kHz with these options into a repository.
 #[track_caller]
 fn kept(folder: &Path, options: &[&str]) -> Controlled {
     let mut command = Command::new(victim::flightline());
@@ -108,7 +108,7 @@ fn of_a_repository_while_it_is_written() {
     jdks_agree(&out);
     let again = dump(&["-p", &pid], &out);
     assert!(again.code() == 1 && again.stderr.contains("give --force"), "{}", again.stderr);
-    // The same by the folder's name, over the old one.
+    // The same by the folder's name, replacing the old copy.
     victim.work("after", MS);
     victim.ask(&["dump"]);
     let by_path = dumped(&[repository.to_str().unwrap(), "--force"], &out);
@@ -119,7 +119,7 @@ fn of_a_repository_while_it_is_written() {
     let recorder = recorder_of(&victim).to_string();
     dumped(&["-p", &recorder, "--force"], &out);
     assert_eq!(victim.end(0), 0);
-    // It is over: its folder still is a recording, its process is none.
+    // The program has ended: its folder still is a recording, but there is no process.
     let gone = dump(&["-p", &pid, "--force"], &out);
     assert!(gone.code() == 1 && gone.stderr.lines().count() == 1, "{}", gone.stderr);
     dumped(&[repository.to_str().unwrap(), "--force"], &out);
@@ -329,7 +329,7 @@ fn conditioned(condition: &str, program: &Path, args: &[&str], until_copied: boo
 }
 
 impl Conditioned {
-    /// The only copy; its name ends in `_WORD.jfr`, and it has samples of `function`, if one is named.
+    /// The only copy; its name ends in `_WORD.jfr`, and it has samples of `function`, if given.
     #[track_caller]
     fn copied(&self, word: &str, function: Option<&str>) {
         let files = jfr_files(&self.dumps);
@@ -380,7 +380,7 @@ fn when_the_program_fails() {
     let well =
         conditioned("signal,exit!=0,rss>999g,cpu>100000%/1s,stuck>600s", shell, &["-c", "exit 0"], false);
     assert!(well.code == 0 && !well.dumps.exists(), "{}", well.stderr);
-    // A child's death, by its own last words; the program itself ends well.
+    // A child's death, reported by its own last words; the program itself ends normally.
     let fatal = victim::c("fatal", victim::OPTIMISED);
     let script = format!("'{}' die segv; exit 0", fatal.display());
     let child = conditioned("signal,exit!=0", shell, &["-c", &script], false);

@@ -100,7 +100,7 @@ fn every_torn_prefix_is_read_by_the_jdk() {
                 );
                 continue;
             }
-            // A prefix without any constants that its events need is reported as such.
+            // A prefix without all constants that its events need is reported.
             assert!(done.status.success() || done.stderr.contains("no event has its"), "{}", done.stderr);
             let size = fs::metadata(&out).unwrap().len();
             assert!(size >= before, "{name}: {size} bytes of a prefix of {cut}, {before} of a shorter one");
@@ -110,7 +110,7 @@ fn every_torn_prefix_is_read_by_the_jdk() {
             flightline(&["repair", path(&out), "-o", path(&again), "--force"]).expect_success("repair again");
             assert_eq!(fs::read(&out).unwrap(), fs::read(&again).unwrap(), "{name} at {cut}");
         }
-        // The whole file is sound and stays as it is.
+        // The complete file is valid and stays as it is.
         assert_eq!(fs::read(repaired.join(format!("{name}-{steps:02}.jfr"))).unwrap(), bytes);
     }
     for jdk in jdks() {
@@ -239,7 +239,7 @@ fn two_cuts_are_the_whole() {
             let of = |part: &str| &read[&format!("{name}.{part}")];
             let (a, b, whole) = (of("a"), of("b"), of("whole"));
             assert!([a, b, whole].iter().all(|r| r.outcome == "ok" && r.events > 0), "{a:?} {b:?} {whole:?}");
-            // Events that last over the cut are in both.
+            // Events that overlap the cut are in both.
             let both = a.events + b.events - whole.events;
             assert!(both < 60, "{name}: {both} events of {} in both", whole.events);
         }

@@ -53,7 +53,7 @@ fn same(readers: &[&str], before: &[&Path], after: &[&Path]) {
     }
 }
 
-/// The same but for a nanosecond: times that are reckoned from each chunk's start are rounded otherwise from another start.
+/// The same except for a nanosecond: times relative to a different chunk start are rounded differently.
 #[track_caller]
 fn same_but_for_rounding(readers: &[&str], before: &[&Path], after: &[&Path]) {
     readers.iter().for_each(|reader| near(reader, before, after));

@@ -20,7 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn expect_message(finished: &Finished, code: i32, words: &[&str]) {
     let text = &finished.stderr;
     assert_eq!(finished.code(), code, "{text}");
-    // `record` shares its stderr with the program, so it names itself; the offline commands speak as clap does.
+    // `record` shares standard error with the program, so its messages have a prefix; the offline commands
+    // use clap's format.
     let ours = |l: &&str| ["flightline: ", "error: ", "warning: "].iter().any(|p| l.starts_with(p));
     let lines: Vec<&str> = text.lines().filter(ours).collect();
     assert!(!lines.is_empty(), "no line of ours:\n{text}");
@@ -128,7 +129,7 @@ fn static_program() {
 fn foreign_architecture() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    // EM_386 in ELF32, EM_PPC64, and whichever of x86_64/aarch64 this is not.
+    // EM_386 in ELF32, EM_PPC64, and the other one of x86_64 and aarch64.
     let other = if cfg!(target_arch = "x86_64") { (2, 183, "aarch64") } else { (2, 62, "x86_64") };
     for (class, machine, name) in [(1, 3, "i386"), (2, 21, "ppc64"), other] {
         let (finished, _) = record(foreign_program(folder.path(), class, machine), &[]);
@@ -242,12 +243,12 @@ fn device_full() {
     let recorded = record.run(program, &["200"]);
     assert_eq!(recorded.finished.stdout_text().lines().count(), 10, "the program ran on");
     expect_message(&recorded.finished, 23, &["/dev/full", "no space left"]);
-    // A program that succeeds does not hide that its recording failed.
+    // The success of a program does not hide the failure of its recording.
     let recorded = Record::new().output("/dev/full").run("/bin/true", &[]);
     expect_message(&recorded.finished, 1, &["/dev/full", "no space left"]);
 }
 
-/// A reader that goes away: no SIGPIPE, no hang, the program's own status.
+/// A reader that closes the pipe: no SIGPIPE, no hang, the program's own status.
 #[test]
 fn reader_goes_away() {
     let _place = beside();
@@ -348,7 +349,7 @@ fn usage_errors() {
     }
 }
 
-/// A recording that cannot be drawn afterwards is refused before the program runs, and no page is left.
+/// A recording that cannot be drawn afterwards is refused before the program starts, and no page is written.
 #[test]
 fn an_engine_that_is_refused_fails_before_the_program_starts() {
     let _place = beside();

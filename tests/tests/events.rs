@@ -85,7 +85,7 @@ fn context_switches() {
     assert!(asleep, "{lines:?}");
 }
 
-/// More calls than signals are good for: the period is widened behind the program's back, the counts stay.
+/// More calls than signals can report: the period is widened during the run, and the counts stay right.
 #[test]
 fn every_call_of_malloc() {
     let _place = beside();

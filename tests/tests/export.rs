@@ -437,7 +437,7 @@ fn pprof_reads_what_was_recorded() {
     }
 }
 
-/// Work with labels, and memory of one size, which Go's heap profile has as a label that is a number.
+/// Work with labels, and memory of one size, which is a numeric label in Go's heap profile.
 const LABELLED: &str = r#"package main
 
 import (

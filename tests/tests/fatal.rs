@@ -198,7 +198,7 @@ fn core_files_are_the_same() {
         assert_eq!((alone.0, alone.1), (i64::from(signo), i64::from(alone.2.is_some())), "{how}");
         assert_eq!((with.0, with.1), (alone.0, alone.1), "{how}: signal and core");
         let (Some(alone), Some(with)) = (alone.2, with.2) else {
-            // A container's limit, a file system without room.
+            // A container's limit, a file system without space.
             skip::skip("no core file is written here: nothing to compare");
             return;
         };

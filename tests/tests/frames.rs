@@ -14,7 +14,8 @@ use jfr_format::read::{Input, Item};
 /// The minimum share of correct samples in percent. About 98 % are; the others are in `main` and `outer`
 /// themselves. With 600 samples, 95 % is five standard deviations below.
 const NEARLY_ALL: f64 = 95.0;
-/// Least share of a program's samples, percent, that are not of its start: a busy machine needs many ms to load it.
+/// The minimum share of a program's samples outside of its start, in percent: a busy machine needs many ms to
+/// load it.
 const AFTER_THE_START: f64 = 90.0;
 
 /// A frame with all its recorded attributes.
@@ -141,7 +142,8 @@ fn debug_link_beside_the_program() {
     expect(&in_main(&recorded.path), NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
 }
 
-/// Recorded without names, named later by build id: by another process, after the program is gone.
+/// Recorded without symbols, which are added later by build id: by another process, after the program has
+/// ended.
 #[test]
 fn names_added_later() {
     let _place = beside();
@@ -216,7 +218,7 @@ fn run_time_code(how: &str, tolerance: f64) -> Vec<Vec<Frame>> {
     stacks
 }
 
-/// Shares that are further off than that, and all stacks.
+/// Returns the shares that are off by more, and all stacks.
 fn shares(how: &str, tolerance: f64) -> (Vec<String>, Vec<Vec<Frame>>) {
     let program = victim::c("run_time_code", victim::FRAME_POINTERS);
     let recorded = record(program, &[how, "1.0"]);
@@ -276,12 +278,12 @@ fn run_time_code_by_jitdump() {
 #[test]
 fn run_time_code_in_the_place_of_other() {
     let _place = beside();
-    // A drain that waits for a processor itself reads the map later still.
+    // If the drain waits for a processor, it reads the map even later.
     let within = (0..3).any(|_| shares("reused", 12.0).0.is_empty());
     assert!(within, "three times");
 }
 
-/// Stacks through run-time code reach the root.
+/// Stacks continue through generated code to the root.
 #[track_caller]
 fn expect_whole(recorded: &Recorded) {
     let recording = recorded.read();

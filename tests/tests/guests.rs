@@ -72,7 +72,7 @@ fn no_engine_begins_anothers_timer() {
     }
 }
 
-/// A trap that is pending when another image starts would kill it.
+/// A trap that is pending during exec would kill the new image.
 #[test]
 fn execs_at_10_khz_leave_no_pending_signal() {
     let _place = beside();
@@ -127,7 +127,7 @@ fn a_program_records_itself() {
     let out = tempfile::tempdir().unwrap();
     let files = [out.path().join("first.jfr"), out.path().join("second.jfr")];
     let mut command = Command::new(program);
-    // Cargo puts its debug build before the library that was linked, however old it is.
+    // Cargo searches its debug build before the linked library, however old it is.
     command.args(&files).env("FLIGHTLINE_BIN", bin).env_remove("LD_LIBRARY_PATH");
     let finished = run(&mut command, LIMIT).expect_success("guest_api");
     let round = "start 0\nactive 1\nagain -114\ndump 0\nwritten 1\nstop 0\nactive 0\ncomplete 1\n";

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// The maximum lines of a file; a longer one states the reason in its head, after [`BECAUSE`].
 const LONGEST_FILE: usize = 700;
-/// Lines of a function that is not a test's.
+/// The maximum lines of a function outside of tests.
 const LONGEST_FUNCTION: usize = 100;
 const BECAUSE: &str = "Long because";
-/// Languages that people write here.
+/// The extensions of source files.
 const SOURCES: [&str; 12] = ["rs", "py", "sh", "mjs", "js", "java", "go", "c", "cpp", "h", "html", "css"];
 /// Names that attract unrelated code.
 const NAMES_OF_NOTHING: [&str; 9] =
@@ -215,7 +215,7 @@ fn normal(path: &Path) -> PathBuf {
     parts.iter().collect()
 }
 
-/// Every link leads to a file and a heading that are there, and every document is found from the README.
+/// Every link refers to an existing file and heading, and every document can be reached from the README.
 #[test]
 fn links_in_documents_lead_somewhere() {
     let documents: BTreeSet<PathBuf> =

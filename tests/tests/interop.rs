@@ -32,7 +32,7 @@ fn folded(path: &Path, options: &[&str]) -> BTreeMap<String, u64> {
     lines.map(|(stack, weight)| (stack.to_owned(), weight.parse().expect("a number"))).collect()
 }
 
-/// A pprof profile that came, by our own reader.
+/// A received pprof profile, read by our own reader.
 fn pulled(service: &Served, answer: &Answer) -> BTreeMap<String, u64> {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(answer.body.starts_with(&[0x1f, 0x8b]), "it is packed");
@@ -171,7 +171,7 @@ fn what_others_push_weighs_what_it_weighed() {
         *recorded.entry(stack.trim_start_matches("[truncated];").to_owned()).or_default() += weight;
     }
     assert!(recorded.values().sum::<u64>() > 0);
-    // OTLP, as any exporter sends it: packed, to the path of profiles.
+    // OTLP, as exporters send it: compressed, to the path of profiles.
     let mut export = Command::new(flightline());
     export.arg("export").arg(path("run.jfr")).args(["-e", "cpu", "--send", &service.url()]);
     run(export.args(["--attribute", "service.name=by-otlp", "--attribute", "zone=eu"]), LIMIT)

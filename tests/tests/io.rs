@@ -31,14 +31,14 @@ fn reads_and_writes_of_known_length() {
     known_lengths(&record(&victim::c("io_waits", OPTIMISED), "io@3ms"), false);
 }
 
-/// The same seen by the kernel's tracepoints, at the system calls themselves.
+/// The same from the kernel's tracepoints, at the system calls themselves.
 #[test]
 fn system_calls_of_known_length() {
     if skip::not_root("system calls of others are for root") {
         return;
     }
     let _place = beside();
-    // A busy machine must not make the guard or a full ring leave calls out.
+    // A busy machine must not make the rate limit or a full ring drop calls.
     let room = ["--syscall-io=3ms", "--off-cpu-rate", "0", "--off-cpu-ring", "16m"];
     let record = room.iter().fold(Record::new(), |record, option| record.option(*option));
     known_lengths(&record.run(victim::c("io_waits", OPTIMISED), &[]).expect_code(0), true);
@@ -189,7 +189,7 @@ fn not_asked_for_not_recorded() {
     assert_eq!(spans::read(&recorded.path, &TYPES).len(), 0);
 }
 
-/// Options with which nothing of a busy program is lost.
+/// Options with which a busy program has no losses.
 const ROOM: [&str; 6] = ["--off-cpu-rate", "0", "--off-cpu-ring", "64m", "--off-cpu-stack", "512"];
 
 fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Recorded {
@@ -224,7 +224,7 @@ fn every_system_call_of_dd() {
     let forced: Vec<&Span> = all.iter().filter(|span| span.event == TYPES[2]).collect();
     assert_eq!(forced.len(), 1, "{forced:?}");
     assert_eq!((forced[0].field("path"), forced[0].field("metaData")), (&*path, "false"));
-    // One after another: they cannot overlap.
+    // One after another, so that they cannot overlap.
     let mut own: Vec<&Span> = all.iter().filter(|span| span.thread == "dd").collect();
     own.sort_by_key(|span| span.number("startTime"));
     for pair in own.windows(2) {
@@ -240,7 +240,7 @@ fn every_system_call_of_dd() {
     assert!((100..1000).contains(&count), "{short:?}");
 }
 
-/// Every processor has something to do.
+/// Every processor is busy.
 struct Busy(Vec<std::process::Child>);
 
 impl Busy {

@@ -1,4 +1,5 @@
-//! The Java reader (`consumer/java`) on JDK 17 and 25: files of all origins field for field as the JDK's own, our streams live.
+//! The Java reader (`consumer/java`) on JDK 17 and 25: files of all producers agree with the JDK field by
+//! field; our streams are read live.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -155,7 +156,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
             );
             let (out, err) = (collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap()));
             let mut input = child.stdin.take().unwrap();
-            // In pieces that end anywhere.
+            // In pieces that end at any offset.
             for piece in bytes.chunks(7919) {
                 input.write_all(piece).unwrap();
             }
@@ -201,7 +202,7 @@ fn a_live_pipe_of_our_recorder() {
         });
         let mut out = BufReader::new(reader.stdout.take().unwrap());
         let mut text = String::new();
-        // The program ends only after these were printed: they came live.
+        // The program ends only after these were printed, so they arrived live.
         for _ in 0..500 {
             assert!(out.read_line(&mut text).unwrap() > 0, "it ended: {text}");
         }
@@ -293,7 +294,7 @@ fn times_are_those_of_system_nano_time() {
         assert!(turns.len() > 10, "{}", done.stderr);
         let mut command = java.test(release, "NanoTimes");
         let times = run(command.arg(&recording), LIMIT).expect_success("NanoTimes").stdout_text();
-        // The thread that runs main(): samples from its first turn on.
+        // The thread that runs main(): samples from its first scheduling on.
         let times: Vec<i64> = times.lines().map(|line| line.parse().unwrap()).collect();
         let (first, last) = (turns[0].1, turns.last().unwrap().2);
         let inside: Vec<i64> = times.iter().copied().filter(|t| (first..=last).contains(t)).collect();

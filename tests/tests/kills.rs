@@ -14,7 +14,7 @@ use flightline_tests::victim;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Instants spread over the program's life by the golden ratio: as good as random, and the same in every run.
+/// Instants spread over the program's life by the golden ratio: pseudo-random, and the same in every run.
 fn instants(n: u32, longest_ms: f64) -> impl Iterator<Item = Duration> {
     (1..=n).map(move |i| {
         let part = (f64::from(i) * 0.618_033_988_749_895).fract();
@@ -45,7 +45,7 @@ fn the_program_does_not_notice_the_drains_death() {
     let program = victim::c("ticking", victim::OPTIMISED);
     let work = r#""$0" 300 > out.txt; echo $? > status.txt"#;
     for (i, instant) in instants(12, 400.0).enumerate() {
-        // Half of the runs die with the signal that cannot be caught, half are stopped first: a full ring, then death.
+        // Half of the runs die by SIGKILL at once, half are stopped first, for a full ring.
         let record = Record::new().rate(10_000).engine(if i % 3 == 2 { "timer" } else { "auto" });
         let mut command = record.command("/bin/sh", &["-c", work, program.to_str().unwrap()]);
         let mut drain = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
@@ -95,7 +95,8 @@ fn what_was_taken_survives_the_programs_death() {
         let taken_ns: u64 = threads.iter().map(|t| t.sampled_ns).sum();
         let taken: u64 = threads.iter().map(|t| t.samples).sum();
         let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("after {instant:?}: {e}"));
-        // Each thread may have died between its count and its record; and events round each thread's time once.
+        // Each thread may have died between its count and its record, and events round each thread's time
+        // once.
         let recorded_ns = recording.samples.len() as u64 * 200_000;
         let slack = threads.len() as u64 * 2 * 200_000;
         eprintln!("killed after {instant:?}: {taken} samples taken, {} events", recording.samples.len());
@@ -198,7 +199,8 @@ fn check_eaten(finished: &Finished, path: &Path) {
     assert!(recording.warnings.is_empty(), "{:?}\n{}", recording.warnings, finished.stderr);
     let in_chew = |stack: usize| recording.stacks[stack].frames.iter().any(|f| f.method == "chew");
     let chewing = recording.samples.iter().filter(|s| in_chew(s.stack)).count();
-    // At 1 kHz; before the first sample and after the last a little is missing, and the loader runs before we do.
+    // At 1 kHz. Some time before the first sample and after the last one is missing, and the loader runs
+    // before the library.
     let (is, should) = (chewing as u64 * 1_000_000, told_ns(finished));
     assert!(
         is as f64 >= 0.9 * should as f64 - 30e6,

@@ -127,7 +127,7 @@ fn tables_and_flames_of_a_stream() {
     let threads = tail(&["--per-thread", "--json"], &stream);
     let threads: Value = serde_json::from_str(threads.lines().last().unwrap()).unwrap();
     assert_eq!(threads["total"].as_u64(), Some(samples.len() as u64), "{threads}");
-    // The program has two, which do the same.
+    // The program has two functions that do the same.
     assert!(threads["threads"].as_array().unwrap().len() >= 2, "{threads}");
     let flame = tail(&["--flame=8"], &stream);
     let rows: Vec<&str> = flame.lines().filter(|line| line.contains('▌')).collect();

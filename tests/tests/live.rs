@@ -16,7 +16,7 @@ use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// More CPU time than a test can take: the program ends when it has been seen.
+/// More CPU time than a test needs: the program is ended after the check.
 const LONG: &str = "10000000";
 
 /// A program that is recorded to a repository until it is terminated.
@@ -213,7 +213,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
     }
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
-    // The JDK ends a stream when a chunk that it has listed is gone before it is opened: it has ten seconds for each.
+    // The JDK ends a stream if a listed chunk is gone before it is opened; it has ten seconds for each.
     let recorder = Recorder::start(work.path(), "10s", &["--max-size", "1M"]);
     let folder = recorder.folder.clone();
     let followers = streams(&folder, "folder");

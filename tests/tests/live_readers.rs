@@ -68,7 +68,7 @@ fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
     assert!(more.is_empty(), "{who} has what nobody else has: {more:#?}");
     let missing: Vec<_> = all.difference(&has).filter(|line| time_of(line) >= from).take(3).collect();
     assert!(missing.is_empty(), "{who} lacks what others have: {missing:#?}");
-    // Equal lines are equally many.
+    // Equal lines occur equally often.
     let late = |lines: &[String]| lines.iter().filter(|line| time_of(line) >= from).count();
     assert_eq!(late(lines), late(truth), "{who}");
     eprintln!("{who}: {} samples, {} of them while all were there", lines.len(), late(lines));

@@ -74,7 +74,7 @@ fn known_waits(flags: &[&str]) {
             if event == TYPES[1] {
                 let late = name.ends_with("late");
                 assert_eq!(span.field("timedOut"), late.to_string(), "{name}");
-                // 4 ms from when the victim read the clock.
+                // 4 ms after the program read the clock.
                 assert_eq!(
                     (1..=4).contains(&span.number("timeout")),
                     late,
@@ -94,7 +94,8 @@ fn known_waits(flags: &[&str]) {
             assert_eq!(by_jdk.events.get(event), Some(&count), "{event}");
         }
     }
-    // Locks that were free, and errors that trying first must not hide, are in the victim; it would have aborted.
+    // The program itself checks free locks, and errors that a first attempt (trylock) must not hide; it would
+    // have aborted.
     assert!(!spans.iter().any(|s| s.has("free_locks") && s.duration_ns < 1_000_000));
 }
 
@@ -121,12 +122,12 @@ fn short_waits_are_counted() {
     assert!(short.iter().all(|s| s.field("event") == "lock"));
     let sure = truth.counts.iter().filter(|(name, _)| name.ends_with(" sure")).map(|(_, n)| n);
     let (count, ns): (i64, u64) = (sure.sum(), truth.functions.values().sum());
-    // Joining a thread that has not quite ended, and a moment of two threads at one lock, come on top.
+    // Additional waits: for the end of a joined thread, and short conflicts of two threads at one lock.
     assert!((count..count + 100).contains(&sum("count")), "{} of {count}", sum("count"));
     assert!(sum("value") as f64 >= 0.85 * ns as f64, "{} of {ns} ns", sum("value"));
 }
 
-/// The same program without the engine: nothing of it in the recording.
+/// The same program without the engine: no lock events in the recording.
 #[test]
 fn not_asked_for_not_recorded() {
     let _place = beside();
@@ -135,7 +136,8 @@ fn not_asked_for_not_recorded() {
     assert_eq!(spans::read(&recorded.path, &[&TYPES[..], &["flightline.BelowThreshold"]].concat()).len(), 0);
 }
 
-/// A name in a stack, a `_wait` or `_late` of the victim; event; field with the class; class.
+/// A function in a stack (`_wait` or `_late` of the program), the event, the field with the class, and the
+/// class.
 type Expected<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 /// Compares waits by the function that made them: event, class and duration.
@@ -194,7 +196,7 @@ fn locks_of_parking_lot() {
     compare_classes(&recorded, &table);
 }
 
-/// C++20 waits by the system call, mostly in functions that are inlined.
+/// C++20 waits by the system call, mostly in inlined functions.
 #[test]
 fn waits_of_the_cpp_library() {
     let _place = beside();

@@ -174,7 +174,7 @@ fn every_time_with_who_ended_it() {
         by_interrupt += kinds.iter().filter(|kind| **kind == "interrupt").count();
     }
     assert!(by_interrupt > 0);
-    // It sleeps until the process is over, and still its time has an end.
+    // It sleeps until the process ends, and still its interval has an end.
     let last = of(&all, "last");
     assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 90_000_000), "{last:?}");
     assert!(spans::read(&recorded.path, &[OPEN]).iter().all(|span| span.thread != "last"));
@@ -229,7 +229,7 @@ impl Seen {
         let finished = run(command.stdin(Stdio::null()), LIMIT);
         assert_eq!(finished.code(), 0, "{}", finished.stderr);
         let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
-        // Each is out once at most.
+        // Each is off CPU once at most.
         let tids: BTreeSet<u64> = open.iter().map(|span| span.tid).collect();
         assert_eq!(tids.len(), open.len(), "{options:?}: {open:?}");
         let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
@@ -259,7 +259,7 @@ fn a_running_process_and_what_goes_on_at_the_end() {
         return;
     }
     let _place = beside();
-    // It does not run while that is being built.
+    // It does not run during the build.
     flightline();
     let program = victim::c("off_cpu", OPTIMISED);
     let mut process = spawn(Command::new(program).arg("20000").stdin(Stdio::null()));

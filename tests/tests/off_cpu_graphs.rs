@@ -128,7 +128,7 @@ fn upward(frames: &[Frame]) -> Vec<String> {
     out
 }
 
-/// Lines as bcc's tools write them, made from the events by the words of its documents.
+/// Lines in the format of bcc's tools, derived from the events by the description in its documents.
 #[test]
 fn lines_are_those_of_bcc() {
     let _place = beside();
@@ -136,7 +136,7 @@ fn lines_are_those_of_bcc() {
     all.retain(blocked);
     // Stacks without a root begin with `[truncated]`.
     let cut = |line: &(Vec<String>, u64)| line.0.iter().any(|frame| frame == "[truncated]");
-    // A thread that had no name yet is drawn by its number.
+    // A thread without a name yet is drawn with its TID.
     all.retain(|span| !span.truncated && !span.field("wakerThread").is_empty());
     type Shape = fn(&Span) -> Vec<String>;
     type Weight = fn(&Span) -> u64;
@@ -181,7 +181,7 @@ fn links(stack: &[String]) -> Vec<&str> {
     parts.enumerate().map(|(at, part)| if at == 0 { &*part[0] } else { &**part.last().unwrap() }).collect()
 }
 
-/// Weight of c1 that a timer caused through c3 and c2, and all of c1.
+/// The weight of c1 that a timer caused through c3 and c2, and the total of c1.
 fn chain_of_c1(lines: &[folded::Line]) -> (u64, u64) {
     let of_c1: Vec<_> = lines.iter().filter(|(stack, _)| stack[0] == "c1").cloned().collect();
     let caused = of_c1.iter().filter(|(stack, _)| {
@@ -354,7 +354,7 @@ fn pictures_of_all_graphs() {
     }
 }
 
-/// One that is made now, on whatever kernel this is.
+/// A fresh recording, on the present kernel.
 #[test]
 fn a_recording_of_now() {
     // SAFETY: no memory effects.

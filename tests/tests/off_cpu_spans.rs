@@ -1,5 +1,5 @@
-//! Threads' time by span of tracing: events from outside the program and spans from within it in one recording, against a program that reads its
-//! clocks whenever a span changes.
+//! Threads' time by span: events from outside the program and spans from within it in one recording, compared
+//! with a program that reads its clocks whenever a span changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ fn sums_hold(path: &Path) {
         // left out.
         let by_name = by_root(&lines(graph, path, &["--by", "span"]), "");
         let by_endpoint = by_root(&lines(graph, path, &["--by", "endpoint"]), "");
-        // Some spans never wait but for a processor.
+        // Some spans wait only for a processor.
         let of = |name: &str| by_name.get(name).copied().unwrap_or(0);
         let only = |options: &[&str]| sum(&lines(graph, path, options));
         assert_eq!(only(&["--span", "commit"]), of("commit"), "{graph}");
@@ -151,7 +151,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
             }
             sums = [sums[0] + is, sums[1] + off];
         }
-        // Whatever is between two spans is in one of them.
+        // Time between two spans is in one of them.
         if (sums[0] - sums[1]).abs() > 0.005 * sums[1] + 4.0 * slice + stolen {
             wrong.push(format!("{by}: {sums:?} of all"));
         }

@@ -1,4 +1,5 @@
-//! Programs that nothing can be loaded into, and programs that run already: recorded from outside, with the same truth.
+//! Programs that cannot be preloaded, and running programs: recorded from outside, compared with the same
+//! ground truth.
 
 use std::collections::HashMap;
 use std::fs;
@@ -41,7 +42,7 @@ fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_n
     let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
     for thread in &truth.threads {
         let tolerance = thread.cpu_ns * 3 / 100 + 5_000_000;
-        // One that only waited while it was watched may have none.
+        // A thread that only waited during the recording may have none.
         let Some(ledger) = last.get(&thread.tid) else {
             assert!(thread.cpu_ns <= tolerance, "no account of {} with {} ns", thread.name, thread.cpu_ns);
             continue;
@@ -143,7 +144,7 @@ fn go_with_debug_information() {
     go_program(&[]);
 }
 
-/// Neither symbols nor unwind information: names by the runtime's own table, stacks by frame pointers.
+/// Neither symbols nor unwind information: symbols from the runtime's own table, stacks by frame pointers.
 #[test]
 fn go_stripped() {
     go_program(&["-ldflags=-s -w"]);
@@ -252,7 +253,7 @@ fn a_running_program_to_its_end() {
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let recording = Recording::read(&path).unwrap();
     let truth = Truth::read(&folder.path().join("truth.tsv"));
-    // The four workers interleave their functions all the time, so a part of the run has the shares of the whole.
+    // The four workers interleave their functions, so a part of the run has the same shares as the whole.
     compare(&truth, &recording, stolen.ns(), 3.0);
     assert!(whole(&recording) >= 98.5, "{:.2} % whole", whole(&recording));
     let clock: u64 = truth.cpu_ns();
@@ -353,7 +354,8 @@ fn running_children_are_recorded() {
     let recording = recording.unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
-    // The processes run on after the recording; this is not a loss. The host of a virtual machine may delay the last sample of a thread.
+    // The processes continue after the recording; this is not a loss. The host of a virtual machine may delay
+    // the last sample of a thread.
     let stopped = recording.losses.iter().filter(|loss| loss.cause == "stopped").map(|loss| loss.cpu_ns);
     assert!(stopped.sum::<u64>() < 40_000_000, "{:?}", recording.losses);
     assert!(alone.stderr.contains(" 0 samples"), "{}", alone.stderr);
@@ -409,7 +411,8 @@ fn time_in_the_kernel() {
     }
 }
 
-/// Children of a static program: a static one from outside, one that can be preloaded from inside, neither twice.
+/// Children of a static program: a static one is recorded from outside, a dynamic one from inside, neither
+/// twice.
 #[test]
 fn children_of_a_static_program() {
     if not_here() {
@@ -460,7 +463,7 @@ fn static_child_of_a_preloaded_program() {
     compare(&truth, &recording, recorded.stolen_ns, 4.0);
 }
 
-/// A set-user-id program, which root may watch.
+/// A set-user-id program, which root may record.
 #[test]
 fn set_user_id_program() {
     if not_here() {

@@ -1,4 +1,4 @@
-//! A program that reads its own recording has its own samples as soon as it polls.
+//! A program that reads its own recording receives its own samples as soon as it polls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn what_a_thread_did_before_it_polled_is_there() {
     assert_eq!(number(" iterations"), THREADS * iterations, "{told}");
     // Eight periods of work each; the other samples may have been lost and reported.
     assert!(number(" samples") >= THREADS * iterations, "{told}");
-    // Looks before an interrupt that was due.
+    // Polls before a due interrupt was delivered.
     assert!(number(" late") <= THREADS * iterations / 20, "{told}");
     eprintln!("{told}");
     assert!(told.contains("segments_damaged: 0") && told.contains("unresolved: 0"), "{told}");

@@ -17,7 +17,7 @@ fn done(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Finished {
         .expect_success(&format!("{:?} {args:?}", program.as_ref()))
 }
 
-/// The packages of the command that is tested, in `out`.
+/// The packages of the tested command, in `out`.
 fn build(out: &Path) -> Vec<PathBuf> {
     let built = out.join("built");
     fs::create_dir_all(&built).unwrap();
@@ -53,7 +53,7 @@ fn commands(flightline: &Path, of: &[&str]) -> Vec<String> {
     names.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help").map(str::to_owned).collect()
 }
 
-/// A page for each command, no section without text, and no page named that is not there.
+/// A page for each command, no empty section, and no reference to a missing page.
 fn check_pages(root: &Path) {
     let flightline = root.join("bin/flightline");
     let mut names = vec!["flightline".to_owned()];

@@ -67,7 +67,7 @@ fn recording(
     if refused && compare(victim::flightline(), jfr, file, file, None).jdk_failed.is_none() {
         wrong.push(format!("{}: JDK {release} reads it, and is said not to", name(file)));
     }
-    // All frames; the tool's default of five is part of that.
+    // All frames, and the tool's default of five.
     for depth in [None, Some(DEEP)].into_iter().filter(|depth| depth.is_some() || flightline_tests::long()) {
         let agreement = compare(victim::flightline(), jfr, file, &readable, depth);
         println!("{}, JDK {release}, depth {depth:?}: {agreement}", name(file));
@@ -114,7 +114,7 @@ fn every_event_of_every_recording() {
         [needed(17, &both), needed(17, &[Extreme, Sign, Digits]), needed(25, &both), needed(25, &[Scale])];
     let needed: BTreeSet<_> = needed.into_iter().flatten().collect();
     assert!(kinds.is_subset(&needed), "{kinds:?}");
-    // An allowance that no recording needs would hide later differences.
+    // An unused allowance would hide later differences.
     assert!(!flightline_tests::long() || kinds == needed, "{kinds:?}");
 }
 
@@ -122,7 +122,7 @@ fn every_event_of_every_recording() {
 enum Jdk {
     /// Fails with this error.
     Refuses(&'static str),
-    /// Is still at it after any time; not tried.
+    /// Never ends; not run.
     Hangs,
     /// Reads it, with values at these paths that differ from those of other readers.
     Reads(&'static [&'static str]),
@@ -135,7 +135,7 @@ const UNRESOLVED: &[&str] = &[
     "jdk.ExecutionSample.values.stackTrace",
     "jdk.ExecutionSample.values.state",
 ];
-/// Constants of the first chunk in place of the second's.
+/// Constants of the first chunk instead of the second's.
 const FIRST_CHUNKS: &[&str] = &[
     "jdk.ExecutionSample.values.sampledThread.osName",
     "jdk.ExecutionSample.values.sampledThread.osThreadId",
@@ -169,9 +169,9 @@ const JDKS: &[(&str, &[u32], Jdk)] = &[
     ("41_two_chunks_id_clash_same_mid", &[17, 25], Reads(FIRST_CHUNKS)),
     ("42_two_chunks_id_clash_diff_mid", &[17, 25], Reads(FIRST_CHUNKS)),
     ("54_no_region", &[17, 25], Refuses("")),
-    // The second chunk's types go by another declaration: its events are lost.
+    // The second chunk's types have another declaration, so its events are lost.
     ("79_same_mid_diff_types", &[17, 25], Reads(&["more of ours"])),
-    // A type named by a word of Java.
+    // A type whose name is a Java keyword.
     ("82_arrays", &[25], Refuses("")),
 ];
 
@@ -267,7 +267,7 @@ fn constants_deep_within_each_other() {
     let Some(tools) = tools() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nested.jfr");
-    // As deep as the chains of objects that a JDK writes.
+    // As deep as chains of objects that a JDK writes.
     nested(400, &file);
     for (release, mut jfr) in tools {
         let agreement = compare(victim::flightline(), &mut jfr, &file, &file, None);

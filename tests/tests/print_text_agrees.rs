@@ -67,14 +67,14 @@ fn comparable(line: &str) -> String {
     text
 }
 
-/// Spans beyond 2⁵³ ns, 104 days, as the JDK writes them with all digits: through a double.
+/// Spans beyond 2⁵³ ns, 104 days, as the JDK writes them with all digits: converted to a double.
 fn rounded(line: &str) -> Option<String> {
     let (name, span) = line.split_once(" = ")?;
     let seconds: f64 = span.strip_suffix(" s")?.parse().ok()?;
     (seconds.abs() > 9_007_199.0).then(|| format!("{name} = {seconds:.12e} s"))
 }
 
-/// The events, or types, of a text.
+/// Splits a text into its events or types.
 fn blocks(text: &str) -> Vec<Vec<String>> {
     let mut blocks = vec![Vec::new()];
     for line in text.lines() {
@@ -130,7 +130,7 @@ fn same(what: &str, ours: &[Vec<String>], theirs: &[Vec<String>]) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// Compares a recording as it is printed; the number of events.
+/// Compares the printed text of a recording; returns the number of events.
 fn compare(jfr: &mut JfrTool, file: &Path) -> usize {
     let name = stem(file);
     let later_chunks = has_later_chunks(file);
@@ -246,7 +246,7 @@ fn types_are_listed_as_the_jdk_lists_them() {
     }
 }
 
-/// The lines of `jdk/Types.java` out of `metadata --json`.
+/// The lines of `jdk/Types.java`, derived from `metadata --json`.
 fn lines_of_types(types: &Value) -> Vec<String> {
     fn flat(value: &Value) -> Vec<&str> {
         match value {

@@ -45,7 +45,7 @@ fn check_with(recording: &Recording, name: &str, least_seconds: f64, loading: Lo
         recording.samples.len()
     );
     assert!(seconds >= least_seconds, "{name}: only {seconds:.2} s of CPU time in the ledgers");
-    // A whole stack ends in code that has no caller; the same few functions for every thread of a process.
+    // A complete stack ends in code without a caller: the same few functions for every thread of a process.
     let roots = whole::roots(recording);
     eprintln!("{name}: roots {roots:?}");
     assert!((1..=12).contains(&roots.len()), "{name}: stacks end in too many places to be roots: {roots:?}");
@@ -161,7 +161,7 @@ fn redis_under_its_benchmark() {
     check(&Recording::read(Path::new(&record.path())).unwrap(), "redis-server", 1.0);
 }
 
-/// Machine code that V8 makes as it runs, its embedded builtins, C++ and assembly below.
+/// Machine code that V8 generates at run time, its embedded builtins, and C++ and assembly below.
 #[test]
 fn node() {
     let _place = beside();
@@ -343,7 +343,7 @@ fn postgres_programs() -> Option<std::path::PathBuf> {
     found.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
 }
 
-/// The words of a command of PostgreSQL, which refuses to be root: a user namespace makes it another user.
+/// A command of PostgreSQL, which refuses to run as root: a user namespace makes it another user.
 fn postgres_words(bin: &Path, program: &str, args: &[&str]) -> Vec<String> {
     // SAFETY: no pointers.
     let root = unsafe { libc::geteuid() } == 0;

@@ -83,7 +83,7 @@ fn perf_user() {
     }
 }
 
-/// A tick is 1 to 10 ms; at 99 Hz every sample comes, beyond the tick one for each tick.
+/// A tick is 1 to 10 ms. At 99 Hz every sample is taken; at rates above the tick, one for each tick.
 #[test]
 fn timer() {
     for (hz, least) in [(99, 0.6), (1000, 0.07), (10_000, 0.007)] {

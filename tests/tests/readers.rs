@@ -1,4 +1,5 @@
-//! The two shapes of our recordings, a patched file and the bytes of a pipe, in the eyes of readers we did not write.
+//! The two forms of our recordings, a patched file and the bytes of a pipe, as read by other projects'
+//! readers.
 
 use std::fs::File;
 use std::io::Read;
@@ -116,7 +117,7 @@ fn live_readers_follow_the_file_while_it_grows() {
     std::fs::create_dir(&repository).unwrap();
     let file = repository.join("growing.jfr");
     let mut demo = foreign::write_demo();
-    // Ten flushes, 0.7 s apart; the second recording, of the pipe, is cut short below.
+    // Ten flushes, 0.7 s apart; the second recording, of the pipe, is truncated below.
     demo.arg(&file).arg(folder.path().join("pipe.jfr")).args(["1000", "24576", "700"]);
     let mut demo = spawn(demo.stdout(Stdio::null()));
     until(Duration::from_secs(10), "a first flush", || {

@@ -1,5 +1,5 @@
-//! Recordings of real programs: the file and the bytes of the pipe, event for event the same for every reader, for ours
-//! and for `flightline fold`; while they are made and after the recorder was killed.
+//! Recordings of real programs: the file and the bytes of the pipe have the same events for every reader, for
+//! ours and for `flightline fold`; also during the recording, and after the recorder was killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,14 +14,14 @@ use flightline_tests::{canonical, foreign, skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Something xz has a few seconds of work with.
+/// Input for a few seconds of work of xz.
 fn input(folder: &Path, megabytes: usize) -> PathBuf {
     let path = folder.join("input.bin");
     let mut state = 1u64;
     let bytes: Vec<u8> = (0..megabytes << 20)
         .map(|i| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(i as u64 | 1);
-            // Six random bits: worth compressing, not quick to compress.
+            // Six random bits: compressible, but not quickly.
             (state >> 58) as u8
         })
         .collect();

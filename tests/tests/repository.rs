@@ -1,4 +1,5 @@
-//! Rolling repositories with real processes: by option, environment and without anybody's help; children, daemons, exec; labels.
+//! Rolling repositories with real processes: by option, by environment and by machine-wide settings;
+//! children, daemons, exec; labels.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -247,7 +248,7 @@ fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
-    // Root is a user of the system, and all that a pattern means.
+    // Root is a system user: a pattern does not include its programs.
     let Some(done) = on_a_machine(folder.path(), "allow = *", &format!("{victim} again 50")) else { return };
     assert_eq!(done.stderr, "");
     assert!(!folder.path().join("root").exists());
@@ -260,7 +261,7 @@ fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
     let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();
     assert_eq!(done.stderr, "");
     assert!(!folder.path().join("root").exists());
-    // The same without the rights: it was only for those.
+    // Without the additional rights the program is recorded.
     let script = format!("cp {victim} other && ./other again 50");
     let folder = tempfile::tempdir().unwrap();
     let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();

@@ -167,7 +167,7 @@ fn without_a_recorder_there_is_nothing() {
     );
 }
 
-/// The same from C: two threads at their attempts, one of which has help from a third, and labels that make no sense.
+/// The same from C: two threads at their attempts, one with help from a third, and invalid labels.
 #[test]
 fn from_c() {
     let _place = beside();
@@ -285,7 +285,8 @@ fn by_attempt(recording: &Path) -> BTreeMap<String, [usize; 2]> {
     found
 }
 
-/// `cut --label` makes a recording for each attempt: together they have all of the samples, none twice, and nothing of another's.
+/// `cut --label` makes a recording for each attempt: together they have all of the samples, each exactly
+/// once.
 fn a_recording_for_each(recording: &Path, table: &Path) {
     let all = by_attempt(recording);
     let table = std::fs::read_to_string(table).unwrap();

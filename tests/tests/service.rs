@@ -84,7 +84,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let page = service.get(&format!("/v1/runs/{id}/files/html?view=1"));
     assert!(page.headers["content-disposition"].starts_with("inline"));
     assert_eq!(service.get(&format!("/v1/runs/{id}/files/html?event=lock")).status, 422);
-    // Flink's words for the same.
+    // The same with Flink's names.
     let list = service.get(&format!("/taskmanagers/{}/profiler", target["id"].as_str().unwrap())).json();
     assert_eq!(list["profilingList"][0]["outputFile"], run["outputFile"]);
     let picture =
@@ -183,7 +183,7 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
         "{samples} samples of {worked} s of CPU time"
     );
     assert_eq!(service.post(&format!("/v1/runs/{id}/cancel"), &json!({})).status, 409);
-    // The next one is not ended by a stop that was meant for this one.
+    // A stop that was meant for the previous run does not end the next one.
     let next = service.ended(&service.begin(&target, "CPU", 2));
     assert_eq!(next["status"], "FINISHED", "{next}");
     assert!(next["elapsed"].as_u64().unwrap() >= 2000, "{next}");
@@ -207,7 +207,7 @@ fn what_a_program_starts_is_a_target_too() {
     let workers = until(LIMIT, "two workers", || Some(named("python")).filter(|found| found.len() == 2));
     assert_eq!(named("sh").len(), 1);
     assert!(workers.iter().all(|worker| worker["labels"]["app"] == "cart"), "{workers:?}");
-    // Each for itself, both at once, and from within.
+    // Each alone, both at once, and from within.
     let ids: Vec<&Value> = workers.iter().map(|worker| &worker["id"]).collect();
     let group = service.post("/v1/runs", &json!({"targets": ids, "mode": "CPU", "duration": 1}));
     for run in group.json()["runs"].as_array().unwrap() {
@@ -261,7 +261,7 @@ fn who_dies_is_told_and_others_run_on() {
             (service.run(run)["elapsed"].as_u64()? > 3000).then_some(())
         });
     }
-    // The program of one, the agent of another.
+    // Kills the program of one agent, and the other agent.
     let orphan = Orphan(agents[1].program());
     signal(agents[0].program(), libc::SIGKILL);
     signal(agents[1].0.id(), libc::SIGKILL);
@@ -324,7 +324,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     let rates = kept["timeline"]["rates"].as_array().unwrap();
     let most = rates.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
     assert!(most > 5.0 && most < 120.0, "one busy thread at 99 a second: {kept}");
-    // The middle of it, which is half of it.
+    // The middle half of it.
     let (from, to) = (kept["from"].as_i64().unwrap(), kept["to"].as_i64().unwrap());
     let quarter = (to - from) / 4;
     let drawn = |from: i64, to: i64| -> u64 {
@@ -376,7 +376,7 @@ fn what_other_profilers_push_is_kept_by_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/ap-native-cpu.jfr");
     let recording = std::fs::read(path).unwrap();
     let push = |query: &str, body: &[u8]| send(service.port, "POST", &format!("/ingest?{query}"), &[], body);
-    // As Pyroscope's clients name things: escaped.
+    // As Pyroscope's clients send names: escaped.
     let answer = push("name=cart%7Bzone%3Deu-1%2Cversion%3D2%7D&format=jfr&from=1&until=2", &recording);
     assert_eq!(answer.status, 200, "{}", answer.text());
     let target = service.target(|target| target["name"] == "cart");

@@ -217,7 +217,7 @@ fn takes_little(stream: &TcpStream) {
     assert_eq!(set, 0);
 }
 
-/// The same bytes, each time they are unpacked.
+/// The same bytes, each time they are decompressed.
 fn bomb(mebibytes: usize) -> Vec<u8> {
     let packed = Command::new("sh").args(["-c", "head -c 1048576 /dev/zero | gzip -9n"]).output().unwrap();
     assert!(packed.status.success());
@@ -234,7 +234,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let head = head(&path, &format!("{}\r\n{more}", agent.header));
         service.raw(&[&head, body].concat())
     };
-    // Announced more than comes, less than comes, and both ways at once.
+    // Longer and shorter than announced, and both at once.
     let short = with("Content-Length: 100000", RECORDING).expect("an answer");
     assert_eq!(short.status, 400, "{}", short.text());
     let long = with("Content-Length: 100", RECORDING).expect("an answer");
@@ -253,7 +253,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let head = head(path, &format!("{}\r\nTransfer-Encoding: chunked", agent.header));
         let mut stream = service.connect();
         stream.write_all(&head).unwrap();
-        // It closes the door on the way.
+        // It closes the connection early.
         let _ = (0..pieces).try_for_each(|_| stream.write_all(&piece));
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -352,7 +352,7 @@ fn who_leaves_in_the_midst_leaves_nothing_behind() {
         }
     }
     until(LIMIT, "all connections to be over", || (service.descriptors() <= before + 2).then_some(()));
-    // The run still waits for its recording, and gets it.
+    // The run still waits for its recording, and receives it.
     assert_eq!(service.get(&format!("/v1/runs/{run}")).json()["status"], "RUNNING");
     let done = until(LIMIT, "the half recording to be given up", || {
         Some(put(RECORDING)).filter(|answer| answer.status != 409)

@@ -48,7 +48,7 @@ fn what_was_spent_is_in_the_span_that_spent_it() {
     let strict = seconds.parse::<f64>().unwrap() >= 30.0;
     let events = "cpu,wall@2ms,alloc@4k,lock@10us";
     let record = Record::new().option("-e").option(events).option("--spans").option("all");
-    // A recorder that waits for a processor itself has time.
+    // A large ring, in case the recorder has to wait for a processor.
     let record = record.option("--ring-size").option("16M");
     let recorded = record.run(env!("CARGO_BIN_EXE_span_load"), &[&seconds]).expect_code(0);
     print!("{}", recorded.finished.stderr);

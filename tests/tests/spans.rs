@@ -131,7 +131,7 @@ fn every_kind_of_sample_knows_its_span() {
         names
     };
     assert_eq!(names(&tags, "tag"), names(&ended, "name"));
-    // An inner one was entered once, within the outer.
+    // The inner span was entered once, within the outer.
     let scopes = spans::read(&recorded.path, &["flightline.SpanScope"]);
     for scope in &scopes {
         let Some((name, parent)) = truth.get(&scope.number("spanId")) else { continue };
@@ -155,7 +155,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     let idle = events.iter().filter(|s| s.field("name") == "idle").count();
     assert!(count(&events, ENDED[0]) > 20 && idle <= 2, "{idle} spans of no length at all had samples");
     assert!(count(&events, CONTEXT) > 20);
-    // `flightline spans` joins them as we do here.
+    // `flightline spans` joins them in the same way.
     let (truth, contexts) = (truth(&sampled), contexts(&sampled.path));
     let mut own: HashMap<String, u64> = HashMap::new();
     for sample in spans::read(&sampled.path, &SAMPLES[..1]) {
@@ -296,7 +296,8 @@ fn of_opened(library: &Path, arguments: &[&str]) {
     }
 }
 
-/// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the process publishes.
+/// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the
+/// process publishes.
 #[test]
 fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
     let _place = beside();
@@ -351,7 +352,7 @@ fn sequences_of_the_program_are_its_own() {
         let record = Record::new().option("-e").option("cpu,wall@1ms");
         let mut command = record.command(&program, &["4000"]);
         let finished = run(command.env("GLIBC_TUNABLES", tunables), Duration::from_secs(60));
-        // Without the C library's registration it has nothing to count with.
+        // Without the C library's registration it cannot count.
         assert_eq!(finished.code(), if tunables.is_empty() { 0 } else { 77 }, "{}", finished.stderr);
     }
     let on = record(&["-e", "cpu,wall@1ms"], "20");
@@ -372,7 +373,7 @@ fn sequences_of_the_program_are_its_own() {
     }
 }
 
-/// Labels of threads that have no spans: the ABI of custom-labels, in the program itself and in a library.
+/// Labels of threads without spans: the ABI of custom-labels, in the program itself and in a library.
 #[test]
 fn labels_without_spans_are_read() {
     let _place = beside();

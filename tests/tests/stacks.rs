@@ -5,10 +5,11 @@ use flightline_tests::recording::{Recording, Stack};
 use flightline_tests::run::beside;
 use flightline_tests::{skip, victim};
 
-/// Share of samples that must be whole.
+/// The minimum share of complete stacks in percent.
 const NEARLY_ALL: f64 = 99.0;
 
-/// Share of the samples that the loader does not take before and after `main`, which on a slow machine is over a percent of a second.
+/// The share among the samples outside of the loader's work before and after `main`, which takes over a
+/// percent of a second on a slow machine.
 fn share_of_main(recording: &Recording, condition: impl Fn(&Stack) -> bool) -> f64 {
     let loader = ["_dl_start", "_dl_init", "_dl_fini"];
     let by_loader = |s: &Stack| !s.has("main") && loader.iter().any(|function| s.has(function));
@@ -34,7 +35,7 @@ fn expect(share: f64, least: f64, what: &str) {
     assert!(share >= least, "{share:.2} % < {least} % of samples: {what}");
 }
 
-/// 1,200 frames: deeper than most recorders keep.
+/// 1,200 frames: deeper than most recorders support.
 #[test]
 fn deep_recursion() {
     let _place = beside();
@@ -55,7 +56,7 @@ fn deep_recursion() {
     }
 }
 
-/// Deeper than the limit: cut, and marked as cut.
+/// Deeper than the limit: truncated, and marked.
 #[test]
 fn beyond_the_limit_is_marked_truncated() {
     let _place = beside();

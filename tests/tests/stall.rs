@@ -18,10 +18,10 @@ use flightline_tests::{skip, victim};
 const LIMIT: Duration = Duration::from_secs(90);
 const PERIOD_NS: i64 = 100_000;
 
-/// A recording through a pipe that has ended and is not read yet.
+/// A finished recording through a pipe, not parsed yet.
 struct Piped {
     record: Record,
-    /// Largest resident memory of the drain while the reader stood still, second and last quarter, kB.
+    /// The peak resident memory of the drain while the reader was stopped, second and last quarter, kB.
     drain_kb: (u64, u64),
     /// The same of the program.
     program_kb: (u64, u64),
@@ -145,7 +145,8 @@ fn not_felt(args: &[&str]) -> Outcome {
         piped.drain_kb,
         piped.program_kb
     );
-    // Work per CPU second: equal but for the machine's noise. That nothing waits is shown by the system calls below.
+    // The work per CPU second is equal except for the machine's noise. The system calls below show that the
+    // program does not wait.
     let ratio = stopped.units as f64 / reading.units as f64;
     assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
     // Memory stays bounded in both processes while the reader is stopped: the queue is 8 MiB, and the
@@ -164,7 +165,7 @@ fn a_stopped_reader_is_not_felt() {
     assert!(!lost.contains_key("ring full"), "{lost:?}");
 }
 
-/// A new stack with nearly every sample: the queue fills, samples are dropped and counted.
+/// A new stack with nearly every sample: the queue fills, and samples are dropped and counted.
 #[test]
 fn what_a_stopped_reader_costs_is_counted() {
     let stopped = not_felt(&["5", "unique"]);
@@ -205,7 +206,7 @@ fn a_stopped_drain_is_not_felt() {
     conserved(&Outcome::read(&record, stderr), "drain stopped");
 }
 
-/// The recorded program's own system calls between its first and last line of work: nothing that could wait.
+/// The recorded program's own system calls between its first and last line of work: none that could wait.
 #[test]
 fn the_program_makes_no_waiting_system_calls() {
     let _turn = turn();

@@ -125,7 +125,8 @@ fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
     assert_eq!(got + lost.map(|(_, events)| events).sum::<u64>(), written, "{what}: {:?}", some.lost);
 }
 
-/// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that comes late.
+/// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that
+/// connects late.
 #[test]
 fn readers_do_nothing_to_each_other() {
     let _turn = turn();
@@ -344,7 +345,7 @@ fn tcp_asks_for_a_token() {
         let _ = said(wrong).read_to_end(&mut got);
         assert_eq!(got, b"", "{:?}", String::from_utf8_lossy(wrong));
     }
-    // In pieces, as it may come.
+    // In pieces, as they arrive.
     let mut stream = said(b"open ");
     thread::sleep(Duration::from_millis(100));
     stream.write_all(b"sesame\r\n").unwrap();
@@ -495,7 +496,7 @@ fn who_comes_late_to_a_relay_gets_a_chunk() {
     relay.arg("relay").arg(format!("unix:{}", live.socket().display()));
     relay.arg("-o").arg(format!("unix:{}", relayed.display())).stdout(Stdio::null()).stderr(Stdio::null());
     let mut relay = spawn(&mut relay);
-    // The first gets the relay's first bytes; the second comes into the midst of a chunk.
+    // The first receives the relay's first bytes; the second connects in the middle of a chunk.
     let mut first = connect(&relayed);
     first.read_exact(&mut [0; 5000]).unwrap();
     let first = read_all(first, || {});

@@ -62,7 +62,7 @@ fn cpython() {
     }
     let mut args = vec!["-m", "test", "-j", "4", "--timeout", "300"];
     args.extend(MODULES.iter().filter(|module| flightline_tests::long() || !SLOW.contains(module)));
-    // Most of the time is the tests' own waiting: one mode, that with the most engines.
+    // Most of the time the tests themselves wait: one mode, the one with the most engines.
     let mode = &everything()[0];
     let recorded = mode.record().limit(LIMIT).run(PYTHON, &args);
     let found = results(&recorded.finished);

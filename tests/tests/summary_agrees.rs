@@ -22,7 +22,7 @@ struct Summary {
     events: BTreeMap<String, (u64, u64)>,
 }
 
-/// Names that the JDKs do not agree on themselves, and of types that are not declared.
+/// Type names on which the JDKs disagree, and undeclared types.
 fn plain(name: &str) -> String {
     match name.split_once(" (missing event metadata)") {
         Some((id, _)) => format!("type {id}"),
@@ -119,8 +119,8 @@ const OTHER_DURATION: &[&str] = &[
     "43_two_chunks_disjoint_ids",
     "79_same_mid_diff_types",
 ];
-/// The JDK counts by type id, which in each chunk of these is another type. `fixtures.rs` compares the counts with
-/// `RecordingFile`.
+/// The JDK counts by type id, which means a different type in each chunk here. `fixtures.rs` compares the
+/// counts with `RecordingFile`.
 const OTHER_TYPES: &[&str] = &["ap-jfrsync"];
 
 fn name(file: &Path) -> String {

@@ -1,4 +1,4 @@
-//! Samples added up before they are written, and metrics about the recorder.
+//! Samples summed up before they are written, and metrics about the recorder.
 
 use std::collections::HashMap;
 use std::fs;
@@ -42,7 +42,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     }
     let all: u64 = sums.iter().map(|s| s.samples).sum();
     assert!(all >= 1000 && sums.len() as u64 * 3 < all, "{} sums of {all} samples", sums.len());
-    // Time and weight are in the file twice: as number of samples and as CPU time.
+    // Time and weight are in the file twice: as the number of samples and as CPU time.
     let spans = walls::events(&recorded.path, "profiler.WallClockSample");
     assert!(spans.iter().all(|(_, values)| values["timeSpan"].is_string()), "{:?}", spans.first());
     // The program has debug information: lines would distinguish stacks of the same functions.
@@ -53,7 +53,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     let lines: Vec<_> =
         frames.filter(|f| !nameless(f) && (f["lineNumber"] != 0 || f["bytecodeIndex"] != 0)).collect();
     assert!(lines.is_empty(), "{:?}", lines.first());
-    // The functions' shares, as truth has them: within five points of so few samples.
+    // The functions' shares, compared with the ground truth: within five points for so few samples.
     let truth = recorded.truth();
     for name in ["alpha", "beta", "gamma_"] {
         let with: u64 = walls::sum(&sums, |s| s.stack.iter().any(|f| f == name));

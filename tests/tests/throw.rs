@@ -24,7 +24,8 @@ fn exceptions_by_type_and_place() {
         let truth = recorded.truth();
         let spans = spans::read(&recorded.path, &[EXCEPTION, PANIC]);
         if flags.contains(&"-static-libstdc++") {
-            // The program's own runtime goes before ours: it is not seen, and not hurt.
+            // The program's own runtime precedes the interposer: exceptions are not recorded, and the program
+            // is not disturbed.
             assert_eq!(spans.len(), 0);
             continue;
         }

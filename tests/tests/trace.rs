@@ -1,4 +1,4 @@
-//! Latency of named functions, against the program's own clock around and inside the calls.
+//! The latency of named functions, compared with the program's own clock around and inside the calls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn slow_calls_and_no_others() {
     assert!(callers.len() > 1 && view.contains("from_right"), "{view}");
     assert!(callers.iter().all(|line| line.matches("work").count() == 1), "{view}");
 
-    // The caller of a call in tail position is the one that comes back.
+    // For a tail call, the caller is the function to which it returns.
     assert!(sum_with(&calls, "from_right") >= 30 && sum_with(&calls, "from_left") >= 1, "{calls:?}");
     // Every level of a recursion lasted as long as the innermost.
     let levels = sum_with(&calls, "nested") as i64;

@@ -255,7 +255,7 @@ fn assign(
     false
 }
 
-/// Compares one view; `None` if neither has anything to show.
+/// Compares one view; `None` if neither prints a row.
 fn compare(
     case: &Case,
     jdk: Option<&Vec<Vec<String>>>,
@@ -263,7 +263,7 @@ fn compare(
 ) -> Result<Option<usize>, String> {
     let (view, title, columns) = case;
     let Some(rows) = jdk else {
-        // The JDK wants a field that JDK 17 did not have, ours leaves it out.
+        // The JDK requires a field that JDK 17 did not have, ours leaves it out.
         if *view == "compiler-configuration" && ours.len() == 1 {
             return Ok(None);
         }
@@ -273,7 +273,7 @@ fn compare(
             Err(format!("{view}: the JDK has no {title:?}, ours {} rows", ours.len()))
         };
     };
-    // The JDK adds up phases of one name at different levels.
+    // The JDK adds up phases with the same name at different levels.
     let mut single = Vec::new();
     for row in rows {
         let levels = |own: &&Json| *view == "gc-pause-phases" && own["Phase"] == *row[1];

@@ -92,7 +92,7 @@ fn known_answer(flags: &[&str]) {
         );
     }
 
-    // Stacks of threads that wait, walked from outside, lead to their roots.
+    // Stacks of waiting threads, walked from outside, reach their roots.
     let idle = |s: &WallSample| s.state != "RUNNABLE" && s.state != "WAITING_FOR_CPU" && s.thread != "brief";
     let all = sum(&samples, idle);
     let whole = sum(&samples, |s| idle(s) && s.whole);
@@ -229,7 +229,7 @@ fn programs_that_fork_exec_and_end_all_the_time() {
     let recorded = record.run("/bin/sh", &["-c", script]).expect_code(7);
     let samples = wall_samples(&recorded.path);
     let slept = sum(&samples, |s| s.thread == "sleep" && s.state == "SLEEPING") as f64 * 2.0;
-    // 60 × 10 ms and 200 ms, as far as a loaded machine does not make it longer.
+    // 60 × 10 ms and 200 ms, unless a busy machine makes it longer.
     assert!(slept >= 0.8 * 800.0, "{slept} ms of sleep");
 }
 

@@ -42,9 +42,10 @@ pub struct Case {
     pub wrong: &'static str,
     /// The file.
     pub bytes: Vec<u8>,
-    /// Events that are there as a whole and of a declared type.
+    /// The number of complete events of declared types.
     pub events: u64,
-    /// Parts of the warnings a reader must give, in any order; none if the file can be read without loss.
+    /// Parts of the warnings that a reader must print, in any order; none if the file can be read without
+    /// loss.
     pub told: &'static [&'static str],
 }
 

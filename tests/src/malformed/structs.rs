@@ -3,7 +3,7 @@
 use super::Add;
 use super::chunk::*;
 
-/// 40 structs, each with the one before twice; the first has the fields `first`.
+/// 40 structs, each of which contains the previous one twice; the first has the fields `first`.
 fn doubling(first: Vec<Element>) -> Vec<u8> {
     typed(|c| {
         c.declare([class("t.D0", 300, first)]);
