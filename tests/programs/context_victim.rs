@@ -176,7 +176,7 @@ pub fn main() {
                     thread::yield_now();
                 }
                 entered.fetch_add(rounds + 1, Relaxed);
-                // All are in theirs at once.
+                // All threads are in their spans at the same time.
                 done.wait();
                 drop(outer);
             };

@@ -107,7 +107,7 @@ fn dump() -> Option<extern "C" fn() -> c_int> {
     }
 }
 
-/// Periods of work before each look.
+/// Periods of work before each poll.
 const WORK: u64 = 8;
 /// The periods that may be missing: an unfinished one, half of one by rounding, and an overflow whose signal
 /// the kernel merged with another one, which is found at the next sample or within 90 ms.

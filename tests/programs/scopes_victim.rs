@@ -35,7 +35,7 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         extern "C" fn $name(ms: u64) {
             work(ms);
-            // Functions that are the same would be one.
+            // Identical functions would be merged.
             black_box(stringify!($name));
         }
     )* };

@@ -92,7 +92,7 @@ fn work(rounds: usize, lock: &Mutex<()>) {
     }
 }
 
-/// Is killed within spans.
+/// Waits within spans until it is killed.
 fn open(ms: u64) {
     let outer = Span::root("outer");
     let _outer = outer.enter();

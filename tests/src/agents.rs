@@ -39,7 +39,7 @@ pub struct Recorded {
     pub recording: Recording,
     /// How the process ended, if the end of the process ended the recording.
     pub ended: String,
-    /// As it came.
+    /// The received bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ pub fn capability(hello: &Value, mode: &str) -> (bool, String) {
     (can["available"] == true, can["reason"].as_str().unwrap_or_default().to_owned())
 }
 
-/// All introductions.
+/// The descriptions of all agents that joined.
 pub fn hellos(stub: &Stub) -> Vec<Value> {
     let hello = |said: Said| match said {
         Said::Hello(hello) => Some(hello),

@@ -163,7 +163,7 @@ fn told_by(list: &str) -> BTreeMap<String, String> {
     told
 }
 
-/// `C2, C3` are two, `D1–D4` four.
+/// `C2, C3` are two points, `D1–D4` four.
 fn numbers_of(cell: &str) -> Vec<String> {
     let one = |part: &str| -> Vec<String> {
         let Some((first, last)) = part.split_once('–') else { return vec![part.to_owned()] };

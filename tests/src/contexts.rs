@@ -5,11 +5,11 @@ use flightline_context::record::{ATTRS_MAX, Held, MAGIC, SIDE_CAR_BEFORE, VALID,
 /// The active context: the number of the span, the length of its label, and the number of the enclosing span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// 0: nothing.
+    /// The span's number; 0: no active span.
     pub id: u8,
-    /// 0: it has none.
+    /// The length of its label; 0: no label.
     pub label: u8,
-    /// 0: none.
+    /// The enclosing span's number; 0: none.
     pub previous: u8,
 }
 

@@ -24,7 +24,7 @@ pub struct Controlled {
     output: BufReader<ChildStdout>,
 }
 
-/// The victim's program.
+/// The path of the test program.
 pub fn program() -> PathBuf {
     victim::c("controlled", victim::OPTIMISED)
 }

@@ -18,7 +18,7 @@ use crate::victim;
 const FIRST_SIZE: u64 = 65536;
 /// The maximum number of the program's threads.
 const THREADS: usize = 8;
-/// Longest recovery.
+/// The time-out of a recovery.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The test program's own counts, in memory that outlives it.

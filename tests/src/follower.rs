@@ -97,7 +97,7 @@ impl Follower {
         self.lines.0.lock().unwrap().clone()
     }
 
-    /// As Ctrl-C does.
+    /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) {
         signal_group(self.child.0.id(), libc::SIGINT);
     }

@@ -70,7 +70,7 @@ pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
 /// A way to record: a name for messages, and options of `flightline record`.
 #[derive(Clone, Debug)]
 pub struct Mode {
-    /// For messages.
+    /// The name in messages.
     pub name: &'static str,
     options: Vec<String>,
 }

@@ -195,7 +195,7 @@ pub struct Events<R> {
     held: Vec<u8>,
     /// The bytes before this offset have been consumed.
     start: usize,
-    /// Scanned so far.
+    /// The offset up to which the text has been scanned.
     at: usize,
     begun: bool,
     /// The list and the document have been closed.

@@ -57,7 +57,7 @@ impl Record {
         self.option("--engine").option(name)
     }
 
-    /// Any other option or value.
+    /// Adds any other option or value.
     pub fn option(mut self, option: impl Into<OsString>) -> Record {
         self.options.push(option.into());
         self

@@ -67,7 +67,7 @@ pub struct Loss {
     pub cpu_ns: u64,
 }
 
-/// Everything the tests look at.
+/// The data of a recording that the tests check.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// All samples in file order.

@@ -53,7 +53,7 @@ pub fn summary(file: &Path) -> Value {
     serde_json::from_slice(&finished.expect_success("flightline summary").stdout).unwrap()
 }
 
-/// One file of all of them.
+/// Joins all of them in one file.
 fn joined(files: &[PathBuf]) -> tempfile::NamedTempFile {
     let whole = tempfile::Builder::new().suffix(".jfr").tempfile().unwrap();
     let bytes: Vec<u8> = files.iter().flat_map(|file| fs::read(file).unwrap()).collect();

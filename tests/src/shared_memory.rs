@@ -23,13 +23,13 @@ pub struct ProcFile {
 pub struct Counters {
     /// Kernel thread id (0: slot never used).
     pub tid: u32,
-    /// Samples handlers wrote to the ring.
+    /// Samples that handlers wrote to the ring.
     pub samples: u64,
-    /// Σ their weights, ns.
+    /// The sum of their weights in ns.
     pub sampled_ns: u64,
     /// Samples that handlers discarded, by cause.
     pub lost: [u32; loss::CAUSES],
-    /// Σ time-stamp cycles in handlers.
+    /// The sum of time-stamp cycles in handlers.
     pub handler_cycles: u64,
 }
 
@@ -88,7 +88,7 @@ impl ProcFile {
         self.header().event_lost[usize::from(kind)].load(Ordering::Acquire)
     }
 
-    /// Engine in force.
+    /// The selected engine.
     pub fn engine(&self) -> u32 {
         self.header().engine.load(Ordering::Acquire)
     }

@@ -189,7 +189,7 @@ pub fn moved(text: &str, from: &str, to: &str) -> String {
     out
 }
 
-/// Without `..`.
+/// The path without `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -30,7 +30,7 @@ pub enum Said {
 /// The service's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should.
+    /// Answers correctly.
     Well,
     /// It closes every connection.
     Away,
@@ -89,7 +89,7 @@ impl Stub {
         self.state.0.lock().unwrap()
     }
 
-    /// Has it behave otherwise.
+    /// Changes its behaviour.
     pub fn mood(&self, mood: Mood) {
         self.lock().mood = Some(mood);
     }
@@ -134,7 +134,7 @@ impl Stub {
         self.command(json!({"command": "stop", "run": run}));
     }
 
-    /// All that came so far.
+    /// All requests so far.
     pub fn said(&self) -> Vec<Said> {
         self.lock().said.clone()
     }

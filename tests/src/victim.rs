@@ -58,7 +58,7 @@ pub fn modules(count: usize) -> Vec<PathBuf> {
     (0..count).map(module).collect()
 }
 
-/// A Rust victim.
+/// A Rust test program.
 #[track_caller]
 pub fn rust(name: &str, flags: &[&str]) -> PathBuf {
     compile("rustc", &format!("{name}.rs"), flags, &[])

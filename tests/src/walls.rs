@@ -20,7 +20,7 @@ pub struct WallSample {
     pub state: String,
     /// The number of intervals that it represents.
     pub samples: u64,
-    /// The stack is whole.
+    /// The stack is complete.
     pub whole: bool,
     /// Functions, leaf first.
     pub stack: Vec<String>,

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: usize = 2;
-/// More than it gets to.
+/// More allocations than the program reaches.
 const COUNT: u64 = 1 << 30;
 /// The instructions of one round, from the first change on.
 const STEPS: u64 = 40_000;

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: usize = 3;
-/// More than it gets to.
+/// More allocations than the program reaches.
 const COUNT: u64 = 1 << 30;
 
 fn deaths() -> u32 {

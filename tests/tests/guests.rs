@@ -127,7 +127,7 @@ fn a_program_records_itself() {
     let out = tempfile::tempdir().unwrap();
     let files = [out.path().join("first.jfr"), out.path().join("second.jfr")];
     let mut command = Command::new(program);
-    // Cargo searches its debug build before the linked library, however old it is.
+    // Cargo's LD_LIBRARY_PATH puts its debug build before the linked library, however old that build is.
     command.args(&files).env("FLIGHTLINE_BIN", bin).env_remove("LD_LIBRARY_PATH");
     let finished = run(&mut command, LIMIT).expect_success("guest_api");
     let round = "start 0\nactive 1\nagain -114\ndump 0\nwritten 1\nstop 0\nactive 0\ncomplete 1\n";

@@ -260,7 +260,7 @@ fn options_do_what_they_say() {
     assert!(busy.stderr.contains("of waiting for something to do are left out"), "{}", busy.stderr);
     let busy = folded::parse(&busy.stdout_text());
     assert!(!has(&busy, "rest") && has(&busy, "wait_for") && has(&plain, "rest"));
-    // The count.
+    // By count.
     assert_eq!(sum(&lines("offcpu", &["--count"])), all.iter().filter(|span| blocked(span)).count() as u64);
     // Threads, frames, times.
     assert_eq!(by_root(&ns(&["--only-thread", r"^\[c[12] "])).keys().collect::<Vec<_>>(), ["c1", "c2"]);

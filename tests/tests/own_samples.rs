@@ -24,7 +24,7 @@ fn what_a_thread_did_before_it_polled_is_there() {
     let socket = folder.path().join("own.sock");
     let mut command = Command::new(victim::flightline());
     command
-        // The recorder writes only on request.
+        // The recorder flushes only on request.
         .args(["record", "--flush", "10m", "--rate", &rate.to_string(), "-o"])
         .arg(format!("unix:{}", socket.display()))
         .arg("--");

@@ -86,7 +86,7 @@ fn check_pages(root: &Path) {
         for must in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
             assert!(seen.contains(must), "{name} has {seen:?}");
         }
-        // With its hyphens as roff has them.
+        // Undoes roff's escaping of hyphens.
         let plain = page.replace("\\-", "-").replace("\\fR", "");
         for named in
             plain.split(|c: char| c.is_whitespace() || c == ',').filter_map(|w| w.strip_suffix("(1)"))

@@ -152,7 +152,7 @@ fn what_is_too_old_is_removed() {
         for (file, last) in &mut seen {
             match fs::metadata(&*file).and_then(|m| m.modified()) {
                 Ok(written) => *last = written,
-                // Never before its time.
+                // No file is removed before its age is reached.
                 Err(_) => assert!(last.elapsed().unwrap() >= age, "{file:?} {last:?}"),
             }
         }

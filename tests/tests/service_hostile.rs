@@ -15,7 +15,7 @@ use flightline_tests::served::Served;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// A whole recording.
+/// A complete recording.
 const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
 
 /// A running service, with helpers for hostile requests.
@@ -145,7 +145,7 @@ fn who_sends_slowly_holds_nobody_up() {
     let commands = format!("/v1/agents/{}/commands?after=0", agent.target);
     let told = send(service.port, "GET", &commands, &[&agent.header], b"").json();
     assert_eq!(told["commands"][0]["run"], run.json()["id"]);
-    // Little, compared with three hundred times the received data.
+    // The three hundred clients have sent little data each.
     assert!(service.peak() < 300, "{} MB", service.peak());
     let with_them = service.descriptors();
     assert!(with_them >= held.len(), "{with_them}");
@@ -247,7 +247,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let answer = with(lie, RECORDING);
         assert!(answer.as_ref().is_some_and(|answer| answer.status == 400), "{lie}: {answer:?}");
     }
-    // Pieces that do not end.
+    // Requests whose bodies do not end.
     let piece = [b"10000\r\n".as_slice(), &[b'F'; 65536], b"\r\n"].concat();
     for (path, pieces) in [(path.as_str(), 300), ("/ingest?name=x&format=jfr", 300), ("/v1/agents", 3)] {
         let head = head(path, &format!("{}\r\nTransfer-Encoding: chunked", agent.header));

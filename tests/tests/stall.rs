@@ -23,7 +23,7 @@ struct Piped {
     record: Record,
     /// The peak resident memory of the drain while the reader was stopped, second and last quarter, kB.
     drain_kb: (u64, u64),
-    /// The same of the program.
+    /// The same for the program.
     program_kb: (u64, u64),
     stderr: String,
 }

@@ -179,7 +179,7 @@ fn readers_do_nothing_to_each_other() {
                 stream.gaps() || stream.lost(SAMPLE) > 0,
                 "{name} lost nothing: the test is too weak; {stderr}"
             );
-            // All frequent types.
+            // All types with many events.
             for of in [SAMPLE, "flightline.ThreadCpu"] {
                 assert!(stream.lost(of) > 0, "{name} lost no {of}: {:?}", stream.lost);
             }
@@ -514,7 +514,7 @@ fn a_relay_tells_what_readers_got() {
     let _place = beside();
     let work = Record::new();
     let file = work.path();
-    // A stream in a file is one.
+    // A file that contains a stream can be read as one.
     let mut command = work.command(victim::c("throughput", victim::OPTIMISED), &["1"]);
     let finished = run(command.args(["--"]), LIMIT);
     assert_eq!(finished.code(), 7);

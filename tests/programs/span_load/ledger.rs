@@ -44,7 +44,7 @@ fn put((name, trace): Place, metric: Metric, value: u64) {
 struct Clocks {
     cpu: u64,
     wall: u64,
-    /// Ready without a processor.
+    /// Runnable, but without a processor.
     queued: u64,
 }
 
@@ -138,7 +138,7 @@ pub fn add(metric: Metric, value: u64) {
     }
 }
 
-/// Writes it all.
+/// Writes the ground truth.
 pub fn tell(names: &[&str]) {
     for (name, traces) in names.iter().zip(&SUMS) {
         for (trace, sums) in traces.iter().enumerate() {
@@ -231,7 +231,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(at, layout) }
     }
     unsafe fn realloc(&self, at: *mut u8, layout: std::alloc::Layout, size: usize) -> *mut u8 {
-        // A new size is a new allocation.
+        // Reallocation to another size counts as an allocation.
         add(Metric::Bytes, size as u64);
         // SAFETY: passed on.
         unsafe { System.realloc(at, layout, size) }

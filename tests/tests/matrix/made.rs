@@ -20,7 +20,7 @@ use flightline_tests::victim::{flightline, target_dir};
 
 /// CPU time of a phase of each of the program's three threads, ms.
 const MS: u32 = 80;
-/// Often, and written soon.
+/// Frequent samples, and frequent flushes.
 const OPTIONS: [&str; 4] = ["-F", "1000", "--flush", "100ms"];
 
 /// Files by the name of their kind.

@@ -22,7 +22,7 @@ pub enum Form {
     Csv,
 }
 
-/// A thing we write.
+/// A kind of output.
 #[derive(Debug)]
 pub struct Kind {
     pub name: &'static str,
@@ -72,10 +72,10 @@ pub const KINDS: [Kind; 35] = [
     kind("events as text", "print --csv, print --ndjson", Form::Csv),
 ];
 
-/// A program that reads.
+/// A program that reads some kinds.
 #[derive(Debug)]
 pub struct Reader {
-    /// Head of its column.
+    /// The heading of its column.
     pub name: &'static str,
     /// Its names in `tests/readers`.
     pub jobs: &'static [&'static str],
@@ -256,7 +256,7 @@ const SVG: Shown = Shown("tests/browser/interop.test.mjs", "Chromium draws the p
 const HTML: Shown =
     Shown("tests/browser/flame.test.mjs", "boxes are where their weights say, with counts and percentages");
 
-/// A crossing of the table.
+/// A cell of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     Read {
