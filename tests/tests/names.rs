@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::house::{crates, files, has_extension, text};
 
-/// Words that no part of a name is.
+/// Words that must not be part of a name.
 const PARTS: &[&str] = &[
     "told", "tell", "tells", "kept", "wanted", "asked", "taken", "said", "beside", "truth", "of", "who",
     "whose", "whom", "nobody", "nowhere", "what", "how", "why",
 ];
-/// Words that no whole name is.
+/// Words that must not be a complete name.
 const WHOLE: &[&str] = &[
     "Told",
     "Tell",
