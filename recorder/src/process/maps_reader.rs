@@ -2,7 +2,7 @@
 
 use crate::{names::images::Images, names::modules::ModuleMap, shared_memory::proc_file::ProcFile};
 
-/// Shortest and longest time between two readings of `/proc/<pid>/maps` asked for by unknown addresses, ns.
+/// Shortest and longest time between two readings of `/proc/<pid>/maps` that unknown addresses cause, ns.
 const MAPS_WAIT_NS: [u64; 2] = [20_000_000, 5_000_000_000];
 
 /// The state of reading `/proc/<pid>/maps` and of publishing the module table.

@@ -58,7 +58,7 @@ pub(super) struct Record {
 }
 
 impl Parsed {
-    /// Whether a record is the word of a process that a signal ends.
+    /// Returns true if a record is the report of a fatal signal, which ends the process.
     pub(super) fn is_fatal_signal(&self) -> bool {
         matches!(self, Parsed::Event(_, head) if head.kind == event_kind::SIGNAL && head.index == fatal::FATAL)
     }

@@ -4,7 +4,7 @@ use nix::time::ClockId;
 
 use crate::os::clock::process_cpu_ns;
 
-/// What a reading of the clock shows.
+/// The result of reading the clock.
 pub(super) enum Reading {
     /// The clock cannot be read: the process is gone.
     Unknown,

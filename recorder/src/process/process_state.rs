@@ -328,7 +328,7 @@ impl ProcessState {
             return;
         }
         let Some(thread) = self.threads.list.get_mut(index) else { return };
-        // With `itimer` its samples stand for other threads too.
+        // With `itimer` its samples represent other threads too.
         let life = if thread.ledger.of_process { life.saturating_mul(at_once) } else { life };
         let weight = sample.weight_ns.min(life.saturating_sub(thread.ledger.arrived_ns));
         thread.ledger.arrived += 1;

@@ -10,7 +10,7 @@ pub type Counted = ([u64; CAUSES], [u64; CAUSES]);
 /// Two years: more CPU time than any thread has, and far from where sums overflow.
 const SANE_NS: u64 = 1 << 56;
 
-/// What a program counts for one of its threads.
+/// Counters that a program maintains for one of its threads.
 #[derive(Default)]
 pub(super) struct ProgramAccount {
     /// Losses as last read. They never decrease.
@@ -66,7 +66,7 @@ impl ProgramAccount {
         let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
         let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
         let (old_ns, old_samples) = (self.lost.0[cause], self.lost.1[cause]);
-        // What a program writes may go backwards only by damage: then it is ignored.
+        // The counters decrease only if the program's memory is damaged: then they are ignored.
         let new = (samples.checked_sub(old_samples)?, ns.checked_sub(old_ns)?);
         (self.lost.0[cause], self.lost.1[cause]) = (ns, samples);
         Some(new)

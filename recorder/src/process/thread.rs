@@ -36,7 +36,7 @@ pub struct Thread {
     pub(super) blocked: BlockedSignal,
     /// Its recorded stacks.
     pub stacks: StackCounts,
-    /// What has been written to the output of its account.
+    /// The part of its account that has been written to the output.
     pub told: ReportedThread,
     /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
     pub start_ns: u64,

@@ -37,7 +37,7 @@ impl WaitingSample {
     }
 }
 
-/// What is written once the stack is resolved.
+/// The events to write once the stack is resolved.
 pub(super) enum Payload {
     /// So many equal samples of CPU time.
     Cpu(u32),

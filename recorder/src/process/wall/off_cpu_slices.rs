@@ -59,8 +59,8 @@ impl OffCpuSlices {
         &mut self.list[last]
     }
 
-    /// The thread was waiting at `now_ns`, in the slice that began with this reading, its clock at `off_ns`. Returns the time that nobody
-    /// has told yet, ns.
+    /// The thread was waiting at `now_ns`, in the slice that began with this reading, its clock at `off_ns`. Returns the time that is
+    /// not recorded yet, ns.
     pub fn seen(&mut self, from_ns: u64, off_ns: u64, now_ns: u64) -> u64 {
         if from_ns < self.over_ns {
             return 0;
@@ -92,7 +92,7 @@ impl OffCpuSlices {
         self.list.iter_mut().for_each(|slice| slice.before_ns = slice.told_ns);
     }
 
-    /// The thread left a slice in which it was without a processor for `waited_ns`, and stands for `value_ns`; it is recorded since
+    /// The thread left a slice in which it was without a processor for `waited_ns`, and represents `value_ns`; it is recorded since
     /// `recorded_ns`. Returns what of that is not told yet, and where the thread was seen waiting.
     pub fn ended(
         &mut self,
