@@ -28,7 +28,7 @@ use crate::{
     output::sink::{StreamSink, Syncer, Target, per_process},
     process::Process,
     process::wall::PollTimer,
-    recording::Recording,
+    recording::{Recording, RecordingId, RecordingSlots},
     session::Session,
     settings::Settings,
 };
@@ -61,9 +61,6 @@ const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
 /// Time a reader of the pipe gets to take the rest when everything else is done.
 const READER_WAIT: Duration = Duration::from_secs(60);
 
-/// Instead of a process id: an output that is over, whose place is free.
-const NO_PROCESS: u32 = u32::MAX;
-
 /// The drain of a session.
 pub struct Drain {
     session: Session,
@@ -78,10 +75,10 @@ pub struct Drain {
     off_cpu: Option<Box<crate::from_outside::off_cpu::OffCpu>>,
     /// A program that does not sample itself yet.
     starting: Option<startup::Starting>,
-    recordings: Vec<(u32, Recording)>,
+    recordings: RecordingSlots,
     inotify: Option<Inotify>,
     seen: HashSet<PathBuf>,
-    told_libraries: HashSet<(usize, u64, u32)>,
+    told_libraries: HashSet<(RecordingId, u64, u32)>,
     told_refusals: HashSet<(String, i32)>,
     metrics: Metrics,
     /// Period with which programs sample CPU time.
@@ -99,7 +96,7 @@ pub struct Drain {
     journals: u64,
     syncer: Option<Arc<Syncer>>,
     report: Report,
-    seen_failures: HashSet<usize>,
+    seen_failures: HashSet<RecordingId>,
     notices: Vec<String>,
     /// Programs announced that are not there yet.
     wanted: Vec<child_attach::Wanted>,
@@ -148,7 +145,7 @@ impl Drain {
             watch: None,
             off_cpu: None,
             starting: None,
-            recordings: Vec::new(),
+            recordings: RecordingSlots::default(),
             inotify,
             seen: HashSet::new(),
             told_libraries: HashSet::new(),
@@ -271,7 +268,7 @@ impl Drain {
         fds.extend(self.watch_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.off_cpu_wakes().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         fds.extend(self.steering.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
-        let streams = self.recordings.iter().filter_map(|(_, r)| r.stream()).map(StreamSink::wakes);
+        let streams = self.recordings.all().filter_map(Recording::stream).map(StreamSink::wakes);
         let (come, behind): (Vec<_>, Vec<_>) = streams.unzip();
         fds.extend(come.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
         let news = fds.len();
@@ -293,7 +290,7 @@ impl Drain {
     fn change_wall(&mut self, now: u64) {
         let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu);
         for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-            let recording = &mut self.recordings[process.book.recording].1;
+            let Some(recording) = self.recordings.get_mut(process.book.recording) else { continue };
             finish_waits(process, recording, &mut self.images, &mut self.session, now);
             match wall_ns {
                 Some(wall_ns) => process.watch(wall_ns, cpu),
@@ -313,7 +310,7 @@ impl Drain {
         if !self.stopped && !self.paused() {
             let rows = self.session.rows().words();
             for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-                let recording = &mut self.recordings[process.book.recording].1;
+                let Some(recording) = self.recordings.get_mut(process.book.recording) else { continue };
                 if let Some((sampler, mut out)) = process.wall(recording, &mut self.images, rows, now) {
                     any |= sampler.tick(&mut out);
                     self.notices.extend(sampler.notice());
@@ -365,27 +362,8 @@ impl Drain {
             self.metrics.read(&mut self.processes, &outside, &mut self.recordings, now);
         }
         let flushed = self.may_flush(now);
-        for index in 0..self.recordings.len() {
-            if let Some(message) = self.recordings[index].1.retry(now) {
-                self.recordings[index].1.notice(&message, now);
-                self.seen_failures.remove(&index);
-                if self.seen_failures.is_empty() {
-                    self.notices.push(message);
-                }
-            }
-            self.repeat_info_events(index, now);
-            if flushed.is_some() {
-                self.recordings[index].1.write_sums(now);
-                self.recordings[index].1.mark_flush();
-            }
-            if flushed.is_some() || self.recordings[index].1.flush_due(now) {
-                self.flush(index, now);
-            }
-            let recording = &mut self.recordings[index].1;
-            recording.settle(now);
-            recording.push();
-            // At once: the process may have ended by the next round.
-            self.repeat_info_events(index, now);
+        for id in self.recordings.ids() {
+            self.write_recording(id, flushed.is_some(), now);
         }
         if let Some(number) = flushed {
             self.report.flushes_done = number;
@@ -396,6 +374,33 @@ impl Drain {
         }
         self.dump_round(now);
         self.note_failures();
+    }
+
+    /// Writes what is due of a recording; all that is queued if a client requested a flush.
+    fn write_recording(&mut self, id: RecordingId, flush_requested: bool, now: u64) {
+        let Some(recording) = self.recordings.get_mut(id) else { return };
+        if let Some(message) = recording.retry(now) {
+            recording.notice(&message, now);
+            self.seen_failures.remove(&id);
+            if self.seen_failures.is_empty() {
+                self.notices.push(message);
+            }
+        }
+        self.repeat_info_events(id, now);
+        let Some(recording) = self.recordings.get_mut(id) else { return };
+        if flush_requested {
+            recording.write_sums(now);
+            recording.mark_flush();
+        }
+        if flush_requested || recording.flush_due(now) {
+            self.flush(id, now);
+        }
+        if let Some(recording) = self.recordings.get_mut(id) {
+            recording.settle(now);
+            recording.push();
+        }
+        // At once: the process may have ended by the next round.
+        self.repeat_info_events(id, now);
     }
 
     /// Rings that fill up are looked at more often, empty ones less.
@@ -415,7 +420,7 @@ impl Drain {
             if process.book.over {
                 continue;
             }
-            let recording = &mut self.recordings[process.book.recording].1;
+            let Some(recording) = self.recordings.get_mut(process.book.recording) else { continue };
             // First whether it lives, then the ring: what it wrote last is in there.
             // A process that is not ours by its map may be ours while it ends or after it executed another image.
             let dead = !process.file.alive();
@@ -436,7 +441,7 @@ impl Drain {
     fn resolve_all(&mut self, anyway: bool) {
         for process in &mut self.processes {
             if process.book.waiting() > 0 {
-                let recording = &mut self.recordings[process.book.recording].1;
+                let Some(recording) = self.recordings.get_mut(process.book.recording) else { continue };
                 let begun_ns = thread_cpu_ns();
                 process.resolve_pending(recording, &mut self.images, anyway);
                 process.book.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);

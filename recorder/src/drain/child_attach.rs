@@ -10,7 +10,10 @@ use std::{
 use flightline_in_signal::layout::unrecorded as reason;
 
 use super::Drain;
-use crate::{from_outside::attach::Watch, loss, os::clock::monotonic_ns, shared_memory::proc_file::ProcFile};
+use crate::{
+    from_outside::attach::Watch, loss, os::clock::monotonic_ns, recording::RecordingId,
+    shared_memory::proc_file::ProcFile,
+};
 
 /// Time a program gets from its being announced to its being there, ns.
 const WAIT_NS: u64 = 300_000_000;
@@ -24,7 +27,7 @@ pub(super) struct Wanted {
     pid: u32,
     path: String,
     reason: u32,
-    pub(super) recording: usize,
+    pub(super) recording: RecordingId,
     from_ns: u64,
     until_ns: u64,
 }
@@ -42,7 +45,7 @@ impl Drain {
         self.announced(path, reason, process.file.pid, process.book.recording);
     }
 
-    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: usize) {
+    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: RecordingId) {
         let now = monotonic_ns();
         let mut wanted = Wanted { pid, path, reason, recording, from_ns: now, until_ns: now + WAIT_NS };
         if reason == reason::GO && self.watch.is_some() {
@@ -75,7 +78,7 @@ impl Drain {
 
     /// A Go program loaded our object, which can do nothing in it: its runtime takes all signal handlers away. What its threads
     /// use is counted from outside, once.
-    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: usize) {
+    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: RecordingId) {
         let _ = fs::remove_file(&file.path);
         self.seen.remove(&file.path);
         let path = file.exe().to_string_lossy().into_owned();
@@ -84,7 +87,9 @@ impl Drain {
 
     fn report_unrecorded(&mut self, wanted: &Wanted) {
         let message = loss::unrecorded(&wanted.path, wanted.reason, wanted.pid);
-        self.recordings[wanted.recording].1.notice(&message, monotonic_ns());
+        if let Some(recording) = self.recordings.get_mut(wanted.recording) {
+            recording.notice(&message, monotonic_ns());
+        }
         self.notices.push(message);
     }
 

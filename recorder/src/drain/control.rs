@@ -9,13 +9,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{
     control::{Commander, Request, Server, Until, status},
     error::Error,
     info_events,
     loss::Report,
     os::clock::monotonic_ns,
+    recording::Recording,
     session::Session,
     settings::Settings,
     settings::schedule::{Clockwork, Due},
@@ -129,7 +130,7 @@ impl Drain {
             self.change_period();
         }
         let events = self.session.events();
-        self.recordings.iter_mut().for_each(|(_, recording)| recording.name_events(events));
+        self.recordings.open_mut().for_each(|recording| recording.name_events(events));
         if self.settings.samples_cpu_time() {
             self.report.cpu_off = false;
             self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
@@ -155,7 +156,7 @@ impl Drain {
         for process in &mut self.processes {
             process.book.change_period(self.period_ns);
         }
-        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
+        for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
             recording.cut(now);
             recording.change_period(self.period_ns);
             info_events::setting(recording, &self.settings, now);
@@ -187,7 +188,7 @@ impl Drain {
         self.steering.change(&self.session, &settings, self.period_ns);
         let now = monotonic_ns();
         self.change_wall(now);
-        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
+        for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
             recording.notice(message, now);
         }
     }
@@ -332,13 +333,13 @@ impl Drain {
 
     fn outputs(&self) -> Vec<String> {
         // One into a repository has no name before its first event.
-        self.recordings.iter().map(|(_, r)| r.name()).filter(|name| !name.is_empty()).collect()
+        self.recordings.all().map(Recording::name).filter(|name| !name.is_empty()).collect()
     }
 
     /// Which process's recording is where; process 0: of all of them.
     fn describe_recordings(&self) -> Vec<Value> {
-        let open = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
-        open.map(|(pid, recording)| {
+        let open = self.recordings.iter();
+        open.map(|(_, pid, recording)| {
             let (path, refused) = (recording.name(), recording.failure());
             json!({"pid": pid, "path": path, "copied": recording.can_be_copied(), "refused": refused})
         })
@@ -346,7 +347,7 @@ impl Drain {
     }
 
     fn output_bytes(&self) -> u64 {
-        self.recordings.iter().map(|(_, r)| r.bytes()).sum()
+        self.recordings.all().map(Recording::bytes).sum()
     }
 
     /// Rates, losses, memory.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use flightline_in_signal::layout::engines;
 use serde_json::{Value, json};
 
-use super::{Drain, NO_PROCESS, PAUSE};
+use super::{Drain, PAUSE};
 use crate::{
     control::status::seconds,
     cost::{Budget, Delivery, STEPS, Sum},
     os::clock::thread_cpu_ns,
     process::Process,
+    recording::{Recording, RecordingId},
     settings::Settings,
 };
 
@@ -30,7 +31,7 @@ pub(super) struct Costs {
     /// Fullest that a ring was when it was read, in 1/256.
     pub(super) ring_peak: u32,
     /// Processes that ended since the last look, by recording.
-    ended: Vec<(usize, Sum)>,
+    ended: Vec<(RecordingId, Sum)>,
     /// CPU time of the thread that writes and of the one that reads symbols, as of the last look, ns.
     own_ns: [u64; 2],
     /// CPU time of the former that rows and symbols took which the latter had read, ns.
@@ -85,17 +86,16 @@ impl Drain {
         let before = std::mem::replace(&mut self.costs.own_ns, now_ns);
         let own = [0, 1].map(|i| now_ns[i].saturating_sub(before[i]));
         // What it does at any rate goes to all alike, names to those that had most to read.
-        let open = |index: &usize| self.recordings.get(*index).is_some_and(|(pid, _)| *pid != NO_PROCESS);
-        news.extend((0..self.recordings.len()).filter(open).map(|index| (index, Sum::default())));
+        news.extend(self.recordings.iter().map(|(id, ..)| (id, Sum::default())));
         let parts: u64 = news.iter().map(|(_, sum)| sum.records + 1).sum();
         let reading: u64 = news.iter().map(|(_, sum)| sum.reading_ns).sum();
         let fixed = own[0].saturating_sub(reading) / news.len().max(1) as u64;
         let mut all = Sum::default();
-        for (index, mut sum) in news {
+        for (id, mut sum) in news {
             let part = |ns: u64| (u128::from(ns) * u128::from(sum.records + 1) / u128::from(parts)) as u64;
             (sum.writer_ns, sum.symbols_ns) = (sum.reading_ns + fixed, part(own[1]));
             all.add(&sum);
-            if let Some((_, recording)) = self.recordings.get_mut(index) {
+            if let Some(recording) = self.recordings.get_mut(id) {
                 recording.cost.add(&sum);
             }
         }
@@ -125,9 +125,7 @@ impl Drain {
                 100.0 * beyond.fixed,
                 100.0 * asked
             );
-            for (_, recording) in
-                self.recordings.iter_mut().filter(|(pid, r)| *pid != NO_PROCESS && !r.full())
-            {
+            for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
                 recording.notice(&message, now);
             }
             self.notices.push(message);
@@ -139,8 +137,8 @@ impl Drain {
                 process.book.threads.sampled_every(sampling_ns);
             }
             // From here on the recording says the new interval.
-            for index in 0..self.recordings.len() {
-                self.write_cost(index, now, true);
+            for id in self.recordings.ids() {
+                self.write_cost(id, now, true);
             }
             self.steering.change(&self.session, &settings, self.period_ns);
         }
@@ -154,10 +152,9 @@ impl Drain {
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // Whoever reads a stream waits for its flushes; nobody waits for a file's.
-        let follows = |(_, r): &(u32, crate::recording::Recording)| {
-            r.stream().is_some_and(|stream| !stream.has_no_reader())
-        };
-        match self.recordings.iter().any(follows) {
+        let is_followed =
+            |recording: &Recording| recording.stream().is_some_and(|stream| !stream.has_no_reader());
+        match self.recordings.open().any(is_followed) {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
         }
@@ -181,9 +178,9 @@ impl Drain {
     }
 
     /// Tells a recording's costs, if it is time or `must`.
-    pub(super) fn write_cost(&mut self, index: usize, now: u64, must: bool) {
-        let (pid, recording) = &mut self.recordings[index];
-        if *pid == NO_PROCESS || recording.full() || !must && recording.cost_age(now) < TELL_NS {
+    pub(super) fn write_cost(&mut self, id: RecordingId, now: u64, must: bool) {
+        let Some(recording) = self.recordings.get_mut(id) else { return };
+        if recording.full() || !must && recording.cost_age(now) < TELL_NS {
             return;
         }
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{
     error::Error,
     os::clock::{monotonic_ns, process_cpu_ns, realtime_ns},
@@ -101,8 +101,7 @@ impl Drain {
     pub(super) fn dump_signalled(&mut self, signal: i32) {
         let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
         if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
-            let all: Vec<u32> =
-                self.recordings.iter().map(|(pid, _)| *pid).filter(|p| *p != NO_PROCESS).collect();
+            let all: Vec<u32> = self.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
                 self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
             }
@@ -139,9 +138,9 @@ impl Drain {
     }
 
     fn want_dump_after(&mut self, wait: Duration, pid: u32, word: &'static str, why: String) {
-        let of = |wanted: u32| self.recordings.iter().find(|(p, _)| *p == wanted);
-        let open = of(pid).or_else(|| of(0)).filter(|(_, recording)| recording.can_be_copied());
-        let open = open.map(|(pid, recording)| (*pid, PathBuf::from(recording.name())));
+        let open_for = |owner: u32| self.recordings.iter().find(|(_, pid, _)| *pid == owner);
+        let open = open_for(pid).or_else(|| open_for(0)).filter(|(.., recording)| recording.can_be_copied());
+        let open = open.map(|(_, pid, recording)| (pid, PathBuf::from(recording.name())));
         let Some((pid, path)) = open.or_else(|| self.dumps.ended.iter().find(|(p, _)| *p == pid).cloned())
         else {
             self.notices.push(format!("no dump although {why}: what goes to a pipe cannot be copied"));
@@ -171,15 +170,15 @@ impl Drain {
             told
         };
         let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
-        for (pid, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
-            if panics && is_new(seen_panics.entry(*pid).or_default(), recording.panics) {
-                panicked.push(*pid);
+        for (_, pid, recording) in self.recordings.iter() {
+            if panics && is_new(seen_panics.entry(pid).or_default(), recording.panics) {
+                panicked.push(pid);
             }
             let (count, words) = &recording.fatal;
-            if signals && is_new(seen_fatal.entry(*pid).or_default(), *count) {
+            if signals && is_new(seen_fatal.entry(pid).or_default(), *count) {
                 // What the program that we started ended by is known from its status.
-                let known = program.is_some_and(|program| [program, 0].contains(pid));
-                ended.extend((!known).then(|| (*pid, words.clone())));
+                let known = program.is_some_and(|program| [program, 0].contains(&pid));
+                ended.extend((!known).then(|| (pid, words.clone())));
             }
         }
         for pid in panicked {
@@ -291,19 +290,23 @@ impl Drain {
             return;
         }
         let Some(mut job) = self.dumps.waiting.pop_front() else { return };
-        let index = self.recordings.iter().position(|(pid, _)| *pid == job.pid);
-        let waits = |p: &crate::process::Process| Some(p.book.recording) == index && p.book.waiting() > 0;
+        let id = self.recordings.find(job.pid);
+        let waits = |p: &crate::process::Process| Some(p.book.recording) == id && p.book.waiting() > 0;
         let at = Instant::now();
         if at < job.earliest || at < job.latest && self.processes.iter().any(waits) {
             self.dumps.waiting.push_back(job);
             return;
         }
-        if let Some(index) = index {
-            if !std::mem::replace(&mut job.told, true) {
-                self.recordings[index].1.notice(&format!("dump: {}", job.why), now);
+        if let Some(id) = id {
+            if let Some(recording) = self.recordings.get_mut(id)
+                && !std::mem::replace(&mut job.told, true)
+            {
+                recording.notice(&format!("dump: {}", job.why), now);
             }
-            self.flush(index, now);
-            job.path = PathBuf::from(self.recordings[index].1.name());
+            self.flush(id, now);
+            if let Some(recording) = self.recordings.get(id) {
+                job.path = PathBuf::from(recording.name());
+            }
         }
         self.begin_dump(job);
     }

@@ -4,8 +4,8 @@ use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use nix::sys::signal::Signal;
 
-use super::{Drain, NO_PROCESS};
-use crate::os::clock::monotonic_ns;
+use super::Drain;
+use crate::{os::clock::monotonic_ns, recording::RecordingId};
 
 /// A program that a signal ended.
 #[derive(Debug)]
@@ -24,13 +24,13 @@ impl Drain {
     }
 
     /// A recording is about to be complete: tells what ended the program, unless that told so itself.
-    pub(super) fn record_exit_signal(&mut self, index: usize) {
-        let Some(of) = self.recordings.get(index).map(|(pid, _)| *pid) else { return };
-        let is_its = |killed: &mut Killed| of != NO_PROCESS && [killed.pid, 0].contains(&of);
+    pub(super) fn record_exit_signal(&mut self, id: RecordingId) {
+        let Some(owner) = self.recordings.pid(id) else { return };
+        let is_its = |killed: &mut Killed| [killed.pid, 0].contains(&owner);
         let Some(Killed { pid, signal }) = self.killed.take_if(is_its) else { return };
         // It may have been found after its end only.
         let name = self.called(pid);
-        let recording = &mut self.recordings[index].1;
+        let Some(recording) = self.recordings.get_mut(id) else { return };
         if recording.fatal.0 > 0 {
             return;
         }

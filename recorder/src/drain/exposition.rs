@@ -2,7 +2,7 @@
 
 use flightline_in_signal::layout::{event_kind, loss};
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{control::status::seconds, cost::Budget, os::clock::monotonic_ns, output::exposition::Text};
 
 impl Drain {
@@ -29,8 +29,9 @@ impl Drain {
             let ring = process.file.ring().map_or(0, |ring| ring.used().saturating_mul(8));
             used = used.max(ring * 256 / process.file.ring_bytes().max(1));
         }
-        let open = || self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS).map(|(_, r)| r);
-        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| open().map(of).sum::<u64>() as f64;
+        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| {
+            self.recordings.open().map(of).sum::<u64>() as f64
+        };
         // After the end the report has what the recordings had.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
         let cost = self.costs.total;

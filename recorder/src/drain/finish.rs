@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Drain, NO_PROCESS, READER_WAIT, SYMBOLS_WAIT, finish_waits};
+use super::{Drain, READER_WAIT, SYMBOLS_WAIT, finish_waits};
 use crate::loss::Report;
 use crate::os::clock::monotonic_ns;
 
@@ -19,7 +19,7 @@ impl Drain {
         self.off_cpu_close(now);
         let paused = self.paused();
         for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-            let recording = &mut self.recordings[process.book.recording].1;
+            let Some(recording) = self.recordings.get_mut(process.book.recording) else { continue };
             let alive = process.file.alive();
             process.drain(recording, &mut self.images, now, true);
             if alive {
@@ -50,21 +50,22 @@ impl Drain {
             self.push_all();
         }
         self.resolve_all(true);
-        (0..self.recordings.len()).for_each(|index| self.repeat_info_events(index, now));
+        self.recordings.ids().into_iter().for_each(|id| self.repeat_info_events(id, now));
         self.remove_settled(now);
         self.watch_finish(now);
         self.off_cpu_finish(now);
         self.measure(now);
-        for index in 0..self.recordings.len() {
-            self.write_cost(index, now, true);
-            self.record_exit_signal(index);
-            let (_, recording) = &mut self.recordings[index];
-            recording.finish();
-            recording.close_file();
+        for id in self.recordings.ids() {
+            self.write_cost(id, now, true);
+            self.record_exit_signal(id);
+            if let Some(recording) = self.recordings.get_mut(id) {
+                recording.finish();
+                recording.close_file();
+            }
         }
         self.dump_last();
         let deadline = std::time::Instant::now() + READER_WAIT;
-        while self.recordings.iter().any(|(_, r)| r.waiting() > 0) {
+        while self.recordings.all().any(|recording| recording.waiting() > 0) {
             if std::time::Instant::now() >= deadline || hurry() {
                 break;
             }
@@ -72,7 +73,7 @@ impl Drain {
             std::thread::sleep(Duration::from_millis(2));
         }
         self.note_failures();
-        for (_, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
+        for recording in self.recordings.open() {
             self.report.add_recording(recording);
         }
         self.report.cpu_off = !self.settings.samples_cpu_time();

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::{Drain, NO_PROCESS};
-use crate::{info_events, names::images::ImageId, os::memory};
+use super::Drain;
+use crate::{info_events, names::images::ImageId, os::memory, recording::Recording};
 
 impl Drain {
     /// What it keeps in mind now, by kind: none of these numbers grows with the time that it runs.
@@ -14,12 +14,11 @@ impl Drain {
             address.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         let (mut names, mut threads) = ([0; 4], [0; 2]);
-        for (_, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
+        for recording in self.recordings.open() {
             names.iter_mut().zip(recording.interner.counts()).for_each(|(sum, count)| *sum += count);
             threads.iter_mut().zip(recording.counts()).for_each(|(sum, count)| *sum += count);
         }
-        let live = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
-        let spans = live.map(|(_, recording)| recording.span_constants()).sum();
+        let spans = self.recordings.open().map(Recording::span_constants).sum();
         let [files, lines] = self.images.counts();
         [
             ("stacks of addresses", address[0]),
@@ -35,7 +34,7 @@ impl Drain {
             ("files", files),
             ("lines", lines),
             ("mappings", self.told_libraries.len()),
-            ("outputs", self.recordings.len()),
+            ("outputs", self.recordings.slot_count()),
         ]
     }
 
@@ -46,7 +45,7 @@ impl Drain {
         if refused > 0 && self.report.refused == 0 {
             let notice = &self.session.no_room();
             self.notices.push(notice.clone());
-            self.recordings.iter_mut().filter(|(_, r)| !r.full()).for_each(|(_, r)| r.notice(notice, now));
+            self.recordings.open_mut().filter(|r| !r.full()).for_each(|r| r.notice(notice, now));
         }
         self.report.refused = refused;
     }

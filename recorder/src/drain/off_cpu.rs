@@ -3,7 +3,9 @@
 use std::os::fd::BorrowedFd;
 
 use super::Drain;
-use crate::{error::Error, from_outside::off_cpu::OffCpu, from_outside::outputs::Outputs};
+use crate::{
+    error::Error, from_outside::off_cpu::OffCpu, from_outside::outputs::Outputs, recording::RecordingId,
+};
 
 impl Drain {
     fn with_off_cpu<R>(&mut self, act: impl FnOnce(&mut OffCpu, &mut Drain) -> R) -> Option<R> {
@@ -90,23 +92,27 @@ impl Drain {
         self.with_off_cpu(|off_cpu, drain| off_cpu.close(drain, now));
     }
 
-    pub(super) fn off_cpu_uses(&mut self, index: usize) -> bool {
-        self.off_cpu.as_mut().is_some_and(|o| o.uses(index))
+    pub(super) fn off_cpu_uses(&mut self, id: RecordingId) -> bool {
+        self.off_cpu.as_mut().is_some_and(|o| o.uses(id))
     }
 
-    pub(super) fn off_cpu_write_totals(&mut self, index: usize, now: u64) {
-        self.with_off_cpu(|off_cpu, drain| off_cpu.tell(index, drain.parts(index).0, now));
+    pub(super) fn off_cpu_write_totals(&mut self, id: RecordingId, now: u64) {
+        self.with_off_cpu(|off_cpu, drain| {
+            if let Some((recording, ..)) = drain.parts(id) {
+                off_cpu.tell(id, recording, now);
+            }
+        });
     }
 
-    pub(super) fn off_cpu_forget_output(&mut self, index: usize) {
+    pub(super) fn off_cpu_forget_output(&mut self, id: RecordingId) {
         if let Some(off_cpu) = &mut self.off_cpu {
-            off_cpu.forget_output(index);
+            off_cpu.forget_output(id);
         }
     }
 
     /// The end: what each output lacks, and the sum.
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
-        (0..self.recordings.len()).for_each(|index| self.off_cpu_write_totals(index, now));
+        self.recordings.ids().into_iter().for_each(|id| self.off_cpu_write_totals(id, now));
         let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
         (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
         self.report.traced.clone_from(&self.settings.off_cpu);

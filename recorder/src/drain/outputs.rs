@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::error::Error;
 use crate::info_events;
 use crate::os::clock::monotonic_ns;
@@ -10,17 +10,18 @@ use crate::output::repository::Owner;
 use crate::output::sink::{Target, per_process, retain_previous};
 use crate::process::Process;
 use crate::process::thread::Told;
-use crate::recording::Recording;
 use crate::recording::events;
+use crate::recording::{Recording, RecordingId};
 use crate::settings::labels;
 
 /// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
 const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 
 impl Drain {
-    pub(super) fn open_recording(&mut self, pid: u32) -> Result<usize, Error> {
-        if let Some(index) = self.recordings.iter().position(|(p, _)| *p == pid) {
-            return Ok(index);
+    /// Returns the recording of a process (0: of all processes). Opens it if it is new.
+    pub(super) fn open_recording(&mut self, pid: u32) -> Result<RecordingId, Error> {
+        if let Some(id) = self.recordings.find(pid) {
+            return Ok(id);
         }
         let owner = Owner {
             pid,
@@ -48,18 +49,13 @@ impl Drain {
         self.journals += 1;
         recording.syncer.clone_from(&self.syncer);
         recording.keep_journal(self.session.dir(), self.journals, pid);
-        if let Some(free) = self.recordings.iter().position(|(p, _)| *p == NO_PROCESS) {
-            self.recordings[free] = (pid, recording);
-            return Ok(free);
-        }
-        self.recordings.push((pid, recording));
-        Ok(self.recordings.len() - 1)
+        Ok(self.recordings.insert(pid, recording))
     }
 
     /// In a repository every chunk stands for itself, and readers of a stream come late: what was said at the beginning is said
     /// again.
-    pub(super) fn repeat_info_events(&mut self, index: usize, now: u64) {
-        let recording = &mut self.recordings[index].1;
+    pub(super) fn repeat_info_events(&mut self, id: RecordingId, now: u64) {
+        let Some(recording) = self.recordings.get_mut(id) else { return };
         let alone =
             matches!(self.target, Target::Repository(_)) || recording.newcomers_chunk > recording.told_chunk;
         if recording.told_chunk == recording.chunk() || !alone {
@@ -67,8 +63,8 @@ impl Drain {
         }
         recording.told_chunk = recording.chunk();
         info_events::setting(recording, &self.settings, now);
-        self.told_libraries.retain(|(told, ..)| *told != index);
-        for process in self.processes.iter().filter(|p| p.book.recording == index) {
+        self.told_libraries.retain(|(recording, ..)| *recording != id);
+        for process in self.processes.iter().filter(|p| p.book.recording == id) {
             info_events::process(recording, &process.file.info(), self.settings.redact_args, now);
             info_events::labels(recording, process.file.pid, &process.labels, now);
         }
@@ -79,41 +75,39 @@ impl Drain {
         if !per_process(&self.target) {
             return;
         }
-        for index in 0..self.recordings.len() {
-            let used = self.off_cpu_uses(index)
-                || self.processes.iter().any(|p| p.book.recording == index)
-                || self.watch.as_ref().is_some_and(|watch| watch.uses(index))
-                || self.wanted.iter().any(|wanted| wanted.recording == index);
-            let (pid, recording) = &mut self.recordings[index];
-            if used || *pid == NO_PROCESS || recording.waiting() > 0 {
+        for id in self.recordings.ids() {
+            let used = self.off_cpu_uses(id)
+                || self.processes.iter().any(|p| p.book.recording == id)
+                || self.watch.as_ref().is_some_and(|watch| watch.uses(id))
+                || self.wanted.iter().any(|wanted| wanted.recording == id);
+            if used || self.recordings.get(id).is_none_or(|recording| recording.waiting() > 0) {
                 continue;
             }
-            self.write_cost(index, monotonic_ns(), true);
-            self.off_cpu_write_totals(index, monotonic_ns());
-            self.record_exit_signal(index);
-            let (pid, recording) = &mut self.recordings[index];
-            self.dumps.ended(*pid, recording);
-            *pid = NO_PROCESS;
+            self.write_cost(id, monotonic_ns(), true);
+            self.off_cpu_write_totals(id, monotonic_ns());
+            self.record_exit_signal(id);
+            let Some(pid) = self.recordings.pid(id) else { continue };
+            let Some(recording) = self.recordings.retire(id) else { continue };
+            self.dumps.ended(pid, recording);
             recording.retire();
-            self.metrics.forget(index);
+            self.metrics.forget(id);
             self.report.add_recording(recording);
-            self.off_cpu_forget_output(index);
-            self.told_libraries.retain(|(told, ..)| *told != index);
-            self.seen_failures.remove(&index);
+            self.off_cpu_forget_output(id);
+            self.told_libraries.retain(|(recording, ..)| *recording != id);
+            self.seen_failures.remove(&id);
         }
     }
 
     pub(super) fn note_failures(&mut self) {
-        for (_, recording) in &mut self.recordings {
+        for recording in self.recordings.all_mut() {
             let told = recording.stream_mut().map(|stream| stream.take_notices());
             self.notices.extend(told.unwrap_or_default());
         }
-        let live = |(pid, _): &&(u32, Recording)| *pid != NO_PROCESS;
-        for (index, (_, recording)) in self.recordings.iter().enumerate().filter(|(_, r)| live(r)) {
+        for (id, _, recording) in self.recordings.iter() {
             // A root that refuses does so to all processes: it is said once.
             let others = recording.will_retry() && !self.seen_failures.is_empty();
             if let Some(reason) = recording.failure()
-                && self.seen_failures.insert(index)
+                && self.seen_failures.insert(id)
                 && !others
             {
                 let how = match recording.will_retry() {
@@ -124,9 +118,11 @@ impl Drain {
             }
         }
         // With no output left there is nothing to sample for.
-        let over = |(_, r): &(u32, Recording)| r.failure().is_some() && !r.will_retry();
-        let mut outputs = self.recordings.iter().filter(live).peekable();
-        if outputs.peek().is_some() && outputs.all(over) && !self.stopped {
+        let over = |r: &Recording| r.failure().is_some() && !r.will_retry();
+        let mut outputs = self.recordings.open().peekable();
+        let all_over = outputs.peek().is_some() && outputs.all(over);
+        drop(outputs);
+        if all_over && !self.stopped {
             self.stop_sampling();
         }
     }
@@ -163,21 +159,21 @@ impl Drain {
         let now = monotonic_ns();
         let written = |r: &Recording| !r.full() && r.failure().is_none();
         let follows = |r: &Recording| r.stream().is_some_and(|stream| !stream.has_no_reader());
-        let read = self.recordings.iter().filter(|(_, r)| written(r) && follows(r));
-        let due = read.map(|(_, recording)| Duration::from_nanos(recording.flush_in(now)));
+        let read = self.recordings.open().filter(|r| written(r) && follows(r));
+        let due = read.map(|recording| Duration::from_nanos(recording.flush_in(now)));
         due.min().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
     }
 
     /// Writes the accounts and whatever is queued.
-    pub(super) fn flush(&mut self, index: usize, now: u64) {
+    pub(super) fn flush(&mut self, id: RecordingId, now: u64) {
         // While a reader is too far behind not even accounts are written: they carry totals, nothing is lost by waiting.
-        if self.recordings[index].1.full() {
+        if self.recordings.get(id).is_none_or(Recording::full) {
             return;
         }
         let paused = self.paused();
         let mut before: Vec<(Vec<Told>, events::Told)> = Vec::new();
-        for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
-            let recording = &mut self.recordings[index].1;
+        for process in self.processes.iter_mut().filter(|p| p.book.recording == id) {
+            let Some(recording) = self.recordings.get_mut(id) else { return };
             if !process.book.over {
                 process.book.threads.read_slots(&process.file, self.period_ns);
                 let rows = self.session.rows().words();
@@ -190,7 +186,7 @@ impl Drain {
             }
             info_events::libraries(
                 &process.book.modules,
-                index,
+                id,
                 recording,
                 &self.images,
                 &mut self.told_libraries,
@@ -201,21 +197,23 @@ impl Drain {
             before.push((threads.collect(), process.book.engines.told));
             info_events::threads(recording, process, now);
         }
-        self.watch_write_totals(index, now);
-        self.off_cpu_write_totals(index, now);
-        self.write_cost(index, now, false);
-        let of = |process: &&Process| process.book.recording == index;
-        let watermark = self.processes.iter().filter(of).map(|p| p.book.watermark()).min().unwrap_or(now);
-        self.recordings[index].1.watermark(watermark.min(now));
-        self.recordings[index].1.flush(now);
-        let refused = self.recordings[index].1.will_retry();
-        let told = self.processes.iter_mut().filter(|p| p.book.recording == index);
+        self.watch_write_totals(id, now);
+        self.off_cpu_write_totals(id, now);
+        self.write_cost(id, now, false);
+        let recorded_here = |process: &&Process| process.book.recording == id;
+        let watermark =
+            self.processes.iter().filter(recorded_here).map(|p| p.book.watermark()).min().unwrap_or(now);
+        let Some(recording) = self.recordings.get_mut(id) else { return };
+        recording.watermark(watermark.min(now));
+        recording.flush(now);
+        let refused = recording.will_retry();
+        let told = self.processes.iter_mut().filter(|p| p.book.recording == id);
         for (process, (threads, events)) in told.zip(before) {
             if refused {
                 let threads = process.book.threads.list.iter_mut().zip(threads);
                 threads.for_each(|(thread, before)| thread.told = before);
                 process.book.engines.told = events;
-                process.save_reported(&self.recordings[index].1);
+                process.save_reported(recording);
             } else {
                 process.book.forget_complete(|thread| self.report.add_thread(thread));
             }
@@ -223,7 +221,7 @@ impl Drain {
     }
 
     pub(super) fn push_all(&mut self) {
-        for (_, recording) in &mut self.recordings {
+        for recording in self.recordings.all_mut() {
             recording.push();
         }
     }

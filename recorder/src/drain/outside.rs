@@ -9,6 +9,7 @@ use crate::{
     loss,
     os::clock::monotonic_ns,
     perf_events,
+    recording::RecordingId,
 };
 
 impl Drain {
@@ -116,9 +117,9 @@ impl Drain {
         self.with_watch(|watch, drain| watch.resolve(drain, anyway));
     }
 
-    pub(super) fn watch_write_totals(&mut self, index: usize, now: u64) {
+    pub(super) fn watch_write_totals(&mut self, id: RecordingId, now: u64) {
         let mut report = std::mem::take(&mut self.report);
-        self.with_watch(|watch, drain| watch.write_accounts(drain, index, &mut report, now));
+        self.with_watch(|watch, drain| watch.write_accounts(drain, id, &mut report, now));
         self.report = report;
     }
 

@@ -47,17 +47,17 @@ impl Drain {
 
     pub(super) fn add_process(&mut self, file: ProcFile, now: u64) {
         let pid = if per_process(&self.target) { file.pid } else { 0 };
-        let index = match self.open_recording(pid) {
-            Ok(index) => index,
+        let id = match self.open_recording(pid) {
+            Ok(id) => id,
             Err(error) => return self.notices.push(error.to_string()),
         };
         if file.trusted_pid() && program::runs_go(file.pid) {
-            return self.go_joined(&file, index);
+            return self.go_joined(&file, id);
         }
-        let recording = &mut self.recordings[index].1;
+        let Some(recording) = self.recordings.get_mut(id) else { return };
         let about = file.info();
         let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
-        let mut process = Process::new(file, index, group, self.period_ns, self.session.begun_ns());
+        let mut process = Process::new(file, id, group, self.period_ns, self.session.begun_ns());
         process.book.titles = Titles::new(about.arguments.clone(), about.exe.clone());
         process.book.threads.selection = self.settings.threads.clone();
         process.book.threads.cpu_off = !self.settings.samples_cpu_time();
@@ -70,7 +70,7 @@ impl Drain {
         process.book.threads.resume(self.end_image(process.file.pid, namespace, now));
         process.refresh_modules(&mut self.images, now);
         self.watch_give_up(process.file.pid, process.file.start_mono_ns);
-        let recording = &mut self.recordings[index].1;
+        let Some(recording) = self.recordings.get_mut(id) else { return };
         info_events::process(recording, &about, self.settings.redact_args, now);
         process.labels = labels::process_labels(process.file.pid, &about.file_name(), &self.settings.labels);
         info_events::labels(recording, process.file.pid, &process.labels, now);
@@ -94,7 +94,9 @@ impl Drain {
         for process in self.processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
             let (pid, book) = (process.file.pid, &mut process.book);
             for notice in book.direct_calls.look(pid, &book.modules, &self.images) {
-                self.recordings[book.recording].1.notice(&notice, now);
+                if let Some(recording) = self.recordings.get_mut(book.recording) {
+                    recording.notice(&notice, now);
+                }
                 self.notices.push(notice);
             }
         }
@@ -108,7 +110,7 @@ impl Drain {
             self.processes.iter_mut().rev().find(|p| {
                 p.file.pid == pid && [0, p.file.pid_namespace].contains(&namespace) && !p.book.over
             })?;
-        let recording = &mut self.recordings[process.book.recording].1;
+        let recording = self.recordings.get_mut(process.book.recording)?;
         process.close_image(recording, &mut self.images, now);
         finish_waits(process, recording, &mut self.images, &mut self.session, now);
         // Tell what is known by now: the account goes on from there.
@@ -125,22 +127,20 @@ impl Drain {
             }
             self.repeat_info_events(self.processes[i].book.recording, now);
             let mut process = self.processes.remove(i);
-            let recording = &mut self.recordings[process.book.recording].1;
-            info_events::libraries(
-                &process.book.modules,
-                process.book.recording,
-                recording,
-                &self.images,
-                &mut self.told_libraries,
-                now,
-            );
-            info_events::threads(recording, &mut process, now);
+            let id = process.book.recording;
+            if let Some(recording) = self.recordings.get_mut(id) {
+                let modules = &process.book.modules;
+                info_events::libraries(modules, id, recording, &self.images, &mut self.told_libraries, now);
+                info_events::threads(recording, &mut process, now);
+            }
             self.costs.end(&mut process);
             self.note(&process);
             self.report.engine(process.file.engine());
             self.report.add(&process);
-            self.recordings[process.book.recording].1.end_group(process.book.group);
-            process.book.titles.end(&mut self.recordings[process.book.recording].1);
+            if let Some(recording) = self.recordings.get_mut(id) {
+                recording.end_group(process.book.group);
+                process.book.titles.end(recording);
+            }
             self.gone.truncate(GONE - 1);
             self.gone.push_front((process.file.pid, process.file.info().called()));
             process.file.remove();
@@ -166,8 +166,9 @@ impl Drain {
                     true => perf_events::untraced(name, pid, errno),
                     false => perf_events::refused(name, pid, errno),
                 };
-                let recording = &mut self.recordings[process.book.recording].1;
-                recording.notice(&message, monotonic_ns());
+                if let Some(recording) = self.recordings.get_mut(process.book.recording) {
+                    recording.notice(&message, monotonic_ns());
+                }
                 self.notices.push(message);
             }
         }

@@ -53,7 +53,7 @@ impl Drain {
         let Some(starting) = self.starting.take() else { return };
         let samples = starting.startup.end(begun_ns);
         process.refresh_modules(&mut self.images, now);
-        let recording = &mut self.recordings[process.book.recording].1;
+        let Some(recording) = self.recordings.get_mut(process.book.recording) else { return };
         let mut before = Before::new(process, index);
         let mut walker = RemoteUnwinder::new();
         let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);

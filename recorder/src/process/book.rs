@@ -26,7 +26,7 @@ use crate::{
     process::thread::WALK_ENDS,
     process::threads::{ThreadIndex, Threads},
     process::title::Titles,
-    recording::{Recording, Worked, events},
+    recording::{Recording, RecordingId, Worked, events},
     settings::{STACK_BYTES, STACKS_BYTES},
     shared_memory::journal::Entry,
     shared_memory::proc_file::ProcFile,
@@ -67,7 +67,7 @@ pub struct Book {
     /// Its threads.
     pub threads: Threads,
     /// Index of its recording.
-    pub recording: usize,
+    pub recording: RecordingId,
     /// Bytes of remembered stacks before they are forgotten.
     pub(super) stack_bytes: usize,
     /// Group of its threads in the recording.
@@ -151,7 +151,7 @@ pub struct Book {
 }
 
 impl Book {
-    pub(super) fn new(recording: usize, group: u32, period_ns: u64) -> Book {
+    pub(super) fn new(recording: RecordingId, group: u32, period_ns: u64) -> Book {
         Book {
             modules: ModuleMap::default(),
             threads: Threads::default(),

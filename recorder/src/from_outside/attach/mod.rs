@@ -38,8 +38,8 @@ use crate::{
     os::process_info::ProcessInfo,
     perf_events::uprobe_definition::UprobeDefinition,
     process::thread::Thread,
-    recording::Recording,
     recording::events::Engines,
+    recording::{Recording, RecordingId},
     settings::ThreadSelection,
 };
 
@@ -142,11 +142,11 @@ pub struct Watch {
     named: Vec<NamedEvent>,
     targets: Vec<Target>,
     /// The output that reports the perf events that no sample represents.
-    rest_in: Option<usize>,
+    rest_in: Option<RecordingId>,
     /// Processes that record themselves, and since when.
     themselves: HashMap<u32, u64>,
     found: Vec<Found>,
-    told_libraries: HashSet<(usize, u64, u32)>,
+    told_libraries: HashSet<(RecordingId, u64, u32)>,
     depth: usize,
     /// Which threads are recorded.
     threads: Option<ThreadSelection>,
@@ -176,7 +176,7 @@ impl Watch {
     }
 
     /// Processes whose samples are taken, and their recordings.
-    pub fn processes(&self) -> Vec<(u32, usize)> {
+    pub fn processes(&self) -> Vec<(u32, RecordingId)> {
         let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
         live.map(|t| (t.pid(), t.recording)).collect()
     }
@@ -235,16 +235,16 @@ impl Watch {
         })
     }
 
-    /// The constant of a thread in output `index`, and the group of its process; `name` is its newest.
+    /// The constant of a thread in a recording, and the group of its process; `name` is its newest.
     pub fn known_thread(
         &mut self,
         pid: u32,
         tid: u32,
         name: &str,
-        index: usize,
+        id: RecordingId,
         recording: &mut Recording,
     ) -> Option<KnownThread> {
-        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == index);
+        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == id);
         let target = live.next_back()?;
         let group = target.group();
         let thread = target.threads.get_mut(&tid).and_then(|watched| {
@@ -307,7 +307,7 @@ impl Watch {
     fn read_names(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in &mut self.targets {
-            let (recording, images, rows) = outputs.parts(target.recording);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             if target.read_names(images, now_ns) && target.waiting() > 0 {
                 target.resolve(false, &mut Place { recording, images, rows, period_ns, depth, threads });
             }
@@ -320,7 +320,7 @@ impl Watch {
         }
         let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in &mut self.targets {
-            let (recording, images, rows) = outputs.parts(target.recording);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             target.finish_waits(&mut Place { recording, images, rows, period_ns, depth, threads });
         }
     }
@@ -330,7 +330,7 @@ impl Watch {
         let mut ran = false;
         let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
-            let (recording, images, rows) = outputs.parts(target.recording);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             let mut place = Place { recording, images, rows, period_ns, depth, threads };
             ran |= target.look_at_waits(&mut place, now_ns);
         }
@@ -382,7 +382,7 @@ impl Watch {
                     return event.into_iter().for_each(|event| event.represented = None);
                 };
                 let target = &mut targets[at];
-                let (recording, images, rows) = outputs.parts(target.recording);
+                let Some((recording, images, rows)) = outputs.parts(target.recording) else { return };
                 let threads = threads.as_ref();
                 let mut place = Place { recording, images, rows, period_ns, depth: *depth, threads };
                 match event {
@@ -460,8 +460,8 @@ impl Watch {
             arguments: parent.about.arguments.clone(),
             start_mono_ns: time_ns,
         };
-        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
-        let mut target = Target::new(about, self.kinds, index, recording);
+        let Ok((id, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, id, recording);
         target.inherit(parent);
         target.begin(pid, parent.first_thread_name(), 0, time_ns, self.sampling.period_ns);
         self.add(outputs, target, now_ns);
@@ -480,8 +480,8 @@ impl Watch {
         let about = ProcessInfo::read(pid, now_ns).filter(|a| !a.arguments.is_empty());
         let mut about = about.unwrap_or_else(|| ProcessInfo::named(pid, name, time_ns));
         about.start_mono_ns = time_ns;
-        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
-        let mut target = Target::new(about, self.kinds, index, recording);
+        let Ok((id, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, id, recording);
         let sampling = self.per_processor();
         match before.and_then(|at| self.targets.get_mut(at)) {
             Some(old) => {
@@ -510,13 +510,13 @@ impl Watch {
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| t.waiting() > 0) {
-            let (recording, images, rows) = outputs.parts(target.recording);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             target.resolve(anyway, &mut Place { recording, images, rows, period_ns, depth, threads });
         }
     }
 
     /// Whether a process is recorded into this output.
-    pub fn uses(&self, recording: usize) -> bool {
+    pub fn uses(&self, recording: RecordingId) -> bool {
         self.rest_in == Some(recording) || self.targets.iter().any(|t| t.recording == recording)
     }
 
@@ -529,20 +529,13 @@ impl Watch {
     pub fn write_accounts(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         report: &mut Report,
         now_ns: u64,
     ) {
-        for target in self.targets.iter_mut().filter(|t| t.recording == index) {
-            let (recording, images, _) = outputs.parts(index);
-            info_events::libraries(
-                target.modules(),
-                index,
-                recording,
-                images,
-                &mut self.told_libraries,
-                now_ns,
-            );
+        for target in self.targets.iter_mut().filter(|t| t.recording == id) {
+            let Some((recording, images, _)) = outputs.parts(id) else { continue };
+            info_events::libraries(target.modules(), id, recording, images, &mut self.told_libraries, now_ns);
             target.tell(recording, self.threads.as_ref(), now_ns);
             for thread in target.take_complete_threads() {
                 report.add_thread(&thread);
@@ -576,16 +569,9 @@ impl Watch {
                 continue;
             }
             let mut target = self.targets.remove(i);
-            let index = target.recording;
-            let (recording, images, _) = outputs.parts(index);
-            info_events::libraries(
-                target.modules(),
-                index,
-                recording,
-                images,
-                &mut self.told_libraries,
-                now_ns,
-            );
+            let id = target.recording;
+            let Some((recording, images, _)) = outputs.parts(id) else { continue };
+            info_events::libraries(target.modules(), id, recording, images, &mut self.told_libraries, now_ns);
             target.tell(recording, self.threads.as_ref(), now_ns);
             target.end_groups(recording);
             target.threads.values().for_each(|watched| outputs.report_thread(&watched.thread));
@@ -644,7 +630,7 @@ impl Watch {
     /// Reports as lost the perf events that no sample represents: of each thread, those after the last record that had room in its ring.
     /// Where only one of several events is sampled, the rest of a period is not a loss.
     fn lose_rest(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let Some(index) = self.rest_in.take() else { return };
+        let Some(id) = self.rest_in.take() else { return };
         let mut engines = Engines::default();
         for (at, event) in self.named.iter().enumerate().filter(|(_, event)| event.spec.period == 1) {
             let Some(represented) = event.represented else { continue };
@@ -655,7 +641,9 @@ impl Watch {
             let rest = counted.saturating_sub(represented);
             engines.lose_many(event_kind::PERF, rest, rest);
         }
-        engines.write_losses(outputs.parts(index).0, &[(0, 0); event_kind::KINDS], now_ns);
+        if let Some((recording, ..)) = outputs.parts(id) {
+            engines.write_losses(recording, &[(0, 0); event_kind::KINDS], now_ns);
+        }
         outputs.report_kinds(&engines.counts());
     }
 

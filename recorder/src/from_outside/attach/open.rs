@@ -182,8 +182,8 @@ impl Watch {
     ) -> Result<(), Error> {
         let about = ProcessInfo::read(pid, now_ns).ok_or_else(|| refused::gone(pid))?;
         let (first, first_source) = (self.events.len(), self.sources.len());
-        let (index, recording) = outputs.recording_for(pid)?;
-        let mut target = Target::new(about, self.kinds, index, recording);
+        let (id, recording) = outputs.recording_for(pid)?;
+        let mut target = Target::new(about, self.kinds, id, recording);
         let mut known = HashSet::new();
         let period_ns = self.sampling.period_ns;
         // Threads that start while we look are inherited from those whose events are open already, or seen next time.

@@ -23,8 +23,8 @@ use crate::{
     os::process_info::{ProcessInfo, id_inside, thread_name},
     process::thread::{Thread, WALK_ENDS},
     process::title::Titles,
-    recording::Recording,
     recording::events::{self, Engines, Event, Head},
+    recording::{Recording, RecordingId},
     settings::ThreadSelection,
 };
 
@@ -116,7 +116,7 @@ pub struct Target {
     /// Its threads by id.
     pub threads: HashMap<u32, Watched>,
     /// Index of its recording.
-    pub recording: usize,
+    pub recording: RecordingId,
     /// Nothing comes from it any more.
     pub over: bool,
     /// It records itself from this CLOCK_MONOTONIC time on.
@@ -140,7 +140,7 @@ impl Target {
     pub fn new(
         about: ProcessInfo,
         kinds: Kinds,
-        recording_index: usize,
+        recording_id: RecordingId,
         recording: &mut Recording,
     ) -> Target {
         let inside = id_inside(about.pid).map_or_else(String::new, |id| format!(", {id} in its namespace"));
@@ -150,7 +150,7 @@ impl Target {
         Target {
             about,
             threads: HashMap::new(),
-            recording: recording_index,
+            recording: recording_id,
             over: false,
             records_itself_ns: None,
             since_ns: 0,

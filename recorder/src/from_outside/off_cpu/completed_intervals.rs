@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     from_outside::outputs::Outputs, names::intern::TraceIndex, os::clock::monotonic_ns,
-    remote_unwinder::stacks::Stack,
+    recording::RecordingId, remote_unwinder::stacks::Stack,
 };
 
 /// Intervals that may wait for names, and bytes of their stacks.
@@ -43,8 +43,8 @@ impl OffCpu {
             self.lose(outputs, pid, Cause::Doubtful, took_ns);
         } else if took_ns >= self.settings.min_ns() {
             self.enter(outputs, interval, false);
-        } else if let Some(index) = self.output(outputs, pid) {
-            self.ledger.short("off-cpu", index, took_ns);
+        } else if let Some(id) = self.output(outputs, pid) {
+            self.ledger.short("off-cpu", id, took_ns);
         }
     }
 
@@ -54,21 +54,22 @@ impl OffCpu {
             return;
         }
         self.tasks.process(pid).told = true;
-        if let (false, Some(index)) = (outputs.knows(pid), self.output(outputs, pid)) {
-            outputs.describe_running_process(pid, index);
+        if let (false, Some(id)) = (outputs.knows(pid), self.output(outputs, pid)) {
+            outputs.describe_running_process(pid, id);
         }
     }
 
     /// The output of a process.
-    pub(super) fn output(&mut self, outputs: &mut dyn Outputs, pid: u32) -> Option<usize> {
+    pub(super) fn output(&mut self, outputs: &mut dyn Outputs, pid: u32) -> Option<RecordingId> {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
-            process.output = outputs.recording_for(pid).ok().map(|(index, _)| index);
-            if let Some(index) = process.output
-                && self.ledger.uses(index)
+            process.output = outputs.recording_for(pid).ok().map(|(id, _)| id);
+            if let Some(id) = process.output
+                && self.ledger.uses(id)
                 && let Some(lacks) = &self.lacks
+                && let Some((recording, ..)) = outputs.parts(id)
             {
-                outputs.parts(index).0.notice(lacks, monotonic_ns());
+                recording.notice(lacks, monotonic_ns());
             }
         }
         process.output
@@ -76,8 +77,8 @@ impl OffCpu {
 
     /// An interval is lost.
     pub(super) fn lose(&mut self, outputs: &mut dyn Outputs, pid: u32, cause: Cause, ns: u64) {
-        if let Some(index) = self.output(outputs, pid) {
-            self.ledger.lose(index, cause, ns);
+        if let Some(id) = self.output(outputs, pid) {
+            self.ledger.lose(id, cause, ns);
         }
     }
 
@@ -126,8 +127,10 @@ impl OffCpu {
         needed.extend(self.io.needed());
         for (pid, process) in self.tasks.forget(&needed) {
             self.io.forget(pid);
-            for (index, group) in process.groups() {
-                outputs.parts(*index).0.end_group(*group);
+            for (id, group) in process.groups() {
+                if let Some((recording, ..)) = outputs.parts(*id) {
+                    recording.end_group(*group);
+                }
             }
         }
     }
@@ -177,9 +180,9 @@ impl OffCpu {
             return Some(ready);
         }
         let took_ns = ready.interval.took_ns();
-        let index = self.output(outputs, pid)?;
-        if outputs.parts(index).0.full() {
-            self.ledger.lose(index, Cause::OutputFull, took_ns);
+        let id = self.output(outputs, pid)?;
+        if outputs.parts(id)?.0.full() {
+            self.ledger.lose(id, Cause::OutputFull, took_ns);
             return None;
         }
         let out = &mut ready.interval.out;
@@ -191,15 +194,15 @@ impl OffCpu {
         {
             return Some(ready);
         }
-        let (Ok(trace), Ok(waker)) = self.traces(outputs, index, &ready, anyway) else { return Some(ready) };
+        let (Ok(trace), Ok(waker)) = self.traces(outputs, id, &ready, anyway) else { return Some(ready) };
         let (tid, out) = (ready.interval.tid, &ready.interval.out);
-        let thread = self.constant(outputs, (pid, tid), &out.name, index);
+        let thread = self.constant(outputs, (pid, tid), &out.name, id)?;
         let waker = waker.map(|(trace, time_ns, who)| {
-            let thread = who.map(|(who, name)| self.constant(outputs, who, name, index));
+            let thread = who.and_then(|(who, name)| self.constant(outputs, who, name, id));
             Waker { thread, trace, time_ns }
         });
         let states = &self.states;
-        let (recording, ..) = outputs.parts(index);
+        let (recording, ..) = outputs.parts(id)?;
         match ready.open {
             true => write::open(recording, &ready.interval, states, thread, trace),
             false => write::interval(recording, &ready.interval, states, thread, trace, waker.as_ref()),
@@ -212,15 +215,15 @@ impl OffCpu {
     fn traces<'a>(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         ready: &'a Ready,
         anyway: bool,
     ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken<'a>>, Waiting>) {
         let out = &ready.interval.out;
-        let own = self.stack_in(outputs, index, out.pid, out.stack.stack.as_ref(), anyway);
+        let own = self.stack_in(outputs, id, out.pid, out.stack.stack.as_ref(), anyway);
         let Some(wake) = &out.wake else { return (own, Ok(None)) };
         let who = (!wake.interrupt).then_some((wake.waker, &wake.name));
-        let found = self.stack_in(outputs, index, wake.waker.0, wake.stack.stack.as_ref(), anyway);
+        let found = self.stack_in(outputs, id, wake.waker.0, wake.stack.stack.as_ref(), anyway);
         (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
@@ -228,15 +231,15 @@ impl OffCpu {
     pub(super) fn stack_in(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         pid: u32,
         stack: Option<&Stack>,
         anyway: bool,
     ) -> Result<Option<TraceIndex>, Waiting> {
         let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
-        let (recording, images, _) = outputs.parts(index);
+        let Some((recording, images, _)) = outputs.parts(id) else { return Ok(None) };
         let stacks = &mut self.tasks.process(pid).stacks;
-        stacks.trace(stack, anyway, index, &mut recording.interner, images).map(Some).ok_or(Waiting)
+        stacks.trace(stack, anyway, id, &mut recording.interner, images).map(Some).ok_or(Waiting)
     }
 
     /// The constant of a thread: that which another engine has given it, if it is called so now.
@@ -245,13 +248,13 @@ impl OffCpu {
         outputs: &mut dyn Outputs,
         who: (u32, u32),
         name: &Arc<str>,
-        index: usize,
-    ) -> usize {
-        if self.tasks.wants_constant(who.1, name, index) {
-            let known = outputs.known_thread(who.0, who.1, name, index);
-            self.tasks.adopt(who.0, who.1, index, known);
+        id: RecordingId,
+    ) -> Option<usize> {
+        if self.tasks.wants_constant(who.1, name, id) {
+            let known = outputs.known_thread(who.0, who.1, name, id);
+            self.tasks.adopt(who.0, who.1, id, known);
         }
-        self.tasks.constant(who, name, index, outputs.parts(index).0)
+        Some(self.tasks.constant(who, name, id, outputs.parts(id)?.0))
     }
 }
 

@@ -84,8 +84,8 @@ impl OffCpu {
                 continue;
             }
             let Some(place) = before.place() else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = self.tasks.process(pid);
             let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
             let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)

@@ -23,7 +23,7 @@ use crate::{
     names::images::{ImageId, Images},
     os::clock::monotonic_ns,
     perf_events::machine::list_threads,
-    recording::Recording,
+    recording::{Recording, RecordingId},
     settings::{self, Settings, ThreadSelection},
 };
 
@@ -272,14 +272,14 @@ impl OffCpu {
         self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
     }
 
-    /// Whether output `index` has intervals, or may have.
-    pub fn uses(&mut self, index: usize) -> bool {
-        self.tasks.all().any(|(_, process)| process.output == Some(index))
+    /// Returns true if a recording has intervals, or may have.
+    pub fn uses(&mut self, id: RecordingId) -> bool {
+        self.tasks.all().any(|(_, process)| process.output == Some(id))
     }
 
-    /// Tells output `index` what it lacks.
-    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
-        self.ledger.tell(index, recording, now_ns);
+    /// Writes the losses to a recording.
+    pub fn tell(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
+        self.ledger.tell(id, recording, now_ns);
     }
 
     /// Intervals written, calls and requests written, and what was lost, if they are recorded.
@@ -291,10 +291,10 @@ impl OffCpu {
         }
     }
 
-    /// Forgets an output that is let go.
-    pub fn forget_output(&mut self, index: usize) {
-        self.ledger.forget(index);
-        self.tasks.forget_output(index);
+    /// Forgets a recording that is retired.
+    pub fn forget_output(&mut self, id: RecordingId) {
+        self.ledger.forget(id);
+        self.tasks.forget_output(id);
     }
 
     /// Switches recording off for a while, or on again.

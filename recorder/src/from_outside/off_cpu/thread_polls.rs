@@ -80,8 +80,8 @@ impl OffCpu {
             let pid = out.pid;
             let place = Files::open(pid, tid).and_then(|mut files| files.place());
             let Ok(Place::Waiting { sp, pc, .. }) = place else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = tasks.process(pid);
             if !process.mapped {
                 process.mapped = true;

@@ -102,8 +102,8 @@ impl OffCpu {
         let Some(mut told) = self.io.requests.going_on.remove(&place) else { return };
         told.took_ns = sample.time_ns.saturating_sub(told.start_ns);
         if told.took_ns < self.settings.block_ns() {
-            if let Some(index) = self.output(outputs, told.pid) {
-                self.ledger.short("block-io", index, told.took_ns);
+            if let Some(id) = self.output(outputs, told.pid) {
+                self.ledger.short("block-io", id, told.took_ns);
             }
             return;
         }

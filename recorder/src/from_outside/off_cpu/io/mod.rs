@@ -182,8 +182,8 @@ impl OffCpu {
             self.io.descriptors.accept(pid, accepted);
         }
         if took_ns < self.settings.call_ns() {
-            if let Some(index) = self.output(outputs, pid) {
-                self.ledger.short("syscall-io", index, took_ns);
+            if let Some(id) = self.output(outputs, pid) {
+                self.ledger.short("syscall-io", id, took_ns);
             }
             return;
         }

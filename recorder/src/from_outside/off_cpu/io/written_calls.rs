@@ -171,19 +171,19 @@ impl OffCpu {
         if !anyway && (!told.settled(self.io.seen_ns) || self.may_join(outputs, pid, told.since_ns)) {
             return Some(told);
         }
-        let index = self.output(outputs, pid)?;
-        if outputs.parts(index).0.full() {
-            self.ledger.lose(index, Cause::CallOutputFull, told.took_ns);
+        let id = self.output(outputs, pid)?;
+        if outputs.parts(id)?.0.full() {
+            self.ledger.lose(id, Cause::CallOutputFull, told.took_ns);
             return None;
         }
         if !self.walk(outputs, pid, &mut told.stack, false, anyway) {
             return Some(told);
         }
-        let Ok(trace) = self.stack_in(outputs, index, pid, told.stack.stack.as_ref(), anyway) else {
+        let Ok(trace) = self.stack_in(outputs, id, pid, told.stack.stack.as_ref(), anyway) else {
             return Some(told);
         };
-        let thread = self.constant(outputs, (pid, tid), &told.name, index);
-        told.write(outputs.parts(index).0, thread, trace);
+        let thread = self.constant(outputs, (pid, tid), &told.name, id)?;
+        told.write(outputs.parts(id)?.0, thread, trace);
         self.ledger.told += 1;
         None
     }
