@@ -9,14 +9,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::Drain;
+use super::{Drain, outputs::FlushRequest};
 use crate::{
     control::{Commander, Request, Server, Until, status},
     error::Error,
     info_events,
     loss::Report,
     os::clock::monotonic_ns,
-    recording::Recording,
     session::Session,
     settings::Settings,
     settings::schedule::{Clockwork, Due},
@@ -37,6 +36,10 @@ pub(super) struct Steering {
     server: Option<Server>,
     pub(super) clock: Clockwork,
     pub(super) paused: bool,
+    /// Programs were told to stop sampling.
+    pub(super) stopped: bool,
+    /// A flush that waits for symbols.
+    pub(super) flush: Option<FlushRequest>,
     change: u32,
     commanders: HashMap<PathBuf, Commander>,
     /// Samples as of the last second, and how many came in it.
@@ -51,6 +54,8 @@ impl Steering {
             server: Server::open(session_dir).ok(),
             clock: Clockwork::new(settings.schedule.clone()),
             paused: settings.schedule.waits(),
+            stopped: false,
+            flush: None,
             change: 0,
             commanders: HashMap::new(),
             rate: (0, 0),
@@ -114,7 +119,7 @@ impl Drain {
             );
         }
         let other_period = new.samples_cpu_time() && new.period_ns() != self.period_ns;
-        if other_period && self.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
+        if other_period && self.outside.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
             let period = Duration::from_nanos(self.period_ns);
             return wrong(format!("processes recorded from outside keep their interval of {period:?}"));
         }
@@ -130,7 +135,7 @@ impl Drain {
             self.change_period();
         }
         let events = self.session.events();
-        self.recordings.open_mut().for_each(|recording| recording.name_events(events));
+        self.outputs.recordings.open_mut().for_each(|recording| recording.name_events(events));
         if self.settings.samples_cpu_time() {
             self.report.cpu_off = false;
             self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
@@ -146,17 +151,17 @@ impl Drain {
         loop {
             self.drain_all(monotonic_ns());
             self.resolve_all(Instant::now() >= end);
-            if self.processes.iter().all(|p| p.book.waiting() == 0) {
+            if !self.processes.any_waiting() {
                 break;
             }
-            self.images.take_loaded(self.session.rows(), URGE_EVERY);
+            self.symbols.images.take_loaded(self.session.rows(), URGE_EVERY);
         }
         let now = monotonic_ns();
         self.period_ns = self.settings.period_ns();
-        for process in &mut self.processes {
+        for process in self.processes.iter_mut() {
             process.book.change_period(self.period_ns);
         }
-        for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
+        for recording in self.outputs.recordings.open_mut().filter(|recording| !recording.full()) {
             recording.cut(now);
             recording.change_period(self.period_ns);
             info_events::setting(recording, &self.settings, now);
@@ -188,14 +193,12 @@ impl Drain {
         self.steering.change(&self.session, &settings, self.period_ns);
         let now = monotonic_ns();
         self.change_wall(now);
-        for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
-            recording.notice(message, now);
-        }
+        self.outputs.notice(message, now);
     }
 
     /// Once a round.
     pub(super) fn steer(&mut self) {
-        if !self.stopped
+        if !self.steering.stopped
             && let Some(due) = self.steering.clock.due(Instant::now())
         {
             self.act(due);
@@ -242,14 +245,14 @@ impl Drain {
     fn settled(&self, until: Until) -> Result<Value, Until> {
         let answer = match until {
             Until::Named(latest) => {
-                let named = self.processes.iter().all(|p| p.book.waiting() == 0);
+                let named = !self.processes.any_waiting();
                 let go = named || Instant::now() > latest;
                 return Err(if go { Until::Flushed(self.session.ask_flush()) } else { until });
             }
             Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
                 .then(|| {
                     let recordings = self.describe_recordings();
-                    json!({"ok": true, "outputs": self.outputs(), "bytes": self.output_bytes(), "recordings": recordings})
+                    json!({"ok": true, "outputs": self.outputs.names(), "bytes": self.outputs.bytes(), "recordings": recordings})
                 }),
             Until::Applied(change, since) => {
                 let sleeping: Vec<u32> = self.late().map(|p| p.file.pid).collect();
@@ -268,14 +271,14 @@ impl Drain {
     /// Programs that have not applied the last change yet.
     fn late(&self) -> impl Iterator<Item = &crate::process::Process> {
         let change = self.steering.change;
-        let live = self.processes.iter().filter(|p| !p.book.over && p.file.trusted_pid());
+        let live = self.processes.live().filter(|p| p.file.trusted_pid());
         live.filter(move |p| p.file.controlled().is_some_and(|applied| applied != change))
     }
 
     /// Commands to programs that have not applied the last change. A pause works without, as each thread's next sample
     /// stops it, but switches what is interposed off.
     fn urge(&mut self) {
-        if self.steering.change == 0 || self.stopped {
+        if self.steering.change == 0 || self.steering.stopped {
             self.steering.commanders.clear();
             return;
         }
@@ -289,10 +292,10 @@ impl Drain {
     /// Once a second: the rate of CPU samples, in preloaded processes and in those recorded from outside.
     pub(super) fn note_rate(&mut self) {
         let mut report = self.report.clone();
-        for process in self.processes.iter().filter(|p| !p.book.over) {
+        for process in self.processes.live() {
             report.add(process);
         }
-        for (_, _, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+        for (_, _, threads) in self.outside.watch.iter().flat_map(|watch| watch.sampled()) {
             threads.iter().for_each(|thread| report.add_thread(thread));
         }
         let samples = report.samples.max(self.steering.rate.0);
@@ -308,8 +311,8 @@ impl Drain {
         let answer = json!({
             "ok": true,
             "state": "stopped",
-            "outputs": self.outputs(),
-            "bytes": self.output_bytes(),
+            "outputs": self.outputs.names(),
+            "bytes": self.outputs.bytes(),
             "summary": self.report.to_string(),
         });
         server.settle(&mut |_| Ok(answer.clone()));
@@ -324,21 +327,16 @@ enum Answer {
 
 impl Drain {
     fn state(&self) -> &'static str {
-        match (self.stopped, self.steering.paused) {
+        match (self.steering.stopped, self.steering.paused) {
             (true, _) => "stopped",
             (_, true) => "paused",
             _ => "recording",
         }
     }
 
-    fn outputs(&self) -> Vec<String> {
-        // One into a repository has no name before its first event.
-        self.recordings.all().map(Recording::name).filter(|name| !name.is_empty()).collect()
-    }
-
     /// Which process's recording is where; process 0: of all of them.
     fn describe_recordings(&self) -> Vec<Value> {
-        let open = self.recordings.iter();
+        let open = self.outputs.recordings.iter();
         open.map(|(_, pid, recording)| {
             let (path, refused) = (recording.name(), recording.failure());
             json!({"pid": pid, "path": path, "copied": recording.can_be_copied(), "refused": refused})
@@ -346,15 +344,11 @@ impl Drain {
         .collect()
     }
 
-    fn output_bytes(&self) -> u64 {
-        self.recordings.all().map(Recording::bytes).sum()
-    }
-
     /// Rates, losses, memory.
     fn status(&mut self) -> Value {
         let mut sum = self.report.clone();
         let mut processes = Vec::new();
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+        for process in self.processes.live_mut() {
             process.book.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             // It may have chosen since the last second.
@@ -375,7 +369,7 @@ impl Drain {
                 "takesCommands": process.file.controlled().is_some(),
             }));
         }
-        for (pid, name, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+        for (pid, name, threads) in self.outside.watch.iter().flat_map(|watch| watch.sampled()) {
             let mut one = Report::default();
             for thread in &threads {
                 one.add_thread(thread);
@@ -405,8 +399,8 @@ impl Drain {
             "samplingPeriodNs": self.in_force().period_ns(),
             "budget": self.settings.budget,
             "cost": self.cost_so_far(),
-            "outputs": self.outputs(),
-            "bytes": self.output_bytes(),
+            "outputs": self.outputs.names(),
+            "bytes": self.outputs.bytes(),
             "processes": processes,
             "recordings": self.describe_recordings(),
             "recorder": {

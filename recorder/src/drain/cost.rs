@@ -5,13 +5,13 @@ use std::time::Duration;
 use flightline_in_signal::layout::engines;
 use serde_json::{Value, json};
 
-use super::{Drain, PAUSE};
+use super::{Drain, pacing::PAUSE};
 use crate::{
     control::status::seconds,
     cost::{Budget, Delivery, STEPS, Sum},
     os::clock::thread_cpu_ns,
     process::Process,
-    recording::{Recording, RecordingId},
+    recording::RecordingId,
     settings::Settings,
 };
 
@@ -81,12 +81,12 @@ impl Drain {
         let loading_ns = self.costs.loading_ns;
         let now_ns = [
             thread_cpu_ns().saturating_sub(loading_ns),
-            self.images.reader_cpu_ns().saturating_add(loading_ns),
+            self.symbols.images.reader_cpu_ns().saturating_add(loading_ns),
         ];
         let before = std::mem::replace(&mut self.costs.own_ns, now_ns);
         let own = [0, 1].map(|i| now_ns[i].saturating_sub(before[i]));
         // What it does at any rate goes to all alike, names to those that had most to read.
-        news.extend(self.recordings.iter().map(|(id, ..)| (id, Sum::default())));
+        news.extend(self.outputs.recordings.iter().map(|(id, ..)| (id, Sum::default())));
         let parts: u64 = news.iter().map(|(_, sum)| sum.records + 1).sum();
         let reading: u64 = news.iter().map(|(_, sum)| sum.reading_ns).sum();
         let fixed = own[0].saturating_sub(reading) / news.len().max(1) as u64;
@@ -95,7 +95,7 @@ impl Drain {
             let part = |ns: u64| (u128::from(ns) * u128::from(sum.records + 1) / u128::from(parts)) as u64;
             (sum.writer_ns, sum.symbols_ns) = (sum.reading_ns + fixed, part(own[1]));
             all.add(&sum);
-            if let Some(recording) = self.recordings.get_mut(id) {
+            if let Some(recording) = self.outputs.recordings.get_mut(id) {
                 recording.cost.add(&sum);
             }
         }
@@ -111,7 +111,7 @@ impl Drain {
         let first = self.costs.total == Sum::default();
         let sum = self.measure(now);
         self.costs.last_share = sum.share(interval_ns);
-        let idle = self.paused() || self.stopped || first;
+        let idle = self.paused() || self.steering.stopped || first;
         let Some(budget) = self.costs.budget.as_mut().filter(|_| !idle) else { return };
         let base_ns = sum.cpu_ns.max(interval_ns);
         let verdict = budget.second(sum.steady_ns().saturating_sub(sum.fixed_ns()), sum.fixed_ns(), base_ns);
@@ -125,19 +125,17 @@ impl Drain {
                 100.0 * beyond.fixed,
                 100.0 * asked
             );
-            for recording in self.recordings.open_mut().filter(|recording| !recording.full()) {
-                recording.notice(&message, now);
-            }
+            self.outputs.notice(&message, now);
             self.notices.push(message);
         }
         if verdict.other_rates {
             let settings = self.in_force();
             let sampling_ns = settings.period_ns();
-            for process in &mut self.processes {
+            for process in self.processes.iter_mut() {
                 process.book.threads.sampled_every(sampling_ns);
             }
             // From here on the recording says the new interval.
-            for id in self.recordings.ids() {
+            for id in self.outputs.recordings.ids() {
                 self.write_cost(id, now, true);
             }
             self.steering.change(&self.session, &settings, self.period_ns);
@@ -152,9 +150,7 @@ impl Drain {
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
         // Whoever reads a stream waits for its flushes; nobody waits for a file's.
-        let is_followed =
-            |recording: &Recording| recording.stream().is_some_and(|stream| !stream.has_no_reader());
-        match self.recordings.open().any(is_followed) {
+        match self.outputs.any_followed() {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
         }
@@ -179,7 +175,7 @@ impl Drain {
 
     /// Tells a recording's costs, if it is time or `must`.
     pub(super) fn write_cost(&mut self, id: RecordingId, now: u64, must: bool) {
-        let Some(recording) = self.recordings.get_mut(id) else { return };
+        let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         if recording.full() || !must && recording.cost_age(now) < TELL_NS {
             return;
         }

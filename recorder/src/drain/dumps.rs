@@ -101,7 +101,7 @@ impl Drain {
     pub(super) fn dump_signalled(&mut self, signal: i32) {
         let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
         if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
-            let all: Vec<u32> = self.recordings.iter().map(|(_, pid, _)| pid).collect();
+            let all: Vec<u32> = self.outputs.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
                 self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
             }
@@ -138,7 +138,7 @@ impl Drain {
     }
 
     fn want_dump_after(&mut self, wait: Duration, pid: u32, word: &'static str, why: String) {
-        let open_for = |owner: u32| self.recordings.iter().find(|(_, pid, _)| *pid == owner);
+        let open_for = |owner: u32| self.outputs.recordings.iter().find(|(_, pid, _)| *pid == owner);
         let open = open_for(pid).or_else(|| open_for(0)).filter(|(.., recording)| recording.can_be_copied());
         let open = open.map(|(_, pid, recording)| (pid, PathBuf::from(recording.name())));
         let Some((pid, path)) = open.or_else(|| self.dumps.ended.iter().find(|(p, _)| *p == pid).cloned())
@@ -170,7 +170,7 @@ impl Drain {
             told
         };
         let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
-        for (_, pid, recording) in self.recordings.iter() {
+        for (_, pid, recording) in self.outputs.recordings.iter() {
             if panics && is_new(seen_panics.entry(pid).or_default(), recording.panics) {
                 panicked.push(pid);
             }
@@ -182,25 +182,13 @@ impl Drain {
             }
         }
         for pid in panicked {
-            let who = self.called(pid);
-            self.want_dump(pid, Condition::Panic.word(), format!("{who} panicked"));
+            let name = self.processes.called(pid);
+            self.want_dump(pid, Condition::Panic.word(), format!("{name} panicked"));
         }
         for (pid, words) in ended {
-            let who = self.called(pid);
-            let why = format!("{words} ended {who}");
+            let name = self.processes.called(pid);
+            let why = format!("{words} ended {name}");
             self.want_dump_after(LAST_WAIT, pid, Condition::Signal.word(), why);
-        }
-    }
-
-    /// What to call a process, with its id.
-    pub(super) fn called(&self, pid: u32) -> String {
-        let process = self.processes.iter().find(|process| process.file.pid == pid);
-        let live = process.map(|process| process.file.info().called());
-        let gone = || self.gone.iter().find(|(of, _)| *of == pid).map(|(_, name)| name.clone());
-        match live.or_else(gone) {
-            Some(name) => format!("{name} ({pid})"),
-            None if pid == 0 => "a process".to_owned(),
-            None => format!("process {pid}"),
         }
     }
 
@@ -208,10 +196,11 @@ impl Drain {
     pub(super) fn dump_triggers(&mut self, now: u64) {
         let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
         self.note_ends(now);
-        let live: Vec<usize> = (0..self.processes.len()).filter(|i| !self.processes[*i].book.over).collect();
-        self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes[*i].file.pid == *pid));
+        let live: Vec<usize> =
+            (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].book.over).collect();
+        self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes.list[*i].file.pid == *pid));
         for index in live {
-            let pid = self.processes[index].file.pid;
+            let pid = self.processes.list[index].file.pid;
             let mut watched = self.dumps.watched.remove(&pid).unwrap_or_default();
             watched.conditions.resize(policy.on.len(), (false, None));
             for (number, condition) in policy.on.iter().enumerate() {
@@ -238,7 +227,7 @@ impl Drain {
         watched: &mut Watched,
         now: u64,
     ) -> Option<String> {
-        let process = &mut self.processes[index];
+        let process = &mut self.processes.list[index];
         let pid = process.file.pid;
         if !process.file.trusted_pid() {
             return None;
@@ -290,7 +279,7 @@ impl Drain {
             return;
         }
         let Some(mut job) = self.dumps.waiting.pop_front() else { return };
-        let id = self.recordings.find(job.pid);
+        let id = self.outputs.recordings.find(job.pid);
         let waits = |p: &crate::process::Process| Some(p.book.recording) == id && p.book.waiting() > 0;
         let at = Instant::now();
         if at < job.earliest || at < job.latest && self.processes.iter().any(waits) {
@@ -298,13 +287,13 @@ impl Drain {
             return;
         }
         if let Some(id) = id {
-            if let Some(recording) = self.recordings.get_mut(id)
+            if let Some(recording) = self.outputs.recordings.get_mut(id)
                 && !std::mem::replace(&mut job.told, true)
             {
                 recording.notice(&format!("dump: {}", job.why), now);
             }
             self.flush(id, now);
-            if let Some(recording) = self.recordings.get(id) {
+            if let Some(recording) = self.outputs.recordings.get(id) {
                 job.path = PathBuf::from(recording.name());
             }
         }

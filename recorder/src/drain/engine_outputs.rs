@@ -10,28 +10,27 @@ use crate::{
     names::images::Images,
     os::clock::monotonic_ns,
     os::process_info::ProcessInfo,
-    output::sink::per_process,
     process::thread::Thread,
     recording::{Recording, RecordingId},
 };
 
 impl Outputs for Drain {
     fn recording_for(&mut self, pid: u32) -> Result<(RecordingId, &mut Recording), Error> {
-        let id = self.open_recording(if per_process(&self.target) { pid } else { 0 })?;
+        let id = self.open_recording(pid)?;
         let closed = || Error::io("open", Path::new("recording"), io::ErrorKind::NotFound.into());
-        Ok((id, self.recordings.get_mut(id).ok_or_else(closed)?))
+        Ok((id, self.outputs.recordings.get_mut(id).ok_or_else(closed)?))
     }
 
     fn images(&mut self) -> &mut Images {
-        &mut self.images
+        &mut self.symbols.images
     }
 
     fn parts(&mut self, id: RecordingId) -> Option<(&mut Recording, &mut Images, &[AtomicU64])> {
-        Some((self.recordings.get_mut(id)?, &mut self.images, self.session.rows().words()))
+        Some((self.outputs.recordings.get_mut(id)?, &mut self.symbols.images, self.session.rows().words()))
     }
 
     fn describe_process(&mut self, process: &ProcessInfo, id: RecordingId, now: u64) {
-        let Some(recording) = self.recordings.get_mut(id) else { return };
+        let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         info_events::process(recording, process, self.settings.redact_args, now);
         let labels =
             crate::settings::labels::process_labels(process.pid, &process.file_name(), &self.settings.labels);
@@ -51,19 +50,19 @@ impl Outputs for Drain {
     }
 
     fn files(&mut self) -> (&mut Images, &[AtomicU64]) {
-        (&mut self.images, self.session.rows().words())
+        (&mut self.symbols.images, self.session.rows().words())
     }
 
     fn load_images(&mut self, wait: Duration) {
-        self.images.take_loaded(self.session.rows(), wait);
+        self.symbols.images.take_loaded(self.session.rows(), wait);
     }
 
     fn knows(&self, pid: u32) -> bool {
-        self.records(pid) || self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
+        self.records(pid) || self.outside.samples(pid)
     }
 
     fn known_thread(&mut self, pid: u32, tid: u32, name: &str, id: RecordingId) -> KnownThread {
-        let Some(recording) = self.recordings.get_mut(id) else { return KnownThread::default() };
+        let Some(recording) = self.outputs.recordings.get_mut(id) else { return KnownThread::default() };
         let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.book.recording == id);
         if let Some(process) = of_pid.next_back() {
             let group = process.book.group;
@@ -80,7 +79,8 @@ impl Outputs for Drain {
             });
             return KnownThread { thread: handle, group: Some(group) };
         }
-        let known = self.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, id, recording));
+        let known =
+            self.outside.watch.as_mut().and_then(|watch| watch.known_thread(pid, tid, name, id, recording));
         known.unwrap_or_default()
     }
 

@@ -21,7 +21,7 @@ impl Drain {
     fn metrics_text(&mut self, up: bool) -> String {
         let mut sum = self.report.clone();
         let (mut processes, mut threads, mut used) = (0u64, 0u64, 0u64);
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+        for process in self.processes.live_mut() {
             process.book.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             processes += 1;
@@ -30,7 +30,7 @@ impl Drain {
             used = used.max(ring * 256 / process.file.ring_bytes().max(1));
         }
         let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| {
-            self.recordings.open().map(of).sum::<u64>() as f64
+            self.outputs.recordings.open().map(of).sum::<u64>() as f64
         };
         // After the end the report has what the recordings had.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
