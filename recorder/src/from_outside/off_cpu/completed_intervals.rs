@@ -35,13 +35,44 @@ impl Ready {
     }
 }
 
+/// Intervals that wait for names.
+#[derive(Default)]
+pub struct PendingIntervals {
+    list: Vec<Ready>,
+    /// Bytes of their stacks.
+    bytes: usize,
+    /// When they are tried again, CLOCK_MONOTONIC ns.
+    again_ns: u64,
+}
+
+impl PendingIntervals {
+    /// Returns how many wait.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.list.len() >= WAITING[0] || self.bytes >= WAITING[1]
+    }
+
+    fn push(&mut self, ready: Ready) {
+        self.bytes += ready.bytes();
+        self.list.push(ready);
+    }
+
+    fn take(&mut self) -> Vec<Ready> {
+        self.bytes = 0;
+        std::mem::take(&mut self.list)
+    }
+}
+
 impl OffCpu {
     /// An interval is over; or several, if records are missing.
     pub(super) fn ended(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, doubtful: bool) {
         let (pid, took_ns) = (interval.out.pid, interval.took_ns());
         if doubtful {
             self.lose(outputs, pid, Cause::Doubtful, took_ns);
-        } else if took_ns >= self.settings.min_ns() {
+        } else if took_ns >= self.options.selected.min_ns() {
             self.enter(outputs, interval, false);
         } else if let Some(id) = self.output(outputs, pid) {
             self.ledger.short("off-cpu", id, took_ns);
@@ -50,7 +81,7 @@ impl OffCpu {
 
     /// Tells of a process that no other engine tells of.
     pub(super) fn describe_unknown_process(&mut self, outputs: &mut dyn Outputs, pid: u32) {
-        if self.joins || self.tasks.process(pid).told {
+        if self.options.joins || self.tasks.process(pid).told {
             return;
         }
         self.tasks.process(pid).told = true;
@@ -66,7 +97,7 @@ impl OffCpu {
             process.output = outputs.recording_for(pid).ok().map(|(id, _)| id);
             if let Some(id) = process.output
                 && self.ledger.uses(id)
-                && let Some(lacks) = &self.lacks
+                && let Some(lacks) = &self.kernel.lacks
                 && let Some((recording, ..)) = outputs.parts(id)
             {
                 recording.notice(lacks, monotonic_ns());
@@ -85,9 +116,8 @@ impl OffCpu {
     fn enter(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, open: bool) {
         self.describe_unknown_process(outputs, interval.out.pid);
         let ready = Ready { interval, open, since_ns: self.now_ns };
-        let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
+        let full = self.pending.is_full();
         if let Some(ready) = self.write(outputs, ready, full) {
-            self.pending_bytes += ready.bytes();
             self.pending.push(ready);
         }
     }
@@ -96,14 +126,11 @@ impl OffCpu {
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         let begun_ns = monotonic_ns();
         self.now_ns = begun_ns;
-        if begun_ns < self.again_ns && !self.stopped && !anyway {
+        if begun_ns < self.pending.again_ns && !self.stopped && !anyway {
             return;
         }
-        let pending = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
-        for ready in pending {
+        for ready in self.pending.take() {
             if let Some(ready) = self.write(outputs, ready, anyway) {
-                self.pending_bytes += ready.bytes();
                 self.pending.push(ready);
             }
         }
@@ -111,7 +138,7 @@ impl OffCpu {
         self.forget(outputs);
         // Much that waits must not take the time that rings need.
         let now_ns = monotonic_ns();
-        self.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
+        self.pending.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
     }
 
     /// Lets go of threads and processes that are over.
@@ -120,7 +147,7 @@ impl OffCpu {
             return;
         }
         let mut needed = HashSet::new();
-        for Ready { interval, .. } in &self.pending {
+        for Ready { interval, .. } in &self.pending.list {
             let waker = interval.out.wake.as_ref().map_or((0, 0), |wake| wake.waker);
             needed.extend([interval.tid, interval.out.pid, waker.0, waker.1]);
         }
@@ -169,7 +196,7 @@ impl OffCpu {
     /// Whether a process may still join the recording, so that what waits since then for it keeps waiting.
     pub(super) fn may_join(&self, outputs: &dyn Outputs, pid: u32, since_ns: u64) -> bool {
         // At the end nobody joins any more, and names have to be asked for.
-        let may = self.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
+        let may = self.options.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
         may && self.tasks.recorded(pid) && !outputs.knows(pid)
     }
 
@@ -201,7 +228,7 @@ impl OffCpu {
             let thread = who.and_then(|(who, name)| self.constant(outputs, who, name, id));
             Waker { thread, trace, time_ns }
         });
-        let states = &self.states;
+        let states = &self.kernel.states;
         let (recording, ..) = outputs.parts(id)?;
         match ready.open {
             true => write::open(recording, &ready.interval, states, thread, trace),

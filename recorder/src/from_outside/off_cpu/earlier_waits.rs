@@ -87,7 +87,7 @@ impl OffCpu {
             let Ok((id, _)) = outputs.recording_for(pid) else { continue };
             let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = self.tasks.process(pid);
-            let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, place, self.options.depth, images, rows);
             let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)
                 && images.outstanding() > 0
                 && patient(&before);

@@ -3,7 +3,7 @@
 
 use flightline_in_signal::layout::walk_end;
 
-use super::{OffCpu, open::WITH_STACK, thread_polls::Looked};
+use super::{OffCpu, kernel_part::Parts, open::WITH_STACK, thread_polls::Looked};
 use crate::{
     from_outside::outputs::Outputs,
     perf_events::record::{self, Record},
@@ -42,7 +42,7 @@ impl Kept {
 
 /// Memory of samples that are done with.
 #[derive(Default)]
-pub struct Spare(Vec<Vec<u8>>);
+struct Spare(Vec<Vec<u8>>);
 
 /// Samples whose memory is kept, and bytes of each.
 const SPARE: [usize; 2] = [256, 16 << 10];
@@ -64,6 +64,13 @@ impl Spare {
     }
 }
 
+/// What samples need until their stacks are walked.
+#[derive(Default)]
+pub struct SampleStacks {
+    parts: Parts,
+    spare: Spare,
+}
+
 impl OffCpu {
     /// The stack of a sample in a process; `interrupt`: of what came in there, not of the thread.
     pub(super) fn keep(
@@ -77,7 +84,7 @@ impl OffCpu {
             return Kept { stack: Some(stack), ..Kept::default() };
         }
         match self.intervals.len() < MANY_OUT {
-            true => Kept { bytes: self.spare.copy(bytes), ..Kept::default() },
+            true => Kept { bytes: self.sample_stacks.spare.copy(bytes), ..Kept::default() },
             false => Kept::default(),
         }
     }
@@ -96,7 +103,7 @@ impl OffCpu {
             if kept.stack.is_none() {
                 return false;
             }
-            self.spare.take_back(std::mem::take(&mut kept.bytes));
+            self.sample_stacks.spare.take_back(std::mem::take(&mut kept.bytes));
         }
         true
     }
@@ -113,7 +120,7 @@ impl OffCpu {
             return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
         };
         let (images, rows) = outputs.files();
-        let seen = self.parts.look(&sample.kernel, anyway, images)?;
+        let seen = self.sample_stacks.parts.look(&sample.kernel, anyway, images)?;
         let end = if interrupt { seen.entry } else { None }.unwrap_or(sample.kernel.len());
         let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
         let in_thread = !interrupt && pid != 0 && pid != u32::MAX;
@@ -124,7 +131,7 @@ impl OffCpu {
             process.stacks.read_maps(pid, images);
         }
         let copied = Copied { regs, copy: sample.stack, kernel, user: &sample.user };
-        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
+        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.options.depth, images, rows)?;
         if regs.is_none() {
             stack.truncated = None;
         }

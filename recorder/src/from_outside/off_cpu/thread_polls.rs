@@ -68,7 +68,7 @@ pub(super) fn read_state(pid: u32, tid: u32) -> u64 {
 impl OffCpu {
     /// Looks at threads that sleep and were not looked at.
     pub(super) fn look(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let OffCpu { intervals, tasks, depth, .. } = self;
+        let OffCpu { intervals, tasks, options, .. } = self;
         let old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= SHORT_NS;
         let asleep = intervals
             .all_out()
@@ -87,7 +87,7 @@ impl OffCpu {
                 process.mapped = true;
                 process.stacks.read_maps(pid, images);
             }
-            let stack = process.stacks.walk_asleep(pid, (pc, sp), *depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, (pc, sp), options.depth, images, rows);
             out.state = read_state(pid, tid);
             let again = stack.truncated.is_some() && images.outstanding() > 0;
             out.stack.stack = Some(stack);

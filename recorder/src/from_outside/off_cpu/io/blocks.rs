@@ -67,7 +67,9 @@ impl OffCpu {
         sample: &Traced<'_>,
         bytes: &[u8],
     ) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.blocks.as_ref()) else {
+            return;
+        };
         let Some((place, sectors, flags)) = points.started(sample.raw) else { return };
         let flags: Cow<'_, str> = String::from_utf8_lossy(flags);
         let operation = operation(flags.as_bytes());
@@ -97,11 +99,13 @@ impl OffCpu {
         outputs: &mut dyn Outputs,
         sample: &Traced<'_>,
     ) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.blocks.as_ref()) else {
+            return;
+        };
         let Some((place, sectors, failed)) = points.done(sample.raw) else { return };
         let Some(mut told) = self.io.requests.going_on.remove(&place) else { return };
         told.took_ns = sample.time_ns.saturating_sub(told.start_ns);
-        if told.took_ns < self.settings.block_ns() {
+        if told.took_ns < self.options.selected.block_ns() {
             if let Some(id) = self.output(outputs, told.pid) {
                 self.ledger.short("block-io", id, told.took_ns);
             }

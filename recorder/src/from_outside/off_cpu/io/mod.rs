@@ -124,13 +124,15 @@ impl OffCpu {
             return None;
         }
         let name = self.tasks.seen(pid, tid, None);
-        let out = self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &name));
+        let out = self.options.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &name));
         (!out).then_some(name)
     }
 
     /// A call begins.
     pub(super) fn enters(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.calls.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
+            return;
+        };
         let Some(enter) = points.entered(sample.raw) else { return };
         let (pid, tid, time_ns) = (sample.pid, sample.tid, sample.time_ns);
         let Some(does) = calls::of(enter.call) else { return };
@@ -160,7 +162,9 @@ impl OffCpu {
 
     /// A call is over.
     pub(super) fn leaves(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.calls.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
+            return;
+        };
         let Some(exit) = points.left(sample.raw) else { return };
         let Some(name) = self.records_io(sample) else { return };
         self.guard.took();
@@ -181,7 +185,7 @@ impl OffCpu {
         if let (ACCEPT, Ok(accepted @ 0..)) = (operation, i32::try_from(exit.result)) {
             self.io.descriptors.accept(pid, accepted);
         }
-        if took_ns < self.settings.call_ns() {
+        if took_ns < self.options.selected.call_ns() {
             if let Some(id) = self.output(outputs, pid) {
                 self.ledger.short("syscall-io", id, took_ns);
             }
