@@ -40,7 +40,8 @@ struct Job {
     why: String,
     earliest: Instant,
     latest: Instant,
-    told: bool,
+    /// Its recording has a message about it.
+    noted: bool,
 }
 
 /// What is known of a process that conditions are about.
@@ -152,7 +153,7 @@ impl Drain {
         }
         let earliest = Instant::now() + wait;
         let latest = earliest + NAMES_WAIT;
-        self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, told: false });
+        self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, noted: false });
     }
 
     /// Looks for panics and last words that are in the recordings since the last look: their threads may be gone by now.
@@ -288,7 +289,7 @@ impl Drain {
         }
         if let Some(id) = id {
             if let Some(recording) = self.outputs.recordings.get_mut(id)
-                && !std::mem::replace(&mut job.told, true)
+                && !std::mem::replace(&mut job.noted, true)
             {
                 recording.notice(&format!("dump: {}", job.why), now);
             }

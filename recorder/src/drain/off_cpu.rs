@@ -91,7 +91,7 @@ impl Drain {
     pub(super) fn off_cpu_write_totals(&mut self, id: RecordingId, now: u64) {
         self.with_off_cpu(|off_cpu, drain| {
             if let Some((recording, ..)) = drain.parts(id) {
-                off_cpu.tell(id, recording, now);
+                off_cpu.write_losses(id, recording, now);
             }
         });
     }

@@ -146,7 +146,7 @@ impl Metrics {
                     }
                 }
                 // All processes of a recording share a network in all but odd cases.
-                for (name, read, written) in self.network.of(pid) {
+                for (name, read, written) in self.network.interfaces(pid) {
                     recording.network_utilization(name, *read, *written, now_ns);
                 }
             }

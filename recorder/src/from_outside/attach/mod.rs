@@ -46,14 +46,14 @@ pub(crate) mod watched;
 
 pub use event_set::NamedEvent;
 use event_set::{EventSet, Source};
-use target::{Kinds, Place, Target};
+use target::{Kinds, RecordingContext, Target};
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
 
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct RecordPosition {
     time_ns: u64,
     source: usize,
     at: u64,
@@ -69,8 +69,8 @@ pub struct Watch {
     rest_in: Option<RecordingId>,
     /// Processes that record themselves, and since when.
     themselves: HashMap<u32, u64>,
-    found: Vec<Found>,
-    told_libraries: HashSet<(RecordingId, u64, u32)>,
+    found: Vec<RecordPosition>,
+    written_libraries: HashSet<(RecordingId, u64, u32)>,
     depth: usize,
     /// Which threads are recorded.
     threads: Option<ThreadSelection>,
@@ -206,7 +206,7 @@ impl Watch {
                 if last_ns > until_ns {
                     break;
                 }
-                found.push(Found { time_ns: last_ns, source: number, at, len });
+                found.push(RecordPosition { time_ns: last_ns, source: number, at, len });
                 at += len as u64;
             }
         }
@@ -234,7 +234,10 @@ impl Watch {
         for target in &mut self.targets {
             let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             if target.read_names(images, now_ns) && target.waiting() > 0 {
-                target.resolve(false, &mut Place { recording, images, rows, period_ns, depth, threads });
+                target.resolve(
+                    false,
+                    &mut RecordingContext { recording, images, rows, period_ns, depth, threads },
+                );
             }
         }
     }
@@ -246,7 +249,7 @@ impl Watch {
         let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in &mut self.targets {
             let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
-            target.finish_waits(&mut Place { recording, images, rows, period_ns, depth, threads });
+            target.finish_waits(&mut RecordingContext { recording, images, rows, period_ns, depth, threads });
         }
     }
 
@@ -256,8 +259,8 @@ impl Watch {
         let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
             let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
-            let mut place = Place { recording, images, rows, period_ns, depth, threads };
-            ran |= target.look_at_waits(&mut place, now_ns);
+            let mut context = RecordingContext { recording, images, rows, period_ns, depth, threads };
+            ran |= target.look_at_waits(&mut context, now_ns);
         }
         ran
     }
@@ -278,7 +281,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, outputs: &mut dyn Outputs, one: Found, now_ns: u64) {
+    fn take(&mut self, outputs: &mut dyn Outputs, one: RecordPosition, now_ns: u64) {
         let Watch { events, targets, depth, threads, .. } = self;
         let EventSet { sources, sampling, named, numbers, .. } = events;
         let Some(source) = sources.get_mut(one.source) else { return };
@@ -299,14 +302,15 @@ impl Watch {
                 let target = &mut targets[at];
                 let Some((recording, images, rows)) = outputs.parts(target.recording) else { return };
                 let threads = threads.as_ref();
-                let mut place = Place { recording, images, rows, period_ns, depth: *depth, threads };
+                let mut context =
+                    RecordingContext { recording, images, rows, period_ns, depth: *depth, threads };
                 match event {
                     Some(event) => {
                         let kind = (event.index, event.spec.period);
-                        let counted = target.take_event(&sample, kind, one.source, missing, &mut place);
+                        let counted = target.take_event(&sample, kind, one.source, missing, &mut context);
                         event.represented = event.represented.and_then(|sum| sum.checked_add(counted?));
                     }
-                    None => target.take(&sample, one.source, missing, !sampling.kernel, &mut place),
+                    None => target.take(&sample, one.source, missing, !sampling.kernel, &mut context),
                 }
             }
             _ if is_earlier => {}
@@ -423,7 +427,10 @@ impl Watch {
         let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| t.waiting() > 0) {
             let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
-            target.resolve(anyway, &mut Place { recording, images, rows, period_ns, depth, threads });
+            target.resolve(
+                anyway,
+                &mut RecordingContext { recording, images, rows, period_ns, depth, threads },
+            );
         }
     }
 
@@ -447,8 +454,15 @@ impl Watch {
     ) {
         for target in self.targets.iter_mut().filter(|t| t.recording == id) {
             let Some((recording, images, _)) = outputs.parts(id) else { continue };
-            info_events::libraries(target.modules(), id, recording, images, &mut self.told_libraries, now_ns);
-            target.tell(recording, self.threads.as_ref(), now_ns);
+            info_events::libraries(
+                target.modules(),
+                id,
+                recording,
+                images,
+                &mut self.written_libraries,
+                now_ns,
+            );
+            target.write_accounts(recording, self.threads.as_ref(), now_ns);
             for thread in target.take_complete_threads() {
                 report.add_thread(&thread);
             }
@@ -468,7 +482,7 @@ impl Watch {
     /// Forgets which libraries of these outputs were told, if they are many.
     pub fn repeat_libraries(&mut self) {
         info_events::forget_libraries(
-            &mut self.told_libraries,
+            &mut self.written_libraries,
             self.targets.iter().map(|t| (t.recording, t.modules())),
         );
     }
@@ -483,8 +497,15 @@ impl Watch {
             let mut target = self.targets.remove(i);
             let id = target.recording;
             let Some((recording, images, _)) = outputs.parts(id) else { continue };
-            info_events::libraries(target.modules(), id, recording, images, &mut self.told_libraries, now_ns);
-            target.tell(recording, self.threads.as_ref(), now_ns);
+            info_events::libraries(
+                target.modules(),
+                id,
+                recording,
+                images,
+                &mut self.written_libraries,
+                now_ns,
+            );
+            target.write_accounts(recording, self.threads.as_ref(), now_ns);
             target.end_groups(recording);
             target.threads.values().for_each(|watched| outputs.report_thread(&watched.thread));
             outputs.report_kinds(&target.counts());

@@ -28,7 +28,7 @@ impl Watch {
             rest_in: None,
             themselves: HashMap::new(),
             found: Vec::new(),
-            told_libraries: HashSet::new(),
+            written_libraries: HashSet::new(),
             depth: settings.depth as usize,
             threads: settings.threads.clone(),
             stopped: false,

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Kept, OffCpu,
+    OffCpu, SampledStack,
     intervals::Interval,
     ledger::Cause,
     write::{self, Waker},
@@ -23,7 +23,7 @@ const JOIN_NS: u64 = 2_000_000_000;
 
 /// An interval, or what goes on at the end.
 pub struct Ready {
-    interval: Interval<Kept>,
+    interval: Interval<SampledStack>,
     open: bool,
     since_ns: u64,
 }
@@ -68,7 +68,12 @@ impl PendingIntervals {
 
 impl OffCpu {
     /// An interval is over; or several, if records are missing.
-    pub(super) fn ended(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, doubtful: bool) {
+    pub(super) fn ended(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        interval: Interval<SampledStack>,
+        doubtful: bool,
+    ) {
         let (pid, took_ns) = (interval.out.pid, interval.took_ns());
         if doubtful {
             self.lose(outputs, pid, Cause::Doubtful, took_ns);
@@ -113,7 +118,7 @@ impl OffCpu {
         }
     }
 
-    fn enter(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, open: bool) {
+    fn enter(&mut self, outputs: &mut dyn Outputs, interval: Interval<SampledStack>, open: bool) {
         self.describe_unknown_process(outputs, interval.out.pid);
         let ready = Ready { interval, open, since_ns: self.now_ns };
         let full = self.pending.is_full();

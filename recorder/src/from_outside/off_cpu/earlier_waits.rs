@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flightline_in_signal::layout::walk_end;
 
-use super::{OffCpu, intervals::Out, pending_stacks::Kept, thread_polls};
+use super::{OffCpu, intervals::Out, pending_stacks::SampledStack, thread_polls};
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
@@ -96,7 +96,7 @@ impl OffCpu {
                 continue;
             }
             let name = self.tasks.seen(pid, tid, None);
-            let stack = Kept::looked(stack);
+            let stack = SampledStack::looked(stack);
             let state = thread_polls::read_state(pid, tid);
             self.out(outputs, tid, Out { pid, name, since_ns, state, runnable: false, stack, wake: None });
         }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_threads() {
+    fn thread_accounts_count_slices() {
         let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
         let before = slices(pid, tid).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));

@@ -4,7 +4,7 @@ use std::{io::Error as IoError, os::fd::BorrowedFd};
 
 use super::{
     Options,
-    merge::Found,
+    merge::RecordPosition,
     open::{self, Pass, Points, Source},
     refused, thread_polls,
     tracepoints::States,
@@ -23,7 +23,7 @@ pub(super) struct KernelEvents {
     /// Samples of threads that are not recorded, since the filters were looked at last.
     pub(super) strangers: u64,
     /// Memory of a round's list of records.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<RecordPosition>,
 }
 
 impl KernelEvents {

@@ -92,7 +92,7 @@ pub struct Ledger {
     /// Intervals written.
     pub written: u64,
     /// Calls, requests and growth written.
-    pub told: u64,
+    pub written_io: u64,
     lost_intervals: u64,
     lost_calls: u64,
 }
@@ -143,7 +143,7 @@ impl Ledger {
     }
 
     /// Tells what is new to a recording.
-    pub fn tell(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
+    pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
         let Some(untold) = self.outputs.get_mut(&id) else { return };
         let now = recording.ticks(now_ns);
         for (what, short) in std::mem::take(&mut untold.short) {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_of_intervals_and_of_calls_are_counted_apart() {
+    fn interval_and_call_losses_are_counted_separately() {
         let [one, two] = [0, 1].map(RecordingId::first);
         for (switches, lost) in [(true, (112, 1)), (false, (2, 111))] {
             let mut ledger = Ledger { written: 3, ..Ledger::new(switches) };

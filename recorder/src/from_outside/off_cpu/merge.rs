@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Kept, OffCpu,
+    OffCpu, SampledStack,
     intervals::{Out, Wake},
     ledger::Cause,
     open::{Kind, Source},
@@ -18,7 +18,7 @@ use crate::{
 
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
+pub(super) struct RecordPosition {
     time_ns: u64,
     source: usize,
     at: u64,
@@ -42,7 +42,7 @@ impl OffCpu {
                 if last_ns > until_ns {
                     break;
                 }
-                found.push(Found { time_ns: last_ns, source: number, at, len });
+                found.push(RecordPosition { time_ns: last_ns, source: number, at, len });
                 at += len as u64;
             }
         }
@@ -61,7 +61,7 @@ impl OffCpu {
         fill
     }
 
-    fn take(&mut self, outputs: &mut dyn Outputs, source: &mut Source, one: Found) {
+    fn take(&mut self, outputs: &mut dyn Outputs, source: &mut Source, one: RecordPosition) {
         let bytes = source.ring.record(one.at, one.len);
         let Some(number) = record::number(bytes) else {
             if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
@@ -152,12 +152,12 @@ impl OffCpu {
         self.guard.took();
         let name = self.tasks.seen(pid, tid, None);
         let (state, runnable) = (if preempted { 0 } else { thread_polls::UNKNOWN }, preempted);
-        let stack = Kept::default();
+        let stack = SampledStack::default();
         self.out(outputs, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
     /// Notes that a thread is off CPU. If no event ended its previous wait, that wait is counted as lost.
-    pub(super) fn out(&mut self, outputs: &mut dyn Outputs, tid: u32, out: Out<Kept>) {
+    pub(super) fn out(&mut self, outputs: &mut dyn Outputs, tid: u32, out: Out<SampledStack>) {
         if self.options.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
             return;
         }

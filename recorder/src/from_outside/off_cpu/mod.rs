@@ -52,7 +52,7 @@ use io::Io;
 use kernel_events::KernelEvents;
 use ledger::{Cause, Ledger};
 use open::{Pass, Points};
-use pending_stacks::{Kept, SampleStacks};
+use pending_stacks::{SampledStack, StackCaches};
 use tasks::Tasks;
 
 /// A record may appear in its ring this long after the time it carries, ns.
@@ -92,14 +92,14 @@ struct Options {
 pub struct OffCpu {
     options: Options,
     kernel: KernelEvents,
-    intervals: Intervals<Kept>,
+    intervals: Intervals<SampledStack>,
     io: Io,
     tasks: Tasks,
     /// Threads that end, and since when.
     ending: Vec<(u32, u64)>,
     /// Threads that may have been waiting at the attach.
     before: Vec<Before>,
-    sample_stacks: SampleStacks,
+    stack_caches: StackCaches,
     pending: PendingIntervals,
     /// CLOCK_MONOTONIC ns, as read last.
     now_ns: u64,
@@ -130,7 +130,7 @@ impl OffCpu {
             tasks: Tasks::default(),
             ending: Vec::new(),
             before: Vec::new(),
-            sample_stacks: SampleStacks::default(),
+            stack_caches: StackCaches::default(),
             pending: PendingIntervals::default(),
             now_ns: 0,
             ledger: Ledger::new(selected.switches),
@@ -234,8 +234,8 @@ impl OffCpu {
     }
 
     /// Writes the losses to a recording.
-    pub fn tell(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
-        self.ledger.tell(id, recording, now_ns);
+    pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
+        self.ledger.write_losses(id, recording, now_ns);
     }
 
     /// Intervals written, calls and requests written, and what was lost, if they are recorded.
@@ -243,7 +243,7 @@ impl OffCpu {
         let (intervals, calls) = self.ledger.total_lost();
         Total {
             off_cpu: self.options.selected.switches.then_some((self.ledger.written, intervals)),
-            io: self.options.selected.io().then_some((self.ledger.told, calls)),
+            io: self.options.selected.io().then_some((self.ledger.written_io, calls)),
         }
     }
 

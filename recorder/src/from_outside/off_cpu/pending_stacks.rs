@@ -12,7 +12,7 @@ use crate::{
 
 /// A stack of a thread that is out, or of one that woke it.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct SampledStack {
     /// Once it is walked.
     pub stack: Option<Stack>,
     /// The sample until then.
@@ -21,10 +21,10 @@ pub struct Kept {
     pub looked: Option<Looked>,
 }
 
-impl Kept {
+impl SampledStack {
     /// A stack that was walked while the thread slept.
-    pub fn looked(stack: Stack) -> Kept {
-        Kept { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
+    pub fn looked(stack: Stack) -> SampledStack {
+        SampledStack { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
     }
 
     /// Bytes that it takes.
@@ -66,7 +66,7 @@ impl Spare {
 
 /// What samples need until their stacks are walked.
 #[derive(Default)]
-pub struct SampleStacks {
+pub struct StackCaches {
     parts: Parts,
     spare: Spare,
 }
@@ -79,13 +79,13 @@ impl OffCpu {
         pid: u32,
         bytes: &[u8],
         interrupt: bool,
-    ) -> Kept {
+    ) -> SampledStack {
         if let Some(stack) = self.walk_sample(outputs, pid, bytes, interrupt, false) {
-            return Kept { stack: Some(stack), ..Kept::default() };
+            return SampledStack { stack: Some(stack), ..SampledStack::default() };
         }
         match self.intervals.len() < MANY_OUT {
-            true => Kept { bytes: self.sample_stacks.spare.copy(bytes), ..Kept::default() },
-            false => Kept::default(),
+            true => SampledStack { bytes: self.stack_caches.spare.copy(bytes), ..SampledStack::default() },
+            false => SampledStack::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl OffCpu {
         &mut self,
         outputs: &mut dyn Outputs,
         pid: u32,
-        kept: &mut Kept,
+        kept: &mut SampledStack,
         interrupt: bool,
         anyway: bool,
     ) -> bool {
@@ -103,7 +103,7 @@ impl OffCpu {
             if kept.stack.is_none() {
                 return false;
             }
-            self.sample_stacks.spare.take_back(std::mem::take(&mut kept.bytes));
+            self.stack_caches.spare.take_back(std::mem::take(&mut kept.bytes));
         }
         true
     }
@@ -120,7 +120,7 @@ impl OffCpu {
             return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
         };
         let (images, rows) = outputs.files();
-        let seen = self.sample_stacks.parts.look(&sample.kernel, anyway, images)?;
+        let seen = self.stack_caches.parts.look(&sample.kernel, anyway, images)?;
         let end = if interrupt { seen.entry } else { None }.unwrap_or(sample.kernel.len());
         let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
         let in_thread = !interrupt && pid != 0 && pid != u32::MAX;

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_threads() {
+    fn thread_states_are_read() {
         assert_eq!([b'S', b'D', b'R'].map(state), [1, 2, UNKNOWN]);
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
