@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn default_key_and_keys_of_missing_slots_find_nothing() {
+    fn default_key_and_missing_slots_find_nothing() {
         let mut slots = RecordingSlots::default();
         slots.insert(0, "all");
         assert_eq!(slots.get(RecordingId::default()), None);
