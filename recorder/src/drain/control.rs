@@ -1,5 +1,4 @@
-//! The drain's side of control: what is due by the schedule, what is asked for through the socket, which programs have
-//! not yet done what was asked.
+//! The drain's side of control: the schedule, the requests of the socket's clients, and the programs that have not applied a change yet.
 
 use std::{
     collections::HashMap,
@@ -27,7 +26,7 @@ const APPLY_WAIT: Duration = Duration::from_secs(2);
 const CHANGE_WAIT: Duration = Duration::from_secs(1);
 /// Time a dump waits for symbols.
 const NAMES_WAIT: Duration = Duration::from_secs(30);
-/// The same where a copy is wanted at once.
+/// The same for a copy that is needed at once.
 const SAVE_NAMES_WAIT: Duration = Duration::from_millis(300);
 /// Time between two looks at programs that have not applied a change yet.
 const URGE_EVERY: Duration = Duration::from_millis(5);
@@ -36,7 +35,7 @@ pub(super) struct Steering {
     server: Option<Server>,
     pub(super) clock: Clockwork,
     pub(super) paused: bool,
-    /// Programs were told to stop sampling.
+    /// Programs stop sampling.
     pub(super) stopped: bool,
     /// A flush that waits for symbols.
     pub(super) flush: Option<FlushRequest>,
@@ -63,7 +62,7 @@ impl Steering {
         }
     }
 
-    /// Writes what is to be recorded now to the session's page, and has programs told.
+    /// Writes what is to be recorded from now on to the session's page. Programs are sent a command about it.
     pub(super) fn change(&mut self, session: &Session, settings: &Settings, event_ns: u64) {
         self.change = session.change(settings, event_ns, self.paused);
         self.commanders.clear();

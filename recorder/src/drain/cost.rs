@@ -1,4 +1,4 @@
-//! The drain's own cost and that of what it records: measured once a second, told every ten, kept under the budget.
+//! The cost of the drain and of recording: measured once a second, written every ten seconds, held below the budget.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::{
     settings::Settings,
 };
 
-/// Time between two tellings, ns.
-const TELL_NS: u64 = 10_000_000_000;
+/// Time between two events of a recording's cost, ns.
+const COST_EVENT_NS: u64 = 10_000_000_000;
 /// By how thrifty it has to be: how much longer the longest pause between two rounds is. No longer than rings hold.
 const PAUSES: [u32; STEPS] = [1, 2, 4];
 /// The same for metrics of process and machine.
@@ -66,7 +66,7 @@ impl Costs {
 }
 
 impl Drain {
-    /// The settings that programs are told: those asked for, or with longer intervals if the budget wants it.
+    /// Returns the settings that programs apply: those selected, or with longer intervals if the budget requires it.
     pub(super) fn in_force(&self) -> Settings {
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
         if stretch <= 1.0 { self.settings.clone() } else { self.settings.stretched(stretch) }
@@ -149,7 +149,7 @@ impl Drain {
         let samples_only = self.settings.engine_bits() == engines::CPU;
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
-        // Whoever reads a stream waits for its flushes; nobody waits for a file's.
+        // The reader of a stream waits for its flushes; a file has no such reader.
         match self.outputs.any_followed() {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
@@ -173,10 +173,10 @@ impl Drain {
         })
     }
 
-    /// Tells a recording's costs, if it is time or `must`.
+    /// Writes a recording's costs, if it is time or `must`.
     pub(super) fn write_cost(&mut self, id: RecordingId, now: u64, must: bool) {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
-        if recording.full() || !must && recording.cost_age(now) < TELL_NS {
+        if recording.full() || !must && recording.cost_age(now) < COST_EVENT_NS {
             return;
         }
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);

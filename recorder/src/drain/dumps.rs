@@ -1,4 +1,4 @@
-//! Copies of recordings that the drain makes without being asked by anybody at the socket: at a signal, by conditions.
+//! Copies of recordings that the drain makes without a request at the socket: at a signal, by conditions.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -73,7 +73,7 @@ pub(super) struct Dumps {
 }
 
 impl Dumps {
-    /// Whether a recording has told lately which signal ended the process, or one of those that share it.
+    /// Returns true if a recording has lately reported the signal that ended the process, or one that shares the recording.
     fn has_reported_signal(&self, pid: u32, now: u64) -> bool {
         let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
         told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
@@ -270,7 +270,7 @@ impl Drain {
         }
     }
 
-    /// Each round: begins what is due, tells what is done.
+    /// Each round: begins the copy that is due, reports the one that is done.
     pub(super) fn dump_round(&mut self, now: u64) {
         self.note_ends(now);
         if let Some((copying, why)) = self.dumps.running.take_if(|(copying, _)| copying.is_finished()) {
@@ -304,7 +304,7 @@ impl Drain {
     fn begin_dump(&mut self, job: Job) {
         let Some(policy) = self.settings.dumps.clone() else { return };
         let why = job.why.clone();
-        // In a thread: a disk may be slow, and rings fill meanwhile.
+        // In a thread: a disk may be slow, and rings fill up.
         match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {
             Ok(copying) => self.dumps.running = Some((copying, why)),
             Err(error) => self.notices.push(format!("no dump although {why}: {error}")),

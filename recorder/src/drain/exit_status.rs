@@ -1,4 +1,4 @@
-//! How the program that we started ended, told in its recording: some signals leave it no last words.
+//! Records how the program that we started ended: after some signals, the program itself cannot.
 
 use std::{collections::VecDeque, os::unix::process::ExitStatusExt, process::ExitStatus};
 
@@ -48,7 +48,7 @@ impl Drain {
         self.dump_at_end(pid, status);
     }
 
-    /// A recording is about to be complete: tells what ended the program, unless that told so itself.
+    /// Before a recording is complete: writes the signal that ended the program, unless the program itself reported it.
     pub(super) fn record_exit_signal(&mut self, id: RecordingId) {
         let Some(owner) = self.outputs.recordings.pid(id) else { return };
         let is_its = |killed: &mut Killed| [killed.pid, 0].contains(&owner);
@@ -69,5 +69,20 @@ impl Drain {
             _ => "",
         };
         recording.notice(&format!("{word} ended {name}{silent}"), monotonic_ns());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_names_are_remembered() {
+        let mut exits = Exits::default();
+        let last = MAX_NAMES as u32 + 10;
+        (0..=last).for_each(|pid| exits.add(pid, format!("program {pid}")));
+        exits.add(last, "successor".to_owned());
+        assert_eq!((exits.name(last), exits.name(0)), (Some("successor"), None));
+        assert_eq!(exits.names.len(), MAX_NAMES);
     }
 }

@@ -1,4 +1,4 @@
-//! What Prometheus is told: the sums of all recordings of this drain.
+//! The metrics for Prometheus: the sums of all recordings of this drain.
 
 use flightline_in_signal::layout::{event_kind, loss};
 

@@ -8,7 +8,7 @@ use crate::os::clock::monotonic_ns;
 
 impl Drain {
     /// Ends everything: rings read for the last time, symbols waited for, chunks closed, directory removed.
-    /// `hurry` is asked from time to time whether to go without the last symbols and slow readers.
+    /// `hurry` is called from time to time: if it returns true, the last symbols and slow readers are not waited for.
     pub fn finish(mut self, hurry: &dyn Fn() -> bool) -> Report {
         self.stop_sampling();
         // Handlers that began before the stop are done in microseconds, or lose their sample.

@@ -30,7 +30,7 @@ impl Drain {
         self.with_off_cpu(act).unwrap_or(Ok(())).map_err(wrong)
     }
 
-    /// Records off-CPU time, if that is wanted, of the program that the calling thread starts next; `joins`: it is preloaded.
+    /// Records off-CPU time, if that is selected, of the program that the calling thread starts next; `joins`: it is preloaded.
     pub fn off_cpu_child(&mut self, joins: bool) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, _| off_cpu.expect_child(joins))
     }
@@ -42,7 +42,7 @@ impl Drain {
         }
     }
 
-    /// Records off-CPU time, if that is wanted, of a running process.
+    /// Records off-CPU time, if that is selected, of a running process.
     pub fn off_cpu_attach(&mut self, pid: u32) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, drain| off_cpu.attach(pid, drain.images()))
     }

@@ -187,7 +187,7 @@ impl OutputSet {
         }
     }
 
-    /// Returns true if somebody reads a stream.
+    /// Returns true if a stream has a reader.
     pub(super) fn any_followed(&self) -> bool {
         self.recordings.open().any(is_followed)
     }
@@ -234,4 +234,64 @@ impl OutputSet {
 
 fn is_followed(recording: &Recording) -> bool {
     recording.stream().is_some_and(|stream| !stream.has_no_reader())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_outputs(target: Target) -> (OutputSet, Session, Settings) {
+        let settings = Settings::default();
+        (OutputSet::new(target, false).unwrap(), Session::create(&settings).unwrap(), settings)
+    }
+
+    #[test]
+    fn each_process_has_its_own_recording_where_the_path_has_its_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut outputs, session, settings) = open_outputs(Target::Path(folder.path().join("%p.jfr")));
+        let mut notices = UserNotices::default();
+        let mut open = |outputs: &mut OutputSet, pid| {
+            let owner = outputs.owner(pid);
+            outputs.open(owner, &session, &settings, &mut notices).unwrap()
+        };
+        let [one, two] = [10, 20].map(|pid| open(&mut outputs, pid));
+        assert_eq!(open(&mut outputs, 10), one);
+        assert_eq!((outputs.recordings.pid(one), outputs.recordings.pid(two)), (Some(10), Some(20)));
+        let (owner, recording) = outputs.retire(one).unwrap();
+        recording.retire();
+        assert_eq!(owner, 10);
+        assert!(outputs.retire(one).is_none());
+        assert_eq!(outputs.names().len(), 2, "the file of the ended process remains known");
+        let three = open(&mut outputs, 30);
+        assert_eq!((three.index(), outputs.recordings.slot_count()), (one.index(), 2));
+        assert!(outputs.recordings.get(one).is_none() && !outputs.begins_chunk(one));
+        assert_eq!(outputs.retry(one, 0), None);
+        assert_eq!(notices.take(), [""; 0]);
+    }
+
+    #[test]
+    fn all_processes_share_a_recording_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut outputs, session, settings) = open_outputs(Target::Path(folder.path().join("all.jfr")));
+        let owners = [10, 20].map(|pid| outputs.owner(pid));
+        assert_eq!(owners, [0, 0]);
+        let id = outputs.open(0, &session, &settings, &mut UserNotices::default()).unwrap();
+        assert_eq!((outputs.recordings.find(0), outputs.any_followed()), (Some(id), false));
+        assert!(!outputs.all_failed() && !outputs.any_unread());
+    }
+
+    #[test]
+    fn failed_output_is_reported_once() {
+        let (mut outputs, session, settings) = open_outputs(Target::Path("/dev/full".into()));
+        assert!(!outputs.all_failed(), "there is no output yet");
+        let mut notices = UserNotices::default();
+        let id = outputs.open(0, &session, &settings, &mut notices).unwrap();
+        outputs.recordings.get_mut(id).unwrap().finish();
+        outputs.note_failures(&mut notices);
+        outputs.note_failures(&mut notices);
+        let messages = notices.take();
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert!(messages[0].ends_with("recording stopped, the program runs on"), "{messages:?}");
+        assert!(outputs.all_failed());
+    }
 }

@@ -10,7 +10,7 @@ use crate::{
     recording::{Recording, RecordingId, events},
 };
 
-/// Time a flush that a program asked for waits for symbols, of the five seconds that the program waits.
+/// Time that a requested flush waits for symbols, of the five seconds that the program waits.
 const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 
 /// A flush that a client requested.
@@ -70,7 +70,7 @@ impl Drain {
         }
     }
 
-    /// Notes a flush that is asked for, and where the rings were: what was recorded before the asking is read up to there.
+    /// Notes a requested flush, and where the rings were: what was recorded before the request is read up to there.
     pub(super) fn note_flush(&mut self) {
         let number = self.session.flush_requested();
         if number == self.report.flushes_done || self.steering.flush.is_some() {
@@ -82,9 +82,9 @@ impl Drain {
         }
     }
 
-    /// The number of the flush asked for if it can be done now. What was recorded before the asking comes first, as long as the asker
-    /// has time: a thread may have been interrupted in the midst of a record, and samples wait for symbols. Those who ask
-    /// meanwhile are served by the next flush, all together.
+    /// Returns the number of the requested flush if it can be done now. What was recorded before the request comes first, as long as
+    /// the client has time: a thread may have been interrupted in the midst of a record, and samples wait for symbols. Requests
+    /// that come while it waits share the next flush.
     pub(super) fn may_flush(&mut self, now: u64) -> Option<u64> {
         let FlushRequest { number, since_ns } = self.steering.flush?;
         if !self.processes.iter().any(|p| p.unread() || p.book.waits_since(since_ns)) {

@@ -36,7 +36,7 @@ impl Discovery {
     pub(super) fn find_new(&mut self, session_dir: &Path, always: bool) -> Vec<PathBuf> {
         if let Some(inotify) = &self.inotify {
             match inotify.read_events() {
-                // A change of the folder's time asks for a flush.
+                // A change of the folder's time requests a flush.
                 Ok(events) if events.iter().any(|e| !e.mask.contains(AddWatchFlags::IN_ATTRIB)) => {}
                 _ if !self.found.is_empty() && !always => return Vec::new(),
                 _ => {}

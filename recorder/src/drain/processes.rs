@@ -1,4 +1,4 @@
-//! Recorded processes: found, told, and removed when all of them is written.
+//! Recorded processes: found, described in their recording, and removed when all of them is written.
 
 use super::{Drain, finish_waits};
 use crate::info_events;
@@ -88,7 +88,7 @@ impl Drain {
         let recording = self.outputs.recordings.get_mut(process.book.recording)?;
         process.close_image(recording, &mut self.symbols.images, now);
         finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);
-        // Tell what is known by now: the account goes on from there.
+        // Write what is known by now: the account goes on from there.
         info_events::threads(recording, process, now);
         process.book.threads.take_account(pid)
     }

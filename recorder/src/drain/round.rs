@@ -11,7 +11,7 @@
 //! 6. `resolve`: symbols that were loaded since the last round, for the samples just read.
 //! 7. Work that is due less often: the search for CPU time without samples, what is done once a second, metrics.
 //! 8. `write_recordings`: chunks, after everything that writes events.
-//! 9. `dump_round`, `note_failures`: copies of what was written, and outputs that failed meanwhile.
+//! 9. `dump_round`, `note_failures`: copies of what was written, and outputs that failed.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
 impl Drain {
     /// One round.
     pub fn round(&mut self) {
-        // First: the time of what is flushed below is later than the asking.
+        // First: what is flushed below has a later time than the request.
         self.note_flush();
         let now = monotonic_ns();
         self.steer();
@@ -149,7 +149,7 @@ impl Drain {
             self.report.flushes_done = number;
             self.session.flush_done(number);
             self.steering.flush = None;
-            // Who asks once asks again.
+            // A client that requested one flush usually requests another soon; keep polling fast.
             self.pacing.pause = PAUSE[0];
         }
     }

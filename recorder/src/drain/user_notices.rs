@@ -29,3 +29,20 @@ impl UserNotices {
         self.refusals.insert((name.to_owned(), errno))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_taken_once_and_refusals_are_reported_once() {
+        let mut notices = UserNotices::default();
+        notices.push("one".to_owned());
+        notices.extend(Some("two".to_owned()));
+        assert_eq!(notices.take(), ["one", "two"]);
+        assert_eq!(notices.take(), [""; 0]);
+        let first = [("a", 1), ("a", 2), ("a", 1), ("b", 1)]
+            .map(|(name, errno)| notices.is_first_refusal(name, errno));
+        assert_eq!(first, [true, true, false, true]);
+    }
+}
