@@ -13,7 +13,7 @@ use crate::{
     os::system,
     process::Process,
     process::thread::{Thread, WALK_ENDS},
-    recording::Recording,
+    recording::{Recording, RecordingId},
     settings::labels::Label,
     settings::units::format_duration,
     settings::{OffCpu, Settings},
@@ -116,14 +116,14 @@ pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64
 /// Libraries of a process that were mapped since the last call; `told` holds (recording, address, image).
 pub fn libraries(
     modules: &ModuleMap,
-    index: usize,
+    id: RecordingId,
     recording: &mut Recording,
     images: &Images,
-    told: &mut HashSet<(usize, u64, u32)>,
+    told: &mut HashSet<(RecordingId, u64, u32)>,
     now_ns: u64,
 ) {
     for mapping in modules.current() {
-        if mapping.image != ANONYMOUS && told.insert((index, mapping.start, mapping.image)) {
+        if mapping.image != ANONYMOUS && told.insert((id, mapping.start, mapping.image)) {
             let name = images.get(mapping.image).path.to_string_lossy();
             library(recording, &name, (mapping.start, mapping.end), now_ns);
         }
@@ -135,12 +135,12 @@ const MANY_LIBRARIES: usize = 1 << 15;
 
 /// Where many libraries were told, keeps in mind those that are mapped now, by recording.
 pub fn forget_libraries<'a>(
-    told: &mut HashSet<(usize, u64, u32)>,
-    mapped: impl Iterator<Item = (usize, &'a ModuleMap)>,
+    told: &mut HashSet<(RecordingId, u64, u32)>,
+    mapped: impl Iterator<Item = (RecordingId, &'a ModuleMap)>,
 ) {
     if told.len() > MANY_LIBRARIES {
-        let mapped = mapped.flat_map(|(index, modules)| {
-            modules.current().iter().map(move |mapping| (index, mapping.start, mapping.image))
+        let mapped = mapped.flat_map(|(id, modules)| {
+            modules.current().iter().map(move |mapping| (id, mapping.start, mapping.image))
         });
         *told = mapped.filter(|library| told.contains(library)).collect();
     }

@@ -25,7 +25,7 @@ use crate::{
     output::repository::{OWNER_FILE, Owner, Repository},
     output::sink::{Sink, Target},
     process::Process,
-    recording::Recording,
+    recording::{Recording, RecordingId},
     session::{SessionClient, files, process_file_number, repository_root},
     settings::Settings,
     shared_memory::journal::{self, Commit, Left},
@@ -172,7 +172,7 @@ impl Recovery<'_> {
         file.distrust_pid();
         let name = file.info().called();
         let group = recording.add_group(format!("{name} ({pid})"));
-        let mut process = Process::new(file, index, group, self.event_ns, self.begun_ns);
+        let mut process = Process::new(file, RecordingId::first(index), group, self.event_ns, self.begun_ns);
         process.book.threads.sampling_ns = self.sampling_ns;
         process.replay(left, recording, &mut self.images, self.now_ns);
         process.close(recording, &mut self.images, self.now_ns, true);
@@ -203,7 +203,7 @@ impl Recovery<'_> {
                 self.images.take_loaded(rows, left.min(Duration::from_millis(100)));
             }
             for process in &mut self.processes {
-                let (_, recording) = &mut self.outputs[process.book.recording];
+                let (_, recording) = &mut self.outputs[process.book.recording.index()];
                 process.resolve_pending(recording, &mut self.images, !wait);
             }
             if !wait {
@@ -219,7 +219,7 @@ impl Recovery<'_> {
         result.torn = self.processes.iter().map(|process| process.book.ring.torn).sum();
         for (index, (left, recording)) in self.outputs.iter_mut().enumerate() {
             let (mut records, mut lost) = (0u64, 0u64);
-            for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
+            for process in self.processes.iter_mut().filter(|p| p.book.recording.index() == index) {
                 records += process.book.ring.records;
                 lost = lost.saturating_add(process.record_remaining(left.commit.batch, recording, now_ns));
             }

@@ -1,8 +1,8 @@
-//! What Prometheus is told: the sums of all recordings of this drain.
+//! The metrics for Prometheus: the sums of all recordings of this drain.
 
 use flightline_in_signal::layout::{event_kind, loss};
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{control::status::seconds, cost::Budget, os::clock::monotonic_ns, output::exposition::Text};
 
 impl Drain {
@@ -21,7 +21,7 @@ impl Drain {
     fn metrics_text(&mut self, up: bool) -> String {
         let mut sum = self.report.clone();
         let (mut processes, mut threads, mut used) = (0u64, 0u64, 0u64);
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
+        for process in self.processes.live_mut() {
             process.book.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             processes += 1;
@@ -29,8 +29,9 @@ impl Drain {
             let ring = process.file.ring().map_or(0, |ring| ring.used().saturating_mul(8));
             used = used.max(ring * 256 / process.file.ring_bytes().max(1));
         }
-        let open = || self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS).map(|(_, r)| r);
-        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| open().map(of).sum::<u64>() as f64;
+        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| {
+            self.outputs.recordings.open().map(of).sum::<u64>() as f64
+        };
         // After the end the report has what the recordings had.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
         let cost = self.costs.total;

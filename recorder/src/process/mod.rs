@@ -45,7 +45,8 @@ use crate::cost::{Delivery, Sum, Taken};
 use crate::os::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::shared_memory::journal::reported_counters::ReportedCounters;
 use crate::{
-    names::images::Images, recording::Recording, settings::labels::Label, shared_memory::proc_file::ProcFile,
+    names::images::Images, recording::Recording, recording::RecordingId, settings::labels::Label,
+    shared_memory::proc_file::ProcFile,
 };
 
 /// Everything known of a recorded process.
@@ -73,7 +74,13 @@ pub struct Process {
 
 impl Process {
     /// A process that just showed up; the recording began at `recording_ns`, monotonic.
-    pub fn new(file: ProcFile, recording: usize, group: u32, period_ns: u64, recording_ns: u64) -> Process {
+    pub fn new(
+        file: ProcFile,
+        recording: RecordingId,
+        group: u32,
+        period_ns: u64,
+        recording_ns: u64,
+    ) -> Process {
         let mut book = ProcessState::new(recording, group, period_ns);
         book.threads.recording_ns = recording_ns;
         Process {

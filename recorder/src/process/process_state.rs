@@ -25,7 +25,7 @@ use crate::{
     names::modules::ModuleMap,
     os::clock::{monotonic_ns, not_in_future},
     output::dump::Runs,
-    recording::{Recording, events},
+    recording::{Recording, RecordingId, events},
     shared_memory::proc_file::ProcFile,
 };
 
@@ -36,7 +36,7 @@ pub struct ProcessState {
     /// Its threads.
     pub threads: Threads,
     /// Index of its recording.
-    pub recording: usize,
+    pub recording: RecordingId,
     /// Group of its threads in the recording.
     pub group: u32,
     /// The title of the process.
@@ -60,7 +60,7 @@ pub struct ProcessState {
 }
 
 impl ProcessState {
-    pub(super) fn new(recording: usize, group: u32, period_ns: u64) -> ProcessState {
+    pub(super) fn new(recording: RecordingId, group: u32, period_ns: u64) -> ProcessState {
         ProcessState {
             modules: ModuleMap::default(),
             threads: Threads::default(),

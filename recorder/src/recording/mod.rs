@@ -31,6 +31,7 @@ mod lazy_output;
 mod notices;
 mod outage;
 mod readers;
+mod slots;
 mod spans;
 
 use aggregate::Aggregate;
@@ -39,6 +40,7 @@ pub use constants::ThreadHandle;
 use constants::{Group, Interface, ThreadTable};
 use lazy_output::Later;
 use outage::Outage;
+pub use slots::{RecordingId, RecordingSlots};
 pub use spans::{OpenSpan, Scope, Span, SpanContext, Worked};
 
 /// A recording being written.

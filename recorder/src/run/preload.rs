@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_others_are_not_used() {
+    fn foreign_directories_are_not_used() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use flightline_in_signal::layout::walk_end;
 
-use super::{OffCpu, intervals::Out, pending_stacks::Kept, thread_polls};
+use super::{OffCpu, intervals::Out, pending_stacks::SampledStack, thread_polls};
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
@@ -84,10 +84,10 @@ impl OffCpu {
                 continue;
             }
             let Some(place) = before.place() else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = self.tasks.process(pid);
-            let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, place, self.options.depth, images, rows);
             let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)
                 && images.outstanding() > 0
                 && patient(&before);
@@ -96,7 +96,7 @@ impl OffCpu {
                 continue;
             }
             let name = self.tasks.seen(pid, tid, None);
-            let stack = Kept::looked(stack);
+            let stack = SampledStack::looked(stack);
             let state = thread_polls::read_state(pid, tid);
             self.out(outputs, tid, Out { pid, name, since_ns, state, runnable: false, stack, wake: None });
         }

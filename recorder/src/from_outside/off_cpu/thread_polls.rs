@@ -68,7 +68,7 @@ pub(super) fn read_state(pid: u32, tid: u32) -> u64 {
 impl OffCpu {
     /// Looks at threads that sleep and were not looked at.
     pub(super) fn look(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let OffCpu { intervals, tasks, depth, .. } = self;
+        let OffCpu { intervals, tasks, options, .. } = self;
         let old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= SHORT_NS;
         let asleep = intervals
             .all_out()
@@ -80,14 +80,14 @@ impl OffCpu {
             let pid = out.pid;
             let place = Files::open(pid, tid).and_then(|mut files| files.place());
             let Ok(SyscallState::Waiting { sp, pc, .. }) = place else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = tasks.process(pid);
             if !process.mapped {
                 process.mapped = true;
                 process.stacks.read_maps(pid, images);
             }
-            let stack = process.stacks.walk_asleep(pid, (pc, sp), *depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, (pc, sp), options.depth, images, rows);
             out.state = read_state(pid, tid);
             let again = stack.truncated.is_some() && images.outstanding() > 0;
             out.stack.stack = Some(stack);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_threads() {
+    fn thread_states_are_read() {
         assert_eq!([b'S', b'D', b'R'].map(state), [1, 2, UNKNOWN]);
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
