@@ -118,10 +118,11 @@ impl Report {
     }
 
     pub(crate) fn add_recording(&mut self, recording: &Recording) {
-        self.events += recording.events;
-        self.unwritten += recording.unwritten();
+        let counters = recording.counters();
+        self.events += counters.events;
+        self.unwritten += counters.unwritten;
         self.bytes += recording.bytes();
-        self.chunks += recording.chunks;
+        self.chunks += counters.chunks;
         let failure = recording.failure().filter(|_| self.failures.len() < MANY_FAILURES);
         self.failures.extend(failure.map(str::to_owned));
         self.broken |= recording.broken();

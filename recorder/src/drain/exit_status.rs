@@ -31,7 +31,7 @@ impl Drain {
         // It may have been found after its end only.
         let name = self.called(pid);
         let recording = &mut self.recordings[index].1;
-        if recording.fatal.0 > 0 {
+        if recording.counters().fatal.0 > 0 {
             return;
         }
         let word =

@@ -78,8 +78,8 @@ impl Drain {
         text.counters("lost_events_total", help, "kind", &kinds(&|i| sum.kinds[i].1 as f64));
         let bytes = done(sum.bytes, count(&|r| r.bytes()));
         text.counter("written_bytes_total", "Bytes of recordings written.", bytes);
-        text.counter("chunks_total", "Chunks written.", done(sum.chunks, count(&|r| r.chunks)));
-        let unwritten = done(sum.unwritten, count(&|r| r.unwritten()));
+        text.counter("chunks_total", "Chunks written.", done(sum.chunks, count(&|r| r.counters().chunks)));
+        let unwritten = done(sum.unwritten, count(&|r| r.counters().unwritten));
         text.counter("unwritten_events_total", "Events lost because the output failed.", unwritten);
         let failing = count(&|r| u64::from(r.failure().is_some()));
         text.gauge("outputs_failing", "Outputs that cannot be written now.", failing);

@@ -44,9 +44,9 @@ impl Drain {
         };
         recording.name_events(self.session.events());
         info_events::setting(&mut recording, &self.settings, monotonic_ns());
-        recording.told_chunk = recording.chunk();
+        recording.begin_info_events(true);
         self.journals += 1;
-        recording.syncer.clone_from(&self.syncer);
+        recording.set_syncer(self.syncer.as_ref());
         recording.keep_journal(self.session.dir(), self.journals, pid);
         if let Some(free) = self.recordings.iter().position(|(p, _)| *p == NO_PROCESS) {
             self.recordings[free] = (pid, recording);
@@ -60,12 +60,9 @@ impl Drain {
     /// again.
     pub(super) fn repeat_info_events(&mut self, index: usize, now: u64) {
         let recording = &mut self.recordings[index].1;
-        let alone =
-            matches!(self.target, Target::Repository(_)) || recording.newcomers_chunk > recording.told_chunk;
-        if recording.told_chunk == recording.chunk() || !alone {
+        if !recording.begin_info_events(matches!(self.target, Target::Repository(_))) {
             return;
         }
-        recording.told_chunk = recording.chunk();
         info_events::setting(recording, &self.settings, now);
         self.told_libraries.retain(|(told, ..)| *told != index);
         for process in self.processes.iter().filter(|p| p.book.recording == index) {

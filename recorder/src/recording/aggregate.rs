@@ -93,20 +93,18 @@ impl Recording {
             let time = self.ticks(first_ns);
             let span = self.span(count.saturating_mul(period_ns));
             let samples = i32::try_from(count).unwrap_or(i32::MAX);
-            let before = self.failure.is_some();
+            let before = self.output.has_failed();
             self.event_with_stack(WALL_CLOCK_SAMPLE, thread, Some(trace), 16, |e, thread, stack| {
                 e.ticks(time).key(thread).key(stack).key(thread_state::DEFAULT).int(samples).ticks(span);
             });
-            if before || self.failure.is_some() {
-                self.unwritten += count;
+            if before || self.output.has_failed() {
+                self.counters.unwritten += count;
             } else {
-                self.events += count;
-                self.unsent += count;
+                self.counters.events += count;
+                self.counters.unsent += count;
             }
         }
-        if let Some(journal) = &self.journal {
-            entries.into_iter().for_each(|entry| journal.queued(entry));
-        }
+        entries.into_iter().for_each(|entry| self.output.queued(Some(entry)));
         if let Some(aggregate) = &mut self.aggregate {
             aggregate.writing = false;
         }

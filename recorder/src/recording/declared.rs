@@ -1,7 +1,7 @@
 //! Which event types a chunk declares: those that this recording's engines write. Another engine may be switched on later;
 //! its first event begins a chunk that declares its types too.
 
-use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
+use jfr_format::{ids::TypeId, schema::*};
 
 use super::Recording;
 use crate::settings::{OffCpu, Settings, Spans};
@@ -113,10 +113,8 @@ impl Recording {
     /// Begins a chunk that declares `id` too.
     #[cold]
     pub(super) fn declare(&mut self, id: TypeId) {
-        self.types.push(id);
         let with = GROUPS.iter().filter(|group| group.contains(&id));
-        self.types.extend(with.flat_map(|group| group.iter().copied()));
-        self.declared = Declared::of(self.types.iter().copied());
+        self.chunk.declare_next(std::iter::once(id).chain(with.flat_map(|group| group.iter().copied())));
         self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);
     }
 }
@@ -125,6 +123,7 @@ impl Recording {
 mod tests {
     use super::*;
     use crate::settings::{PerfEvent, Trace};
+    use jfr_format::metadata::Declared;
     use jfr_format::schema::{self, Kind};
     use std::time::Duration;
 

@@ -94,7 +94,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
         _ => return,
     };
     if id == FATAL_SIGNAL {
-        recording.fatal = (recording.fatal.0 + 1, format!("{name} in thread {}", place.tid));
+        recording.counters.add_fatal(format!("{name} in thread {}", place.tid));
     }
     let now = recording.ticks(place.time_ns);
     let bytes = name.len() + reason.len();

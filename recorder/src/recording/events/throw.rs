@@ -36,7 +36,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
         }
     };
     let id = if language == throw::RUST { JAVA_ERROR_THROW } else { JAVA_EXCEPTION_THROW };
-    recording.panics += u64::from(language == throw::RUST);
+    recording.counters.panics += u64::from(language == throw::RUST);
     let class = recording.interner.class(&name);
     let (start, took) = recording.interval(place.time_ns, 0);
     let bytes = recording.interner.class_cost(class) + message.len();
