@@ -172,7 +172,7 @@ impl Drain {
             return;
         }
         let paused = self.paused();
-        let mut before: Vec<(Vec<Told>, events::Told)> = Vec::new();
+        let mut before: Vec<(Vec<Told>, events::ReportedTotals)> = Vec::new();
         for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
             let recording = &mut self.recordings[index].1;
             if !process.book.over {

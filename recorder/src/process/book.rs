@@ -377,7 +377,7 @@ impl Book {
             return;
         }
         let constant = thread.constant_at(time_ns, file, groups, recording);
-        let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
+        let place = events::EventSite { thread: constant, tid: thread.tid, trace, time_ns };
         recording.note_sampled_span(constant, event.start_ns(time_ns), worked);
         self.engines.write(recording, &place, event);
         recording.note_sampled_span(constant, 0, None);

@@ -28,7 +28,7 @@ use flightline_in_signal::ring::Next;
 pub(crate) use book::Book;
 use book::What;
 
-use crate::cost::{Delivery, Sum, Taken};
+use crate::cost::{Delivery, ReportedCost, Sum};
 use crate::os::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::shared_memory::journal::reported_counters::ReportedCounters;
 use crate::{
@@ -49,7 +49,7 @@ pub struct Process {
     /// What it belongs to.
     pub labels: Vec<Label>,
     /// What was told of its costs.
-    cost: Taken,
+    cost: ReportedCost,
     /// What of the program's own counts was told.
     told: ReportedCounters,
 }
@@ -64,7 +64,7 @@ impl Process {
             book,
             wall: None,
             labels: Vec::new(),
-            cost: Taken::default(),
+            cost: ReportedCost::default(),
             told: ReportedCounters::default(),
         }
     }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_cpu_samples_begins_with_little() {
+    fn cpu_sample_chunk_has_a_small_header() {
         let cpu = Settings::default();
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
         let bare = Settings { metrics: None, ..Settings::default() };
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_declares_what_it_writes() {
+    fn every_engine_declares_its_event_types() {
         let second = Some(Duration::from_secs(1));
         let all = Settings {
             wall: second,

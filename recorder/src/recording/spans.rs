@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_and_what_it_was_taken_for_are_in_one_chunk() {
+    fn sample_and_its_context_are_in_one_chunk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.jfr");
         let (mut read, write) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn each_chunk_of_a_repository_tells_what_goes_on() {
+    fn each_repository_chunk_has_the_open_spans() {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::Repository(Repository::new(folder.path()));
         let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();

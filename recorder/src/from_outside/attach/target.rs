@@ -419,7 +419,7 @@ impl Target {
         place: &mut Place<'_>,
     ) {
         let trace = trace.into();
-        let at = events::Place { thread: constant, tid, trace, time_ns };
+        let at = events::EventSite { thread: constant, tid, trace, time_ns };
         let samples = match sampled {
             Sampled::Event(head, extra) => {
                 return self.engines.write(place.recording, &at, &Event { head, extra: &[extra] });

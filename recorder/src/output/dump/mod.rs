@@ -35,9 +35,9 @@ const BLOCK: usize = 1 << 20;
 /// From such differences on, what one chunk's clock says of another chunk's time is wrong to the eye.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
 
-/// A chunk to be copied.
+/// A chunk that will be copied.
 #[derive(Debug)]
-struct Piece {
+struct ChunkCopy {
     file: Arc<File>,
     at: u64,
     header: ChunkHeader,
@@ -46,7 +46,7 @@ struct Piece {
 /// Chunks of a recording, their files open.
 #[derive(Debug, Default)]
 pub struct Chunks {
-    pieces: Vec<Piece>,
+    pieces: Vec<ChunkCopy>,
     /// Files that could not be used, and why.
     pub problems: Vec<String>,
 }
@@ -128,7 +128,7 @@ impl Chunks {
             let end = at.checked_add(header.size).filter(|end| *end <= len);
             let end = end.ok_or_else(|| io::Error::other("it ends in the middle of a chunk"))?;
             if header.start_nanos.saturating_add(header.duration_nanos) >= since_ns {
-                self.pieces.push(Piece { file: file.clone(), at, header });
+                self.pieces.push(ChunkCopy { file: file.clone(), at, header });
             }
             if header.state != STATE_FINISHED {
                 break;
@@ -155,7 +155,7 @@ impl Chunks {
             dumped.clock_set_ns = u64::try_from(last - first).unwrap_or(u64::MAX);
         }
         for (index, piece) in self.pieces.iter().enumerate() {
-            let Piece { file, at, header } = piece;
+            let ChunkCopy { file, at, header } = piece;
             let mut header =
                 ChunkHeader { state: STATE_FINISHED, flags: header.flags & !FLAG_FINAL, ..*header };
             if index + 1 == self.pieces.len() {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_overlap_the_window_of_a_growing_file() {
+    fn chunks_that_overlap_the_window_are_copied_from_a_growing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
         chunk(&path, 0, 1, true);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_told() {
+    fn changed_clock_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let paths = [dir.path().join("0.jfr"), dir.path().join("1.jfr")];
         chunk(&paths[0], 0, 1, true);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_replaced_and_failure_told_once() {
+    fn file_is_replaced_and_failure_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let places = Places { file: Some(dir.path().join("x.prom")), listen: None };
         let mut out = Exposition::open(&places).unwrap();

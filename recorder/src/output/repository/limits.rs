@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_finished_stays_for_those_who_follow() {
+    fn finished_chunks_stay_for_followers() {
         let root = tempfile::tempdir().unwrap();
         let mut repository = Repository::new(root.path());
         let folder = repository.make_folder(7).unwrap();

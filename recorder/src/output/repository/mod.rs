@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_take_a_part_of_the_limit() {
+    fn chunk_limits_follow_from_repository_limits() {
         let mut repository = Repository::new("/x");
         assert_eq!((repository.chunk_limit(), repository.chunk_age_limit()), (CHUNK_BYTES, CHUNK_AGE));
         repository.max_size = Some(8 << 20);

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn owner_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let session = "/dev/shm/x".into();
         let labels = vec![("zone".to_owned(), "eu-1".to_owned())];

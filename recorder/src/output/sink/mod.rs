@@ -65,7 +65,7 @@ impl Sink {
                 .map_err(|e| io_error("record to", &repository.root, e)),
             Target::Descriptor(fd) => {
                 let fd = fd.try_clone().map_err(|e| io_error("use", Path::new("standard output"), e))?;
-                Sink::of(File::from(fd), Path::new("standard output"), options)
+                Sink::from_file(File::from(fd), Path::new("standard output"), options)
             }
             Target::Listen(address) => stream::StreamSink::at(address, options).map(Sink::from_stream),
             Target::Path(path) => {
@@ -75,7 +75,7 @@ impl Sink {
                         .map(Sink::from_stream);
                 }
                 let file = create(&path).map_err(|e| io_error("create", &path, e))?;
-                Sink::of(file, &path, options)
+                Sink::from_file(file, &path, options)
             }
         }
     }
@@ -99,7 +99,7 @@ impl Sink {
         Sink::Stream(Box::new(stream))
     }
 
-    fn of(file: File, path: &Path, options: &stream::Options) -> Result<Sink, Error> {
+    fn from_file(file: File, path: &Path, options: &stream::Options) -> Result<Sink, Error> {
         let meta = file.metadata().map_err(|e| io_error("stat", path, e))?;
         if meta.file_type().is_file() {
             return FileSink::new(file, path).map(Sink::File).map_err(|e| io_error("write", path, e));

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_has_the_labels_of_the_program_executed_last() {
+    fn folder_has_the_labels_from_the_last_exec() {
         let root = tempfile::tempdir().unwrap();
         let mut sink = sink(root.path(), 7);
         let folder = &folders(root.path()).unwrap()[0];

@@ -91,9 +91,9 @@ impl Owned {
     }
 }
 
-/// Who, where, when.
+/// The thread, stack and time of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct EventSite {
     /// Thread constant of the recording.
     pub thread: usize,
     /// Kernel thread id.
@@ -112,14 +112,14 @@ pub struct Engines {
     /// Events the output had no room for, by kind: number and Σ value.
     lost: [(u64, u64); event_kind::KINDS],
     /// What of the counts was told.
-    pub told: Told,
+    pub told: ReportedTotals,
     /// Sampled allocations not freed yet.
     pub live: alloc::Live,
 }
 
-/// What was told, by kind: number and Σ value.
+/// The totals that were written to the recording, by kind: number and Σ value.
 #[derive(Clone, Copy, Default)]
-pub struct Told {
+pub struct ReportedTotals {
     /// Of all losses.
     lost: [(u64, u64); event_kind::KINDS],
     /// Of those that the program had counted.
@@ -130,7 +130,7 @@ pub struct Told {
 
 impl Engines {
     /// Writes an event.
-    pub fn write(&mut self, recording: &mut Recording, place: &Place, event: &Event<'_>) {
+    pub fn write(&mut self, recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
         // What is told of what is alive is no event of the program's.
         let arrived = u64::from(!alloc::is_written_here(&event.head));
         if let Some(count) = self.arrived.get_mut(usize::from(event.head.kind)) {
@@ -215,7 +215,7 @@ impl Engines {
 
     /// Goes on after so much was told of what the program counts: losses and events below their threshold.
     pub fn resume(&mut self, lost: [(u64, u64); event_kind::KINDS], short: [(u64, u64); event_kind::KINDS]) {
-        self.told = Told { lost, of_program: lost, short };
+        self.told = ReportedTotals { lost, of_program: lost, short };
     }
 
     /// Events that arrived and events lost so far, in the program and here, by kind.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use flightline_in_signal::payload::fatal;
 use jfr_format::schema::{CAUGHT_SIGNAL, FATAL_SIGNAL, LAST_SAMPLE};
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::Recording;
 
 /// Names of signals by number; all architectures that we run on agree.
@@ -82,7 +82,7 @@ fn reason(signo: u32, code: i32) -> &'static str {
 }
 
 /// Writes one.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let word = event.word(fatal::SIGNAL);
     let (signo, code) = (word as u32, (word >> 32) as i32);
     let (address, sender) = (event.word(fatal::ADDRESS) as i64, event.word(fatal::SENDER) as i64);

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_apart() {
+    fn address_kinds_are_distinguished() {
         let parse = |text: &str| Address::parse(Path::new(text), 1);
         assert_eq!(parse("-").unwrap(), Address::Descriptor(1));
         assert_eq!(parse("fd:7").unwrap(), Address::Descriptor(7));

@@ -14,7 +14,7 @@ use jfr_format::{
 
 use super::{
     link::Link,
-    losses::{Held, Shared},
+    losses::{QueuedPart, Shared},
     reader::{Reader, State},
 };
 
@@ -196,7 +196,7 @@ impl Broadcast {
     }
 
     fn part(&mut self, part: &Part) {
-        let held = Held::new(part, &self.shared);
+        let held = QueuedPart::new(part, &self.shared);
         let last = self.head.clone();
         if let Some(head) = &part.begins {
             self.head = Some(head.clone());

@@ -62,8 +62,8 @@ impl Losses {
         self.by.values().map(|(events, _)| events).sum()
     }
 
-    /// As they are told.
-    pub fn told(&self) -> Vec<Loss<'_>> {
+    /// The losses by cause and event type.
+    pub fn entries(&self) -> Vec<Loss<'_>> {
         self.by
             .iter()
             .map(|((cause, event_type), (events, bytes))| Loss {
@@ -87,7 +87,7 @@ pub struct Shared {
 
 /// A part in the queues of readers. The last one to let it go sees whether any of them got all of it.
 #[derive(Debug)]
-pub struct Held {
+pub struct QueuedPart {
     counts: Vec<EventCount>,
     len: u64,
     held: usize,
@@ -95,12 +95,12 @@ pub struct Held {
     shared: Arc<Shared>,
 }
 
-impl Held {
+impl QueuedPart {
     /// Of this part.
-    pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<Held> {
+    pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
         let held = part.held();
         shared.held.fetch_add(held, Ordering::Relaxed);
-        Arc::new(Held {
+        Arc::new(QueuedPart {
             counts: part.counts.clone(),
             len: part.len() as u64,
             held,
@@ -122,7 +122,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuedPart {
     fn drop(&mut self) {
         self.shared.held.fetch_sub(self.held, Ordering::Relaxed);
         if !*self.taken.get_mut()

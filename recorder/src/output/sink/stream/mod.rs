@@ -149,14 +149,14 @@ impl StreamSink {
         if let Some(bytes) = self.options.pipe_bytes
             && let Err(why) = link.resize(bytes)
         {
-            self.tell(format!("{name}: pipe size of {bytes} bytes refused: {why}"));
+            self.add_notice(format!("{name}: pipe size of {bytes} bytes refused: {why}"));
         }
         if let Err(error) = self.fan.add(link, name.clone()) {
-            self.tell(format!("{name} is refused: {error}"));
+            self.add_notice(format!("{name} is refused: {error}"));
         }
     }
 
-    fn tell(&mut self, message: String) {
+    fn add_notice(&mut self, message: String) {
         self.told += 1;
         if self.told <= MOST_TOLD {
             self.notices.push(message);
@@ -169,7 +169,7 @@ impl StreamSink {
         for came in door.come(self.fan.readers().is_empty()) {
             match came {
                 Ok((link, name)) => self.let_in(link, name),
-                Err(refused) => self.tell(refused),
+                Err(refused) => self.add_notice(refused),
             }
         }
     }
@@ -251,7 +251,7 @@ impl StreamSink {
                 return Err(error);
             }
             if error.kind() != io::ErrorKind::BrokenPipe {
-                self.tell(format!("{name} is gone: {}", crate::error::plain(&error)));
+                self.add_notice(format!("{name} is gone: {}", crate::error::plain(&error)));
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use jfr_format::{
 
 use super::{
     link::Link,
-    losses::{Held, Losses},
+    losses::{Losses, QueuedPart},
 };
 
 /// Pieces written with one call.
@@ -37,7 +37,7 @@ pub enum State {
 struct Queued {
     piece: Piece,
     /// The part that this is the last piece of.
-    last_of: Option<Arc<Held>>,
+    last_of: Option<Arc<QueuedPart>>,
 }
 
 /// A reader and its queue.
@@ -93,14 +93,14 @@ impl Reader {
         &self.link
     }
 
-    fn enqueue(&mut self, piece: Piece, last_of: Option<Arc<Held>>) {
+    fn enqueue(&mut self, piece: Piece, last_of: Option<Arc<QueuedPart>>) {
         self.waiting += piece.len();
         self.held += piece.held();
         self.queue.push_back(Queued { piece, last_of });
     }
 
     /// Queues a part.
-    pub fn give(&mut self, part: &Part, held: &Arc<Held>) {
+    pub fn give(&mut self, part: &Part, held: &Arc<QueuedPart>) {
         let last = part.pieces.len().saturating_sub(1);
         for (number, piece) in part.pieces.iter().enumerate() {
             self.enqueue(piece.clone(), (number == last).then(|| held.clone()));
@@ -108,7 +108,7 @@ impl Reader {
     }
 
     /// It does not get this part.
-    pub fn lose(&mut self, part: &Held) {
+    pub fn lose(&mut self, part: &QueuedPart) {
         part.lose(&mut self.lost);
     }
 
@@ -119,13 +119,13 @@ impl Reader {
         let mut told = self.lost.is_empty();
         if let State::Cut(cut) = self.state {
             let tells = cut_in.is_some_and(|head| head.tells_loss);
-            let losses = if tells { self.lost.told() } else { Vec::new() };
+            let losses = if tells { self.lost.entries() } else { Vec::new() };
             let (pieces, all) = complete(cut, now, &losses, if tells { amount } else { 0 }, total);
             told |= all && tells;
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
         if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
-            let losses = self.lost.told();
+            let losses = self.lost.entries();
             // No two chunks start in the same nanosecond: JMC takes them for one.
             let follows = next.is_some_and(|next| next.header.start_ticks == now);
             let earlier = if follows { head.header.frequency() / 1_000_000_000 + 1 } else { 0 };
