@@ -456,7 +456,7 @@ fn conclude(
         None => Ok(None),
     };
     if !args.quiet {
-        let size = loss::size(ended.report.bytes);
+        let size = loss::size(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
@@ -474,7 +474,7 @@ fn conclude(
         return Ok(ended.code.max(1));
     }
     // The program's status, but for a program that succeeded while its recording did not.
-    Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
+    Ok(if ended.report.output.broken { ended.code.max(1) } else { ended.code })
 }
 
 /// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams and FIFOs are gone by
@@ -542,8 +542,8 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
             "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
             report.processes,
             report.threads,
-            report.events,
-            report.chunks,
+            report.output.events,
+            report.output.chunks,
             report.own_cpu_ns / 1_000_000
         ));
     }

@@ -108,7 +108,7 @@ impl Drain {
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
         (0..self.recordings.len()).for_each(|index| self.off_cpu_write_totals(index, now));
         let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
-        (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
-        self.report.traced.clone_from(&self.settings.off_cpu);
+        (self.report.tracepoints.off_cpu, self.report.tracepoints.kernel_io) = (total.off_cpu, total.io);
+        self.report.tracepoints.settings.clone_from(&self.settings.off_cpu);
     }
 }
