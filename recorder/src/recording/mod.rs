@@ -94,7 +94,7 @@ impl Recording {
             chunk: chunk.map_err(defect)?,
             output: OutputState::new(sink),
             flushes: FlushSchedule::new(settings.flush, now_ns),
-            interner: Interner::telling(settings.records_lines()),
+            interner: Interner::with_lines(settings.records_lines()),
             threads: ThreadConstants::default(),
             names: NameConstants::default(),
             spans: Spans::default(),
