@@ -63,7 +63,7 @@ impl Recording {
     }
 
     /// Retains a loss, which is written only once, while the output is a stream that nobody reads.
-    pub fn keeps_untold(&mut self, id: TypeId, cause: &'static str, loss: (u64, u64)) -> bool {
+    pub fn defer_unread_loss(&mut self, id: TypeId, cause: &'static str, loss: (u64, u64)) -> bool {
         let keep = self.output.has_no_reader();
         if keep {
             self.pending_losses.add(id, cause, loss);

@@ -182,7 +182,7 @@ impl Engines {
             self.told.of_program[kind] = in_program[kind];
             let now = recording.ticks(now_ns);
             let (count, value) = (count - old_count, value.saturating_sub(old_value));
-            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, value)) {
+            if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, value)) {
                 continue;
             }
             recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
