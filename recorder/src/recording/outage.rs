@@ -19,7 +19,7 @@ const RETRY_NS: [u64; 2] = [1_000_000_000, 30_000_000_000];
 pub(super) struct Outage {
     /// Why it began.
     pub(super) reason: String,
-    /// What was put off when the output was created, if it had not been opened yet.
+    /// The output had not been opened yet: its deferred parts.
     pub(super) lazy: Option<Lazy>,
     since_ns: u64,
     pub(super) retry_ns: u64,
@@ -49,7 +49,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Whether the output failed otherwise than by a reader that left, which is its good right.
+    /// Returns true if the output failed, other than by a reader that left, which it may do.
     pub fn broken(&self) -> bool {
         self.failure().is_some_and(|reason| !reason.ends_with(READER_GONE))
     }
@@ -104,7 +104,7 @@ impl Recording {
         }
     }
 
-    /// Whether an output that refuses is tried again from time to time.
+    /// Returns true if the output failed and is tried again from time to time.
     pub fn will_retry(&self) -> bool {
         self.output.will_retry()
     }
@@ -170,6 +170,8 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::{Path, PathBuf};
+
     use crate::{
         output::repository::{Owner, Repository},
         output::sink::Target,
@@ -186,5 +188,70 @@ mod tests {
         assert!(ended.chunk.writer.kept() > 50_000);
         ended.retire();
         assert_eq!(ended.chunk.writer.kept(), 0);
+    }
+
+    /// A repository whose root is a file, so that no folder can be made in it.
+    fn blocked_repository(dir: &Path) -> (PathBuf, Repository) {
+        let root = dir.join("root");
+        std::fs::write(&root, "in the way").unwrap();
+        (root.clone(), Repository::new(&root))
+    }
+
+    #[test]
+    fn failed_repository_is_retried_until_it_takes_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, repository) = blocked_repository(dir.path());
+        let target = Target::Repository(repository);
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        let now_ns = crate::os::clock::monotonic_ns();
+        assert!(recording.will_retry() && recording.full() && recording.failure().is_some());
+        assert_eq!(recording.retry(now_ns), None, "too early");
+        assert_eq!(recording.retry(now_ns + RETRY_NS[0]), None);
+        assert!(recording.will_retry(), "the root is still in the way");
+        std::fs::remove_file(root).unwrap();
+        assert_eq!(
+            recording.retry(now_ns + 2 * RETRY_NS[0]),
+            None,
+            "the next attempt comes after twice the time"
+        );
+        let message = recording.retry(now_ns + 3 * RETRY_NS[0]).unwrap();
+        assert!(message.starts_with("recording again after 3.0 s ("), "{message}");
+        assert!(!recording.will_retry() && recording.failure().is_none());
+    }
+
+    #[test]
+    fn output_that_ends_in_an_outage_retains_its_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, repository) = blocked_repository(dir.path());
+        let target = Target::Repository(repository);
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        recording.finish();
+        assert!(recording.will_retry() && recording.broken());
+        assert_eq!(recording.retry(u64::MAX), None, "it is finished");
+        recording.retire();
+        assert!(!recording.will_retry() && recording.broken());
+    }
+
+    #[test]
+    fn lazy_output_that_failed_is_opened_by_the_next_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::new(dir.path().join("root"));
+        let mut recording = Recording::later(&repository, &Owner::default(), &Settings::default()).unwrap();
+        recording.keep_journal(dir.path(), 1, 7);
+        recording.fail(&std::io::Error::other("refused"));
+        assert!(recording.will_retry() && recording.output.journal.is_none());
+        let now_ns = crate::os::clock::monotonic_ns();
+        assert!(recording.retry(now_ns + RETRY_NS[0]).is_some());
+        assert!(matches!(recording.output.stage, Stage::Open) && recording.output.journal.is_some());
+    }
+
+    #[test]
+    fn lazy_output_without_content_is_never_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        let mut recording =
+            Recording::later(&Repository::new(&root), &Owner::default(), &Settings::default()).unwrap();
+        recording.finish();
+        assert!(!root.exists() && recording.counters().chunks == 0 && recording.failure().is_none());
     }
 }
