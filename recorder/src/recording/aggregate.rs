@@ -1,4 +1,4 @@
-//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time they stand for.
+//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time that they represent.
 //!
 //! It is a `profiler.WallClockSample`, the one sample event with a weight that other readers know. What is added up counts as
 //! not written: it comes back from the journal if we are killed.
@@ -22,7 +22,7 @@ pub(super) struct Aggregate {
     held: HashMap<(usize, TraceIndex), (u64, u64)>,
     /// Their records in the journal.
     entries: Vec<Entry>,
-    /// What was booked last is among them.
+    /// The newest sample is among them.
     pub(super) newest: bool,
     /// They are being written.
     pub(super) writing: bool,
@@ -64,14 +64,14 @@ impl Aggregate {
 }
 
 impl Recording {
-    /// Events of CPU time stand for another time from now on. Call it when a chunk has just begun.
+    /// Sets the CPU time that each sample represents from now on. Call it when a chunk has just begun.
     pub fn change_period(&mut self, period_ns: u64) {
         if let Some(aggregate) = &mut self.aggregate {
             aggregate.period_ns = period_ns;
         }
     }
 
-    /// Whether an interval of adding up is over.
+    /// Returns true if the interval for which samples are added up is over.
     pub fn sums_due(&self, now_ns: u64) -> bool {
         self.aggregate.as_ref().is_some_and(|a| now_ns.saturating_sub(a.since_ns) >= a.every_ns)
     }

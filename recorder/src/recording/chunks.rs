@@ -132,7 +132,7 @@ impl Recording {
         }
     }
 
-    /// Whether it is time for [`Recording::flush`].
+    /// Returns true if it is time for [`Recording::flush`].
     pub fn flush_due(&self, now_ns: u64) -> bool {
         self.flush_in(now_ns) == 0
     }
@@ -175,7 +175,7 @@ impl Recording {
         }
     }
 
-    /// Before a flush that somebody asked for: by its segment a reader of the stream knows that all before it has come, so there
+    /// Before a flush that a client requested: by its segment a reader of the stream knows that all before it has come, so there
     /// must be something in it.
     pub fn mark_flush(&mut self) {
         if self.chunk.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.has_no_reader()) {
@@ -183,7 +183,7 @@ impl Recording {
         }
     }
 
-    /// Whether the chunk has the size at which it is closed.
+    /// Returns true if the chunk has the size at which it is closed.
     fn big(&mut self) -> bool {
         let size = self.chunk.size(&self.output.sink);
         match self.output.sink.repository() {
@@ -263,7 +263,7 @@ impl Recording {
         }
         self.counters.chunks += 1;
         self.interner.next_chunk(dictionary);
-        // Otherwise somebody is about to write an event.
+        // Otherwise the caller is about to write an event.
         if dictionary != usize::MAX {
             self.threads.trim(self.chunk.number);
             self.names.trim(self.chunk.number);

@@ -1,6 +1,6 @@
 //! Constants that events name: threads, their groups, classes, events, each once a chunk.
 //!
-//! What was not named for a whole chunk is forgotten where there is much of it: a program may start threads for months.
+//! Constants that were not named for a whole chunk are forgotten where there are many: a program may start threads for months.
 //! Keys are never given twice; a thread that is named again has the key that it had.
 
 use jfr_format::schema;
@@ -43,7 +43,7 @@ struct Interface {
 /// Where a thread's constant is, and its key for when it is there no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHandle {
-    /// What events are given.
+    /// The number that events are given.
     pub index: usize,
     key: u64,
 }
@@ -67,7 +67,7 @@ struct ThreadTable {
 }
 
 const PLACE: u32 = 32;
-/// Bytes of the constant of a title besides its text, at most.
+/// Most bytes of a title's constant, without its text.
 const TITLE_COST: usize = 64;
 /// Network interfaces below which none is forgotten: containers have one each.
 const MANY_INTERFACES: usize = 64;
@@ -113,7 +113,7 @@ impl ThreadTable {
         self.last_key
     }
 
-    /// Forgets threads that were not asked for in the chunk before `chunk`.
+    /// Forgets threads that no event named in the chunk before `chunk`.
     fn trim(&mut self, chunk: u32) {
         if self.len() <= MANY_THREADS[0] {
             return;
@@ -332,7 +332,7 @@ impl Recording {
         self.threads.add(None, tid, name, group, self.chunk.number)
     }
 
-    /// The number of a thread that was added, for events; it may have been forgotten meanwhile.
+    /// The number of a thread that was added, for events; it may have been forgotten since.
     #[inline]
     pub fn thread_index(&mut self, handle: &mut ThreadHandle, tid: u32, name: &str, group: u32) -> usize {
         match self.threads.table.get_mut(handle.index) {
@@ -347,20 +347,20 @@ impl Recording {
         [self.threads.table.len(), self.threads.groups.len()]
     }
 
-    /// The key of a class, queued if this chunk does not have it yet. Room for it must be asked for with the event: see
+    /// The key of a class, queued if this chunk does not have it yet. The event's caller must make room for it: see
     /// [`Interner::class_cost`](crate::names::intern::Interner::class_cost).
     pub fn class_key(&mut self, class: ClassIndex) -> u64 {
         self.interner.write_class(class, &mut self.chunk.writer)
     }
 
-    /// The key of a method, queued if this chunk does not have it yet. Room for it must be asked for with the event: see
+    /// The key of a method, queued if this chunk does not have it yet. The event's caller must make room for it: see
     /// [`Interner::method_cost`](crate::names::intern::Interner::method_cost).
     pub fn method_key(&mut self, method: MethodIndex) -> u64 {
         self.interner.write_method(method, &mut self.chunk.writer)
     }
 
-    /// The key of a further thread of an event, queued if this chunk does not have it yet. Room for it must be asked
-    /// for with the event: see [`Recording::other_thread_bytes`].
+    /// The key of a further thread of an event, queued if this chunk does not have it yet. The event's caller
+    /// must make room for it: see [`Recording::other_thread_bytes`].
     pub fn other_thread_key(&mut self, thread: Option<usize>) -> u64 {
         thread.map_or(0, |thread| self.thread_key(thread))
     }
@@ -370,16 +370,16 @@ impl Recording {
         thread.map_or(0, |thread| self.threads.most_bytes(thread))
     }
 
-    /// The key of a further stack of an event, queued if this chunk does not have it yet. Room for it must be asked for with
-    /// the event: see [`Interner::most_cost`](crate::names::intern::Interner::most_cost).
+    /// The key of a further stack of an event, queued if this chunk does not have it yet. The event's caller must make
+    /// room for it: see [`Interner::most_cost`](crate::names::intern::Interner::most_cost).
     pub fn other_stack_key(&mut self, trace: Option<TraceIndex>) -> u64 {
         let Some(trace) = trace else { return 0 };
         let key = self.interner.key(trace);
         if self.interner.write(trace, &mut self.chunk.writer).is_ok() { key } else { 0 }
     }
 
-    /// The key of a network interface, queued if this chunk does not have it yet. Room for it must be asked for with the
-    /// event.
+    /// The key of a network interface, queued if this chunk does not have it yet. The event's caller must make room
+    /// for it.
     pub(super) fn interface_key(&mut self, name: &str) -> u64 {
         self.names.interface_key(name, &mut self.chunk)
     }
@@ -391,8 +391,8 @@ impl Recording {
         perf_events.extend(new.map(|event| (event.name.clone(), 0)));
     }
 
-    /// The key of a perf event's name; its constant is queued if this chunk does not have it yet. Room for it must be
-    /// asked for with the event: see [`Recording::event_name_bytes`].
+    /// The key of a perf event's name; its constant is queued if this chunk does not have it yet. The event's caller must
+    /// make room for it: see [`Recording::event_name_bytes`].
     pub fn event_name_key(&mut self, index: u16) -> u64 {
         self.names.perf_event_key(index, &mut self.chunk)
     }

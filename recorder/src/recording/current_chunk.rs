@@ -87,7 +87,7 @@ impl CurrentChunk {
         need: u64,
     ) -> Result<(), WriteError> {
         // JMC takes two chunks that start at the same time for one, and what is drained at once may fill several. Between two of them
-        // there is a tick for one that tells a reader of a stream what it lost.
+        // there is a tick for one that records a stream reader's losses.
         let start = Ticks(self.ticks(now_ns).0.max(self.writer.start().0 + 2));
         let geometry = if self.fixed {
             let age_ns = self.age_ns(now_ns);

@@ -75,7 +75,7 @@ impl Recording {
         self.commit();
     }
 
-    /// Without it everything else works.
+    /// The recording continues if the journal cannot be made.
     fn make_journal(&mut self, session: &Path, number: u64, pid: u32) {
         self.output.journal = Journal::create(session, number, pid, self.chunk.origin_ns()).ok();
     }

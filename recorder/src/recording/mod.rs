@@ -118,7 +118,7 @@ impl Recording {
         self.output.failure()
     }
 
-    /// Whether samples must be dropped: too much waits for the reader, or the output is gone.
+    /// Returns true if samples must be dropped: too much waits for the reader, or the output is gone.
     #[inline]
     pub fn full(&self) -> bool {
         self.output.has_failed() || self.output.sink.full()
@@ -160,12 +160,12 @@ impl Recording {
         self.output.journal.as_ref().map(Journal::batches)
     }
 
-    /// Whether the output is files, which can be copied.
+    /// Returns true if the output is files, which can be copied.
     pub fn can_be_copied(&self) -> bool {
         !self.chunk.fixed
     }
 
-    /// What to call the output in messages.
+    /// Returns the output's name for messages.
     pub fn name(&self) -> String {
         self.output.sink.name().display().to_string()
     }
@@ -245,7 +245,7 @@ impl Recording {
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
-    /// Writes an event with a thread and, if there is one, a stack; it may need `bytes` beside those. `fields` gets the
+    /// Writes an event with a thread and, if there is one, a stack; it may need `bytes` in addition. `fields` gets the
     /// keys of both (0: none).
     pub fn event_with_stack(
         &mut self,
@@ -309,7 +309,7 @@ impl Recording {
         debug_assert!(event.is_ok(), "{event:?}");
     }
 
-    /// What was written, and what could not be written.
+    /// Returns the counts of events that were written or could not be written.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -192,7 +192,7 @@ impl OutputState {
         if self.has_failed() { None } else { self.sink.stream_mut() }
     }
 
-    /// Returns true if the output is a stream that nobody reads.
+    /// Returns true if the output is a stream without a reader.
     pub(super) fn has_no_reader(&self) -> bool {
         self.stream().is_some_and(StreamSink::has_no_reader)
     }

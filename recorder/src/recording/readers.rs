@@ -7,7 +7,7 @@ use jfr_format::{ids::TypeId, schema};
 
 use super::Recording;
 
-/// Least age of a chunk that is closed for a reader who waits for the next one, ns.
+/// Least age of a chunk that is closed for a reader that waits for the next one, ns.
 const EARLY_NS: u64 = 1_000_000_000;
 
 /// Losses that no reader has been sent, by type of event and cause or kind: number and sum of the values.
@@ -62,7 +62,7 @@ impl Recording {
         self.write_pending_losses(now_ns);
     }
 
-    /// Retains a loss, which is written only once, while the output is a stream that nobody reads.
+    /// Retains a loss, which is written only once, while the output is a stream without a reader.
     pub fn defer_unread_loss(&mut self, id: TypeId, cause: &'static str, loss: (u64, u64)) -> bool {
         let keep = self.output.has_no_reader();
         if keep {

@@ -1,4 +1,4 @@
-//! What samples were taken for, spans and their scopes.
+//! Spans, their scopes, and the contexts of samples.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub struct SpanContext {
     pub labels: String,
 }
 
-/// What a thread worked for when it was sampled.
+/// The span that was active on a thread when it was sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
     /// The span.
     pub context: SpanContext,
-    /// Number of its activation, 0 if nobody counts.
+    /// Number of its activation, 0 if activations are not counted.
     pub seq: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Scope {
     pub previous: u64,
     /// Number of the activation.
     pub seq: u64,
-    /// It was not over yet.
+    /// The activation was not over yet.
     pub open: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct OpenSpan {
     pub thread: usize,
     /// The activation.
     pub scope: Scope,
-    /// Its name; empty if whoever made the span tells of it.
+    /// Its name; empty if the span's maker records it.
     pub name: String,
     /// The span it is a child of, 0: none.
     pub parent: u64,
@@ -152,7 +152,7 @@ impl Constants {
         self.contexts.len() + self.texts.len()
     }
 
-    /// The key of a text, queued if this chunk does not have it yet; 0 for none. Room must have been asked for.
+    /// The key of a text, queued if this chunk does not have it yet; 0 for none. The caller must have made room.
     fn text_key(&mut self, text: &str, chunk: &mut CurrentChunk) -> u64 {
         if text.is_empty() {
             return 0;
@@ -284,7 +284,7 @@ impl Recording {
         self.output.sink.repository().is_some()
     }
 
-    /// What goes on in a process as of now.
+    /// Sets the spans that are active in a process now.
     pub fn open_now(&mut self, process: u64, open: Vec<OpenSpan>) {
         if open.is_empty() {
             self.spans.open.processes.remove(&process);
@@ -300,7 +300,7 @@ impl Recording {
         }
     }
 
-    /// Tells what goes on, at a chunk's end. Not for readers of `profiler.Span`: these would have to count it once more at its end.
+    /// Writes the open spans at a chunk's end. Not as `profiler.Span`: its readers would count them again at their end.
     pub(super) fn write_open_spans(&mut self) {
         let declared = self.chunk.writer.declares(schema::OPEN_SPAN);
         if self.spans.open.processes.is_empty() || !declared || self.output.has_failed() {
@@ -333,7 +333,7 @@ impl Recording {
         });
     }
 
-    /// Of what ended before `time_ns` nothing comes any more; told where spans are.
+    /// All events that ended before `time_ns` have been written; recorded where spans are.
     pub fn watermark(&mut self, time_ns: u64) {
         if self.chunk.next_declares(schema::WATERMARK) {
             let time: Ticks = self.ticks(time_ns);

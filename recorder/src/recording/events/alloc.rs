@@ -1,7 +1,7 @@
 //! Allocations, frees of sampled allocations, and what was never freed.
 //!
 //! `profiler.Malloc` has the fields of async-profiler, whose readers know no weight: its size is the bytes that the sample
-//! stands for, so that sums are right in every reader. `flightline.Allocation` beside it tells the true size.
+//! represents, so that sums are right in every reader. `flightline.Allocation` has the size of the allocation itself.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use jfr_format::schema::{ALLOCATION, FREE, LIVE_ALLOCATION, LIVE_MEMORY, MALLOC}
 use super::{Event, EventSite, Head, Owned, mappings::Mappings};
 use crate::{names::stack_table::StackTable, recording::Recording};
 
-/// Index of an event that tells what was not freed. The drain makes it, no program does.
+/// Index of an event for an allocation that was not freed. The drain makes it, no program does.
 const LEFT: u16 = 1 << 15;
 /// The same for what is alive with one stack at a time.
 const ALIVE: u16 = 1 << 14;
-/// Stacks told of at such a time, those with most bytes.
+/// Most stacks in a summary of live memory: those with most bytes.
 const ALIVE_STACKS: usize = 100;
 
-/// Whether it tells what is alive, and not that something was allocated.
+/// Returns true if the event is about live memory, not about a new allocation.
 pub fn is_written_here(head: &Head) -> bool {
     head.kind == event_kind::ALLOC && head.index & (LEFT | ALIVE) != 0
 }
@@ -86,7 +86,7 @@ fn function_name(index: u16) -> &'static str {
 
 /// Most allocations that are watched: a program can have no more in its set, unless it lies.
 const MAX_LIVE: usize = 1 << 18;
-/// Bytes of stacks kept before those no longer needed are looked for.
+/// Bytes of stacks at which unused ones are removed.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Sampled allocations of one process that were not freed yet.
@@ -98,7 +98,7 @@ pub struct Live {
     stacks: StackTable<u64>,
     /// Bytes of stacks at which they are sorted out.
     limit: usize,
-    /// Allocations that could not be kept.
+    /// Allocations that could not be watched.
     unkept: u64,
 }
 
@@ -203,7 +203,7 @@ impl Live {
         }
     }
 
-    /// What is alive now, added up by stack: those with most bytes, largest first. All of it stays held.
+    /// Returns the live allocations, added up by stack: those with most bytes, largest first. They stay watched.
     pub fn alive(&self) -> Vec<Left> {
         let mut by_stack: HashMap<u32, (usize, u64, u64, u64)> = HashMap::new();
         let mapped = self.mapped.iter().map(|(_, left, held)| held.remaining_part(left));
@@ -225,8 +225,8 @@ impl Live {
         sums.into_iter().map(told).collect()
     }
 
-    /// Everything that was not freed, oldest first, and how many could not be kept because there were too many. Nothing is
-    /// held afterwards.
+    /// Returns the allocations that were not freed, oldest first, and the number of those that could not be watched because
+    /// there were too many. No allocation is watched afterwards.
     pub fn take(&mut self) -> (Vec<Left>, u64) {
         let Live { held, mapped, stacks, unkept, .. } = std::mem::take(self);
         let mut held: Vec<(u64, LiveAllocation)> = held.into_iter().collect();

@@ -1,4 +1,4 @@
-//! Slow reads and writes, as the JDK tells them; pipes and terminals are files.
+//! Slow reads and writes, as the JDK records them; pipes and terminals are files.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use jfr_format::schema::{
 use super::{Event, EventSite};
 use crate::{names::intern::TraceIndex, recording::Recording};
 
-/// What is at the other end of a socket.
+/// The other end of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its name, `unix` of a local one.
@@ -75,7 +75,7 @@ fn peer(bytes: &[u8]) -> Peer {
     }
 }
 
-/// Writes one that a program's own record tells of.
+/// Writes a call out of a program's own record.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(io::START, place.time_ns);
     let operation = event.word(io::OPERATION);

@@ -1,4 +1,4 @@
-//! Waits for locks, as the JDK tells them: a lock that another thread holds is a monitor to enter, a condition one to
+//! Waits for locks, as the JDK records them: a lock that another thread holds is a monitor to enter, a condition one to
 //! wait on, everything else a thread that parks. What was waited for is the class.
 
 use flightline_in_signal::payload::lock;
@@ -7,7 +7,7 @@ use jfr_format::schema::{JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK};
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Which event tells it.
+/// The event type of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Enter,
@@ -40,7 +40,7 @@ const BY_FUNCTION: &[(&str, &str, Shape)] = &[
     ("__cxa_guard_acquire", "static initialisation", Shape::Enter),
 ];
 
-/// What C++'s atomics wait in, and with them whatever is made of them: only where nothing else tells more.
+/// What C++'s atomics wait in, and with them whatever is made of them: only where nothing more precise is known.
 const ATOMIC: &str = "std::__atomic_";
 
 /// Frames from the leaf, inlined ones too, in which the function is looked for.

@@ -19,7 +19,7 @@ const NAMES: &[(u32, &str)] = &[
     (31, "SIGSYS"),
 ];
 
-/// What a code says of any signal.
+/// Names of the codes that all signals have.
 const CODES: &[(i32, &str)] = &[
     (0, "SI_USER"),
     (-1, "SI_QUEUE"),
@@ -31,7 +31,7 @@ const CODES: &[(i32, &str)] = &[
     (0x80, "SI_KERNEL"),
 ];
 
-/// What a code says of this one, from 1.
+/// Names of a signal's own codes, from 1.
 const OWN_CODES: &[(u32, &[&str])] = &[
     (
         4,

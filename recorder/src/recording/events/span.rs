@@ -1,4 +1,4 @@
-//! Spans and their scopes, as the program tells them when they end.
+//! Spans and their scopes, as the program records them when they end.
 
 use flightline_in_signal::payload::{scope, span};
 

@@ -1,4 +1,4 @@
-//! C++ exceptions, as the JDK tells its own; a panic is an error there.
+//! C++ exceptions, as the JDK records its own; a panic is an error there.
 
 use flightline_in_signal::payload::throw;
 use jfr_format::schema::{JAVA_ERROR_THROW, JAVA_EXCEPTION_THROW};

@@ -1,11 +1,11 @@
-//! What the wall clock saw of threads.
+//! Samples of the wall clock.
 
 use jfr_format::schema::WALL_CLOCK_SAMPLE;
 
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one; index = state, `value` = intervals it stands for, first extra word = how long it lasted, ns.
+/// Writes one; index = state, `value` = intervals that it represents, first extra word = how long it lasted, ns.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let span = recording.span(event.word(0));
