@@ -116,15 +116,15 @@ impl Reader {
     pub fn settle(&mut self, cut_in: Option<&ChunkHead>, next: Option<&ChunkHead>, now: Ticks) {
         let (amount, events) = (self.lost.bytes, self.lost.events());
         let total = self.total_lost.0 + amount;
-        let mut told = self.lost.is_empty();
+        let mut recorded = self.lost.is_empty();
         if let State::Cut(cut) = self.state {
-            let tells = cut_in.is_some_and(|head| head.tells_loss);
-            let losses = if tells { self.lost.entries() } else { Vec::new() };
-            let (pieces, all) = complete(cut, now, &losses, if tells { amount } else { 0 }, total);
-            told |= all && tells;
+            let declares_loss = cut_in.is_some_and(|head| head.tells_loss);
+            let losses = if declares_loss { self.lost.entries() } else { Vec::new() };
+            let (pieces, all) = complete(cut, now, &losses, if declares_loss { amount } else { 0 }, total);
+            recorded |= all && declares_loss;
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
-        if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
+        if !recorded && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
             let losses = self.lost.entries();
             // No two chunks start in the same nanosecond: JMC takes them for one.
             let follows = next.is_some_and(|next| next.header.start_ticks == now);
