@@ -1,4 +1,4 @@
-//! What was recorded and what was lost, added up for the closing line.
+//! The totals of recorded and lost events, for the closing line.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Report {
     pub cpu: CpuTotals,
     /// Stacks of CPU samples and of other events.
     pub stacks: StackTotals,
-    /// What was written.
+    /// Events, bytes and chunks written.
     pub output: OutputTotals,
     /// Events by tracepoints.
     pub tracepoints: TracepointTotals,
@@ -71,7 +71,7 @@ pub struct StackTotals {
     pub copied_bytes: u32,
 }
 
-/// What was written to all outputs.
+/// Events, bytes and chunks written to all outputs.
 #[derive(Debug, Default, Clone)]
 pub struct OutputTotals {
     /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
@@ -102,7 +102,7 @@ pub struct TracepointTotals {
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
 pub(crate) const LARGEST_COPY: u32 = 62 << 10;
 
-/// Failures kept: each of many short processes may have one.
+/// Most failures that are reported: each of many short processes may have one.
 const MANY_FAILURES: usize = 64;
 
 impl OutputTotals {
@@ -177,7 +177,7 @@ impl Report {
     }
 }
 
-/// Sampled from outside by perf events of the drain (beside the codes of [`engine`], which programs use).
+/// Sampled from outside by perf events of the drain (in addition to the codes of [`engine`], which programs use).
 pub const OUTSIDE: u32 = 32;
 /// The same without time in the kernel.
 pub const OUTSIDE_USER: u32 = 33;
@@ -202,7 +202,7 @@ impl fmt::Display for Report {
         if cpu.off {
             return self.kinds_text(f, "");
         }
-        // As many as every reader counts; how many a coarse timer took for them is told where it is another number.
+        // As many as every reader counts. The number of a coarse timer's samples is printed if it differs.
         write!(f, "{}", count(output.events, "sample"))?;
         if output.events.abs_diff(cpu.samples) > (cpu.samples / 50).max(3) {
             write!(f, " ({} taken)", cpu.samples)?;
@@ -216,7 +216,7 @@ impl fmt::Display for Report {
             .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
             .collect();
         match lost.is_empty() {
-            // What is lost of other events comes with their numbers.
+            // Losses of other events are printed with their numbers.
             true if self.loses_events() => write!(f, ", no CPU time lost")?,
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,

@@ -1,7 +1,7 @@
 //! A recording, or the last part of it, as a file of its own, while recording goes on.
 //!
 //! Whole chunks are copied as they are, by the kernel. Of the chunk that is being written, what its header speaks for is
-//! copied, under a header that says so; what is appended meanwhile lies behind that. All files are opened before the first byte is
+//! copied, under a header that says so; bytes appended during the copy lie behind that. All files are opened before the first byte is
 //! copied, so that a repository may remove what it likes.
 
 mod policy;
@@ -51,7 +51,7 @@ pub struct Chunks {
     pub problems: Vec<String>,
 }
 
-/// What a dump holds.
+/// The contents of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
     /// Chunks.
@@ -60,7 +60,7 @@ pub struct Dumped {
     pub bytes: u64,
     /// Its first and last moment by the chunk headers, ns since 1970.
     pub times: (i64, i64),
-    /// The wall clock was set between chunks, by so many ns at most: JDK 25 tells all times by the first chunk's.
+    /// The wall clock was set between chunks, by so many ns at most: JDK 25 computes all times with the first chunk's.
     pub clock_set_ns: u64,
 }
 
@@ -146,7 +146,7 @@ impl Chunks {
     /// Writes them as one recording.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub fn write(&self, out: &File) -> io::Result<Dumped> {
         let mut dumped = Dumped { times: (i64::MAX, i64::MIN), ..Dumped::default() };
         let clocks = self.pieces.iter().map(|p| origin_ns(&p.header));
@@ -175,7 +175,7 @@ impl Chunks {
     /// Writes them to a file of the owner's only, which appears under its name when it is complete.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub fn write_to(&self, path: &Path) -> Result<Dumped, Error> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
@@ -198,7 +198,7 @@ fn origin_ns(header: &ChunkHeader) -> i128 {
     i128::from(header.start_nanos) - ticks / i128::from(header.frequency())
 }
 
-/// The header at `at`, when nobody is rewriting it; `None` at the end of the file.
+/// The header at `at`, when no recorder is rewriting it; `None` at the end of the file.
 fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
     let read = || -> io::Result<Option<[u8; header::LEN]>> {
         let mut bytes = [0; header::LEN];

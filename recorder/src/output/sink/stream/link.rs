@@ -44,7 +44,7 @@ impl Link {
     /// Writes to `fd`, which others may use too: its flags stay as they are.
     ///
     /// # Errors
-    /// It cannot be asked what it is.
+    /// Its type cannot be determined.
     pub fn new(fd: OwnedFd) -> io::Result<Link> {
         let file = std::fs::File::from(fd);
         let kind = file.metadata()?.file_type();
@@ -55,7 +55,7 @@ impl Link {
         if !kind.is_fifo() {
             return Ok(Link { fd, kind: LinkKind::Device });
         }
-        // The same pipe, opened once more: only then can nobody make a write wait.
+        // The same pipe, opened once more: only then can no other process make a write wait.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let own = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
         Ok(match own {
@@ -70,7 +70,7 @@ impl Link {
         match self.kind {
             LinkKind::Socket => {
                 let _ = setsockopt(&self.fd, SndBuf, &bytes);
-                // The kernel tells twice what it was asked for.
+                // The kernel returns twice the requested size.
                 let has = getsockopt(&self.fd, SndBuf).unwrap_or(0) / 2;
                 let most = "see net.core.wmem_max";
                 if has < bytes { Err(format!("the kernel gave {has} bytes ({most})")) } else { Ok(()) }
@@ -124,7 +124,7 @@ impl Link {
 
     fn writable(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
-        // An error is for the write to tell.
+        // The write will report the error.
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
     }
 

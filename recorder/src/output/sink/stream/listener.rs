@@ -24,7 +24,7 @@ use super::{
 };
 use crate::error::Error;
 
-/// Time between two attempts to open a FIFO that nobody reads.
+/// Time between two attempts to open a FIFO without a reader.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time that a client of TCP has to say its token.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Readable when somebody comes.
+    /// Readable when a reader connects.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Listener::Fifo(_) => Vec::new(),
@@ -103,10 +103,10 @@ pub struct Unix {
 }
 
 impl Unix {
-    /// Listens; a socket file that nobody listens at any more is replaced.
+    /// Listens; a socket file without a listener is replaced.
     ///
     /// # Errors
-    /// The path is something else, somebody listens there, or it cannot be made.
+    /// The path is not a socket, another process listens there, or it cannot be made.
     pub fn open(path: &Path) -> Result<Unix, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::io("listen at", path, e))?;
         let failed = |e: io::Error| Error::io("listen at", &path, e);
@@ -129,7 +129,7 @@ impl Unix {
             }
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // Whoever came before this is asked who it is, too.
+        // Clients that connected before this are checked, too.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let meta = fs::symlink_metadata(&path).map_err(failed)?;
@@ -237,7 +237,7 @@ impl Tcp {
 }
 
 impl Pending {
-    /// What it said before its first newline, or all if that is no token anyway; `None`: more may come.
+    /// Returns the bytes before the first newline, or all if they cannot be a token; `None`: more may come.
     fn hear(&mut self) -> Option<Vec<u8>> {
         let mut part = [0; MOST_TOKEN + 2];
         loop {

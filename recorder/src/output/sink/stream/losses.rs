@@ -1,4 +1,4 @@
-//! What was written into a stream and somebody did not get.
+//! Bytes and events that were written into a stream but did not reach a reader.
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +15,10 @@ use jfr_format::{
 
 /// The reader's queue was full while others had room.
 pub const READER_BEHIND: &str = "reader behind";
-/// Nobody got it.
+/// No reader got it.
 pub const NO_READER: &str = "no reader";
 
-/// Types told apart; beyond that they are one.
+/// Most types that are distinguished; the others are counted as one.
 const MOST_TYPES: usize = 1 << 12;
 
 /// Events by cause and type.
@@ -76,7 +76,7 @@ impl Losses {
     }
 }
 
-/// What all parts of a stream have in common.
+/// State that all parts of a stream share.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Events that no reader got.
@@ -96,7 +96,7 @@ pub struct QueuedPart {
 }
 
 impl QueuedPart {
-    /// Of this part.
+    /// Makes the queue entry of a part.
     pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
         let held = part.held();
         shared.held.fetch_add(held, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl QueuedPart {
     /// Adds what is in it to what a reader lost.
     pub fn lose(&self, losses: &mut Losses) {
         losses.add(READER_BEHIND, &self.counts, self.len);
-        // It is told to this one.
+        // This reader gets the record of it.
         self.take();
     }
 }

@@ -1,4 +1,4 @@
-//! A stream: chunks of fixed size for whoever reads them, written without ever waiting.
+//! A stream: chunks of fixed size for any number of readers, written without ever waiting.
 //!
 //! ```text
 //! Recording ─▶ StreamSink ─▶ Broadcast ─┬▶ Reader: queue ─▶ Link      each queue bounded, the bytes shared
@@ -48,7 +48,7 @@ pub struct Options {
     pub queue_bytes: usize,
     /// Bytes of the pipe or of a socket's buffer, if not the kernel's default.
     pub pipe_bytes: Option<usize>,
-    /// What clients of TCP must say.
+    /// The token that clients of TCP must send.
     pub token: Option<Token>,
     /// Whether TCP may be reached from other machines.
     pub anywhere: bool,
@@ -75,7 +75,7 @@ impl StreamSink {
     /// Writes to one reader, by an open descriptor.
     ///
     /// # Errors
-    /// Of asking what it is.
+    /// The type of the descriptor cannot be determined.
     pub fn to(fd: OwnedFd, path: &Path, options: &Options) -> io::Result<StreamSink> {
         let mut sink = StreamSink::new(path, None, options);
         let link = Link::new(fd)?;
@@ -174,7 +174,7 @@ impl StreamSink {
         }
     }
 
-    /// What there is to tell the user.
+    /// Returns the notices for the user.
     pub fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -184,12 +184,12 @@ impl StreamSink {
         self.broadcast.full()
     }
 
-    /// Whether no reader is there that gets what is written.
+    /// Returns true if no connected reader gets the bytes that are written.
     pub fn has_no_reader(&self) -> bool {
         self.broadcast.has_no_reader()
     }
 
-    /// Whether a reader waits for the next chunk to begin.
+    /// Returns true if a reader waits for the next chunk to begin.
     pub fn wants_chunk(&self) -> bool {
         self.broadcast.wants_chunk()
     }
@@ -204,7 +204,7 @@ impl StreamSink {
         self.broadcast.bytes()
     }
 
-    /// What readers got.
+    /// Returns what the readers got.
     pub fn status(&self) -> Status {
         self.broadcast.status()
     }

@@ -53,7 +53,7 @@ pub struct Reader {
     /// Bytes of the queue in the stream, and in memory.
     waiting: usize,
     held: usize,
-    /// Not told yet.
+    /// Losses that were not recorded yet.
     pub lost: Losses,
     /// Bytes lost ever, and events.
     pub total_lost: (u64, u64),
@@ -62,7 +62,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of a new connection.
+    /// Makes the reader of a new connection.
     pub fn new(link: Link, name: String) -> Reader {
         Reader {
             link,
@@ -112,7 +112,7 @@ impl Reader {
         part.lose(&mut self.lost);
     }
 
-    /// Completes the chunk that it was cut off in, tells what it lost; from here it can begin another chunk, `next`, or end.
+    /// Completes the chunk that it was cut off in, records its losses; from here it can begin another chunk, `next`, or end.
     pub fn settle(&mut self, cut_in: Option<&ChunkHead>, next: Option<&ChunkHead>, now: Ticks) {
         let (amount, events) = (self.lost.bytes, self.lost.events());
         let total = self.total_lost.0 + amount;
