@@ -16,7 +16,7 @@ use clap::{Args, Subcommand, ValueHint};
 use flightline_recorder::{
     Error,
     control::{
-        Condition, Found,
+        Condition, TargetProcess,
         client::{ask, ask_within},
     },
     session,
@@ -176,7 +176,7 @@ fn no_target(action: &Action) -> Error {
     Error::Setting { name: "-p", problem }
 }
 
-fn not_recorded(found: &Found, condition: &Condition) -> Error {
+fn not_recorded(found: &TargetProcess, condition: &Condition) -> Error {
     let (name, pid) = (&found.name, found.pid);
     let problem = match condition {
         Condition::Waiting => {
@@ -193,7 +193,7 @@ fn not_recorded(found: &Found, condition: &Condition) -> Error {
     Error::Unavailable { name: "pid", problem }
 }
 
-fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+fn begin(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
     match &found.condition {
         Condition::Waiting => {}
         Condition::Recorded(session) => {
@@ -215,7 +215,7 @@ fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
 }
 
 /// Starts the process that writes the recording. It is detached and outlives this process.
-fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+fn launch(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
     let failed = |source: std::io::Error| Error::Io { doing: "start the recorder process".into(), source };
     let program = std::env::current_exe().map_err(failed)?;
     let (reader, writer) = pipe().map_err(failed)?;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::part;
-use flightline_recorder::control::{Condition, Finder, Found, client::ask_within};
+use flightline_recorder::control::{Condition, Finder, TargetProcess, client::ask_within};
 use flightline_recorder::dump::{Chunks, Dumped, files};
 use flightline_recorder::loss::size;
 use flightline_recorder::repository::Owner;
@@ -250,7 +250,7 @@ impl Drop for Uncut {
 /// descendants.
 fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
     let finder = Finder::default();
-    let mut sessions: Vec<(PathBuf, Vec<Found>)> = Vec::new();
+    let mut sessions: Vec<(PathBuf, Vec<TargetProcess>)> = Vec::new();
     let (mut recorded, mut failed) = (Vec::new(), None);
     for pid in targets::pids(&[wanted.to_owned()]).unwrap_or_default() {
         let problem = match finder.find(pid) {
@@ -288,7 +288,7 @@ fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
 }
 
 /// Requests a flush and returns the recordings of these processes; all if one of them is the recorder.
-fn save(session: &Path, processes: &[Found], follow: bool) -> Result<Vec<Recorded>> {
+fn save(session: &Path, processes: &[TargetProcess], follow: bool) -> Result<Vec<Recorded>> {
     let answer = ask_within(session, "save", PATIENCE)?;
     let all = answer["recordings"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |value: &Value| -> Option<Recorded> {

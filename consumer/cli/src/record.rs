@@ -433,7 +433,7 @@ fn conclude(
         None => Ok(None),
     };
     if !args.quiet {
-        let size = loss::size(ended.report.bytes);
+        let size = loss::size(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
@@ -451,7 +451,7 @@ fn conclude(
         return Ok(ended.code.max(1));
     }
     // The program's status, unless it succeeded while its recording failed.
-    Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
+    Ok(if ended.report.output.broken { ended.code.max(1) } else { ended.code })
 }
 
 /// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams
@@ -519,8 +519,8 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
             "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
             report.processes,
             report.threads,
-            report.events,
-            report.chunks,
+            report.output.events,
+            report.output.chunks,
             report.own_cpu_ns / 1_000_000
         ));
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use flightline_recorder::Error;
-use flightline_recorder::control::{Condition, Finder, Found};
+use flightline_recorder::control::{Condition, Finder, TargetProcess};
 
 use crate::processes;
 
@@ -46,7 +46,7 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
 ///
 /// # Errors
 /// Returns an error if there is no such process, or several recordings contain one.
-pub fn recorded(wanted: &str) -> Result<Found, Error> {
+pub fn recorded(wanted: &str) -> Result<TargetProcess, Error> {
     let finder = Finder::default();
     let (mut found, mut failed) = (Vec::new(), None);
     for pid in pids(&[wanted.to_owned()])? {

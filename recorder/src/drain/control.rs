@@ -136,7 +136,7 @@ impl Drain {
         let events = self.session.events();
         self.outputs.recordings.open_mut().for_each(|recording| recording.name_events(events));
         if self.settings.samples_cpu_time() {
-            self.report.cpu_off = false;
+            self.report.cpu.off = false;
             self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
         }
         self.change(&format!("recording {}", self.settings.spec()));
@@ -297,7 +297,7 @@ impl Drain {
         for (_, _, threads) in self.outside.watch.iter().flat_map(|watch| watch.sampled()) {
             threads.iter().for_each(|thread| report.add_thread(thread));
         }
-        let samples = report.samples.max(self.steering.rate.0);
+        let samples = report.cpu.samples.max(self.steering.rate.0);
         self.steering.rate = (samples, samples - self.steering.rate.0);
     }
 
@@ -359,9 +359,9 @@ impl Drain {
                 "pid": process.file.pid,
                 "name": process.file.info().called(),
                 "threads": process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
-                "samples": one.samples,
-                "cpuSeconds": status::seconds(one.cpu_ns),
-                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
+                "samples": one.cpu.samples,
+                "cpuSeconds": status::seconds(one.cpu.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.cpu.lost.iter().map(|(_, ns)| ns).sum()),
                 "waitingForSymbols": process.book.waiting(),
                 "ringBytes": process.file.ring_bytes(),
                 "ringUsedBytes": ring.map_or(0, |ring| ring.used().saturating_mul(8)),
@@ -378,9 +378,9 @@ impl Drain {
                 "pid": pid,
                 "name": name,
                 "threads": threads.iter().filter(|t| t.end_ns.is_none()).count(),
-                "samples": one.samples,
-                "cpuSeconds": status::seconds(one.cpu_ns),
-                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
+                "samples": one.cpu.samples,
+                "cpuSeconds": status::seconds(one.cpu.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.cpu.lost.iter().map(|(_, ns)| ns).sum()),
                 "fromOutside": true,
                 "takesCommands": false,
             }));

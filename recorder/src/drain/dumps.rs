@@ -172,10 +172,10 @@ impl Drain {
         };
         let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
         for (_, pid, recording) in self.outputs.recordings.iter() {
-            if panics && is_new(seen_panics.entry(pid).or_default(), recording.panics) {
+            if panics && is_new(seen_panics.entry(pid).or_default(), recording.counters().panics) {
                 panicked.push(pid);
             }
-            let (count, words) = &recording.fatal;
+            let (count, words) = &recording.counters().fatal;
             if signals && is_new(seen_fatal.entry(pid).or_default(), *count) {
                 // What the program that we started ended by is known from its status.
                 let known = program.is_some_and(|program| [program, 0].contains(&pid));

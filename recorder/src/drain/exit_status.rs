@@ -56,7 +56,7 @@ impl Drain {
         // It may have been found after its end only.
         let name = self.processes.called(pid);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
-        if recording.fatal.0 > 0 {
+        if recording.counters().fatal.0 > 0 {
             return;
         }
         let word =

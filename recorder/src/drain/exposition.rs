@@ -47,21 +47,21 @@ impl Drain {
         text.gauge("paused", "1 while nothing is to be recorded.", f64::from(u8::from(self.paused())));
         text.gauge("processes", "Processes being recorded.", processes as f64);
         text.gauge("threads", "Threads alive in them.", threads as f64);
-        text.counter("samples_total", "Samples of CPU time recorded.", sum.samples as f64);
-        text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu_ns));
+        text.counter("samples_total", "Samples of CPU time recorded.", sum.cpu.samples as f64);
+        text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu.cpu_ns));
         text.counter(
             "sampled_cpu_seconds_total",
             "CPU time that samples stand for.",
-            seconds(sum.sampled_ns),
+            seconds(sum.cpu.sampled_ns),
         );
         let help = "Samples of CPU time not taken or not kept.";
-        text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.lost[i].0 as f64));
+        text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.cpu.lost[i].0 as f64));
         let help = "CPU time in no sample.";
-        text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.lost[i].1)));
+        text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.cpu.lost[i].1)));
         text.counter(
             "truncated_stacks_total",
             "Samples whose stack was not walked to its root.",
-            sum.cut as f64,
+            sum.stacks.cut as f64,
         );
         text.counter(
             "threads_without_slot_total",
@@ -77,10 +77,14 @@ impl Drain {
         text.counters("events_total", help, "kind", &kinds(&|i| sum.kinds[i].0 as f64));
         let help = "Events of engines other than CPU time that found no room.";
         text.counters("lost_events_total", help, "kind", &kinds(&|i| sum.kinds[i].1 as f64));
-        let bytes = done(sum.bytes, count(&|r| r.bytes()));
+        let bytes = done(sum.output.bytes, count(&|r| r.bytes()));
         text.counter("written_bytes_total", "Bytes of recordings written.", bytes);
-        text.counter("chunks_total", "Chunks written.", done(sum.chunks, count(&|r| r.chunks)));
-        let unwritten = done(sum.unwritten, count(&|r| r.unwritten()));
+        text.counter(
+            "chunks_total",
+            "Chunks written.",
+            done(sum.output.chunks, count(&|r| r.counters().chunks)),
+        );
+        let unwritten = done(sum.output.unwritten, count(&|r| r.counters().unwritten));
         text.counter("unwritten_events_total", "Events lost because the output failed.", unwritten);
         let failing = count(&|r| u64::from(r.failure().is_some()));
         text.gauge("outputs_failing", "Outputs that cannot be written now.", failing);

@@ -75,7 +75,7 @@ impl Drain {
         for recording in self.outputs.recordings.open() {
             self.report.add_recording(recording);
         }
-        self.report.cpu_off = !self.settings.samples_cpu_time();
+        self.report.cpu.off = !self.settings.samples_cpu_time();
         self.report.notices = self.notices.take();
         self.expose(true);
         self.report.own_cpu_ns = crate::os::clock::process_cpu_ns(std::process::id()).unwrap_or(0);

@@ -106,7 +106,7 @@ impl Drain {
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
         self.outputs.recordings.ids().into_iter().for_each(|id| self.off_cpu_write_totals(id, now));
         let total = self.outside.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
-        (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
-        self.report.traced.clone_from(&self.settings.off_cpu);
+        (self.report.tracepoints.off_cpu, self.report.tracepoints.kernel_io) = (total.off_cpu, total.io);
+        self.report.tracepoints.settings.clone_from(&self.settings.off_cpu);
     }
 }

@@ -86,9 +86,9 @@ impl OutputSet {
         };
         recording.name_events(session.events());
         info_events::setting(&mut recording, settings, monotonic_ns());
-        recording.told_chunk = recording.chunk();
+        recording.begin_info_events(true);
         self.opened += 1;
-        recording.syncer.clone_from(&self.syncer);
+        recording.set_syncer(self.syncer.as_ref());
         recording.keep_journal(session.dir(), self.opened, owner);
         Ok(self.recordings.insert(owner, recording))
     }
@@ -97,11 +97,8 @@ impl OutputSet {
     /// a stream come late. Its libraries are written again then.
     pub(super) fn begins_chunk(&mut self, id: RecordingId) -> bool {
         let Some(recording) = self.recordings.get_mut(id) else { return false };
-        let alone =
-            matches!(self.target, Target::Repository(_)) || recording.newcomers_chunk > recording.told_chunk;
-        let begins = alone && recording.told_chunk != recording.chunk();
+        let begins = recording.begin_info_events(matches!(self.target, Target::Repository(_)));
         if begins {
-            recording.told_chunk = recording.chunk();
             self.written_libraries.retain(|(written, ..)| *written != id);
         }
         begins

@@ -129,7 +129,7 @@ impl Drain {
 
     /// Writes the accounts of the processes of a recording. Returns what they had reported before: if the output refuses them, they
     /// are written when it accepts them again.
-    fn write_processes(&mut self, id: RecordingId, now: u64) -> Vec<(Vec<ReportedThread>, events::Told)> {
+    fn write_processes(&mut self, id: RecordingId, now: u64) -> Vec<(Vec<ReportedThread>, events::ReportedTotals)> {
         let paused = self.paused();
         let mut before = Vec::new();
         for process in self.processes.iter_mut().filter(|p| p.book.recording == id) {

@@ -103,7 +103,7 @@ impl Drain {
         if let Some(watch) = &self.outside.watch {
             let code = if watch.sees_kernel() { loss::OUTSIDE } else { loss::OUTSIDE_USER };
             self.report.engine((code, 0));
-            self.report.copied_bytes = watch.stack_bytes();
+            self.report.stacks.copied_bytes = watch.stack_bytes();
         }
     }
 

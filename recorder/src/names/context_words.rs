@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_loader() {
+    fn loader_words_are_read() {
         let pid = std::process::id();
         let read = |kind, offset, words: &[u64]| {
             Word { at: 0x10, kind, offset }.read(pid, (words.as_ptr() as u64).wrapping_sub(0x10))

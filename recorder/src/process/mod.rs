@@ -41,7 +41,7 @@ use parse::Record;
 use process_state::ProcessState;
 use sample::SampleSink;
 
-use crate::cost::{Delivery, Sum, Taken};
+use crate::cost::{Delivery, ReportedCost, Sum};
 use crate::os::clock::{process_cpu_ns, thread_cpu_ns};
 use crate::shared_memory::journal::reported_counters::ReportedCounters;
 use crate::{
@@ -60,7 +60,7 @@ pub struct Process {
     /// What it belongs to.
     pub labels: Vec<Label>,
     /// The costs that were reported.
-    cost: Taken,
+    cost: ReportedCost,
     /// The program's own counts that were reported.
     told: ReportedCounters,
     /// The record that is being read from the ring.
@@ -88,7 +88,7 @@ impl Process {
             book,
             wall: None,
             labels: Vec::new(),
-            cost: Taken::default(),
+            cost: ReportedCost::default(),
             told: ReportedCounters::default(),
             record: Record::default(),
             maps: MapsReader::default(),

@@ -295,7 +295,7 @@ impl ProcessState {
             return;
         }
         let constant = thread.constant_at(time_ns, file, groups, recording);
-        let place = events::Place { thread: constant, tid: thread.tid, trace, time_ns };
+        let place = events::EventSite { thread: constant, tid: thread.tid, trace, time_ns };
         recording.note_sampled_span(constant, event.start_ns(time_ns), context);
         self.engines.write(recording, &place, event);
         recording.note_sampled_span(constant, 0, None);

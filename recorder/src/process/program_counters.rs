@@ -11,7 +11,7 @@ use flightline_in_signal::layout::{
 use super::{Process, program_account::Counted};
 use crate::{
     recording::Recording,
-    shared_memory::journal::reported_counters::{self, COUNTS, Counts, Whose},
+    shared_memory::journal::reported_counters::{self, COUNTS, CounterOwner, Counts},
 };
 
 impl Process {
@@ -20,11 +20,16 @@ impl Process {
         let Some(batches) = recording.batches() else { return };
         let Process { file, book, told, .. } = self;
         let (path, events) = (file.reported_path(), book.engines.told);
-        told.keep(&path, batches, Whose::Process, &from_process_counts([events.of_program, events.short]));
+        told.keep(
+            &path,
+            batches,
+            CounterOwner::Process,
+            &from_process_counts([events.of_program, events.short]),
+        );
         for thread in book.threads.list.iter().filter(|t| !t.moved) {
             if let Some((slot, generation)) = thread.slot() {
                 let counts = from_thread_counts(&thread.told.counted);
-                told.keep(&path, batches, Whose::Thread(slot, generation), &counts);
+                told.keep(&path, batches, CounterOwner::Thread(slot, generation), &counts);
             }
         }
     }
@@ -33,7 +38,7 @@ impl Process {
     pub fn record_remaining(&mut self, committed: u64, recording: &mut Recording, now_ns: u64) -> u64 {
         let Process { file, book, .. } = self;
         let found = reported_counters::read(&file.reported_path(), committed);
-        let counts = found.of(Whose::Process);
+        let counts = found.get(CounterOwner::Process);
         let kinds =
             |from: usize| std::array::from_fn(|kind| (counts[from + 2 * kind], counts[from + 2 * kind + 1]));
         let before: [(u64, u64); KINDS] = kinds(0);
@@ -57,7 +62,7 @@ impl Process {
             let Some(thread) = index.and_then(|index| book.threads.list.get_mut(index)) else { continue };
             let constant = thread.constant(file, book.group, recording);
             let (ns, samples) = thread.counted();
-            let before = found.of(Whose::Thread(holder.0, holder.1));
+            let before = found.get(CounterOwner::Thread(holder.0, holder.1));
             for (cause, name) in NAMES.iter().enumerate() {
                 let samples = samples[cause].saturating_sub(before[CAUSES + cause]);
                 let ns = ns[cause].saturating_sub(before[cause]);

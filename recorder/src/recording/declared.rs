@@ -1,12 +1,12 @@
 //! Which event types a chunk declares: those that this recording's engines write. Another engine may be switched on later;
 //! its first event begins a chunk that declares its types too.
 
-use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
+use jfr_format::{ids::TypeId, schema::*};
 
 use super::Recording;
 use crate::settings::{OffCpu, Settings, Spans};
 
-/// What every recording may say.
+/// Event types that every chunk declares.
 const ALWAYS: &[TypeId] = &[
     EXECUTION_SAMPLE,
     ACTIVE_RECORDING,
@@ -27,7 +27,7 @@ const ALWAYS: &[TypeId] = &[
     RECORDER_COST,
 ];
 
-/// What a stream says of itself.
+/// Event types about the stream itself.
 const STREAM: &[TypeId] = &[SEGMENT, STREAM_LOSS, DATA_LOSS];
 
 /// Events that come together: where one is needed the others will be.
@@ -52,7 +52,7 @@ const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
 const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
 const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
 const OFF: &[TypeId] = &[OFF_CPU, OPEN_OFF_CPU, BELOW_THRESHOLD];
-/// Of requests to disks, and of memory: few recordings have both.
+/// Requests to disks, and growth of memory: few recordings have both.
 const BLOCK: &[TypeId] = &[BLOCK_IO, BELOW_THRESHOLD];
 const GROWTH: &[TypeId] = &[MEMORY_GROWTH];
 const IO: &[TypeId] = &[
@@ -69,7 +69,7 @@ const THROW: &[TypeId] = &[JAVA_EXCEPTION_THROW, JAVA_ERROR_THROW];
 const TRACE: &[TypeId] = &[METHOD_TRACE];
 const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
 const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
-/// Declared from the start only where all are asked for: few programs have spans, and those with one pay for the beginning of one
+/// Declared from the start only where all are requested: few programs have spans, and those with one pay for the beginning of one
 /// more chunk (some 10 KB, once), the others would pay 2 KB in each chunk.
 const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
 /// Everything but CPU samples may find the ring full.
@@ -78,7 +78,7 @@ const LOSS: &[TypeId] = &[EVENT_LOSS];
 const GROUPS: &[&[TypeId]] =
     &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, OFF, BLOCK, GROWTH, THROW, TRACE, EVENTS, SIGNALS, SPANS];
 
-/// What a recording with these settings declares from the start.
+/// Returns the event types that a recording with these settings declares from the start.
 pub(super) fn at_start(
     settings: &Settings,
     stream: bool,
@@ -113,10 +113,8 @@ impl Recording {
     /// Begins a chunk that declares `id` too.
     #[cold]
     pub(super) fn declare(&mut self, id: TypeId) {
-        self.types.push(id);
         let with = GROUPS.iter().filter(|group| group.contains(&id));
-        self.types.extend(with.flat_map(|group| group.iter().copied()));
-        self.declared = Declared::new(self.types.iter().copied());
+        self.chunk.declare_next(std::iter::once(id).chain(with.flat_map(|group| group.iter().copied())));
         self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);
     }
 }
@@ -125,6 +123,7 @@ impl Recording {
 mod tests {
     use super::*;
     use crate::settings::{PerfEvent, Trace};
+    use jfr_format::metadata::Declared;
     use jfr_format::schema::{self, Kind};
     use std::time::Duration;
 
@@ -133,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_cpu_samples_begins_with_little() {
+    fn cpu_sample_chunk_has_a_small_header() {
         let cpu = Settings::default();
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
         let bare = Settings { metrics: None, ..Settings::default() };
         assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
-        // What spans would add to it.
+        // The bytes that spans would add.
         let spans = bytes(&Settings { spans: Spans::All, ..Settings::default() });
         assert!((1500..2500).contains(&(spans - bytes(&cpu))), "{spans}");
         // The whole schema has 17 KB and more.
@@ -146,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_declares_what_it_writes() {
+    fn every_engine_declares_its_event_types() {
         let second = Some(Duration::from_secs(1));
         let all = Settings {
             wall: second,

@@ -138,7 +138,7 @@ impl Metrics {
                         }
                     }
                     None => {
-                        if let Some(group) = Group::of(pid) {
+                        if let Some(group) = Group::for_process(pid) {
                             let configuration = round.group(&group).1.clone();
                             write_container_configuration(recording, &configuration, round.memory, now_ns);
                             self.groups.insert(id, (group, configuration));

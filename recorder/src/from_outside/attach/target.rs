@@ -435,7 +435,7 @@ impl Target {
         context: &mut RecordingContext<'_>,
     ) {
         let trace = trace.into();
-        let at = events::Place { thread: constant, tid, trace, time_ns };
+        let at = events::EventSite { thread: constant, tid, trace, time_ns };
         let samples = match sampled {
             Sampled::Event(head, extra) => {
                 return self.engines.write(context.recording, &at, &Event { head, extra: &[extra] });

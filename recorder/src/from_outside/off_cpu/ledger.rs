@@ -160,7 +160,7 @@ impl Ledger {
         let of_all = of_all.map(|(name, count)| (name, Sum { count, ns: 0 }));
         let lost = std::mem::take(&mut untold.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
         for (name, Sum { count, ns }) in of_all.into_iter().chain(lost).filter(|(_, sum)| sum.count > 0) {
-            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, ns)) {
+            if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, ns)) {
                 continue;
             }
             recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {

@@ -138,7 +138,7 @@ mod tests {
     use crate::{session::Session, settings::Settings};
 
     #[test]
-    fn places_of_rows_are_used_again_and_tell_whose_they_are() {
+    fn row_slots_are_reused_with_a_new_owner() {
         use flightline_in_signal::{layout::MAGIC, unwind_table::UnwindTable};
         // No buckets: any address is in a gap.
         let rows = |bytes: usize| {

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bucketed_search_finds_what_a_search_of_all_finds() {
+    fn bucketed_search_matches_full_search() {
         let mut list = RowList { base: 0x1000, rows: Vec::new() };
         let rules = [Rule::Gap, Rule::Root, Rule::Complex];
         let mut address = 0x1000;
