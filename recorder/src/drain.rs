@@ -140,7 +140,7 @@ impl Drain {
 
     /// Whether a process has joined and still runs.
     pub fn records(&self, pid: u32) -> bool {
-        self.processes.iter().any(|p| p.file.pid == pid && !p.book.over)
+        self.processes.iter().any(|p| p.file.pid == pid && !p.state.over)
     }
 
     /// Recorded processes that still run.
@@ -151,7 +151,7 @@ impl Drain {
     /// Returns true if a recorded process still runs. Unlike [`Drain::running`], this does not count processes that have ended since the
     /// last round.
     pub fn any_alive(&self) -> bool {
-        self.processes.iter().any(|p| !p.book.over && p.file.alive())
+        self.processes.iter().any(|p| !p.state.over && p.file.alive())
             || self.outside.watch.as_ref().is_some_and(|watch| watch.any_alive())
             || self.off_cpu_running() > 0
     }
@@ -224,7 +224,7 @@ impl Drain {
     fn change_wall(&mut self, now: u64) {
         let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu);
         for process in self.processes.live_mut() {
-            let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else { continue };
+            let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
             finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);
             match wall_ns {
                 Some(wall_ns) => process.watch(wall_ns, cpu),
@@ -232,7 +232,7 @@ impl Drain {
             }
             if let Some(wall) = &mut process.wall {
                 wall.restart(now);
-                process.book.begin_wall(now);
+                process.state.begin_wall(now);
             }
         }
         self.pacing.wall = PollTimer::new(wall_ns);
@@ -244,7 +244,7 @@ impl Drain {
         if !self.steering.stopped && !self.paused() {
             let rows = self.session.rows().words();
             for process in self.processes.live_mut() {
-                let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else {
+                let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else {
                     continue;
                 };
                 if let Some((sampler, mut out)) = process.wall(recording, &mut self.symbols.images, rows, now)

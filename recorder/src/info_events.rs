@@ -156,13 +156,13 @@ fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64
 
 /// The news of all threads of a process: starts, ends, accounts.
 pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
-    let waiting = process.book.waiting() > 0;
-    let Process { file, book, .. } = process;
-    let group = book.group;
-    book.engines.write_losses(recording, &file.events_lost(), now_ns);
-    book.engines.write_short_events(recording, &file.events_short(), now_ns);
-    let accounts = !book.threads.cpu_off;
-    for thread in book.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
+    let waiting = process.state.waiting() > 0;
+    let Process { file, state, .. } = process;
+    let group = state.group;
+    state.engines.write_losses(recording, &file.events_lost(), now_ns);
+    state.engines.write_short_events(recording, &file.events_short(), now_ns);
+    let accounts = !state.threads.cpu_off;
+    for thread in state.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
         let constant = thread.constant(file, group, recording);
         self::thread(recording, thread, constant, accounts, !waiting, now_ns);
     }

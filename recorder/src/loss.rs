@@ -128,11 +128,11 @@ impl Report {
 
     pub(crate) fn add(&mut self, process: &Process) {
         self.no_slot = self.no_slot.saturating_add(process.file.no_slot());
-        for (sum, (count, lost)) in self.kinds.iter_mut().zip(process.book.engines.counts()) {
+        for (sum, (count, lost)) in self.kinds.iter_mut().zip(process.state.engines.counts()) {
             sum.0 = sum.0.saturating_add(count);
             sum.1 = sum.1.saturating_add(lost);
         }
-        for thread in &process.book.threads.list {
+        for thread in &process.state.threads.list {
             self.add_thread(thread);
         }
     }

@@ -173,7 +173,7 @@ impl Recovery<'_> {
         let name = file.info().called();
         let group = recording.add_group(format!("{name} ({pid})"));
         let mut process = Process::new(file, RecordingId::first(index), group, self.event_ns, self.begun_ns);
-        process.book.threads.sampling_ns = self.sampling_ns;
+        process.state.threads.sampling_ns = self.sampling_ns;
         process.replay(left, recording, &mut self.images, self.now_ns);
         process.close(recording, &mut self.images, self.now_ns, true);
         self.processes.push(process);
@@ -197,13 +197,13 @@ impl Recovery<'_> {
         let deadline = Instant::now() + SYMBOLS_WAIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let waiting = self.processes.iter().any(|p| p.book.waiting() > 0);
+            let waiting = self.processes.iter().any(|p| p.state.waiting() > 0);
             let wait = waiting && self.images.outstanding() > 0 && !left.is_zero();
             if wait {
                 self.images.take_loaded(rows, left.min(Duration::from_millis(100)));
             }
             for process in &mut self.processes {
-                let (_, recording) = &mut self.outputs[process.book.recording.index()];
+                let (_, recording) = &mut self.outputs[process.state.recording.index()];
                 process.resolve_pending(recording, &mut self.images, !wait);
             }
             if !wait {
@@ -215,12 +215,12 @@ impl Recovery<'_> {
     /// Tells in each output what came back and what did not, and completes it.
     fn finish(&mut self) {
         let (result, now_ns) = (&mut self.result, self.now_ns);
-        result.records = self.processes.iter().map(|process| process.book.ring.records).sum();
-        result.torn = self.processes.iter().map(|process| process.book.ring.torn).sum();
+        result.records = self.processes.iter().map(|process| process.state.ring.records).sum();
+        result.torn = self.processes.iter().map(|process| process.state.ring.torn).sum();
         for (index, (left, recording)) in self.outputs.iter_mut().enumerate() {
             let (mut records, mut lost) = (0u64, 0u64);
-            for process in self.processes.iter_mut().filter(|p| p.book.recording.index() == index) {
-                records += process.book.ring.records;
+            for process in self.processes.iter_mut().filter(|p| p.state.recording.index() == index) {
+                records += process.state.ring.records;
                 lost = lost.saturating_add(process.record_remaining(left.commit.batch, recording, now_ns));
             }
             result.lost = result.lost.saturating_add(lost);
@@ -317,8 +317,8 @@ impl Process {
     /// Takes what the drain had taken already, and leaves the rest in the ring.
     fn replay(&mut self, left: &Left, recording: &mut Recording, images: &mut Images, now_ns: u64) {
         let key = self.file.key();
-        self.book.modules.read_log(&self.file, images);
-        self.book.modules.read_saved(&self.file, images);
+        self.state.modules.read_log(&self.file, images);
+        self.state.modules.read_saved(&self.file, images);
         for kept in left.kept.iter().filter(|k| k.process == key) {
             let payload: Vec<AtomicU64> = kept.payload.iter().map(|w| AtomicU64::new(*w)).collect();
             self.take_record(kept.kind, &payload, recording, images, now_ns);

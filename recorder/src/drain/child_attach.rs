@@ -71,7 +71,7 @@ impl Drain {
         let process = &self.processes.list[index];
         if self.outside.children.is_new(&process.file) {
             let (_, path, reason) = process.file.notice();
-            self.announced(path, reason, process.file.pid, process.book.recording);
+            self.announced(path, reason, process.file.pid, process.state.recording);
         }
     }
 

@@ -128,7 +128,7 @@ impl Drain {
         if let Some(budget) = &mut self.costs.budget {
             budget.reset();
             self.metrics.every(1);
-            self.processes.iter_mut().for_each(|p| p.book.threads.sampled_every(self.period_ns));
+            self.processes.iter_mut().for_each(|p| p.state.threads.sampled_every(self.period_ns));
         }
         if other_period {
             self.change_period();
@@ -137,7 +137,7 @@ impl Drain {
         self.outputs.recordings.open_mut().for_each(|recording| recording.name_events(events));
         if self.settings.samples_cpu_time() {
             self.report.cpu.off = false;
-            self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
+            self.processes.iter_mut().for_each(|p| p.state.threads.cpu_off = false);
         }
         self.change(&format!("recording {}", self.settings.spec()));
         Ok(())
@@ -158,7 +158,7 @@ impl Drain {
         let now = monotonic_ns();
         self.period_ns = self.settings.period_ns();
         for process in self.processes.iter_mut() {
-            process.book.change_period(self.period_ns);
+            process.state.change_period(self.period_ns);
         }
         for recording in self.outputs.recordings.open_mut().filter(|recording| !recording.full()) {
             recording.cut(now);
@@ -348,7 +348,7 @@ impl Drain {
         let mut sum = self.report.clone();
         let mut processes = Vec::new();
         for process in self.processes.live_mut() {
-            process.book.threads.read_slots(&process.file, self.period_ns);
+            process.state.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             // It may have chosen since the last second.
             sum.engine(process.file.engine());
@@ -358,11 +358,11 @@ impl Drain {
             processes.push(json!({
                 "pid": process.file.pid,
                 "name": process.file.info().called(),
-                "threads": process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
+                "threads": process.state.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
                 "samples": one.cpu.samples,
                 "cpuSeconds": status::seconds(one.cpu.cpu_ns),
                 "lostCpuSeconds": status::seconds(one.cpu.lost.iter().map(|(_, ns)| ns).sum()),
-                "waitingForSymbols": process.book.waiting(),
+                "waitingForSymbols": process.state.waiting(),
                 "ringBytes": process.file.ring_bytes(),
                 "ringUsedBytes": ring.map_or(0, |ring| ring.used().saturating_mul(8)),
                 "takesCommands": process.file.controlled().is_some(),

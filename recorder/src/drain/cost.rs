@@ -61,7 +61,7 @@ impl Costs {
     /// The last costs of a process.
     pub(super) fn end(&mut self, process: &mut Process) {
         let sum = process.take_cost(&self.delivery);
-        self.ended.push((process.book.recording, sum));
+        self.ended.push((process.state.recording, sum));
     }
 }
 
@@ -76,7 +76,7 @@ impl Drain {
     pub(super) fn measure(&mut self, now: u64) -> Sum {
         let mut news = std::mem::take(&mut self.costs.ended);
         for process in self.processes.iter_mut() {
-            news.push((process.book.recording, process.take_cost(&self.costs.delivery)));
+            news.push((process.state.recording, process.take_cost(&self.costs.delivery)));
         }
         let loading_ns = self.costs.loading_ns;
         let now_ns = [
@@ -132,7 +132,7 @@ impl Drain {
             let settings = self.in_force();
             let sampling_ns = settings.period_ns();
             for process in self.processes.iter_mut() {
-                process.book.threads.sampled_every(sampling_ns);
+                process.state.threads.sampled_every(sampling_ns);
             }
             // From here on the recording says the new interval.
             for id in self.outputs.recordings.ids() {

@@ -198,7 +198,7 @@ impl Drain {
         let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
         self.note_ends(now);
         let live: Vec<usize> =
-            (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].book.over).collect();
+            (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].state.over).collect();
         self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes.list[*i].file.pid == *pid));
         for index in live {
             let pid = self.processes.list[index].file.pid;
@@ -245,7 +245,7 @@ impl Drain {
                 (resident > most).then(|| format!("{name} ({pid}) has {resident} bytes resident"))
             }
             Condition::Stuck(time) => {
-                let runs = process.book.runs.as_mut().and_then(|runs| runs.stuck(now, time));
+                let runs = process.state.runs.as_mut().and_then(|runs| runs.stuck(now, time));
                 let told = |(tid, ns): (u32, u64), doing: &str| {
                     format!("thread {tid} of {name} ({pid}) {doing} for {:.0} s", ns as f64 / 1e9)
                 };
@@ -281,7 +281,7 @@ impl Drain {
         }
         let Some(mut job) = self.dumps.waiting.pop_front() else { return };
         let id = self.outputs.recordings.find(job.pid);
-        let waits = |p: &crate::process::Process| Some(p.book.recording) == id && p.book.waiting() > 0;
+        let waits = |p: &crate::process::Process| Some(p.state.recording) == id && p.state.waiting() > 0;
         let at = Instant::now();
         if at < job.earliest || at < job.latest && self.processes.iter().any(waits) {
             self.dumps.waiting.push_back(job);

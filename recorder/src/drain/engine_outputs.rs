@@ -63,10 +63,10 @@ impl Outputs for Drain {
 
     fn known_thread(&mut self, pid: u32, tid: u32, name: &str, id: RecordingId) -> KnownThread {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return KnownThread::default() };
-        let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.book.recording == id);
+        let mut of_pid = self.processes.iter_mut().filter(|p| p.file.pid == pid && p.state.recording == id);
         if let Some(process) = of_pid.next_back() {
-            let group = process.book.group;
-            let threads = &mut process.book.threads;
+            let group = process.state.group;
+            let threads = &mut process.state.threads;
             let thread = threads.by_id(&process.file, tid, self.period_ns);
             let thread = thread.and_then(|at| threads.list.get_mut(at));
             let handle = thread.and_then(|thread| {

@@ -22,10 +22,10 @@ impl Drain {
         let mut sum = self.report.clone();
         let (mut processes, mut threads, mut used) = (0u64, 0u64, 0u64);
         for process in self.processes.live_mut() {
-            process.book.threads.read_slots(&process.file, self.period_ns);
+            process.state.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             processes += 1;
-            threads += process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
+            threads += process.state.threads.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
             let ring = process.file.ring().map_or(0, |ring| ring.used().saturating_mul(8));
             used = used.max(ring * 256 / process.file.ring_bytes().max(1));
         }
@@ -95,7 +95,7 @@ impl Drain {
             "Fullest that a ring of a process ever was when it was read, of 1.",
             peak,
         );
-        let waiting: usize = self.processes.iter().map(|p| p.book.waiting()).sum();
+        let waiting: usize = self.processes.iter().map(|p| p.state.waiting()).sum();
         text.gauge("waiting_for_symbols", "Samples and events that wait for symbols.", waiting as f64);
         text.counter("signals_total", "Signals that recording sent to threads.", cost.signals as f64);
         let parts = [

@@ -19,11 +19,11 @@ impl Drain {
         self.off_cpu_close(now);
         let paused = self.paused();
         for process in self.processes.live_mut() {
-            let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else { continue };
+            let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
             let alive = process.file.alive();
             process.drain(recording, &mut self.symbols.images, now, true);
             if alive {
-                process.book.threads.search_blocked(&process.file, self.period_ns, true);
+                process.state.threads.search_blocked(&process.file, self.period_ns, true);
             }
             self.report.engine(process.file.engine());
             let rows = self.session.rows().words();

@@ -10,7 +10,7 @@ impl Drain {
     pub fn remembered(&self) -> [(&'static str, usize); 14] {
         let mut address = [0; 3];
         for process in self.processes.iter() {
-            let counts = process.book.counts();
+            let counts = process.state.counts();
             address.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         let (mut names, mut threads) = ([0; 4], [0; 2]);
@@ -53,8 +53,8 @@ impl Drain {
     /// Forgets what no process needs any more, and shares what they may use among them.
     pub(super) fn trim(&mut self) {
         let running = self.processes.list.len();
-        self.processes.iter_mut().for_each(|process| process.book.share(running));
-        let modules = self.processes.iter().map(|p| (p.book.recording, &p.book.modules));
+        self.processes.iter_mut().for_each(|process| process.state.share(running));
+        let modules = self.processes.iter().map(|p| (p.state.recording, &p.state.modules));
         self.outputs.forget_libraries(modules);
         if let Some(watch) = &mut self.outside.watch {
             watch.repeat_libraries();
@@ -65,7 +65,7 @@ impl Drain {
             memory::give_back();
         }
         if self.symbols.images.many() {
-            let mut needed: HashSet<ImageId> = self.processes.iter().flat_map(|p| p.book.images()).collect();
+            let mut needed: HashSet<ImageId> = self.processes.iter().flat_map(|p| p.state.images()).collect();
             needed.extend(self.outside.watch.iter().flat_map(|watch| watch.images()));
             needed.extend(self.outside.off_cpu.iter_mut().flat_map(|off_cpu| off_cpu.images()));
             self.symbols.images.keep(&needed, self.session.rows());

@@ -34,7 +34,7 @@ impl Drain {
         }
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         info_events::setting(recording, &self.settings, now);
-        for process in self.processes.iter().filter(|p| p.book.recording == id) {
+        for process in self.processes.iter().filter(|p| p.state.recording == id) {
             info_events::process(recording, &process.file.info(), self.settings.redact_args, now);
             info_events::labels(recording, process.file.pid, &process.labels, now);
         }
@@ -46,7 +46,7 @@ impl Drain {
             return;
         }
         for id in self.outputs.recordings.ids() {
-            let used = self.outside.uses(id) || self.processes.iter().any(|p| p.book.recording == id);
+            let used = self.outside.uses(id) || self.processes.iter().any(|p| p.state.recording == id);
             if used || self.outputs.recordings.get(id).is_none_or(|recording| recording.waiting() > 0) {
                 continue;
             }
@@ -78,7 +78,7 @@ impl Drain {
         }
         self.steering.flush = Some(FlushRequest { number, since_ns: monotonic_ns() });
         for process in self.processes.iter_mut() {
-            process.book.ring.flush_to = process.file.head();
+            process.state.ring.flush_to = process.file.head();
         }
     }
 
@@ -87,7 +87,7 @@ impl Drain {
     /// that come while it waits share the next flush.
     pub(super) fn may_flush(&mut self, now: u64) -> Option<u64> {
         let FlushRequest { number, since_ns } = self.steering.flush?;
-        if !self.processes.iter().any(|p| p.unread() || p.book.waits_since(since_ns)) {
+        if !self.processes.iter().any(|p| p.unread() || p.state.waits_since(since_ns)) {
             return Some(number);
         }
         let overdue = now.saturating_sub(since_ns) >= FLUSH_NAMES_NS;
@@ -107,35 +107,39 @@ impl Drain {
         self.watch_write_totals(id, now);
         self.off_cpu_write_totals(id, now);
         self.write_cost(id, now, false);
-        let recorded_here = |process: &&Process| process.book.recording == id;
-        let watermarks = self.processes.iter().filter(recorded_here).map(|p| p.book.watermark());
+        let recorded_here = |process: &&Process| process.state.recording == id;
+        let watermarks = self.processes.iter().filter(recorded_here).map(|p| p.state.watermark());
         let watermark = watermarks.min().unwrap_or(now);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         recording.watermark(watermark.min(now));
         recording.flush(now);
         let refused = recording.will_retry();
-        let written = self.processes.iter_mut().filter(|p| p.book.recording == id);
+        let written = self.processes.iter_mut().filter(|p| p.state.recording == id);
         for (process, (threads, events)) in written.zip(before) {
             if refused {
-                let threads = process.book.threads.list.iter_mut().zip(threads);
+                let threads = process.state.threads.list.iter_mut().zip(threads);
                 threads.for_each(|(thread, before)| thread.told = before);
-                process.book.engines.told = events;
+                process.state.engines.told = events;
                 process.save_reported(recording);
             } else {
-                process.book.forget_complete(|thread| self.report.add_thread(thread));
+                process.state.forget_complete(|thread| self.report.add_thread(thread));
             }
         }
     }
 
     /// Writes the accounts of the processes of a recording. Returns what they had reported before: if the output refuses them, they
     /// are written when it accepts them again.
-    fn write_processes(&mut self, id: RecordingId, now: u64) -> Vec<(Vec<ReportedThread>, events::ReportedTotals)> {
+    fn write_processes(
+        &mut self,
+        id: RecordingId,
+        now: u64,
+    ) -> Vec<(Vec<ReportedThread>, events::ReportedTotals)> {
         let paused = self.paused();
         let mut before = Vec::new();
-        for process in self.processes.iter_mut().filter(|p| p.book.recording == id) {
+        for process in self.processes.iter_mut().filter(|p| p.state.recording == id) {
             let Some(recording) = self.outputs.recordings.get_mut(id) else { break };
-            if !process.book.over {
-                process.book.threads.read_slots(&process.file, self.period_ns);
+            if !process.state.over {
+                process.state.threads.read_slots(&process.file, self.period_ns);
                 let rows = self.session.rows().words();
                 if let Some((sampler, mut out)) = process.wall(recording, &mut self.symbols.images, rows, now)
                 {
@@ -145,9 +149,9 @@ impl Drain {
                     sampler.finish(&mut out, false);
                 }
             }
-            self.outputs.write_libraries(id, &process.book.modules, &self.symbols.images, now);
-            let threads = process.book.threads.list.iter().map(|t| t.told.clone());
-            before.push((threads.collect(), process.book.engines.told));
+            self.outputs.write_libraries(id, &process.state.modules, &self.symbols.images, now);
+            let threads = process.state.threads.list.iter().map(|t| t.told.clone());
+            before.push((threads.collect(), process.state.engines.told));
             if let Some(recording) = self.outputs.recordings.get_mut(id) {
                 info_events::threads(recording, process, now);
             }

@@ -87,17 +87,17 @@ impl ProcessTable {
 
     /// Returns the processes that have not ended, as far as is known.
     pub(super) fn live(&self) -> impl Iterator<Item = &Process> {
-        self.list.iter().filter(|process| !process.book.over)
+        self.list.iter().filter(|process| !process.state.over)
     }
 
     /// Returns the processes that have not ended, as far as is known.
     pub(super) fn live_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.list.iter_mut().filter(|process| !process.book.over)
+        self.list.iter_mut().filter(|process| !process.state.over)
     }
 
     /// Returns true if samples or events wait for symbols.
     pub(super) fn any_waiting(&self) -> bool {
-        self.list.iter().any(|process| process.book.waiting() > 0)
+        self.list.iter().any(|process| process.state.waiting() > 0)
     }
 
     /// Descriptors that are readable when a process appears or ends.

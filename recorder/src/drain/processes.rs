@@ -33,16 +33,16 @@ impl Drain {
         let about = file.info();
         let group = recording.add_group(format!("{} ({})", about.called(), file.pid));
         let mut process = Process::new(file, id, group, self.period_ns, self.session.begun_ns());
-        process.book.titles = Titles::new(about.arguments.clone(), about.exe.clone());
-        process.book.threads.selection = self.settings.threads.clone();
-        process.book.threads.cpu_off = !self.settings.samples_cpu_time();
-        process.book.threads.sampled_every(self.in_force().period_ns());
+        process.state.titles = Titles::new(about.arguments.clone(), about.exe.clone());
+        process.state.threads.selection = self.settings.threads.clone();
+        process.state.threads.cpu_off = !self.settings.samples_cpu_time();
+        process.state.threads.sampled_every(self.in_force().period_ns());
         if let Some(wall_ns) = self.settings.wall_ns() {
             process.watch(wall_ns, self.settings.cpu);
         }
-        process.book.runs = self.dumps_runs();
+        process.state.runs = self.dumps_runs();
         let namespace = process.file.pid_namespace;
-        process.book.threads.resume(self.end_image(process.file.pid, namespace, now));
+        process.state.threads.resume(self.end_image(process.file.pid, namespace, now));
         process.refresh_modules(&mut self.symbols.images, now);
         self.watch_give_up(process.file.pid, process.file.start_mono_ns);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
@@ -66,10 +66,10 @@ impl Drain {
         if self.settings.alloc.is_none() {
             return;
         }
-        for process in self.processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
-            let (pid, book) = (process.file.pid, &mut process.book);
-            for notice in book.direct_calls.look(pid, &book.modules, &self.symbols.images) {
-                if let Some(recording) = self.outputs.recordings.get_mut(book.recording) {
+        for process in self.processes.iter_mut().filter(|p| !p.state.over && p.file.trusted_pid()) {
+            let (pid, state) = (process.file.pid, &mut process.state);
+            for notice in state.direct_calls.look(pid, &state.modules, &self.symbols.images) {
+                if let Some(recording) = self.outputs.recordings.get_mut(state.recording) {
                     recording.notice(&notice, now);
                 }
                 self.notices.push(notice);
@@ -83,14 +83,14 @@ impl Drain {
     pub(super) fn end_image(&mut self, pid: u32, namespace: u64, now: u64) -> Option<(u32, Box<Account>)> {
         let process =
             self.processes.iter_mut().rev().find(|p| {
-                p.file.pid == pid && [0, p.file.pid_namespace].contains(&namespace) && !p.book.over
+                p.file.pid == pid && [0, p.file.pid_namespace].contains(&namespace) && !p.state.over
             })?;
-        let recording = self.outputs.recordings.get_mut(process.book.recording)?;
+        let recording = self.outputs.recordings.get_mut(process.state.recording)?;
         process.close_image(recording, &mut self.symbols.images, now);
         finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);
         // Write what is known by now: the account goes on from there.
         info_events::threads(recording, process, now);
-        process.book.threads.take_account(pid)
+        process.state.threads.take_account(pid)
     }
 
     pub(super) fn remove_settled(&mut self, now: u64) {
@@ -100,10 +100,10 @@ impl Drain {
                 i += 1;
                 continue;
             }
-            self.repeat_info_events(self.processes.list[i].book.recording, now);
+            self.repeat_info_events(self.processes.list[i].state.recording, now);
             let mut process = self.processes.list.remove(i);
-            let id = process.book.recording;
-            self.outputs.write_libraries(id, &process.book.modules, &self.symbols.images, now);
+            let id = process.state.recording;
+            self.outputs.write_libraries(id, &process.state.modules, &self.symbols.images, now);
             if let Some(recording) = self.outputs.recordings.get_mut(id) {
                 info_events::threads(recording, &mut process, now);
             }
@@ -112,8 +112,8 @@ impl Drain {
             self.report.engine(process.file.engine());
             self.report.add(&process);
             if let Some(recording) = self.outputs.recordings.get_mut(id) {
-                recording.end_group(process.book.group);
-                process.book.titles.end(recording);
+                recording.end_group(process.state.group);
+                process.state.titles.end(recording);
             }
             self.processes.exits.add(process.file.pid, process.file.info().called());
             process.file.remove();
@@ -124,7 +124,7 @@ impl Drain {
 
     pub(super) fn note(&mut self, process: &Process) {
         if let Some((path, reason)) = self.outside.children.take_last(&process.file) {
-            self.announced(path, reason, process.file.pid, process.book.recording);
+            self.announced(path, reason, process.file.pid, process.state.recording);
         }
         let pid = process.file.pid;
         let events = self.session.events().iter().zip(process.file.event_errno());
@@ -137,13 +137,13 @@ impl Drain {
                     true => perf_events::untraced(name, pid, errno),
                     false => perf_events::refused(name, pid, errno),
                 };
-                if let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) {
+                if let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) {
                     recording.notice(&message, monotonic_ns());
                 }
                 self.notices.push(message);
             }
         }
-        if process.book.ring.damaged {
+        if process.state.ring.damaged {
             let message = format!(
                 "process {} wrote impossible data into its shared memory; its later samples are lost",
                 process.file.pid

@@ -66,7 +66,7 @@ impl Drain {
         let mut fill = 0;
         let (images, stopped) = (&mut self.symbols.images, self.steering.stopped);
         for process in self.processes.live_mut() {
-            let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else { continue };
+            let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
             // First whether it lives, then the ring: what it wrote last is in there.
             // A process that is not ours by its map may be ours while it ends or after it executed another image.
             let dead = !process.file.alive();
@@ -89,17 +89,17 @@ impl Drain {
         let begun_ns = thread_cpu_ns();
         let loaded = self.symbols.images.take_loaded(self.session.rows(), Duration::ZERO);
         self.costs.loading_ns += thread_cpu_ns().saturating_sub(begun_ns);
-        if loaded || self.processes.iter().any(|p| p.book.has_news()) {
+        if loaded || self.processes.iter().any(|p| p.state.has_news()) {
             self.resolve_all(false);
         }
     }
 
     pub(super) fn resolve_all(&mut self, anyway: bool) {
-        for process in self.processes.iter_mut().filter(|process| process.book.waiting() > 0) {
-            let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else { continue };
+        for process in self.processes.iter_mut().filter(|process| process.state.waiting() > 0) {
+            let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
             let begun_ns = thread_cpu_ns();
             process.resolve_pending(recording, &mut self.symbols.images, anyway);
-            process.book.ring.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
+            process.state.ring.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
         }
         self.watch_resolve(anyway);
         self.off_cpu_resolve(anyway);
@@ -111,15 +111,15 @@ impl Drain {
         self.off_cpu_resolve(false);
         let period = self.period_ns;
         for process in self.processes.live_mut() {
-            process.book.threads.search_blocked(&process.file, period, false);
+            process.state.threads.search_blocked(&process.file, period, false);
         }
     }
 
     fn each_second(&mut self) {
         self.note_rate();
         for process in self.processes.live_mut() {
-            process.book.threads.look(&process.file);
-            process.book.threads.search_blocked(&process.file, self.period_ns, true);
+            process.state.threads.look(&process.file);
+            process.state.threads.search_blocked(&process.file, self.period_ns, true);
             self.report.engine(process.file.engine());
             if self.settings.live {
                 let every_ns = u64::try_from(self.settings.live_interval.as_nanos()).unwrap_or(u64::MAX);

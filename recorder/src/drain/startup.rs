@@ -42,7 +42,7 @@ impl Drain {
         let Some(starting) = &mut self.outside.starting else { return };
         starting.startup.read();
         let pid = starting.startup.pid;
-        let process = self.processes.iter_mut().find(|p| p.file.pid == pid && !p.book.over);
+        let process = self.processes.iter_mut().find(|p| p.file.pid == pid && !p.state.over);
         let begun = process.and_then(|process| Some((process.begun_ns(pid)?, process)));
         let Some(((index, begun_ns), process)) = begun else {
             if now > starting.until_ns || self.steering.stopped {
@@ -53,7 +53,7 @@ impl Drain {
         let Some(starting) = self.outside.starting.take() else { return };
         let samples = starting.startup.end(begun_ns);
         process.refresh_modules(&mut self.symbols.images, now);
-        let Some(recording) = self.outputs.recordings.get_mut(process.book.recording) else { return };
+        let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { return };
         let mut before = Before::new(process, index);
         let mut walker = RemoteUnwinder::new();
         let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);

@@ -54,7 +54,7 @@ pub struct Process {
     /// Its shared file.
     pub file: ProcFile,
     /// Its samples, stacks, threads and modules.
-    pub book: ProcessState,
+    pub state: ProcessState,
     /// Who looks at its threads, if wall-clock time is recorded.
     pub wall: Option<Box<wall_sampler::Sampler>>,
     /// What it belongs to.
@@ -81,11 +81,11 @@ impl Process {
         period_ns: u64,
         recording_ns: u64,
     ) -> Process {
-        let mut book = ProcessState::new(recording, group, period_ns);
-        book.threads.recording_ns = recording_ns;
+        let mut state = ProcessState::new(recording, group, period_ns);
+        state.threads.recording_ns = recording_ns;
         Process {
             file,
-            book,
+            state,
             wall: None,
             labels: Vec::new(),
             cost: ReportedCost::default(),
@@ -99,25 +99,25 @@ impl Process {
 
     /// What it cost since the last call.
     pub fn take_cost(&mut self, delivery: &Delivery) -> Sum {
-        let Process { file, book, cost, .. } = self;
-        let (known_ns, lost_ns) = book.threads.clock_ns();
-        let live = !book.over && file.trusted_pid();
+        let Process { file, state, cost, .. } = self;
+        let (known_ns, lost_ns) = state.threads.clock_ns();
+        let live = !state.over && file.trusted_pid();
         // Without samples of CPU time there are no accounts, and those that there are end with the last sample.
         let clock_ns = if live { process_cpu_ns(file.pid).unwrap_or(0) } else { 0 };
-        let totals = (clock_ns.max(known_ns), lost_ns, book.ring.records);
-        cost.take(file.costs(), totals, book.ring.reading_ns, delivery.ns(file.engine().0))
+        let totals = (clock_ns.max(known_ns), lost_ns, state.ring.records);
+        cost.take(file.costs(), totals, state.ring.reading_ns, delivery.ns(file.engine().0))
     }
 
     /// Begins to record wall-clock time too, or instead of CPU samples.
     pub fn watch(&mut self, period_ns: u64, cpu_too: bool) {
         self.wall = Some(Box::new(wall_sampler::Sampler::new(self.file.pid, period_ns)));
-        self.book.sampling.start_wall(period_ns, cpu_too);
+        self.state.sampling.start_wall(period_ns, cpu_too);
     }
 
     /// Records wall-clock time no more.
     pub fn unwatch(&mut self) {
         self.wall = None;
-        self.book.sampling.stop_wall();
+        self.state.sampling.stop_wall();
     }
 
     /// The wall clock's sampler and where its samples go to; `None` if there is none.
@@ -128,11 +128,11 @@ impl Process {
         rows: &'a [AtomicU64],
         now_ns: u64,
     ) -> Option<(&'a mut wall_sampler::Sampler, wall_sampler::Output<'a>)> {
-        let Process { file, book, wall, .. } = self;
+        let Process { file, state, wall, .. } = self;
         let sampler = wall.as_deref_mut()?;
-        book.check_versions(recording);
+        state.check_versions(recording);
         let sink = SampleSink { file, recording, images };
-        Some((sampler, wall_sampler::Output { book, sink, rows, now_ns }))
+        Some((sampler, wall_sampler::Output { state, sink, rows, now_ns }))
     }
 
     /// Reads the ring to its end, at most once around. Returns the share of it that was in use, in 1/256.
@@ -143,30 +143,30 @@ impl Process {
         now_ns: u64,
         stopped: bool,
     ) -> u32 {
-        let Process { file, book, record, .. } = self;
-        book.threads.note_ended(file, book.sampling.period_ns);
+        let Process { file, state, record, .. } = self;
+        state.threads.note_ended(file, state.sampling.period_ns);
         // Modules are logged before they are closed: samples of closed ones find their names.
-        book.modules.read_log(file, images);
-        book.check_versions(recording);
+        state.modules.read_log(file, images);
+        state.check_versions(recording);
         let Some(ring) = file.ring() else { return 0 };
         let fill = (ring.used().saturating_mul(8 * 256) / file.ring_bytes().max(1)).min(256) as u32;
         let begun_ns = (ring.used() > 0).then(thread_cpu_ns);
         // A producer that is faster than we are must not keep us here for ever: one ring full per round.
         let (begin, most) = (ring.position(), file.ring_bytes() / 8);
-        while !book.ring.damaged && ring.position().wrapping_sub(begin) < most {
+        while !state.ring.damaged && ring.position().wrapping_sub(begin) < most {
             match ring.next() {
                 Next::Empty => {
-                    book.ring.drained_ns = now_ns;
+                    state.ring.drained_ns = now_ns;
                     break;
                 }
-                Next::InFlight if !book.over => break,
+                Next::InFlight if !state.over => break,
                 Next::InFlight => {
                     if !ring.skip_torn() {
                         break;
                     }
-                    book.ring.torn += 1;
+                    state.ring.torn += 1;
                 }
-                Next::Corrupt => book.ring.damaged = true,
+                Next::Corrupt => state.ring.damaged = true,
                 Next::Ready { kind, payload, len } => {
                     let parsed = record.parse(kind, payload);
                     if parsed.is_some() {
@@ -176,23 +176,23 @@ impl Process {
                     ring.release(len);
                     if let Some(parsed) = parsed {
                         if parsed.is_fatal_signal() {
-                            book.modules.read_last(file, images);
-                            book.check_versions(recording);
+                            state.modules.read_last(file, images);
+                            state.check_versions(recording);
                         }
                         let sink = &mut SampleSink { file, recording, images };
-                        book.take_parsed(parsed, record, sink, now_ns);
+                        state.take_parsed(parsed, record, sink, now_ns);
                     }
                     recording.queued(record.entry.take());
                 }
             }
         }
         if let Some(begun_ns) = begun_ns {
-            book.ring.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
+            state.ring.reading_ns += thread_cpu_ns().saturating_sub(begun_ns);
         }
-        book.threads.settle_ended(file, file.tail(), book.sampling.period_ns, stopped);
-        if !book.over && book.open.is_due(now_ns) {
-            book.look_for_open(file, now_ns, false);
-            book.update_open_spans(file, recording);
+        state.threads.settle_ended(file, file.tail(), state.sampling.period_ns, stopped);
+        if !state.over && state.open.is_due(now_ns) {
+            state.look_for_open(file, now_ns, false);
+            state.update_open_spans(file, recording);
         }
         fill
     }
@@ -206,48 +206,48 @@ impl Process {
         images: &mut Images,
         now_ns: u64,
     ) {
-        let Process { file, book, record, .. } = self;
-        book.check_versions(recording);
+        let Process { file, state, record, .. } = self;
+        state.check_versions(recording);
         if let Some(parsed) = record.parse(kind, payload) {
-            book.take_parsed(parsed, record, &mut SampleSink { file, recording, images }, now_ns);
+            state.take_parsed(parsed, record, &mut SampleSink { file, recording, images }, now_ns);
         }
     }
 
     /// Returns true if records from before a flush was requested are still in the ring.
     pub fn unread(&self) -> bool {
-        !self.book.over && !self.book.ring.damaged && self.file.tail() < self.book.ring.flush_to
+        !self.state.over && !self.state.ring.damaged && self.file.tail() < self.state.ring.flush_to
     }
 
     /// Returns true if a process has ended and all its samples are written.
     pub fn settled(&self) -> bool {
-        self.book.over && self.book.waiting() == 0
+        self.state.over && self.state.waiting() == 0
     }
 
     /// Keeps the map of modules up to date, and the program's handlers informed.
     pub fn refresh_modules(&mut self, images: &mut Images, now_ns: u64) {
-        let Process { file, book, maps, writers, .. } = self;
-        book.modules.read_log(file, images);
-        if book.over {
+        let Process { file, state, maps, writers, .. } = self;
+        state.modules.read_log(file, images);
+        if state.over {
             return;
         }
         if file.trusted_pid() {
             let unknown_pcs = file.unknown_pcs();
             let writers_due = writers.is_due(file, now_ns);
-            if maps.is_due(book.stacks.has_unknown_address(), unknown_pcs, now_ns)
+            if maps.is_due(state.stacks.has_unknown_address(), unknown_pcs, now_ns)
                 || file.take_maps_dirty()
                 || writers_due
             {
-                book.stacks.mappings_read();
-                maps.read(file, unknown_pcs, &mut book.modules, images, now_ns);
+                state.stacks.mappings_read();
+                maps.read(file, unknown_pcs, &mut state.modules, images, now_ns);
             }
         }
         // A reading of the mappings can show that the process is another one.
-        if file.trusted_pid() && book.stacks.frames.jit.look(file.pid, &book.modules, images, now_ns) {
-            book.waiting.names_came();
+        if file.trusted_pid() && state.stacks.frames.jit.look(file.pid, &state.modules, images, now_ns) {
+            state.waiting.names_came();
         }
-        maps.publish(file, &book.modules, images);
+        maps.publish(file, &state.modules, images);
         if file.trusted_pid() {
-            writers.look(file, &book.modules, images, now_ns);
+            writers.look(file, &state.modules, images, now_ns);
         }
     }
 
@@ -260,45 +260,45 @@ impl Process {
 
     /// Last reading of everything, after the process is gone.
     pub fn close(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
-        self.book.over = true;
+        self.state.over = true;
         self.refresh_modules(images, now_ns);
         self.drain_rest(recording, images, now_ns, stopped);
         self.last_names(images);
-        self.book.look_for_open(&self.file, now_ns, true);
-        self.book.record_open_spans(&self.file, recording);
-        self.book.threads.close(&self.file, now_ns, self.book.sampling.period_ns, stopped);
-        self.book.record_live(recording, now_ns);
+        self.state.look_for_open(&self.file, now_ns, true);
+        self.state.record_open_spans(&self.file, recording);
+        self.state.threads.close(&self.file, now_ns, self.state.sampling.period_ns, stopped);
+        self.state.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
     }
 
     /// Last reading of everything, when another image has taken the process over.
     pub fn close_image(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64) {
-        self.book.over = true;
-        self.book.modules.read_log(&self.file, images);
+        self.state.over = true;
+        self.state.modules.read_log(&self.file, images);
         self.drain_rest(recording, images, now_ns, true);
         self.last_names(images);
-        self.book.record_open_spans(&self.file, recording);
+        self.state.record_open_spans(&self.file, recording);
         let first = self.file.pid;
-        self.book.threads.close_others(&self.file, first, now_ns, self.book.sampling.period_ns);
-        self.book.record_live(recording, now_ns);
+        self.state.threads.close_others(&self.file, first, now_ns, self.state.sampling.period_ns);
+        self.state.record_live(recording, now_ns);
         self.resolve_pending(recording, images, false);
     }
 
     /// No more names of run-time code will come.
     fn last_names(&mut self, images: &Images) {
-        let Process { file, book, .. } = self;
+        let Process { file, state, .. } = self;
         if file.trusted_pid() {
-            book.stacks.frames.jit.finish(file.pid, &book.modules, images);
+            state.stacks.frames.jit.finish(file.pid, &state.modules, images);
         } else {
-            book.stacks.frames.jit.give_up();
+            state.stacks.frames.jit.give_up();
         }
-        book.waiting.names_came();
+        state.waiting.names_came();
     }
 
     /// Tries again to write the samples that wait for symbols; `anyway`: uses offsets where names are still missing.
     pub fn resolve_pending(&mut self, recording: &mut Recording, images: &mut Images, anyway: bool) {
-        let Process { file, book, .. } = self;
-        book.resolve_waiting(&mut SampleSink { file, recording, images }, anyway);
+        let Process { file, state, .. } = self;
+        state.resolve_waiting(&mut SampleSink { file, recording, images }, anyway);
     }
 
     /// Records the live allocations, if they were last recorded `every_ns` ago. The first interval begins with the process.
@@ -307,9 +307,9 @@ impl Process {
             self.live_recorded_ns = self.file.start_mono_ns;
         }
         let since_ns = now_ns - self.live_recorded_ns.min(now_ns);
-        if since_ns >= every_ns && !self.book.waiting.are_too_many() {
+        if since_ns >= every_ns && !self.state.waiting.are_too_many() {
             self.live_recorded_ns = now_ns;
-            self.book.record_alive(now_ns);
+            self.state.record_alive(now_ns);
         }
     }
 }

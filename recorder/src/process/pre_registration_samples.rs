@@ -54,10 +54,10 @@ pub struct Before {
 impl Process {
     /// Its first thread, and since when that samples itself.
     pub fn begun_ns(&mut self, tid: u32) -> Option<(ThreadIndex, u64)> {
-        let Process { file, book, .. } = self;
-        book.threads.read_slots(file, book.sampling.period_ns);
-        let index = book.threads.by_id(file, tid, book.sampling.period_ns)?;
-        let thread = book.threads.list.get(index)?;
+        let Process { file, state, .. } = self;
+        state.threads.read_slots(file, state.sampling.period_ns);
+        let index = state.threads.by_id(file, tid, state.sampling.period_ns)?;
+        let thread = state.threads.list.get(index)?;
         (thread.armed_ns() != 0).then_some((index, thread.start_ns))
     }
 }
@@ -65,8 +65,8 @@ impl Process {
 impl Before {
     /// Samples of thread `index`.
     pub fn new(process: &Process, index: ThreadIndex) -> Before {
-        let period = process.book.sampling.period_ns.max(1);
-        let seed = process.book.threads.list.get(index).map_or(0, |thread| thread.seed());
+        let period = process.state.sampling.period_ns.max(1);
+        let seed = process.state.threads.list.get(index).map_or(0, |thread| thread.seed());
         let random = (seed ^ seed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
         let carry_ns = (random % period) as i64 - (period / 2) as i64;
         Before { index, carry_ns, stack: Vec::new(), reason: None }
@@ -83,7 +83,7 @@ impl Before {
         rows: &[AtomicU64],
         depth: usize,
     ) -> bool {
-        let book = &process.book;
+        let state = &process.state;
         let kernel = &early.kernel;
         self.stack.clear();
         self.stack.extend([0, 1]);
@@ -102,7 +102,7 @@ impl Before {
             copied: (regs.sp(), &early.stack),
             runs_on: true,
         };
-        let (walked, frames) = walker.walk(&stopped, &book.modules, images, rows, depth);
+        let (walked, frames) = walker.walk(&stopped, &state.modules, images, rows, depth);
         let mut exact = walked.exact_frames;
         if !kernel.is_empty() {
             exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
@@ -111,7 +111,7 @@ impl Before {
         self.reason = truncated.then_some(walked.end);
         self.stack[..2].copy_from_slice(&[u64::from(truncated), exact]);
         self.stack.extend_from_slice(frames);
-        let image = |address: &u64| book.modules.find(*address).map(|mapping| mapping.image);
+        let image = |address: &u64| state.modules.find(*address).map(|mapping| mapping.image);
         let unread =
             !process.file.alive() && frames.iter().filter_map(image).any(|image| !images.want(image));
         !truncated && !unread
@@ -125,9 +125,9 @@ impl Before {
         recording: &mut Recording,
         images: &mut Images,
     ) {
-        let Process { file, book, .. } = process;
-        let selection = book.threads.selection.as_ref();
-        let Some(thread) = book.threads.list.get_mut(self.index) else { return };
+        let Process { file, state, .. } = process;
+        let selection = state.threads.selection.as_ref();
+        let Some(thread) = state.threads.list.get_mut(self.index) else { return };
         // The program says how much there was.
         let unarmed_ns = thread.ledger.lost_ns[loss::UNARMED];
         let weight_ns = early.weight_ns.min(unarmed_ns);
@@ -138,23 +138,23 @@ impl Before {
         let events = thread.ledger.sample_before(weight_ns, &mut self.carry_ns);
         if let Some(reason) = self.reason {
             thread.stacks.add_truncated(reason);
-            book.ring.cut += 1;
+            state.ring.cut += 1;
         }
-        book.ring.samples += 1;
-        if events == 0 || !book.sampling.cpu_samples {
+        state.ring.samples += 1;
+        if events == 0 || !state.sampling.cpu_samples {
             return;
         }
-        book.check_versions(recording);
+        state.check_versions(recording);
         let sink = &mut SampleSink { file, recording, images };
-        let stack = book.stacks.intern(&self.stack);
-        let anyway = book.waiting.are_too_many();
+        let stack = state.stacks.intern(&self.stack);
+        let anyway = state.waiting.are_too_many();
         let origin = Origin { thread: self.index, time_ns: early.time_ns, context: None };
-        match book.trace(stack, sink, anyway) {
-            Ok(trace) => book.write_cpu(origin, trace, events, sink),
+        match state.trace(stack, sink, anyway) {
+            Ok(trace) => state.write_cpu(origin, trace, events, sink),
             Err(missing) => {
                 let entry = &mut None;
                 let mut raw = RawSample { origin, stack: &self.stack, truncation: self.reason, entry };
-                book.put_aside(&mut raw, Some(stack), Payload::Cpu(events), missing);
+                state.put_aside(&mut raw, Some(stack), Payload::Cpu(events), missing);
             }
         }
     }

@@ -103,7 +103,7 @@ impl FullScan {
 /// The state of the process that is looked at, and where its waits go.
 pub struct Output<'a> {
     /// The process's state.
-    pub book: &'a mut ProcessState,
+    pub state: &'a mut ProcessState,
     /// The file, recording and images of the process.
     pub sink: SampleSink<'a>,
     /// Rows arena.
@@ -193,14 +193,14 @@ impl Sampler {
 
     fn find_threads(&mut self, out: &mut Output<'_>) {
         let known = |slot: u32, generation: u32| self.threads.holds(slot, generation);
-        let new = out.book.threads.new_live_slots(out.sink.file, known);
+        let new = out.state.threads.new_live_slots(out.sink.file, known);
         // A slot is used again: the waits of its last thread are recorded now.
         if new.iter().any(|(slot, _)| self.threads.holds_slot(*slot)) {
             self.finish(out, false);
         }
         for (slot, generation) in new {
-            let Some(index) = out.book.thread_at(out.sink.file, slot) else { continue };
-            let Some(thread) = out.book.threads.list.get(index) else { continue };
+            let Some(index) = out.state.thread_at(out.sink.file, slot) else { continue };
+            let Some(thread) = out.state.threads.list.get(index) else { continue };
             let Ok(files) = Files::open(self.pid, thread.tid) else { continue };
             let mut before = SchedStat { ran_ns: thread.armed_ns(), queued_ns: 0, slices: 0 };
             if self.since_ns > thread.start_ns {
@@ -227,12 +227,12 @@ impl Sampler {
 
     fn look(&mut self, index: usize, out: &mut Output<'_>) {
         let Some(entry) = self.threads.get_mut(index) else { return };
-        let Some(thread) = out.book.threads.index_for_generation(entry.slot, entry.generation) else {
+        let Some(thread) = out.state.threads.index_for_generation(entry.slot, entry.generation) else {
             // It has ended, although the kernel may still have it: `finish` records the rest.
             self.threads.set_due(index, u64::MAX);
             return;
         };
-        let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+        let Some(share) = out.state.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
             return;
         };
         if let Some(still_ns) = self.activity.still_until(entry.looked_ns) {
@@ -260,7 +260,7 @@ impl Sampler {
             let (doing, again) = self.observe(index, stat, out);
             let Some(entry) = self.threads.get_mut(index) else { return };
             entry.again = again;
-            let Some(thread) = out.book.threads.list.get_mut(thread) else { return };
+            let Some(thread) = out.state.threads.list.get_mut(thread) else { return };
             (used, ended) = match readings {
                 [0, _] => entry.watch.changed(out.now_ns, stat, doing),
                 readings => changed(entry, &mut thread.wall, readings, out.now_ns, stat, doing),
@@ -270,7 +270,7 @@ impl Sampler {
         let Some(entry) = self.threads.get_mut(index) else { return };
         let (long, next_ns) = (entry.watch.long_wait(), entry.watch.next_ns());
         self.threads.set_due(index, next_ns);
-        if let Some(thread) = out.book.threads.list.get_mut(thread) {
+        if let Some(thread) = out.state.threads.list.get_mut(thread) {
             thread.wall.queued_ns += used.queued_ns;
         }
         for wait in ended.into_iter().flatten().chain(long) {
@@ -299,14 +299,14 @@ impl Sampler {
         let stack = out.sink.file.slot(entry.slot).map_or((0, 0), registered_stack);
         let stopped = Stopped { pid: self.pid, regs: &regs, stack, copied: (0, &[]), runs_on: false };
         let (walked, frames) =
-            self.unwinder.walk(&stopped, &out.book.modules, out.sink.images, out.rows, DEPTH);
+            self.unwinder.walk(&stopped, &out.state.modules, out.sink.images, out.rows, DEPTH);
         let cut = walked.flags & sample_flags::TRUNCATED != 0;
         let mut words = Vec::with_capacity(frames.len() + 2);
         words.push(if cut { 1 + u64::from(walked.end) } else { 0 });
         words.push(walked.exact_frames);
         words.extend_from_slice(frames);
         if walked.unknown_pcs != 0 {
-            out.book.stacks.note_unknown_address();
+            out.state.stacks.note_unknown_address();
         }
         let context = read_context(self.pid, entry.slot, out.sink.file);
         // If the thread ran since its registers were read, its stack does not belong to them.
@@ -334,7 +334,7 @@ impl Sampler {
     }
 
     fn record_wait(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
-        let Some(thread_of) = out.book.threads.list.get_mut(thread) else { return };
+        let Some(thread_of) = out.state.threads.list.get_mut(thread) else { return };
         let seed = thread_of.seed();
         let samples = thread_of.wall.without(wait.state, seed, wait.idle_ns, self.period_ns);
         if samples > 0 {
@@ -343,7 +343,7 @@ impl Sampler {
             // Times add up as samples do: what waited for less than an interval may have none.
             let span_ns = u64::from(samples).saturating_mul(self.period_ns);
             let sample = Sample { time_ns, state, samples, span_ns, context };
-            out.book.take_wait(thread, &sample, &wait.stack, &mut out.sink, out.now_ns);
+            out.state.take_wait(thread, &sample, &wait.stack, &mut out.sink, out.now_ns);
         }
     }
 
@@ -361,10 +361,10 @@ impl Sampler {
                 self.look(index, out);
                 continue;
             }
-            let Some(thread) = out.book.threads.index_for_generation(entry.slot, entry.generation) else {
+            let Some(thread) = out.state.threads.index_for_generation(entry.slot, entry.generation) else {
                 continue;
             };
-            let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+            let Some(share) = out.state.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
                 continue;
             };
             entry.stayed(share, out.now_ns);
@@ -376,8 +376,8 @@ impl Sampler {
 
     /// Records the rest of threads that have ended; of all threads, if `all`.
     pub fn finish(&mut self, out: &mut Output<'_>, all: bool) {
-        for index in 0..out.book.threads.list.len() {
-            let Some(thread) = out.book.threads.list.get_mut(index) else { break };
+        for index in 0..out.state.threads.list.len() {
+            let Some(thread) = out.state.threads.list.get_mut(index) else { break };
             let Some(end_ns) = thread.end_ns.filter(|_| !thread.wall.done) else { continue };
             thread.wall.done = true;
             let lived = end_ns.saturating_sub(thread.start_ns);
@@ -421,7 +421,7 @@ impl Sampler {
             for mut entry in self.threads.remove_all() {
                 if let (Some(wait), Some(thread)) = (
                     entry.watch.take_wait(),
-                    out.book.threads.index_for_generation(entry.slot, entry.generation),
+                    out.state.threads.index_for_generation(entry.slot, entry.generation),
                 ) {
                     self.record_wait(thread, &wait, out);
                 }

@@ -44,8 +44,8 @@ pub use counters::Counters;
 use current_chunk::CurrentChunk;
 use output_state::OutputState;
 use readers::{InfoChunks, PendingLosses};
-use spans::Spans;
 pub use slots::{RecordingId, RecordingSlots};
+use spans::Spans;
 pub use spans::{OpenSpan, Scope, Span, SpanContext, Worked};
 
 /// A recording being written.

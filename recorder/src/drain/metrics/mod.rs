@@ -91,7 +91,7 @@ impl Metrics {
         let Some(machine) = system::machine() else { return };
         let elapsed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.at_ns, now_ns));
         let before = self.machine.replace(machine);
-        let live = processes.iter().filter(|p| !p.book.over && p.file.trusted_pid()).map(|p| p.file.pid);
+        let live = processes.iter().filter(|p| !p.state.over && p.file.trusted_pid()).map(|p| p.file.pid);
         let live = live.chain(outside.iter().map(|(pid, _)| *pid));
         let stats: HashMap<u32, ProcessStat> =
             live.filter_map(|pid| Some((pid, system::process(pid)?))).collect();
@@ -102,7 +102,7 @@ impl Metrics {
         self.network.begin(before.map(|_| per_second));
         for (id, recording) in recordings.iter_mut().filter(|(_, recording)| !recording.full()) {
             let mine = || {
-                let pids = processes.iter().filter(|p| p.book.recording == id).map(|p| p.file.pid);
+                let pids = processes.iter().filter(|p| p.state.recording == id).map(|p| p.file.pid);
                 let inside =
                     pids.filter_map(|pid| Some((pid, *self.processes.get(&pid)?, old.get(&pid).copied())));
                 // What these used before they were recorded is of no interest.
@@ -239,10 +239,10 @@ fn container(usage: Usage, recording: &mut Recording, now_ns: u64) {
 fn threads(processes: &mut [Process], recordings: &mut RecordingSlots, now_ns: u64) {
     let cpus = system::processors() as f64;
     let mut left = MAX_THREADS;
-    for process in processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
-        let Some(recording) = recordings.get_mut(process.book.recording) else { continue };
-        let Process { file, book, .. } = process;
-        for thread in book.threads.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+    for process in processes.iter_mut().filter(|p| !p.state.over && p.file.trusted_pid()) {
+        let Some(recording) = recordings.get_mut(process.state.recording) else { continue };
+        let Process { file, state, .. } = process;
+        for thread in state.threads.list.iter_mut().filter(|t| t.end_ns.is_none()) {
             if left == 0 || recording.full() {
                 return;
             }
@@ -262,7 +262,7 @@ fn threads(processes: &mut [Process], recordings: &mut RecordingSlots, now_ns: u
             };
             let (user, system) = (share(0), share(1));
             let now = recording.ticks(now_ns);
-            let constant = thread.constant(file, book.group, recording);
+            let constant = thread.constant(file, state.group, recording);
             recording.event(schema::THREAD_CPU_LOAD, Some(constant), 0, |e, key| {
                 e.ticks(now).key(key).float(user).float(system);
             });
