@@ -1,6 +1,7 @@
-//! What [`crate::ring`] is made of; `loom/` has an `atomic` of its own, whose every operation is a place where threads may change.
+//! The atomics that [`crate::ring`] uses. `loom/` has its own `atomic`, in which every operation is a
+//! possible thread switch.
 
 pub use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a claim is tried while others win.
+/// Number of attempts to claim memory while other producers win.
 pub const TRIES: usize = 128;

@@ -1,5 +1,5 @@
-//! Clocks a handler may read. The monotonic clock goes through the vDSO by an address found at start, not through
-//! libc's name, which another preloaded library may have replaced.
+//! Clocks that a handler may read. The monotonic clock is read through the vDSO at an address found at start.
+//! A call by libc's symbol could reach another preloaded library that replaced it.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) const PROCESS: i32 = 2;
 
 static VDSO_CLOCK: AtomicUsize = AtomicUsize::new(0);
 
-/// Takes the address of the vDSO's `clock_gettime` (see [`crate::vdso`]); 0 goes back to the system call.
+/// Sets the address of the vDSO's `clock_gettime` (see [`crate::vdso`]); 0 selects the system call.
 ///
 /// # Safety
 /// `address` is 0 or that function's, and the vDSO stays mapped.
@@ -52,7 +52,8 @@ pub fn monotonic_ns() -> u64 {
     if address == 0 {
         return by_syscall(CLOCK_MONOTONIC);
     }
-    // SAFETY: by the contract of `set_vdso_clock`.
+    // SAFETY: `set_vdso_clock` requires 0, which was ruled out above, or the address of that function in a
+    // vDSO that stays mapped.
     let function = unsafe { core::mem::transmute::<usize, ClockGettime>(address) };
     let mut now = TimeSpec::default();
     // SAFETY: the function has this signature (vDSO ABI) and writes one timespec to a local.

@@ -1,16 +1,17 @@
-//! What the drain and a program that is already running agree on: commands by a queued signal, and the mailbox.
+//! The interface between the drain and a program that is already running: commands in queued signals, and the
+//! mailbox.
 //!
-//! A command is `SIGPROF` queued with a [`crate::cookie::Cookie`] of source [`crate::cookie::FROM_CONTROL`], whose slot is
-//! the command. It is carried out by the capture side, outside this crate.
+//! A command is `SIGPROF` queued with a [`crate::cookie::Cookie`] of source [`crate::cookie::FROM_CONTROL`],
+//! whose slot is the command. The capture crate executes it.
 
 /// Join the session that the mailbox names.
 pub const JOIN: u32 = 1;
-/// Arm and disarm the threads as the session's page says now, then tell so in the process's header.
+/// Arm or disarm the threads as the session page says now, then confirm that in the process header.
 pub const APPLY: u32 = 2;
-/// Leave a session that is over, and give its memory back.
+/// Leave a session that has ended, and release its memory.
 pub const LEAVE: u32 = 3;
 
-/// Within a process that a signal ends: take the last sample of this thread.
+/// Record the last sample of this thread. Sent within a process that a signal is about to end.
 pub const LAST_SAMPLE: u32 = 4;
 
 /// Directories tried for the mailbox, in this order.

@@ -1,14 +1,16 @@
-//! What the interrupted thread works for: the record of OpenTelemetry's thread context (OTEP 4947) that it has published.
+//! The span of the interrupted thread: the record of OpenTelemetry's thread context (OTEP 4947) that the
+//! thread has published.
 //!
 //! ```text
 //! thread pointer + offset ─▶ pointer ─▶ trace_id[16] span_id[8] valid flags attrs_size[2] attrs[attrs_size]
 //!                                       directly before a record of ours: the side-car, 64 bytes
 //! ```
-//! Of libraries that are opened while the program runs the drain finds the variable ([`place`]).
+//! In libraries that are loaded while the program runs, the drain finds the variable ([`place`]).
 //!
-//! The writer is the thread itself and publishes by one store of the pointer: its handler sees the old record or the new one. Who
-//! the writer is nobody knows, so a record is copied by a call that checks; only memory in which a record of ours was found
-//! before is read by plain loads, as that stays until the thread's end.
+//! The writer is the thread itself and publishes by one store of the pointer: its handler sees the old record
+//! or the new one. The writer may be any library, so a record is copied by a system call that checks the
+//! address. Plain loads are used only for memory in which a record of this project was found before, because
+//! that memory stays mapped until the thread ends.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -29,7 +31,7 @@ pub const CAR_MAGIC: u32 = 0x5843_4c46;
 pub mod car {
     /// The magic number, and in the upper half the length of the name.
     pub const MAGIC: usize = 0;
-    /// Changes whenever the record is filled, 0 while it is.
+    /// Changes with each new contents of the record; 0 while they are written.
     pub const VERSION: usize = 1;
     /// The activation's number.
     pub const SEQ: usize = 2;
@@ -37,29 +39,31 @@ pub mod car {
     pub const ROOT: usize = 3;
     /// The parent's id.
     pub const PARENT: usize = 4;
-    /// Address of the record that was in force before.
+    /// Address of the record that was active before.
     pub const PREVIOUS: usize = 5;
-    /// Begin of the activation, `CLOCK_MONOTONIC` ns.
+    /// Start of the activation, `CLOCK_MONOTONIC` ns.
     pub const START: usize = 6;
     /// Address of the name.
     pub const NAME: usize = 7;
 }
 
-/// Where a thread-local variable lies, in two words: the generation of the loader's modules that a thread must know of, and one of these.
-/// The drain finds it; whatever it says is read by calls that check.
+/// Location of a thread-local variable, in two words: the generation of the loader's modules that a thread
+/// must have seen, and one of the encodings below. The drain finds the location. Handlers read the memory
+/// there only by calls that check the address.
 pub mod place {
     /// Kinds, in the low byte.
     const FIXED: u64 = 1;
     const DYNAMIC: u64 = 2;
-    /// Beside the kind: the variable leads to labels alone ([`crate::labels`]).
+    /// Flag next to the kind: the variable leads to labels only ([`crate::labels`]).
     pub const LABELS: u64 = 0x80;
 
-    /// At one distance from the thread pointer in all threads.
+    /// A variable at the same distance from the thread pointer in all threads.
     pub const fn fixed(distance: i64) -> u64 {
         ((distance as u64) << 8) | FIXED
     }
 
-    /// In the block that each thread has for a module (glibc's dynamic thread vector), `None` if that cannot be told.
+    /// A variable in the block that each thread has for a module (glibc's dynamic thread vector). Returns
+    /// `None` if the numbers do not fit into a word.
     pub const fn dynamic(module: u64, offset: u64) -> Option<u64> {
         if module == 0 || module >> 24 != 0 || offset >> 32 != 0 {
             return None;
@@ -67,7 +71,7 @@ pub mod place {
         Some(offset << 32 | module << 8 | DYNAMIC)
     }
 
-    /// What a place says.
+    /// A decoded location.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum TlsLocation {
         /// Distance from the thread pointer.
@@ -76,7 +80,7 @@ pub mod place {
         Dynamic(u64, u64),
     }
 
-    /// Reads it back.
+    /// Decodes a word.
     pub const fn read(word: u64) -> Option<TlsLocation> {
         match word & 0xff & !LABELS {
             FIXED => Some(TlsLocation::Fixed((word as i64 >> 8) as u64)),
@@ -86,17 +90,19 @@ pub mod place {
     }
 }
 
-/// Distances from the thread pointer to the words that lead to records: ours, another writer's. 0: there is none.
+/// Distances from the thread pointer to the words that point to records: this project's, and another
+/// writer's. 0: none.
 static OFFSETS: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Tells where threads keep their contexts; 0 = nowhere. Both must lie in every thread's static TLS.
+/// Sets the distances at which threads store their contexts; 0 = none. Both must lie in every thread's static
+/// TLS.
 pub fn set_offsets(offsets: [usize; 2]) {
     for (to, offset) in OFFSETS.iter().zip(offsets) {
         to.store(offset, Relaxed);
     }
 }
 
-/// What [`set_offsets`] told last.
+/// Returns the distances of the last [`set_offsets`].
 pub fn offsets() -> [usize; 2] {
     let [ours, other] = &OFFSETS;
     [ours.load(Relaxed), other.load(Relaxed)]
@@ -127,7 +133,8 @@ fn word(offset: usize) -> u64 {
     unsafe { at.read_volatile() }
 }
 
-/// Copies the calling thread's context to `to`; returns how many words it takes, 0: there is none.
+/// Copies the calling thread's context to `to`. Returns the number of words in use; 0: the thread has no
+/// context.
 #[inline]
 pub fn take(
     state: &ProcState,
@@ -163,7 +170,7 @@ pub fn take(
     words
 }
 
-/// Copies the context that one of the places leads to.
+/// Copies the context found through one of the locations.
 #[inline(never)]
 fn found(
     pid: u32,
@@ -188,7 +195,7 @@ fn found(
     0
 }
 
-/// Bytes from the thread pointer to the address of glibc's vector of the thread's blocks.
+/// Bytes from the thread pointer to the pointer to glibc's vector of the thread's blocks.
 #[cfg(target_arch = "x86_64")]
 const TO_VECTOR: u64 = 8;
 #[cfg(target_arch = "aarch64")]
@@ -200,7 +207,8 @@ fn variable(pid: u32, pointer: u64, place: place::TlsLocation, generation: u64) 
         place::TlsLocation::Fixed(distance) => return pointer.wrapping_add(distance),
         place::TlsLocation::Dynamic(module, offset) => (module, offset),
     };
-    // -1: entries there are; 0: generation of modules that it is up to date with; then block and what to free of each module.
+    // Layout of the vector: at -1 the number of entries; at 0 the generation of modules that it is up to date
+    // with; then, for each module, its block and the pointer to free.
     const ENTRY: u64 = 16;
     const NOT_YET: u64 = u64::MAX;
     let (mut vector, mut head, mut entry) = ([0u64], [0u64; 4], [0u64]);
@@ -217,7 +225,8 @@ fn variable(pid: u32, pointer: u64, place: place::TlsLocation, generation: u64) 
     if known { entry[0].wrapping_add(offset) } else { 0 }
 }
 
-/// Copies the context of another process's thread, which waits, as [`take`] does; `pointer` is its thread pointer.
+/// Copies the context of a thread of another process, which is stopped, as [`take`] does; `pointer` is its
+/// thread pointer.
 pub fn outside(
     pid: u32,
     pointer: u64,
@@ -247,13 +256,14 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
     if let Some(slot) = slot
         && slot.thread_pointer.load(Relaxed) == 0
     {
-        // Somebody else registered this thread.
+        // Another thread registered this one.
         slot.thread_pointer.store(thread_pointer() as u64, Relaxed);
     }
     let mut car = [0u64; CAR_BYTES / 8];
     let Some((_, record)) = to.split_at_mut_checked(HEAD_WORDS) else { return 0 };
     let ours = if own {
-        // SAFETY: records of ours were found in all pages from the side-car to the record's end.
+        // SAFETY: a record of this project was found before in every page from the side-car to the record's
+        // end; such memory stays mapped until the thread's end.
         unsafe {
             plain(at.wrapping_sub(CAR_BYTES as u64), &mut car);
             plain(at, record.get_mut(..RECORD_HEAD.div_ceil(8)).unwrap_or_default());
@@ -266,7 +276,8 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
         if got < RECORD_HEAD || got < record_size(record) {
             return 0;
         }
-        // Ours lie like this; whoever else's does is asked for the magic.
+        // Records of this project have this alignment. Records of other writers fail the check for the magic
+        // number.
         let ours = at.is_multiple_of(CAR_BYTES as u64)
             && checked(pid, at.wrapping_sub(CAR_BYTES as u64), &mut car) == CAR_BYTES
             && is_car(&car);
@@ -278,7 +289,8 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
     finish(to, ours.then_some(&car))
 }
 
-/// Completes what was copied behind [`HEAD_WORDS`]; the words in use, 0 if it is no record in force.
+/// Completes the record that was copied behind [`HEAD_WORDS`]. Returns the number of words in use; 0 if the
+/// record is not valid.
 pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -> usize {
     let Some(record) = to.get(HEAD_WORDS..) else { return 0 };
     let bytes = record_size(record);
@@ -297,13 +309,13 @@ pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -
     words
 }
 
-/// Bytes that a record says it has, with its head.
+/// Size of the record in bytes, with its head, according to its header.
 fn record_size(record: &[u64]) -> usize {
     let size = record.get(3).map_or(0, |word| (word >> 16) & 0xffff);
     (size as usize).wrapping_add(RECORD_HEAD)
 }
 
-/// Whether these are the words of a side-car.
+/// Returns true if these are the words of a side-car.
 pub fn is_car(car: &[u64; CAR_BYTES / 8]) -> bool {
     car.first().is_some_and(|word| *word as u32 == CAR_MAGIC)
 }
@@ -313,20 +325,20 @@ pub fn is_car(car: &[u64; CAR_BYTES / 8]) -> bool {
 unsafe fn plain(at: u64, to: &mut [u64]) {
     let mut from = at as *const u64;
     for to in to {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that the words from `at` on are mapped.
         *to = unsafe { from.read_unaligned() };
         from = from.wrapping_add(1);
     }
 }
 
 fn checked(pid: u32, at: u64, to: &mut [u64]) -> usize {
-    // SAFETY: as long as the slice is.
+    // SAFETY: the buffer is as long as the slice.
     unsafe { sys::read_process(pid, at, to.as_mut_ptr().cast(), size_of_val(to)) }
 }
 
 const PAGE: u64 = 4096;
 
-/// Pages of a record of ours at `at`, side-car included.
+/// First and last page of a record of this project at `at`, including its side-car.
 fn pages(at: u64) -> Option<(u64, u64)> {
     let from = at.checked_sub(CAR_BYTES as u64)? & !(PAGE - 1);
     let to = at.checked_add(RECORD_BYTES as u64 + PAGE - 1)? & !(PAGE - 1);
@@ -338,12 +350,12 @@ fn is_known(slot: &ThreadSlot, at: u64) -> bool {
     at & 7 == 0 && pages(at).is_some_and(|(low, high)| low >= from.load(Relaxed) && high <= to.load(Relaxed))
 }
 
-/// A record of ours was read there: its pages stay until the thread's end.
+/// Stores that a record of this project was read at `at`: its pages stay mapped until the thread's end.
 fn know(slot: &ThreadSlot, at: u64) {
     let Some((low, high)) = pages(at) else { return };
     let [from, to] = &slot.context_pages;
     let (old_low, old_high) = (from.load(Relaxed), to.load(Relaxed));
-    // Only pages beside each other: what lies between others nobody knows.
+    // Merge only adjacent pages: the memory between two other ranges may be anything.
     let beside = low <= old_high && high >= old_low;
     from.store(if beside { low.min(old_low) } else { low }, Relaxed);
     to.store(if beside { high.max(old_high) } else { high }, Relaxed);

@@ -21,7 +21,7 @@ pub struct Cookie {
 pub const FROM_PERF: u8 = 1;
 /// Sent by a thread's CPU timer, the only engine of that thread.
 pub const FROM_TIMER: u8 = 2;
-/// Sent by a thread's CPU timer that complements a perf event of user time.
+/// Sent by a thread's CPU timer that complements a perf event which counts user time only.
 pub const FROM_TIMER_BESIDE: u8 = 3;
 /// Queued by the recorder: a command to the process ([`crate::command`]).
 pub const FROM_CONTROL: u8 = 5;

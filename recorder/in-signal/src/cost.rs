@@ -1,16 +1,18 @@
-//! What the recorder's own work in the program costs, by who asks for it: a clock around one run in a few.
+//! The cost of the recorder's own work in the program, per engine: the CPU time of one run in [`TIMED_EVERY`]
+//! is measured.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
 use crate::state::ProcState;
 
-/// One run in so many is timed: two readings of a clock for all of them.
+/// One run in this many is timed, which keeps the cost of reading the clock low.
 const TIMED_EVERY: u64 = 16;
-/// The first that is: not the very first of a process, which finds every cache cold.
+/// The first timed run. The very first run of a process is skipped, because it finds every cache cold.
 const FIRST: u64 = 3;
 
-/// Does `work` of the event kind `index`, 0 for CPU time. The thread's CPU clock is taken: what else runs meanwhile is not ours.
+/// Runs `work` of the event kind `index`, 0 for CPU time. The thread's CPU clock is used, so that other
+/// threads on the processor do not count.
 #[inline]
 pub fn measure<R>(state: &ProcState, index: usize, work: impl FnOnce() -> R) -> R {
     let Some(cost) = state.header.costs.get(index) else { return work() };

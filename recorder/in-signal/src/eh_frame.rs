@@ -13,12 +13,12 @@ use crate::layout::ModuleEntry;
 use crate::rule::{Rule, Saved, Simple};
 use crate::stack::Memory;
 
-/// Why a step could not be made.
+/// Reason why a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No FDE covers it.
+    /// No FDE covers the address.
     NoInfo,
-    /// The information is malformed or uses something unsupported.
+    /// The information is malformed or uses an unsupported feature.
     BadInfo,
     /// A stack word could not be read.
     BadStack,
@@ -26,13 +26,13 @@ pub enum Failure {
     NeedRegister,
     /// The return address is undefined: outermost frame.
     Root,
-    /// More frames than there is room for.
+    /// The stack has more frames than there is room for.
     Depth,
     /// The canonical frame address did not grow.
     NoProgress,
 }
 
-/// Where a register's value in the caller is.
+/// Location of a register's value in the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum RegisterRule {
@@ -40,21 +40,21 @@ pub enum RegisterRule {
     Unspecified,
     /// Explicitly unchanged.
     Same,
-    /// Gone.
+    /// The value is lost.
     Undefined,
     /// At CFA + n.
     Offset(i64),
-    /// Is CFA + n.
+    /// The value is CFA + n.
     ValOffset(i64),
     /// In another register.
     Register(u32),
     /// At the address an expression yields (start, length).
     Expression(u64, u32),
-    /// Is what an expression yields (start, length).
+    /// The value is the result of an expression (start, length).
     ValExpression(u64, u32),
 }
 
-/// How the CFA is found.
+/// Rule for the CFA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub enum CfaRule {
@@ -103,7 +103,7 @@ pub struct Machine {
     expression: expression::Stack,
     signal_frame: bool,
     ra_column: u64,
-    /// Beside the interpreter's state, for what has no unwind information.
+    /// Stored next to the interpreter's state, for code without unwind information.
     pub(crate) simulator: crate::instruction_analysis::EpilogueSimulator,
 }
 
@@ -271,7 +271,7 @@ fn parse_cie<M: Memory>(memory: &mut M, at: u64, end: u64) -> Parsed<Cie> {
             b'S' => cie.signal_frame = true,
             // aarch64: signed with the B key; tagged frame.
             b'B' | b'G' => {}
-            // What follows an unknown letter can still be skipped if its length was given.
+            // The data after an unknown letter can still be skipped if its length is given.
             _ if cie.augmented => break,
             _ => return Err(Failure::BadInfo),
         }
@@ -482,7 +482,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Whether the evaluated frame is a signal trampoline.
+    /// Returns true if the evaluated frame is a signal trampoline.
     pub fn is_signal_frame(&self) -> bool {
         self.signal_frame
     }
@@ -491,7 +491,7 @@ impl Machine {
         self.row.registers.get(number).copied().unwrap_or(RegisterRule::Unspecified)
     }
 
-    /// The evaluated row as a packed rule, complex if it is more than that can say.
+    /// Returns the evaluated row as a packed rule; a complex rule if the packed form cannot express it.
     pub fn rule(&self) -> Rule {
         use RegisterRule as Reg;
         let ra = self.register(self.ra_column as usize);
@@ -544,9 +544,10 @@ impl Machine {
                 Reg::Offset(n) => {
                     let at = cfa.wrapping_add_signed(n);
                     match memory.word(at) {
-                        // Popped already, and below a copied stack: the register has it.
+                        // The word is popped already and lies below a copied stack: the register still has
+                        // the value.
                         None if number != ra_column && at < regs.sp() => regs.get(number),
-                        // Only what the walk stands on must be readable.
+                        // Fail only if the word is needed for the walk itself.
                         None if number == ra_column || number == arch::FP => return Err(Failure::BadStack),
                         word => word,
                     }
@@ -570,7 +571,7 @@ impl Machine {
         }
         caller.pc = strip(caller.get(ra_column).ok_or(Failure::NeedRegister)?);
         if !self.signal_frame {
-            // A call overwrites the link register: the caller's own is not this one.
+            // A call overwrites the link register, so the caller's own value is unknown.
             caller.valid &= !(1 << arch::RA);
         }
         *regs = caller;
@@ -578,7 +579,7 @@ impl Machine {
     }
 }
 
-/// What is saved where, if the packed form can say it.
+/// Returns the saved registers in the packed form, if it can express them.
 fn saved(ra_column: usize, ra: RegisterRule, fp: Option<u64>) -> Option<Saved> {
     use RegisterRule as Reg;
     if ra_column != arch::RA {

@@ -4,10 +4,10 @@
 //! closed at once: the mapping keeps the event alive, `munmap` destroys it. So the program holds no descriptor that
 //! it could close or reuse.
 //!
-//! **Random phase.** The kernel starts every event with a full period. The first event therefore has a random period
-//! in (0, P] and fires once; the handler of its signal opens the regular one and unmaps the first. A thread that
-//! lives shorter than a period is so sampled with the right probability. Were the first event to repeat, a period of a few
-//! µs would keep the thread in its handler for good.
+//! **Random phase.** The kernel starts every event with a full period. The first event therefore has a random
+//! period in (0, P] and fires once; the handler of its signal opens the regular one and unmaps the first. So
+//! a thread that lives shorter than a period is sampled with the right probability. The first event does not
+//! repeat: with a random period of a few µs the thread would never leave its handler.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::fence;
@@ -18,7 +18,8 @@ use crate::perf_event::{self, Event, Firing, Recorded};
 use crate::state::{self, ProcState};
 use crate::{clock, events, perf_ring, process_timer, slots, sys, timer, trace};
 
-/// The CPU clock's event on `tid`: where kernel time is allowed, its records hold the kernel's part of the stack.
+/// Opens the CPU clock's event on `tid`. If kernel time is allowed, its records contain the kernel's part of
+/// the stack.
 fn open_cpu(
     tid: u32,
     period_ns: u64,
@@ -30,23 +31,23 @@ fn open_cpu(
     const CPU_CLOCK: u64 = 0;
     let event =
         Event { kind: perf_event::SOFTWARE, config: CPU_CLOCK, period: period_ns, ..Event::default() };
-    // With several events the ring also tells of an overflow whose signal got lost.
+    // With several events the ring also reveals an overflow whose signal was lost.
     let ring = if user_only && !several { Recorded::Nothing } else { Recorded::KernelStack };
     perf_event::open(&Event { user_only, ..event }, tid, firing, ring, sig_data)
 }
 
-/// Whether other engines than CPU time send traps.
+/// Returns true if engines other than CPU time send traps.
 fn has_several(state: &ProcState) -> bool {
     state.session.engines.load(Relaxed) & (engines::EVENTS | engines::TRACE) != 0
 }
 
-/// Tries what this kernel allows the calling thread: the engine to use and the errno of the first refusal (0 if none).
-/// `wished` is one of [`kind`]; AUTO takes perf with kernel time, else the timer where it keeps up with `period_ns`,
-/// else perf for user time with a timer beside it.
+/// Tries which engine this kernel allows for the calling thread. Returns the engine to use and the errno of
+/// the first refusal (0 if none). `wished` is one of [`kind`]. AUTO selects perf with kernel time; else the
+/// timer if it can sample at `period_ns`; else perf for user time, complemented by a timer.
 pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
     let try_perf = |user_only| {
         let handle = open_cpu(0, 1_000_000_000_000, Firing::Once, user_only, false, 0)?;
-        // SAFETY: mapped a moment ago.
+        // SAFETY: mapped above, and not shared with anything.
         unsafe { perf_ring::unmap(handle) };
         Ok::<(), i32>(())
     };
@@ -76,7 +77,7 @@ pub fn probe(wished: u32, period_ns: u64, tick_hz: u32) -> (u32, i32) {
     }
 }
 
-/// Shortest period that a CPU timer keeps up with: it is looked at once in a tick.
+/// Returns the shortest period that a CPU timer can keep: the kernel checks timers once per tick.
 pub fn timer_from_ns(tick_hz: u32) -> u64 {
     2_000_000_000 / u64::from(tick_hz.max(1))
 }
@@ -84,9 +85,9 @@ pub fn timer_from_ns(tick_hz: u32) -> u64 {
 /// Shortest useful interval of a CPU timer: they expire at scheduler ticks.
 const BESIDE_MIN_NS: u64 = 4_000_000;
 
-/// Starts sampling of a registered thread with the engine of the header. A thread that perf refuses (limit of locked
-/// memory) gets a timer instead. `Err` carries the errno of the last refusal. CPU time since an earlier disarm is
-/// counted as lost by [`loss::STOPPED`].
+/// Starts sampling a registered thread with the engine of the process header. A thread that perf refuses
+/// (limit of locked memory) gets a timer instead. `Err` carries the errno of the last refusal. CPU time since
+/// an earlier disarm is counted as lost by [`loss::STOPPED`].
 pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     let Some(state) = state::get() else { return Err(0) };
     if state.session.stop.load(Relaxed) != 0 {
@@ -159,18 +160,20 @@ fn start_ledger(state: &ProcState, slot: &ThreadSlot, tid: u32, first: u64) {
     slot.last_mono_ns.store(0, Relaxed);
 }
 
-/// Notes the handle of the first event, unless its signal came before and the regular event is already there.
+/// Stores the handle of the first event, unless its signal came before this and the regular event is already
+/// in place.
 fn keep_first(slot: &ThreadSlot, handle: u64) {
     let late = slot.stage.load(Relaxed) != stage::PERF_FIRST
         || slot.engine_handle.compare_exchange(0, handle, Relaxed, Relaxed).is_err();
     if late {
-        // SAFETY: mapped by the caller; the exchange tells that nobody else got it.
+        // SAFETY: mapped by the caller; the failed exchange means that the handle was not shared with any
+        // other code.
         unsafe { perf_ring::unmap(handle) };
     }
 }
 
-/// From the first signal's handler: replaces the event of random period by the regular one, or by a timer if the
-/// kernel refuses (descriptors or locked memory used up).
+/// Called in the handler of the first signal. Replaces the event of random period by the regular one, or by a
+/// timer if the kernel refuses (descriptors or locked memory used up).
 pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let old = slot.engine_handle.load(Relaxed);
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
@@ -189,14 +192,14 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let handle = &slot.engine_handle;
     let unused = match handle.compare_exchange(old, new, Relaxed, Relaxed) {
         Ok(_) => old,
-        // The thread that arms us noted the first event just now.
+        // The thread that armed this one stored the first event just now.
         Err(first) if old == 0 && handle.compare_exchange(first, new, Relaxed, Relaxed).is_ok() => first,
-        // Disarmed meanwhile: the new event goes.
+        // Another thread disarmed this one in the meantime: close the new event.
         Err(_) => new,
     };
     let won = unused != new || new == 0;
     if unused != 0 {
-        // SAFETY: pages this module mapped; the exchange decided that nobody else owns them.
+        // SAFETY: pages that this module mapped; the exchange decided that no other code owns them.
         unsafe { perf_ring::unmap(unused) };
     }
     if won && new == 0 && slot.stage.load(Relaxed) == stage::TIMER {
@@ -210,12 +213,13 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// In the handler of a thread with a perf event: goes on with a timer. `false`: there is none to be had.
+/// Called in the handler of a thread with a perf event: switches to a timer. Returns false if none can be
+/// created.
 pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
     let period = state.session.period_ns.load(Relaxed).max(1);
     let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
     let Ok(id) = timer::open(Some(slot.tid.load(Relaxed)), period, period, cookie) else {
-        // It will not be there for others either.
+        // The kernel would refuse it to other threads too.
         state.private.timer_from_ns.store(0, Relaxed);
         return false;
     };
@@ -231,13 +235,14 @@ pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
     perf_ring::close(&slot.engine_handle);
     fence(SeqCst);
     if slot.stage.load(Relaxed) != stage::TIMER {
-        // Disarmed meanwhile by somebody who may have looked before the timer was there.
+        // Another thread disarmed this one, and may have looked for a timer before there was one.
         close_timer(slot);
     }
     true
 }
 
-/// In the handler of a thread with a timer that [`to_timer`] gave it: goes on with a perf event, if the kernel has one.
+/// Called in the handler of a thread that [`to_timer`] gave a timer: switches back to a perf event, if the
+/// kernel has one.
 pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
     let period = state.session.period_ns.load(Relaxed).max(1);
     let cookie = Cookie::new(state, slot, FROM_PERF).pack();
@@ -245,14 +250,14 @@ pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
     let unused = slot.stage.compare_exchange(stage::TIMER, stage::PERF, SeqCst, Relaxed).is_err()
         || slot.engine_handle.compare_exchange(0, new, SeqCst, Relaxed).is_err();
     if unused {
-        // SAFETY: mapped above and given to nobody.
+        // SAFETY: mapped above and not shared with any other code.
         unsafe { perf_ring::unmap(new) };
         return;
     }
     close_timer(slot);
     fence(SeqCst);
     if slot.stage.load(Relaxed) != stage::PERF {
-        // As above, for the event.
+        // The same race as in `to_timer`, for the event.
         perf_ring::close(&slot.engine_handle);
     }
 }
@@ -264,8 +269,9 @@ fn close_timer(slot: &ThreadSlot) {
     }
 }
 
-/// In the handler of a thread that is sampled although nothing is to be recorded now: stops it, unless recording went on
-/// meanwhile and whoever armed the others found this one armed still.
+/// Called in the handler of a thread that is sampled although recording is paused: stops sampling. Arms it
+/// again if recording was resumed in the meantime, because the thread that armed the others may have seen
+/// this one as still armed.
 #[cold]
 pub(crate) fn pause(state: &ProcState, slot: &ThreadSlot) {
     disarm(slot);
@@ -275,16 +281,18 @@ pub(crate) fn pause(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Whether a timer sends signals to this thread, or may.
+/// Returns true if a timer sends signals to this thread, or may do so.
 pub fn uses_timer(slot: &ThreadSlot) -> bool {
     slot.engine_handle2.load(Relaxed) != 0
         || state::get().is_some_and(|s| process_timer::is_used(s) && process_timer::is_armed(s))
 }
 
-/// Stops sampling of a thread. CPU time from here to the thread's end or to the next [`arm`] is counted by them.
+/// Stops sampling a thread. From here to the thread's end or to the next [`arm`], its CPU time is counted by
+/// them.
 pub fn disarm(slot: &ThreadSlot) {
     slot.stage.store(stage::IDLE, Relaxed);
-    // The thread's own handler may be changing its engine: it sees this, or we what it has put there.
+    // The thread's own handler may be changing its engine at the same time. Either it sees IDLE, or this call
+    // sees the handle that it stored.
     fence(SeqCst);
     perf_ring::close(&slot.engine_handle);
     close_timer(slot);

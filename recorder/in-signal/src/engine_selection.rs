@@ -1,10 +1,11 @@
-//! Which engine suits a thread that often waits.
+//! Selects the engine for a thread that waits often.
 //!
-//! A perf event is put on the processor and taken off together with its thread: the kernel starts and stops a timer of high resolution
-//! at each switch. In a virtual machine that is 2.3 µs, as much as the switch itself. A CPU timer costs nothing there, the
-//! scheduler's tick looks at it. So where the program did not ask for an engine, and the tick is fine enough for the period,
-//! a thread that waits often is sampled by a timer. Weights are read from its CPU clock with both, so shares and sums stay
-//! right; what its samples lack is the kernel's part of the stack.
+//! The kernel schedules a perf event in and out together with its thread: it starts and stops a
+//! high-resolution timer at each switch. In a virtual machine that takes 2.3 µs, as much as the switch
+//! itself. A CPU timer costs nothing at a switch, because the scheduler's tick checks it. So a timer samples
+//! a thread that waits often, if no engine was selected by an option and the tick is short enough for the
+//! period. Both engines read the weight from the thread's CPU clock, so shares and sums stay right. The
+//! timer's samples lack the kernel's part of the stack.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,17 +14,18 @@ use crate::layout::{ThreadSlot, engines, stage};
 use crate::state::ProcState;
 use crate::sys;
 
-/// A thread that waits more often than once in so much of its CPU time is better off with a timer, ns: there an event takes
-/// a quarter of a percent.
+/// A thread that waits more often than once per this much CPU time is better sampled by a timer, ns. At this
+/// rate an event costs a quarter of a percent.
 const OFTEN_NS: u64 = 1_000_000;
-/// Fewer waits than that may be chance.
+/// Minimum number of waits: fewer may be chance.
 const EVIDENCE: u64 = 8;
-/// CPU time for which a thread must wait [`RARELY`] times less often to get its event back, ns.
+/// Measured CPU time, ns, after which a thread that waits at least [`RARELY`] times less often gets its event
+/// back.
 const BACK_NS: u64 = 500_000_000;
 /// See [`BACK_NS`].
 const RARELY: u64 = 8;
 
-/// After a sample of a perf event: whether the thread goes on with a timer.
+/// Called after a sample of a perf event. Returns true if the thread was switched to a timer.
 #[inline]
 pub(crate) fn goes_to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
     if !may_choose(state) {
@@ -33,11 +35,11 @@ pub(crate) fn goes_to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
     waits >= EVIDENCE && waits > cpu_ns / OFTEN_NS && engine::to_timer(state, slot)
 }
 
-/// After a sample of a timer: gives the thread its event back if it does not wait often any more.
+/// Called after a sample of a timer. Switches the thread back to its event if it no longer waits often.
 #[inline]
 pub(crate) fn look_again(state: &ProcState, slot: &ThreadSlot) {
     let looked = slot.looked_cpu_ns.load(Relaxed);
-    // Without an earlier look the timer was not chosen here.
+    // Without an earlier look, the timer was not selected by this module.
     if looked == 0 || slot.stage.load(Relaxed) != stage::TIMER {
         return;
     }
@@ -53,7 +55,7 @@ pub(crate) fn look_again(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Whether a timer keeps up with the period, and nothing else that is recorded needs the event.
+/// Returns true if a timer can keep the period, and no other selected engine needs the event.
 #[inline]
 fn may_choose(state: &ProcState) -> bool {
     const NEED_EVENTS: u32 = engines::WALL | engines::EVENTS | engines::TRACE;
@@ -63,7 +65,7 @@ fn may_choose(state: &ProcState) -> bool {
         && state.session.engines.load(Relaxed) & NEED_EVENTS == 0
 }
 
-/// How often the calling thread waited, and its CPU time, since the last look or its start.
+/// Number of waits and CPU time of the calling thread since the last look or its start.
 #[inline]
 fn since_last_look(slot: &ThreadSlot) -> (u64, u64) {
     let cpu_ns = slot.last_cpu_ns.load(Relaxed).max(1);

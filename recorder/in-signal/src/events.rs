@@ -1,4 +1,4 @@
-//! The handler's part in engines other than CPU time: perf events by name, and the wall clock's question.
+//! The handler's part in engines other than CPU time: perf events by name, and requests of the wall clock.
 
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
@@ -32,7 +32,7 @@ pub fn record(state: &ProcState, slot: &ThreadSlot, slot_index: u32, regs: &Regs
     let _ = publish::event(state, &fixed, event, &[], &taken);
 }
 
-/// Opens the session's perf events on a thread, those that the kernel allows.
+/// Opens those of the session's perf events on a thread that the kernel allows.
 pub fn arm(state: &ProcState, slot: &ThreadSlot) {
     let count = (state.session.event_count.load(Acquire) as usize).min(MAX_EVENTS);
     let mask = state.session.event_mask.load(Relaxed);
@@ -48,16 +48,17 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
         own.first.store(u32::from(period > 1), Relaxed);
         forget_counter(own);
         let tid = slot.tid.load(Relaxed);
-        // As with CPU time: the first sample after a random part of the period.
+        // As with CPU time, the first sample comes after a random part of the period.
         let (first, firing) = match period {
             1 => (1, Firing::Repeatedly),
             _ => (slots::random_first(state, tid, period), Firing::Once),
         };
         match open(state, slot, tid, index, first, firing) {
             Ok(new) => {
-                // Its first signal may have been before this, and have brought the regular event.
+                // The first signal may have come before this, and its handler has then opened the regular
+                // event.
                 if handle.compare_exchange(0, new, Relaxed, Relaxed).is_err() {
-                    // SAFETY: mapped a moment ago, unknown to anybody.
+                    // SAFETY: mapped above, and not shared with any other code.
                     unsafe { perf_ring::unmap(new) };
                 }
             }
@@ -66,7 +67,7 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Closes those of a thread's perf events that are not recorded any more.
+/// Closes the perf events of a thread that are no longer recorded.
 pub fn disarm_others(state: &ProcState, slot: &ThreadSlot) {
     let wanted = state.session.engines.load(Relaxed);
     let mask = if wanted & engines::EVENTS != 0 { state.session.event_mask.load(Relaxed) } else { 0 };
@@ -77,7 +78,7 @@ pub fn disarm_others(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Whether an errno will be the same for every thread.
+/// Returns true if the kernel will return this errno for every thread.
 fn is_final(errno: i32) -> bool {
     const EPERM: i32 = 1;
     const ENOENT: i32 = 2;
@@ -108,14 +109,14 @@ fn open(
     perf_event::open(&to_perf_event(spec, period), tid, firing, Recorded::Counter, cookie)
 }
 
-/// Whether the kernel lets the calling thread count `spec`; nothing is left behind.
+/// Tests if the kernel lets the calling thread count `spec`. The test event is closed again.
 ///
 /// # Errors
 /// The errno of the refusal.
 pub fn probe(spec: &EventSpec) -> Result<(), i32> {
     const NEVER: u64 = 1 << 60;
     let handle = perf_event::open(&to_perf_event(spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
-    // SAFETY: mapped a moment ago.
+    // SAFETY: mapped above, and not shared with any other code.
     unsafe { perf_ring::unmap(handle) };
     Ok(())
 }
@@ -133,19 +134,16 @@ fn to_perf_event(spec: &EventSpec, period: u64) -> perf_event::Event {
     }
 }
 
-/// Signals of one event in one thread, and the shortest time they may come in: more would leave the program no time, and an
-/// event that our own handler causes would never end.
+/// Maximum number of signals of one event in one thread within [`WINDOW_NS`]. More signals would leave the
+/// program no time, and an event that the handler itself causes would never end.
 const WINDOW_SIGNALS: u32 = 500;
 /// See [`WINDOW_SIGNALS`].
 const WINDOW_NS: u64 = 50_000_000;
-/// A rate that is too high is divided by 2 to this power.
+/// Power of two by which a rate that is too high is divided.
 const SLOW_DOWN: u32 = 3;
 
-/// A perf event of the session's list overflowed in this thread. Its weight is what the counter went on by: that is
-/// exact however many overflows there were, and whatever period is in force.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`].
+/// Handles an overflow of one of the session's perf events in this thread. The weight of the sample is the
+/// increase of the counter, which is exact for any number of overflows and any period.
 pub unsafe fn on_event(
     state: &ProcState,
     slot: &ThreadSlot,
@@ -159,7 +157,7 @@ pub unsafe fn on_event(
     else {
         return;
     };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that `context` is the kernel's.
     let regs = unsafe { Regs::interrupted(context) };
     let reader = Reader::take(handle, true);
     let first = own.first.load(Relaxed) != 0;
@@ -182,9 +180,10 @@ pub unsafe fn on_event(
                 }
             };
             match reader {
-                // Read already, by the handler of another trap.
+                // The handler of another trap has read it already.
                 Some(reader) if reader.waiting() == 0 => return,
-                // The first sample stands for a whole period, as it came after a random part of it.
+                // The first sample has the weight of a whole period, because it came after a random part of
+                // one.
                 Some(reader) if first => runs(reader, kernel, |run, last, kernel| {
                     one(run.time_ns, if last { period } else { 0 }, kernel);
                 }),
@@ -208,7 +207,8 @@ pub unsafe fn on_event(
 
 const MAX_SHIFT: u32 = 40;
 
-/// What the counter went on by since the last call, as if it had been running all the time.
+/// Returns the increase of the counter since the last call, scaled to what it would be if the counter had run
+/// all the time.
 fn counted(own: &EventState, now: &[u64; 3]) -> u64 {
     let mut gone = [0u64; 3];
     for ((gone, word), now) in gone.iter_mut().zip(&own.counter).zip(now) {
@@ -218,11 +218,11 @@ fn counted(own: &EventState, now: &[u64; 3]) -> u64 {
     if running == 0 || running >= enabled {
         return events;
     }
-    // The counter shared its hardware with others.
+    // The counter shared its hardware with other counters.
     (events as f64 * (enabled as f64 / running as f64)) as u64
 }
 
-/// Puts a fresh event with the regular period in the place of the present one.
+/// Replaces the present event by a new one with the regular period.
 fn replace(state: &ProcState, slot: &ThreadSlot, index: usize, own: &EventState, handle: &AtomicU64) {
     let Some(spec) = state.session.events.get(index) else { return };
     let period = spec.period.max(1) << own.shift.load(Relaxed).min(MAX_SHIFT);
@@ -230,10 +230,10 @@ fn replace(state: &ProcState, slot: &ThreadSlot, index: usize, own: &EventState,
     let old = handle.load(Relaxed);
     let Ok(new) = open(state, slot, 0, index, period, Firing::Repeatedly) else { return };
     forget_counter(own);
-    // Disarmed meanwhile, or noted by the thread that arms us only now: see `arm`.
+    // Another thread disarmed this one, or the thread that arms it stored the handle only now: see `arm`.
     let unused = if handle.compare_exchange(old, new, Relaxed, Relaxed).is_ok() { old } else { new };
     if unused != 0 {
-        // SAFETY: of this module; the exchange decided that nobody else owns it.
+        // SAFETY: pages that this module mapped; the exchange decided that no other code owns them.
         unsafe { perf_ring::unmap(unused) };
     }
 }

@@ -70,7 +70,7 @@ impl Stack {
         self.words.get(self.depth).copied().ok_or(Failure::BadInfo)
     }
 
-    /// The word `below` entries under the top.
+    /// The word `below` entries below the top.
     fn pick(&self, below: u64) -> Result<u64, Failure> {
         let index = u64::try_from(self.depth).ok().and_then(|d| d.checked_sub(1)?.checked_sub(below));
         self.words.get(index.ok_or(Failure::BadInfo)? as usize).copied().ok_or(Failure::BadInfo)

@@ -1,4 +1,4 @@
-//! The last sample of a thread: where it was when a signal came that ends the process, or that could have.
+//! The last sample of a thread: its location when a signal came that ends the process, or could have.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
@@ -9,11 +9,11 @@ use crate::publish::{self, Event};
 use crate::state::ProcState;
 use crate::{clock, slots, sys};
 
-/// Records `index` (one of [`crate::payload::fatal`]) with `words` and the stack of the interrupted code. `fault` is the
-/// address that could not be used, 0 if that was not the reason.
+/// Records `index` (one of [`crate::payload::fatal`]) with `words` and the stack of the interrupted code.
+/// `fault` is the address of a failed access, 0 if the signal had another cause.
 ///
-/// Nothing is believed of the stack, which may be what broke: all of it is read by calls that check. `false`: it found
-/// no room, and is counted.
+/// The stack may be corrupt, so all of it is read by system calls that check the address. Returns false if
+/// the ring has no room; the loss is counted.
 ///
 /// # Safety
 /// In a handler, every signal blocked; `context` is the kernel's.
@@ -33,13 +33,13 @@ pub unsafe fn record(
         ..SampleRecord::default()
     };
     let event = Event { kind: event_kind::SIGNAL, index, value: 1, extra: words };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that `context` is the kernel's.
     let regs = unsafe { Regs::interrupted(context) };
     let Some(mut lease) = state.private.scratch.take_for(plain.slot) else {
         publish::lose(state, &event);
         return false;
     };
-    // A call to where no code is: the stack goes on at its return address.
+    // The program called an address without code: the stack continues at the return address of that call.
     let jumped = if fault == regs.pc { called_from(&regs) } else { None };
     let mut fixed = plain;
     let taken = publish::walk(state, (0, 0), jumped.as_ref().unwrap_or(&regs), &mut fixed, lease.scratch());
@@ -52,7 +52,7 @@ pub unsafe fn record(
     }
 }
 
-/// The caller's registers right behind its call.
+/// Returns the caller's registers right after its call.
 fn called_from(regs: &Regs) -> Option<Regs> {
     let mut caller = *regs;
     if arch::RA == 16 {
@@ -71,14 +71,14 @@ fn called_from(regs: &Regs) -> Option<Regs> {
     (caller.pc != 0).then_some(caller)
 }
 
-/// Counts last samples that were asked for and did not come.
+/// Counts last samples that were requested but never came.
 pub fn lose(state: &ProcState, count: u64) {
     if let Some(lost) = state.header.event_lost.get(usize::from(event_kind::SIGNAL)) {
         lost.fetch_add(count, Relaxed);
     }
 }
 
-/// Counts a signal that is not recorded, as many came before it.
+/// Counts a signal that is not recorded, because too many came before it.
 pub fn pass(state: &ProcState) {
     if let Some(passed) = state.header.event_short.get(usize::from(event_kind::SIGNAL)) {
         passed.fetch_add(1, Relaxed);

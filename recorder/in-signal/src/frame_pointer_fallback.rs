@@ -1,4 +1,4 @@
-//! Steps without unwind information. What is found here is marked as guessed, except a signal trampoline.
+//! Steps without unwind information. Frames found here are marked as guessed, except a signal trampoline.
 
 use crate::eh_frame::Failure;
 use crate::instruction_analysis::CodeMemory;
@@ -11,23 +11,24 @@ use crate::stack::Memory;
 use crate::walk::{Lookup, MAX_GUESSED_FRAME, Walk};
 use crate::x86::Code;
 
-/// Marks cache entries of the step that running ahead found from an address: a gap if it found none. User-space addresses do not have
-/// this bit.
+/// Marks cache entries for the step that the epilogue simulation found from an address; a gap if it found
+/// none. User-space addresses do not have this bit.
 const SIMULATED: u64 = 1 << 47;
 
-/// Moves the cache entry of a return address to another slot than the entry of the code at that address.
+/// Moves the cache entry of a return address to a slot other than that of the code at the address.
 const APART: u64 = 0x2aaa_aaaa;
 
-/// How far from an address its function is looked for where no module is known.
+/// Distance from an address within which its function is searched if no module is known.
 const AROUND: u64 = 1 << 16;
 
 impl<M: Memory> Walk<'_, M> {
-    /// Signal trampoline by its instructions; the function's own way out; a return address on top of the stack; end of a
-    /// chain; frame pointer.
+    /// Tries, in this order: a signal trampoline, recognized by its instructions; the function's own
+    /// epilogue; a return address on top of the stack; the end of a chain; the frame pointer.
     #[cold]
     #[inline(never)]
     pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
-        // A trampoline may be the first code of its mapping, where the address looked up is one before it.
+        // A trampoline may be the first code of its mapping, and the address that is looked up is one byte
+        // before it.
         let pc = self.regs.pc;
         let known = self.lookup.rule_cache.get(pc | SIMULATED, self.lookup.tag);
         let known = known.map(|value| Rule::unpack(value as u32));
@@ -49,7 +50,7 @@ impl<M: Memory> Walk<'_, M> {
         let sp = self.regs.sp();
         let Some(fp) = self.regs.get(arch::FP) else { return Err(Failure::NeedRegister) };
         if fp == 0 && module.is_some() && !self.exact {
-            // A chain that ends in zero is how a C library without unwind information starts a thread.
+            // C libraries without unwind information start a thread with a chain that ends in zero.
             self.result.flags |= sample_flags::GUESSED;
             return Err(Failure::Root);
         }
@@ -59,7 +60,7 @@ impl<M: Memory> Walk<'_, M> {
         }
         let next = self.memory.word(fp).ok_or(Failure::NoInfo)?;
         let ra = strip(self.memory.word(fp.wrapping_add(8)).ok_or(Failure::NoInfo)?);
-        // Code that is compiled at run time calls itself before any map names its memory.
+        // Code that is compiled at run time calls itself before any map contains its memory.
         let same_code = module.is_none() && ra > 0xffff && ra.abs_diff(at) < 1 << 26;
         let known = ra == 0
             || same_code
@@ -73,8 +74,8 @@ impl<M: Memory> Walk<'_, M> {
         Ok(())
     }
 
-    /// Whether `pc` stands at the instructions of `rt_sigreturn`: C libraries without unwind information, and the
-    /// aarch64 vDSO, leave only these to know a signal trampoline by.
+    /// Returns true if `pc` is at the instructions of `rt_sigreturn`. C libraries without unwind information,
+    /// and the aarch64 vDSO, provide no other means to recognize a signal trampoline.
     fn trampoline(&mut self, module: &ModuleEntry) -> bool {
         self.memory.set_info(module.start, module.end, false);
         let pc = self.regs.pc;
@@ -88,9 +89,10 @@ impl<M: Memory> Walk<'_, M> {
         self.memory.info(pc, 8) == Some(0xd400_0001_d280_1168)
     }
 
-    /// Returns true if the frame is `__start_context`, to which glibc lets the function of `makecontext` return: the root of a coroutine.
-    /// The return address is its first byte, so the address before it has no unwind information, and none says that it is a root.
-    /// Source: glibc, `sysdeps/unix/sysv/linux/x86_64/__start_context.S`.
+    /// Returns true if the frame is `__start_context`, to which glibc lets the function of `makecontext`
+    /// return: the root of a coroutine. The return address is its first byte, so the address before it has no
+    /// unwind information that could mark it as a root. Source: glibc,
+    /// `sysdeps/unix/sysv/linux/x86_64/__start_context.S`.
     fn starts_context(&mut self, module: &ModuleEntry) -> bool {
         if cfg!(not(target_arch = "x86_64")) {
             return false;
@@ -109,7 +111,8 @@ impl<M: Memory> Walk<'_, M> {
         if cfg!(not(target_arch = "x86_64")) {
             return false;
         }
-        // Code made at run time is in no table at first: what is around it is copied, not read in place.
+        // Code made at run time is in no table at first: the code around the address is copied, not read in
+        // place.
         let range = module.map_or((pc.saturating_sub(AROUND), pc.saturating_add(AROUND), false), |module| {
             (module.start, module.end, is_plain(module))
         });
@@ -135,8 +138,9 @@ impl<M: Memory> Walk<'_, M> {
         found
     }
 
-    /// An interrupted function without a frame (a copying loop, say, or one that is being entered) has its return
-    /// address on top of the stack: believed if a call instruction stands before it.
+    /// Steps out of an interrupted function without a frame (a copying loop, say, or a function at its first
+    /// instruction), which has its return address on top of the stack. The address is accepted if a call
+    /// instruction stands before it.
     fn frameless(&mut self) -> bool {
         if cfg!(not(target_arch = "x86_64")) {
             return false;
@@ -238,13 +242,13 @@ impl<M: Memory> CodeMemory for Text<'_, M> {
     }
 }
 
-/// Whether a call stands before a return address; wherever that points, looking does no harm.
+/// Returns true if a call stands before a return address. The check is safe for any address.
 fn after_call<M: Memory>(memory: &mut M, ra: u64) -> bool {
     memory.set_info(ra.wrapping_sub(8), ra, false);
     memory.info(ra.wrapping_sub(8), 8).is_some_and(|before| follows_call(before.to_le_bytes()))
 }
 
-/// Whether the eight bytes before a return address end with an x86_64 call.
+/// Returns true if the eight bytes before a return address end with an x86_64 call.
 pub fn follows_call(before: [u8; 8]) -> bool {
     let [_, b7, b6, b5, b4, b3, b2, b1] = before;
     // The ModRM byte of `call r/m64` (FF /2) by its addressing mode.

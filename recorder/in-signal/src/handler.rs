@@ -1,7 +1,7 @@
-//! The signal handler's whole work: whose signal → clocks → walk → ring.
+//! The signal handler: identify the signal → read clocks → walk the stack → write to the ring.
 //!
-//! It runs with every signal blocked (the capture side installs it so), calls nothing outside this crate, and never
-//! touches `errno`.
+//! It runs with every signal blocked (the capture crate installs it with this mask), calls nothing outside
+//! this crate, and never touches `errno`.
 
 use core::ffi::c_void;
 use core::sync::atomic::Ordering::Relaxed;
@@ -29,7 +29,8 @@ use crate::state::{self, ProcState};
 use crate::trace;
 use crate::weight;
 
-/// Takes one sample if the signal is ours. `false`: it is not, the caller passes it on to whoever had it before.
+/// Takes one sample if the recorder sent the signal. Returns false if it did not; the caller then passes the
+/// signal to the previous handler.
 ///
 /// Async-signal-safe, needs under 2 KiB of stack.
 ///
@@ -37,12 +38,12 @@ use crate::weight;
 /// Called with the arguments of a handler installed with `SA_SIGINFO`, every signal blocked.
 #[inline(never)]
 pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *const c_void) -> bool {
-    // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
     let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
     if cookie.source == FROM_PROCESS {
-        // SAFETY: by the caller's promise `context` is the kernel's.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { on_process_timer(state, slot, cookie, context) };
         return true;
     }
@@ -58,12 +59,12 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
         engine::pause(state, slot);
         return true;
     }
-    // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
     let late = signal == SIGTRAP && unsafe { was_blocked(info) };
-    // SAFETY: by the caller's promise `context` is the kernel's.
+    // SAFETY: the caller guarantees that `context` is the kernel's.
     unsafe { dispatch(state, slot, cookie, late, context) };
     if signal == SIGTRAP && state.session.engines.load(Relaxed) & SEVERAL != 0 {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { others(state, slot, cookie, late, context) };
     }
     true
@@ -76,7 +77,7 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
 /// `info` is the kernel's siginfo_t.
 #[cold]
 pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo_t.
     let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return };
     let Some(state) = state::get() else { return };
     if let Some(slot) = state.slots.get(cookie.slot as usize)
@@ -87,10 +88,8 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
     }
 }
 
-/// The signal of the process's timer, which the thread of `armed_by` armed, came to the calling thread.
-///
-/// # Safety
-/// `context` is the kernel's, as in [`on_signal`].
+/// Handles the signal of the process timer, which came to the calling thread; the thread of `armed_by` armed
+/// the timer.
 #[cold]
 unsafe fn on_process_timer(
     state: &'static ProcState,
@@ -102,20 +101,20 @@ unsafe fn on_process_timer(
         return;
     }
     if let Some(slot) = process_timer::interrupted(state, armed_by) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         let regs = unsafe { Regs::interrupted(context) };
         let cookie = Cookie { slot: slots::index(state, slot), ..cookie };
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
     }
 }
 
-/// Engines whose traps may coincide with others.
+/// Engines whose traps may coincide with other traps.
 const SEVERAL: u32 = engines::EVENTS | engines::TRACE;
 
-/// Where the costs of samples of CPU time are counted.
+/// Index of the costs of CPU-time samples.
 const OF_CPU: usize = 0;
 
-/// Does what the signal of `cookie` asks for.
+/// Handles the signal of `cookie`.
 ///
 /// # Safety
 /// `context` is the kernel's, as in [`on_signal`].
@@ -128,22 +127,23 @@ unsafe fn dispatch(
     context: *const c_void,
 ) {
     if let Some(register) = cookie.source.checked_sub(FROM_TRACES) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
         cost::measure(state, event_kind::TRACE as usize, work);
     } else if let Some(index) = cookie.source.checked_sub(FROM_EVENTS) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
         cost::measure(state, event_kind::PERF as usize, work);
     } else {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         let regs = unsafe { Regs::interrupted(context) };
         cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
     }
 }
 
-/// The kernel keeps one pending trap of a thread: of several events that overflow together only the first sends its signal.
-/// The others are found by their rings, breakpoints by the program counter.
+/// Handles the other traps of this moment. The kernel queues one trap per thread, so if several events
+/// overflow together, only the first sends its signal. The others are found by their rings, and breakpoints
+/// by the program counter.
 ///
 /// # Safety
 /// `context` is the kernel's, as in [`on_signal`].
@@ -158,30 +158,30 @@ unsafe fn others(
     let mut source = FROM_EVENTS;
     for handle in &slot.event_handles {
         if source != cookie.source && perf_ring::is_waiting(handle) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees that `context` is the kernel's.
             unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
         }
         source = source.wrapping_add(1);
     }
     let source = FROM_PERF;
     if source != cookie.source && perf_ring::is_waiting(&slot.engine_handle) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { dispatch(state, slot, Cookie { source, ..cookie }, late, context) };
     }
     if cookie.source < FROM_TRACES && !late {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller guarantees that `context` is the kernel's.
         unsafe { trace::on_other_trap(state, slot, cookie.slot, context) };
     }
 }
 
-/// A sample of CPU time.
+/// Takes a sample of CPU time.
 #[inline]
 fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs: &Regs) {
     let begun = if state.session.flags & session_flags::MEASURE != 0 { clock::cycles() } else { 0 };
     state.ring.prefetch();
     let period = state.session.period_ns.load(Relaxed);
     let beside = cookie.source == FROM_TIMER_BESIDE;
-    // Beside a perf event the timer only speaks for time that the event did not see.
+    // A timer that complements a perf event only samples time that the event did not see.
     if beside && weight::unseen(slot) < period.saturating_add(period / 2) {
         return;
     }
@@ -209,8 +209,8 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
         flags: source,
         ..SampleRecord::default()
     };
-    // A trap that waited behind a blocked signal interrupts whatever unblocked it: the time went by elsewhere. Our own
-    // handler blocks it too, for a shorter time than that.
+    // A trap that was pending because its signal was blocked interrupts the code that unblocked it, but the
+    // time went by elsewhere. The recorder's own handler blocks the signal too, for a shorter time than this.
     const OWN_NS: u64 = 500_000;
     let waited = cookie.source == FROM_PERF && late;
     let overflows = if cookie.source == FROM_PERF { Reader::take(&slot.engine_handle, false) } else { None };
@@ -236,7 +236,7 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
 }
 
-/// The cookie that our event or timer sent with its signal.
+/// Returns the cookie that the recorder's event or timer sent with its signal.
 ///
 /// # Safety
 /// `info` is null or a `siginfo_t`.
@@ -256,7 +256,7 @@ unsafe fn read_cookie(signal: i32, info: *const c_void) -> Option<Cookie> {
     Cookie::unpack(unsafe { info.cast::<u64>().add(3).read() })
 }
 
-/// Whether a trap's signal was blocked when its event fired.
+/// Returns true if a trap's signal was blocked when its event fired.
 ///
 /// # Safety
 /// `info` is the `siginfo_t` of a trap by a perf event.
@@ -268,8 +268,8 @@ unsafe fn was_blocked(info: *const c_void) -> bool {
     flags & TRAP_PERF_FLAG_ASYNC != 0
 }
 
-/// Walks and publishes: one sample, or one for each kernel stack among several overflows inside one system call, which
-/// then share the weight.
+/// Walks the stack and publishes it: one sample, or one per kernel stack if several overflows happened inside
+/// one system call. These samples share the weight.
 #[inline]
 fn sample(
     state: &ProcState,
@@ -293,7 +293,7 @@ fn sample(
     let mut one = |time_ns: u64, count: Option<u64>, kernel: &[u64]| {
         let share = match count {
             Some(count) => (weight as f64 * (count as f64 / all as f64)) as u64,
-            // The last one gets the rest: what did not fit into the ring goes with it.
+            // The last one gets the rest, including the shares of samples that did not fit into the ring.
             None => weight.saturating_sub(given),
         };
         given = given.saturating_add(share);

@@ -1,32 +1,32 @@
-//! The caller of hand-written code without unwind information: its instructions are run ahead, on copies of the registers,
-//! until they return. What they do to the stack on the way out says where the return address and the saved registers
-//! are, wherever in the function it was interrupted.
+//! Finds the caller of hand-written code without unwind information. The instructions are simulated, on
+//! copies of the registers, until they return. Their effect on the stack reveals the location of the return
+//! address and of the saved registers, wherever the function was interrupted.
 //!
-//! Only what moves the stack pointer or restores a register is carried out; every other result is unknown. Of
-//! a conditional jump the next instruction is tried first, then the target. What is found is believed only if
-//! the return address follows a call in a known module.
+//! Only instructions that move the stack pointer or restore a register are simulated; every other result is
+//! unknown. At a conditional jump the next instruction is tried first, then the target. The result is
+//! accepted only if the return address follows a call in a known module.
 
 use crate::interrupted::{Regs, arch};
 use crate::rule::{Rule, Saved, Simple};
 use crate::x86::{Code, Instruction, Map, decode};
 
-/// Instructions looked at for one frame.
+/// Maximum number of instructions simulated for one frame.
 const MAX_STEPS: u32 = 4096;
 /// Maximum number of instructions simulated in one walk.
 pub const MAX_WALK_STEPS: u32 = 8192;
-/// Branches not taken that are remembered.
+/// Number of untaken branches that are stored.
 const BRANCHES: usize = 32;
-/// Jumps taken that are remembered, so that none is taken twice.
+/// Number of taken jumps that are stored, so that none is taken twice.
 const TAKEN: usize = 256;
-/// Words written on the way that are remembered.
+/// Number of words written by the simulated code that are stored.
 const WRITTEN: usize = 8;
 
 /// x86 numbers of the registers by DWARF number.
 const BY_DWARF: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 const SP: u8 = 4;
 const BP: u8 = 5;
-/// rax, rdx: what a call gives back. Others are read after a call only where the callee keeps them, if the code is right;
-/// functions that only assembly calls keep more than they must.
+/// rax, rdx: the result of a call. Other registers are read after a call only if the callee preserves them.
+/// Functions that only assembly calls may preserve more than the ABI requires.
 const RESULTS: u16 = 0b101;
 
 #[derive(Clone, Copy)]
@@ -82,19 +82,19 @@ pub struct EpilogueSimulator {
     left: u32,
 }
 
-/// Memory and code as the run needs them.
+/// Access to memory and code for the simulation.
 pub trait CodeMemory: Code {
     /// A word of the stack.
     fn word(&mut self, address: u64) -> Option<u64>;
-    /// Whether `address` can be a return address.
+    /// Returns true if `address` can be a return address.
     fn returns_to(&mut self, address: u64) -> bool;
 }
 
 enum Next {
     Go(u64),
-    /// It returns: this much is dropped from the stack beside the return address.
+    /// The function returns, and drops this many bytes from the stack in addition to the return address.
     Return(u64),
-    /// Leaves for another function, which returns for it if this is a tail call.
+    /// A jump to another function, which returns to this one's caller if it is a tail call.
     Leave,
     Dead,
 }
@@ -285,7 +285,7 @@ impl EpilogueSimulator {
         }
     }
 
-    /// A jump is taken once: twice would be a loop.
+    /// Each jump is taken only once: a second time would be a loop.
     fn jump(&mut self, target: u64) -> Next {
         let count = self.taken_count.min(TAKEN);
         let seen = self.taken.get(..count).is_none_or(|taken| taken.contains(&target));
@@ -316,7 +316,7 @@ impl EpilogueSimulator {
         self.state.known &= !RESULTS;
     }
 
-    /// The address of a memory operand by the stack or frame pointer.
+    /// The address of a memory operand relative to the stack or frame pointer.
     fn address(&self, i: &Instruction) -> Option<u64> {
         let place = i.place?;
         Some(self.state.get(place.base?)?.wrapping_add(place.disp as u64))
@@ -401,7 +401,8 @@ impl EpilogueSimulator {
             0xe8 => self.after_call(),
             0xff => match i.extension {
                 2 | 3 => self.after_call(),
-                // Through a slot of memory as the PLT does: a tail call. By a register it may go anywhere.
+                // A jump through a memory slot, as in the PLT, is a tail call. The target of a jump by
+                // register is unknown.
                 4 if i.rm.is_none() => return Next::Leave,
                 4 | 5 => return Next::Dead,
                 6 => {
@@ -483,7 +484,7 @@ impl EpilogueSimulator {
         Next::Go(i.next)
     }
 
-    /// `add`, `sub`, `and` of a register and a number; `cmp` does nothing.
+    /// Simulates `add`, `sub`, `and` of a register and a number; `cmp` has no effect.
     fn immediate(&mut self, i: &Instruction) {
         let Some(rm) = i.rm else { return };
         let (now, n) = (self.state.get(rm), i.immediate as u64);
@@ -510,7 +511,7 @@ impl EpilogueSimulator {
         }
     }
 
-    /// The rest of the one-byte opcodes: what they write is unknown from then on.
+    /// Simulates the rest of the one-byte opcodes: their results are unknown.
     fn forget(&mut self, i: &Instruction) {
         match i.opcode {
             // cmp and test compare; floating point has registers of its own

@@ -66,7 +66,7 @@ pub struct Regs {
 }
 
 impl Regs {
-    /// Nothing known.
+    /// Registers without any known value.
     pub const fn unknown() -> Regs {
         Regs { pc: 0, valid: 0, r: [0; arch::COUNT] }
     }
@@ -93,7 +93,8 @@ impl Regs {
         self.get(arch::SP).unwrap_or(0)
     }
 
-    /// Takes all registers from the `ucontext_t` at `context`, word by word through `word`. `false` if one cannot be read.
+    /// Loads all registers from the `ucontext_t` at `context`, word by word through `word`. Returns false if
+    /// a word cannot be read.
     #[inline]
     pub fn load_context(&mut self, context: u64, mut word: impl FnMut(u64) -> Option<u64>) -> bool {
         let base = context.wrapping_add(arch::CONTEXT_REGS);
@@ -111,13 +112,13 @@ impl Regs {
         true
     }
 
-    /// Registers the kernel saved for the handler's return.
+    /// Returns the registers that the kernel saved for the return of the handler.
     ///
     /// # Safety
     /// `context` is the third argument of a handler installed with `SA_SIGINFO`.
     #[inline]
     pub unsafe fn interrupted(context: *const core::ffi::c_void) -> Regs {
-        // SAFETY: the kernel wrote a whole `ucontext_t` there.
+        // SAFETY: the caller guarantees that the kernel wrote a whole `ucontext_t` at `context`.
         let word = |address: u64| Some(unsafe { (address as *const u64).read() });
         let mut regs = Regs::unknown();
         regs.load_context(context as u64, word);
@@ -125,7 +126,7 @@ impl Regs {
     }
 }
 
-/// A return address without pointer-authentication bits.
+/// Removes the pointer-authentication bits from a return address.
 #[inline]
 pub fn strip(address: u64) -> u64 {
     if cfg!(target_arch = "aarch64") { address & 0xffff_ffff_ffff } else { address }

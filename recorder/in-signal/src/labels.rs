@@ -1,23 +1,25 @@
-//! Labels that a thread has published by itself, without a span: the label set of the library custom-labels (its ABI, version 1).
+//! Labels that a thread has published without a span: the label set of the library custom-labels (its ABI,
+//! version 1).
 //!
 //! ```text
 //! custom_labels_current_set ─▶ storage, count, … ; storage ─▶ count × { key: length, bytes; value: length, bytes }
 //! ```
-//! The thread keeps the set such that it can be read at any instruction. What is read here is read by calls that check.
+//! The thread maintains the set so that it is valid at any instruction. This module reads it by system calls
+//! that check the address.
 
 use crate::context;
 use crate::layout::TEXT_LABELS;
 use crate::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, RECORD_HEAD};
 use crate::sys;
 
-/// Labels of a set that are read at most; one of them costs two calls.
+/// Maximum number of labels read from a set; each costs two system calls.
 const MOST: usize = 10;
 const ENTRY_WORDS: usize = 4;
-/// Bytes of a key or value: a length has one byte.
+/// Maximum bytes of a key or value: its length is stored in one byte.
 const MOST_BYTES: u64 = 255;
 
-/// Puts the labels of the set at `at` where a record's attributes stand, as length, key, length, value. Returns the words of the context,
-/// 0: there is none.
+/// Writes the labels of the set at `at` in the place of a record's attributes, as length, key, length, value.
+/// Returns the number of words of the context; 0 if there is none.
 #[inline(never)]
 pub fn copy(pid: u32, at: u64, to: &mut [u64; MAX_CONTEXT]) -> usize {
     let (mut set, mut entries) = ([0u64; 2], [0u64; MOST * ENTRY_WORDS]);
@@ -31,7 +33,7 @@ pub fn copy(pid: u32, at: u64, to: &mut [u64; MAX_CONTEXT]) -> usize {
         return 0;
     }
     let Some(record) = to.get_mut(HEAD_WORDS..) else { return 0 };
-    // SAFETY: the words as bytes; nobody else has them.
+    // SAFETY: the bytes of the words of `record`, which is borrowed exclusively.
     let bytes = unsafe { core::slice::from_raw_parts_mut(record.as_mut_ptr().cast::<u8>(), RECORD_BYTES) };
     let Some((head, room)) = bytes.split_at_mut_checked(RECORD_HEAD) else { return 0 };
     head.fill(0);
@@ -62,11 +64,12 @@ pub fn copy(pid: u32, at: u64, to: &mut [u64; MAX_CONTEXT]) -> usize {
     words
 }
 
-/// Its length in one byte and a text; returns the bytes used, `None` if it has no room or cannot be read.
+/// Writes a text with its length in one byte. Returns the number of bytes used; `None` if there is no room or
+/// it cannot be read.
 fn text(pid: u32, at: u64, len: u64, to: &mut [u8]) -> Option<usize> {
     let (first, rest) = to.split_first_mut()?;
     let rest = rest.get_mut(..len as usize)?;
-    // SAFETY: as long as the slice is.
+    // SAFETY: the buffer is as long as the slice.
     if !rest.is_empty() && unsafe { sys::read_process(pid, at, rest.as_mut_ptr(), rest.len()) } != rest.len()
     {
         return None;
@@ -76,6 +79,6 @@ fn text(pid: u32, at: u64, len: u64, to: &mut [u8]) -> Option<usize> {
 }
 
 fn read(pid: u32, at: u64, to: &mut [u64]) -> usize {
-    // SAFETY: as long as the slice is.
+    // SAFETY: the buffer is as long as the slice.
     unsafe { sys::read_process(pid, at, to.as_mut_ptr().cast(), size_of_val(to)) }
 }

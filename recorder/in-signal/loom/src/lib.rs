@@ -1,15 +1,16 @@
-//! The sample ring (`../src/ring.rs`, the same file) over loom's atomics, as small as it can be: every order of loads and stores of a
-//! few threads is tried in `tests/`. `cargo test --manifest-path recorder/in-signal/loom/Cargo.toml`.
+//! The sample ring (`../src/ring.rs`, the same file) over loom's atomics, with the smallest useful
+//! parameters. The tests in `tests/` try every order of loads and stores of a few threads. Run them with
+//! `cargo test --manifest-path recorder/in-signal/loom/Cargo.toml`.
 
-/// What the ring takes for the processor's.
+/// The atomics that the ring uses instead of the processor's.
 mod atomic {
     pub use loom::sync::atomic::{AtomicU64, Ordering};
 
-    /// A load may give an old value as often as it likes: more tries are more orders of the same.
+    /// A load may return an old value any number of times; more tries only repeat the same orders.
     pub const TRIES: usize = 3;
 }
 
-/// As in the crate itself, but for padding, which orders nothing, and a ring of eight words.
+/// The crate's own layout, without padding (it orders nothing) and with a ring of eight words.
 pub mod layout {
     use loom::sync::atomic::AtomicU64;
 
@@ -20,9 +21,9 @@ pub mod layout {
     pub struct RingHeader {
         /// Next position to claim.
         pub head: AtomicU64,
-        /// What is before is free.
+        /// Everything before this position is free.
         pub tail: AtomicU64,
-        /// The tail to be.
+        /// The next tail, while a record is being freed.
         pub releasing: AtomicU64,
     }
 
@@ -35,7 +36,7 @@ pub mod layout {
     }
 }
 
-/// Nothing is fetched ahead here.
+/// Prefetching does nothing here.
 mod stack {
     pub fn prefetch(_: u64) {}
 }

@@ -1,4 +1,5 @@
-//! The ring under every interleaving (bounded by the number of preemptions, three find nearly all faults).
+//! The ring under every interleaving, bounded by the number of preemptions: three of them find nearly all
+//! faults.
 
 use flightline_in_signal_loom::layout::{MIN_RING_WORDS, RingHeader, record};
 use flightline_in_signal_loom::ring::{Next, Refused, Ring};
@@ -21,7 +22,7 @@ impl Memory {
         Ring::new(&self.header, &self.words).expect("a power of two")
     }
 
-    /// A record whose words all say `value`.
+    /// Writes a record in which every word is `value`.
     fn put(&self, value: u64, payload: usize) -> Result<(), Refused> {
         let claim = self.ring().claim(record::SAMPLE, payload)?;
         claim.words.iter().for_each(|word| word.store(value, Ordering::Relaxed));
@@ -29,7 +30,7 @@ impl Memory {
         Ok(())
     }
 
-    /// What the consumer finds, until nothing more is there or something is being written.
+    /// Reads all records, until the ring is empty or the next record is still being written.
     fn take(&self, into: &mut Vec<u64>) {
         loop {
             match self.ring().next() {
@@ -54,7 +55,8 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
     builder.check(run);
 }
 
-/// Every record comes once and whole, or its producer was told that it did not go in; each producer's in order.
+/// Every record arrives once and complete, or its producer got an error. Records of one producer arrive in
+/// order.
 #[test]
 fn two_producers_and_a_consumer() {
     model(|| {
@@ -80,7 +82,8 @@ fn two_producers_and_a_consumer() {
     });
 }
 
-/// Round the ring's end: the place that is too short is padded once, whoever does it, while the consumer frees what is behind.
+/// At the ring's end, the gap that is too short for a record is padded exactly once, whichever producer does
+/// it, while the consumer frees records.
 #[test]
 fn round_the_end() {
     model(|| {
@@ -104,7 +107,8 @@ fn round_the_end() {
     });
 }
 
-/// A producer dies between its claim and its word that all is there: what the other one put comes, what was torn does not.
+/// A producer dies after its claim and before its commit. The other producer's record arrives, the torn one
+/// does not.
 #[test]
 fn a_producer_that_dies() {
     model(|| {
@@ -124,7 +128,8 @@ fn a_producer_that_dies() {
     });
 }
 
-/// A consumer is killed while it frees a record; another goes on where it was, while a producer writes.
+/// A consumer is killed while it frees a record. Another one resumes at the same position while a producer
+/// writes.
 #[test]
 fn a_consumer_that_dies() {
     model(|| {
@@ -135,11 +140,11 @@ fn a_consumer_that_dies() {
             loom::thread::spawn(move || (2..4).filter(|value| memory.put(*value, 2).is_ok()).collect::<Vec<u64>>())
         };
         let Next::Ready { len, .. } = memory.ring().next() else { panic!("the record is there") };
-        // As far as `release` gets before its second store.
+        // `release` was killed before its second store.
         memory.header.releasing.store(len, Ordering::Release);
         memory.words[0].store(1 << 32, Ordering::Relaxed);
         let put = producer.join().unwrap();
-        // The successor comes when nobody writes any more.
+        // The successor starts when no producer is writing.
         memory.ring().resume(0);
         let mut found = Vec::new();
         memory.take(&mut found);

@@ -10,8 +10,8 @@
 //!                     InitModule  × n, string area      program           drain
 //!                     sample ring                       program           drain
 //! ```
-//! Everything is plain integers: the drain treats what a program wrote as hostile, a program trusts the drain
-//! for nothing but bounds it checks itself.
+//! All contents are plain integers. The drain treats everything that a program wrote as hostile, and a
+//! program checks all bounds that the drain wrote.
 
 mod modules;
 mod process;
@@ -45,20 +45,20 @@ pub const MODULES_PER_TABLE: usize = 2048;
 pub const INIT_MODULES: usize = 2048;
 /// Bytes of the string area (module paths, executable, command line).
 pub const STRING_BYTES: usize = 512 * 1024;
-/// Bytes the `sysfs`-like small strings are cut to.
+/// Maximum length of a short name, such as a thread's, in bytes.
 pub const NAME_BYTES: usize = 16;
 
-/// Which engine takes the samples ([`SessionPage::engine`], [`ProcHeader::engine`]).
+/// The engine that takes the samples ([`SessionPage::engine`], [`ProcHeader::engine`]).
 pub mod engine {
-    /// The program picks what its kernel allows.
+    /// The program selects an engine that its kernel allows.
     pub const AUTO: u32 = 0;
     /// `perf_event_open` cpu-clock, `sigtrap`, kernel time included (signal arrives on return to user mode).
     pub const PERF: u32 = 1;
-    /// The same with `exclude_kernel`, for unprivileged users; kernel time is seen by a timer beside it.
+    /// The same with `exclude_kernel`, for unprivileged users; a complementary timer sees kernel time.
     pub const PERF_USER: u32 = 2;
     /// `timer_create` on the thread's CPU clock, signal `SIGPROF`, at most CONFIG_HZ per second.
     pub const TIMER: u32 = 3;
-    /// Nothing can sample here (see [`super::ProcHeader::engine_errno`]).
+    /// No engine can sample here (see [`super::ProcHeader::engine_errno`]).
     pub const NONE: u32 = 4;
     /// `timer_create` on the process's CPU clock, signal `SIGPROF` to a thread that runs, see [`crate::process_timer`].
     pub const ITIMER: u32 = 5;
@@ -74,7 +74,7 @@ const _: () = {
     assert!(size_of::<ThreadSlot>().is_multiple_of(64));
 };
 
-/// The four sizes both sides compare before they trust each other's memory.
+/// The four sizes that both sides compare before they use each other's memory.
 pub const SIZES: [u32; 4] = [
     size_of::<SessionPage>() as u32,
     size_of::<ProcHeader>() as u32,

@@ -1,4 +1,4 @@
-//! What is mapped where, and how to unwind it.
+//! The executable mappings and their unwind information.
 
 use core::sync::atomic::AtomicU32;
 
@@ -22,9 +22,10 @@ pub struct ModuleEntry {
     pub rows_off: u64,
     /// [`module_flags`].
     pub flags: u32,
-    /// Number of the drain's image; that of the string in the program's own table, which has no rows.
+    /// Number of the image in the drain's tables; in the program's own table, which has no rows, the number
+    /// of the string.
     pub path_id: u32,
-    /// Start of that segment: some linkers put `.eh_frame` first.
+    /// Start of the segment that holds `.eh_frame_hdr` and `.eh_frame`: some linkers put `.eh_frame` first.
     pub eh_readable_start: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct ModuleTable {
     pub entries: [ModuleEntry; MODULES_PER_TABLE],
 }
 
-/// What the program's loader said of a module (one per PT_LOAD with PF_X).
+/// A module as the program's loader reports it (one entry per PT_LOAD with PF_X).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct InitModule {
@@ -90,7 +91,7 @@ pub struct RowsHeader {
     pub buckets: u32,
     /// log2 of a bucket's bytes.
     pub bucket_shift: u32,
-    /// [`ModuleEntry::path_id`] of the module: the place may have gone to another one.
+    /// [`ModuleEntry::path_id`] of the module, to detect that the memory now belongs to another module.
     pub image: u32,
 }
 

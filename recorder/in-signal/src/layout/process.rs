@@ -1,20 +1,20 @@
-//! A process's file: its header, and the account of each of its threads.
+//! A process's file: its header, and the ledger of each of its threads.
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 use super::{MAX_EVENTS, MAX_TRACES, event_kind};
 
-/// Why CPU time of a thread is not covered by a recorded sample. Index into [`ThreadSlot::lost_ns`].
+/// Reasons why CPU time of a thread is not covered by a recorded sample. Index into [`ThreadSlot::lost_ns`].
 pub mod loss {
     /// The ring had no room: the drain is slow, stopped or dead.
     pub const RING_FULL: usize = 0;
-    /// No scratch buffer or too much contention on the ring: sample given up.
+    /// No scratch buffer was free, or contention on the ring was too high.
     pub const CONTENDED: usize = 1;
     /// The program blocked our signal (seen by the drain or by timer overruns while blocked).
     pub const BLOCKED: usize = 2;
     /// Sampling was stopped for this thread (recording over, exec about to happen, engine closed).
     pub const STOPPED: usize = 3;
-    /// CPU used before the thread's sampling was armed (raw clone threads found late).
+    /// CPU time before the thread's sampling was armed (threads of raw clone that are found late).
     pub const UNARMED: usize = 4;
     /// The drain's output was full or gone (only ever counted by the drain).
     pub const OUTPUT_FULL: usize = 5;
@@ -22,7 +22,7 @@ pub mod loss {
     pub const TORN: usize = 6;
     /// No signal came although one was due: a coarse timer, an end just before it (only ever counted by the drain).
     pub const UNSEEN: usize = 7;
-    /// Nobody read the stream (only ever counted by the drain).
+    /// No reader took the stream (only ever counted by the drain).
     pub const NO_READER: usize = 8;
     /// Number of causes.
     pub const CAUSES: usize = 9;
@@ -40,17 +40,17 @@ pub mod loss {
     ];
 }
 
-/// What a thread knows of one of its perf events beside CPU time.
+/// The state of one of a thread's perf events other than CPU time.
 #[repr(C)]
 #[derive(Default)]
 pub struct EventState {
     /// The counter, and its time enabled and running, as of the last sample.
     pub counter: [AtomicU64; 3],
-    /// CLOCK_MONOTONIC ns when the present window of the rate limit began.
+    /// Start of the present window of the rate limit, CLOCK_MONOTONIC ns.
     pub window_ns: AtomicU64,
-    /// Signals in it.
+    /// Number of signals in that window.
     pub in_window: AtomicU32,
-    /// The period is shifted left by this, as the rate was too high.
+    /// The period is shifted left by this, because the rate was too high.
     pub shift: AtomicU32,
     /// 1 while the first sample, of random period, is awaited.
     pub first: AtomicU32,
@@ -58,15 +58,15 @@ pub struct EventState {
     pub pad: u32,
 }
 
-/// What the recorder's own work costs a process, of one kind.
+/// The cost of one kind of the recorder's own work in a process.
 #[repr(C)]
 #[derive(Default)]
 pub struct Cost {
-    /// How often it ran.
+    /// Number of runs.
     pub runs: AtomicU64,
-    /// Of these, runs that were timed.
+    /// Number of runs that were timed.
     pub timed: AtomicU64,
-    /// CPU time of the timed ones, ns.
+    /// CPU time of the timed runs, ns.
     pub timed_ns: AtomicU64,
 }
 
@@ -75,25 +75,27 @@ pub struct Cost {
 pub struct ProcHeader {
     /// [`super::MAGIC`], written last.
     pub magic: AtomicU64,
-    /// Process id in the drain's pid namespace as far as the program can tell (its own getpid).
+    /// Process id in the drain's pid namespace as far as the program knows it (its own getpid).
     pub pid: u32,
     /// Parent process id.
     pub ppid: u32,
     /// CLOCK_MONOTONIC ns when this file was opened.
     pub start_mono_ns: u64,
-    /// Inode of the pid namespace that `pid` counts in; 0 if the program could not ask for it.
+    /// Inode of the pid namespace that `pid` counts in; 0 if the program could not find it out.
     pub pid_namespace: u64,
-    /// 1: each name that the program gives to a thread is in the ring ([`super::record::NAME`]). 0: the drain must look for names.
+    /// 1: each name that the program gives to a thread is written to the ring ([`super::record::NAME`]). 0:
+    /// the drain must look for names.
     pub names_recorded: u32,
-    /// Engine in force, see [`super::engine`].
+    /// Active engine, see [`super::engine`].
     pub engine: AtomicU32,
     /// errno of the refused `perf_event_open`, 0 if it was not refused.
     pub engine_errno: AtomicI32,
     /// [`proc_state`].
     pub state: AtomicU32,
-    /// Index of the module table in force: `modules_gen % MODULE_TABLES`.
+    /// Index of the active module table: `modules_gen % MODULE_TABLES`.
     pub modules_gen: AtomicU32,
-    /// Odd while a `dlclose` is running; the drain publishes a table only if it did not change meanwhile.
+    /// Odd while a `dlclose` is running. The drain publishes a table only if this number is unchanged since
+    /// it began.
     pub dlclose_seq: AtomicU32,
     /// Set by the program after dlopen/dlclose, cleared by the drain when it has re-read the map.
     pub maps_dirty: AtomicU32,
@@ -107,32 +109,35 @@ pub struct ProcHeader {
     pub exe: [u32; 2],
     /// Offset, length in the string area of the command line (NUL separated).
     pub cmdline: [u32; 2],
-    /// Offset, length in the string area of the working directory at the start: modules that the program opens by relative paths lie there.
+    /// Offset, length in the string area of the working directory at the start. Relative paths of modules
+    /// that the program loads start there.
     pub directory: [u32; 2],
-    /// Threads that found no free slot.
+    /// Number of threads that found no free slot.
     pub no_slot: AtomicU64,
     /// Samples taken (handler reached its end or counted a loss), all threads.
     pub taken: AtomicU64,
-    /// Events (see [`super::event_kind`]) that found no room, by kind.
+    /// Number of events (see [`super::event_kind`]) that found no room, by kind.
     pub event_lost: [AtomicU64; event_kind::KINDS],
     /// Σ of their values, by kind.
     pub event_lost_value: [AtomicU64; event_kind::KINDS],
-    /// errno with which the kernel refused the perf events beside CPU time, 0 if it did not.
+    /// errno with which the kernel refused the perf events other than CPU time, 0 if it did not.
     pub event_errno: [AtomicI32; MAX_EVENTS],
-    /// The same for breakpoints on traced functions; ENOENT (2) until its file was found in the process.
+    /// The same for breakpoints on traced functions; ENOENT (2) until the function's file is found in the
+    /// process.
     pub trace_errno: [AtomicI32; MAX_TRACES],
-    /// Events below their threshold, by kind, where those are counted.
+    /// Number of events below their threshold, by kind, for kinds that count them.
     pub event_short: [AtomicU64; event_kind::KINDS],
     /// Σ of their values, by kind.
     pub event_short_value: [AtomicU64; event_kind::KINDS],
-    /// What recording costs this process, by [`event_kind`]; 0: CPU time.
+    /// Cost of recording in this process, by [`event_kind`]; 0: CPU time.
     pub costs: [Cost; event_kind::KINDS],
-    /// Distances from a thread's thread pointer to the words that lead to its context ([`crate::context`]): ours, another
-    /// writer's; 0 = none.
+    /// Distances from a thread's thread pointer to the words that point to its context ([`crate::context`]):
+    /// this project's, another writer's; 0 = none.
     pub context_offsets: [AtomicU64; 2],
-    /// Where the drain found the variables of other writers ([`crate::context::place`]), from the first on; then zeros.
+    /// Where the drain found the variables of other writers ([`crate::context::place`]); unused entries at
+    /// the end are 0.
     pub context_places: [[AtomicU64; 2]; CONTEXT_PLACES],
-    /// Names of labels in contexts of ours, by their index: offset, length in the string area.
+    /// Names of labels in this project's contexts, by their index: offset, length in the string area.
     pub label_names: [[AtomicU32; 2]; LABEL_NAMES],
     /// Offsets and sizes of the parts of this file, in bytes.
     pub threads_off: u64,
@@ -150,10 +155,11 @@ pub struct ProcHeader {
     pub ring_off: u64,
     /// Bytes of the ring, a power of two.
     pub ring_bytes: u64,
-    /// Exit seen by the program's own exit hook: CLOCK_MONOTONIC ns, 0 if not.
+    /// Time when the program's own exit hook ran, CLOCK_MONOTONIC ns; 0 if it did not.
     pub exit_mono_ns: AtomicU64,
-    /// A path in the string area of something this process started that cannot be recorded, and why
-    /// (offset, length, [`unrecorded`] reason); one entry, newest wins, `notice_seq` counts them.
+    /// Path in the string area of a program that this process started and that cannot be recorded, and the
+    /// reason (offset, length, [`unrecorded`] reason). There is one entry: a new one replaces it, and
+    /// `notice_seq` counts them.
     pub notice: [AtomicU32; 3],
     /// Number of notices written.
     pub notice_seq: AtomicU32,
@@ -161,10 +167,10 @@ pub struct ProcHeader {
     pub ring: RingHeader,
 }
 
-/// Variables of other writers that handlers look at.
+/// Number of variables of other writers that handlers read.
 pub const CONTEXT_PLACES: usize = 4;
 
-/// Labels that a process can tell apart: an index has one byte.
+/// Number of different labels in a process: an index has one byte.
 pub const LABEL_NAMES: usize = 256;
 
 /// Bit of [`ProcHeader::controlled`]: the process takes commands, see [`crate::command`].
@@ -188,24 +194,25 @@ pub mod unrecorded {
     pub const SETUID: u32 = 2;
     /// Another architecture or ELF class.
     pub const FOREIGN: u32 = 3;
-    /// Another C library than ours (musl under glibc or the other way round).
+    /// A C library other than this object's (musl under glibc or the other way round).
     pub const OTHER_LIBC: u32 = 4;
     /// A Go program: its runtime replaces every signal handler by raw system calls.
     pub const GO: u32 = 5;
     /// Linked with a sanitizer's shared library, which must be loaded before all others.
     pub const SANITIZER: u32 = 6;
 
-    /// Executed with an environment that does not name our object.
+    /// Executed with an environment that does not name the preload object.
     pub const ENVIRONMENT: u32 = 7;
-    /// Executed as a user, or in a root, that cannot read our object or the session.
+    /// Executed as a user, or in a root, that cannot read the preload object or the session.
     pub const OUT_OF_REACH: u32 = 8;
-    /// Executed with real and effective ids that differ: its loader ignores our object.
+    /// Executed with real and effective ids that differ: the dynamic loader ignores the preload object.
     pub const TWO_IDS: u32 = 9;
-    /// Executed with a limit of file sizes (`RLIMIT_FSIZE`) below that of the shared memory.
+    /// Executed with a file size limit (`RLIMIT_FSIZE`) below that of the shared memory.
     pub const FILE_LIMIT: u32 = 10;
 
-    /// Returns true if a needed library is a sanitizer of gcc (`libasan.so.8`) or clang (`libclang_rt.asan-x86_64.so`). The one for
-    /// undefined behaviour is left out: it need not be loaded first.
+    /// Returns true if a needed library is a sanitizer of gcc (`libasan.so.8`) or clang
+    /// (`libclang_rt.asan-x86_64.so`). The sanitizer for undefined behaviour is not included: it need not be
+    /// loaded first.
     pub fn is_sanitizer(library: &[u8]) -> bool {
         let library = library.strip_prefix(b"libclang_rt.").or_else(|| library.strip_prefix(b"lib"));
         let names: [&[u8]; 5] = [b"asan", b"tsan", b"lsan", b"hwasan", b"msan"];
@@ -213,7 +220,7 @@ pub mod unrecorded {
     }
 }
 
-/// Words that a ring has at least.
+/// Minimum number of words of a ring.
 pub const MIN_RING_WORDS: usize = 1024;
 
 /// Positions of a process's ring, counted in 8-byte words since the start, never wrapping.
@@ -223,9 +230,9 @@ pub struct RingHeader {
     pub head: AtomicU64,
     /// Padding to a cache line of its own.
     pub pad0: [u64; 7],
-    /// Everything before it is free again; written by the drain only.
+    /// Everything before this position is free; written by the drain only.
     pub tail: AtomicU64,
-    /// The tail to be, from the moment on at which the drain begins to free what is before it.
+    /// The next tail. The drain sets it before it begins to free the memory up to there.
     pub releasing: AtomicU64,
     /// Padding to a cache line of its own.
     pub pad1: [u64; 6],
@@ -254,11 +261,12 @@ pub mod stage {
     pub const PERF: u32 = 2;
     /// CPU timer only: the engine is `timer`, perf was refused, or the thread often waits.
     pub const TIMER: u32 = 3;
-    /// A thread is arming it; others leave it alone.
+    /// A thread is arming it; other threads do not change it.
     pub const ARMING: u32 = 4;
 }
 
-/// One thread's ledger. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one period)`.
+/// The CPU time ledger of one thread. `cpu at end = armed_at + Σ weight of samples + Σ lost + (tail < one
+/// period)`.
 #[repr(C, align(64))]
 pub struct ThreadSlot {
     /// [`slot_state`] in the low half, generation in the high half (counts reuses).
