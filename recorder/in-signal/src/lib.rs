@@ -4,10 +4,11 @@
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
 //! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
 //!
-//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`rule_cache`] → [`unwind_table`] → [`eh_frame`], reading by
-//! [`stack`]) → [`publish`] → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
-//! [`events`] is the handler's part in engines other than CPU time, [`sync_event`] records what a thread does outside handlers.
-//! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside; [`slots`] finds a
+//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`rule_cache`] →
+//! [`unwind_table`] → [`eh_frame`], reading by [`stack`]) → [`publish`] → [`ring`]; [`layout`] defines the
+//! shared memory, [`state`] the data that a handler needs. [`events`] is the handler's part in engines other
+//! than CPU time, [`sync_event`] records events of a thread outside handlers. [`fatal`] takes last samples.
+//! [`thread`] and [`engine`] register and arm threads, outside handlers and inside; [`slots`] finds a
 //! thread's slot, [`cookie`] is the word by which a handler recognises a signal.
 #![no_std]
 #![cfg_attr(

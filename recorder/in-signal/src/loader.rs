@@ -1,9 +1,10 @@
-//! Modules that no table names yet: the first moments after a `dlopen`.
+//! Modules that are not in a table yet, right after a `dlopen`.
 //!
 //! glibc 2.35 and newer answer "which object covers this address, and where is its unwind information" by
-//! `_dl_find_object`, documented as async-signal-safe and free of locks (manual, "Dynamic Linker Introspection"). It is the one
-//! function from outside that a handler calls, by the pointer that the capture side found; without it (musl, older
-//! glibc) such an address has no unwind information until the drain has read the program's map.
+//! `_dl_find_object`, documented as async-signal-safe and free of locks (manual, "Dynamic Linker
+//! Introspection"). It is the only external function that a handler calls, through a pointer that the capture
+//! crate found. Without it (musl, older glibc) such an address has no unwind information until the drain has
+//! read the program's map.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -25,7 +26,7 @@ type FindObject = unsafe extern "C" fn(*mut c_void, *mut DlFindObject) -> i32;
 
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
-/// Tells where `_dl_find_object` is; 0 = this C library has none.
+/// Sets the address of `_dl_find_object`; 0 = this C library has none.
 ///
 /// # Safety
 /// `address` is 0 or that function's address.
@@ -33,8 +34,8 @@ pub unsafe fn set_find_object(address: usize) {
     FIND_OBJECT.store(address, Relaxed);
 }
 
-/// The loaded object that covers `address`, without rows and never to be read by plain loads: it may be closed at any
-/// time.
+/// Returns the loaded object that covers `address`. The entry has no rows and never allows plain loads,
+/// because the object may be closed at any time.
 #[cold]
 pub fn find_object(address: u64) -> Option<ModuleEntry> {
     let found = look_up(address)?;
@@ -55,7 +56,7 @@ pub fn find_object(address: u64) -> Option<ModuleEntry> {
     })
 }
 
-/// The loader's `struct link_map` of the object that covers `address`.
+/// Returns the loader's `struct link_map` of the object that covers `address`.
 #[cold]
 pub fn link_map(address: u64) -> Option<*const c_void> {
     look_up(address).map(|found| found.link_map).filter(|map| !map.is_null())
@@ -66,7 +67,7 @@ fn look_up(address: u64) -> Option<DlFindObject> {
     if function == 0 {
         return None;
     }
-    // SAFETY: by the contract of `set_find_object`.
+    // SAFETY: `set_find_object` requires 0, which was ruled out above, or the address of that function.
     let find = unsafe { core::mem::transmute::<usize, FindObject>(function) };
     let mut found = DlFindObject {
         flags: 0,
@@ -76,7 +77,8 @@ fn look_up(address: u64) -> Option<DlFindObject> {
         eh_frame_hdr: 0,
         reserved: [0; 7],
     };
-    // SAFETY: it only looks the address up and fills the local; async-signal-safe by its documentation.
+    // SAFETY: the function only looks the address up and fills the local; it is documented as
+    // async-signal-safe.
     let failed = unsafe { find(address as *mut c_void, &raw mut found) } != 0;
     (!failed).then_some(found)
 }
@@ -94,7 +96,7 @@ mod tests {
     fn finds_this_program_and_nothing_elsewhere() {
         let here = find_object as *const () as u64;
         assert!(find_object(here).is_none());
-        // SAFETY: the function itself.
+        // SAFETY: this is the address of the function itself.
         unsafe { set_find_object(_dl_find_object as *const () as usize) };
         let module = find_object(here).unwrap();
         assert!(module.start <= here && here < module.end);

@@ -1,4 +1,4 @@
-//! Which module an address belongs to, from the table in force.
+//! Finds the module of an address in the active table.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +14,7 @@ pub struct Modules<'a> {
 }
 
 impl<'a> Modules<'a> {
-    /// Takes the table that `current` (the header's `modules_gen`) names.
+    /// Selects the table that `current` (the header's `modules_gen`) names.
     ///
     /// # Safety
     /// `tables` points at [`MODULE_TABLES`] tables that stay mapped for `'a`.
@@ -23,12 +23,13 @@ impl<'a> Modules<'a> {
         let generation = current.load(Ordering::Acquire);
         // SAFETY: the index is below MODULE_TABLES.
         let table = unsafe { tables.add(generation as usize % MODULE_TABLES) };
-        // SAFETY: as above; the count is an atomic of shared memory.
+        // SAFETY: the index is below MODULE_TABLES, so the table is mapped; the count is an atomic of shared
+        // memory.
         let count = unsafe { &(*table).count }.load(Ordering::Acquire) as usize;
         Modules { table, count: count.min(MODULES_PER_TABLE), generation, current }
     }
 
-    /// A view of one table that nobody rewrites while the view lives.
+    /// Returns a view of a table that does not change while the view lives.
     pub fn new(table: &'a ModuleTable) -> Modules<'a> {
         let (count, generation) =
             (table.count.load(Ordering::Relaxed) as usize, table.generation.load(Ordering::Relaxed));
@@ -41,7 +42,7 @@ impl<'a> Modules<'a> {
         self.generation
     }
 
-    /// Copies entry `i`; `None` if the table may have been rewritten meanwhile.
+    /// Copies entry `i`. Returns `None` if the table may have been rewritten in the meantime.
     #[inline]
     fn entry(&self, i: usize) -> Option<ModuleEntry> {
         if i >= self.count {
@@ -52,7 +53,7 @@ impl<'a> Modules<'a> {
             unsafe { (&raw const (*self.table).entries).cast::<ModuleEntry>().add(i).read_volatile() };
         core::sync::atomic::fence(Ordering::Acquire);
         let newer = self.current.load(Ordering::Relaxed).wrapping_sub(self.generation) as usize;
-        // The drain writes table g + MODULE_TABLES while generation g + MODULE_TABLES − 1 is in force.
+        // The drain writes table g + MODULE_TABLES while generation g + MODULE_TABLES − 1 is active.
         (newer < MODULE_TABLES.wrapping_sub(1)).then_some(entry)
     }
 
@@ -67,7 +68,7 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The module that covers `address`.
+    /// Returns the module that covers `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Option<ModuleEntry> {
         let (mut low, mut high) = (0usize, self.count);
@@ -84,7 +85,7 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Whether plain loads of the module's unwind information are safe.
+/// Returns true if plain loads of the module's unwind information are safe.
 #[inline]
 pub fn is_plain(entry: &ModuleEntry) -> bool {
     entry.flags & module_flags::PERMANENT != 0 && entry.flags & module_flags::DEAD == 0

@@ -1,5 +1,5 @@
-//! What the words of lock, I/O and exception events mean, as both sides know them. Text follows its length in bytes,
-//! eight bytes to a word, little endian, the last word padded with zeros.
+//! The words of lock, I/O and exception events, as both sides interpret them. A text follows its length in
+//! bytes, eight bytes to a word, little endian, and the last word is padded with zeros.
 
 use crate::layout::MAX_EXTRA;
 
@@ -7,20 +7,20 @@ use crate::layout::MAX_EXTRA;
 pub mod lock {
     /// CLOCK_MONOTONIC ns when the wait began.
     pub const START: usize = 0;
-    /// What was waited for.
+    /// Address of the lock or other object.
     pub const ADDRESS: usize = 1;
     /// One of the kinds below, and [`TIMED_OUT`].
     pub const KIND: usize = 2;
     /// Kernel thread id of the holder when the wait began, 0 if it is not known.
     pub const OWNER: usize = 3;
-    /// Longest wait asked for, ns; [`FOREVER`] without a limit.
+    /// Timeout of the wait, ns; [`FOREVER`] without a limit.
     pub const TIMEOUT: usize = 4;
     /// Number of words.
     pub const WORDS: usize = 5;
 
     /// No limit.
     pub const FOREVER: u64 = u64::MAX;
-    /// Flag beside the kind: the wait ended without what it waited for, by its limit.
+    /// Flag next to the kind: the wait ended by its timeout.
     pub const TIMED_OUT: u64 = 1 << 8;
     /// Bits of the kind itself.
     pub const MASK: u64 = 0xff;
@@ -39,9 +39,9 @@ pub mod lock {
     pub const BARRIER: u64 = 6;
     /// The end of a thread.
     pub const JOIN: u64 = 7;
-    /// A futex, by the system call itself: which lock it belongs to only the stack tells.
+    /// A futex, used by the system call itself. Only the stack reveals the lock that it belongs to.
     pub const FUTEX: u64 = 8;
-    /// A futex with priority inheritance, whose word names the owner.
+    /// A futex with priority inheritance, whose word contains the owner's thread id.
     pub const FUTEX_PI: u64 = 9;
 }
 
@@ -53,7 +53,8 @@ pub mod io {
     pub const OPERATION: usize = 1;
     /// Bytes moved, or the negative errno.
     pub const RESULT: usize = 2;
-    /// Bytes of the text behind it: a path or, with [`PEER`], a socket address as the kernel gives it.
+    /// Length in bytes of the text that follows: a path or, with [`PEER`], a socket address in the kernel's
+    /// format.
     pub const TEXT: usize = 3;
     /// Words before the text.
     pub const WORDS: usize = 4;
@@ -66,20 +67,20 @@ pub mod io {
     pub const CUT: u64 = 1 << 9;
     /// Flag: the file ended here.
     pub const END: u64 = 1 << 10;
-    /// Flag: a stream socket, where nothing read means the end.
+    /// Flag: a stream socket, on which a read of zero bytes means the end.
     pub const STREAM: u64 = 1 << 11;
 
-    /// Data came in.
+    /// A read or receive.
     pub const READ: u64 = 1;
-    /// Data went out.
+    /// A write or send.
     pub const WRITE: u64 = 2;
-    /// A file and all about it was forced to its device.
+    /// A file's data and metadata were forced to the device.
     pub const FORCE: u64 = 3;
-    /// The same of the data alone.
+    /// A file's data were forced to the device.
     pub const FORCE_DATA: u64 = 4;
-    /// A connection was asked for.
+    /// A connection was requested.
     pub const CONNECT: u64 = 5;
-    /// A connection was waited for.
+    /// A connection was accepted, or waited for.
     pub const ACCEPT: u64 = 6;
 }
 
@@ -90,38 +91,43 @@ pub mod throw {
     pub const CPP: u64 = 1;
     /// Rust: a panic.
     pub const RUST: u64 = 2;
-    /// Another language's, its exception class in the second word instead of a length, no text.
+    /// An exception of another language: its exception class is in the second word instead of a length, and
+    /// there is no text.
     pub const OTHER: u64 = 3;
 }
 
-/// Last samples: the index says whose, the words are signal and code, address, sender.
+/// Last samples: the index selects the kind of thread, the words are signal and code, address, sender.
 pub mod fatal {
-    /// The thread that took a signal which ends the process.
+    /// The thread that received a signal which ends the process.
     pub const FATAL: u16 = 0;
-    /// A thread that took such a signal in a program that has a handler for it.
+    /// A thread that received such a signal in a program that has a handler for it.
     pub const CAUGHT: u16 = 1;
-    /// Another thread of a process that a signal ends. Its words are signal, 0, thread that took it.
+    /// Another thread of a process that a signal ends. Its words are the signal, 0, and the thread that
+    /// received it.
     pub const LAST: u16 = 2;
 
     /// Number of the signal, `si_code` in the upper half.
     pub const SIGNAL: usize = 0;
-    /// Address that could not be used (of a system call that was refused: where it was made), 0 if nobody says.
+    /// Address of the failed access (for a refused system call: the address of the call), 0 if it is not
+    /// known.
     pub const ADDRESS: usize = 1;
-    /// Process id of the sender, 0 for the kernel; of the last sample of another thread: id of the thread that died.
+    /// Process id of the sender, 0 for the kernel. In the last sample of another thread: id of the thread
+    /// that received the signal.
     pub const SENDER: usize = 2;
     /// Number of words.
     pub const WORDS: usize = 3;
 }
 
-/// A span that ended: value = its ns. Behind the words stand its name and its labels, a JSON object's text or nothing.
+/// A span that ended: value = its duration in ns. Its name and its labels (a JSON object's text or nothing)
+/// follow the words.
 pub mod span {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// Time of its start, CLOCK_MONOTONIC ns.
     pub const START: usize = 0;
-    /// CLOCK_MONOTONIC ns of its end.
+    /// Time of its end, CLOCK_MONOTONIC ns.
     pub const END: usize = 1;
-    /// Its id; big-endian bytes are W3C's, as of all ids here.
+    /// Its id. As for all ids here, the big-endian bytes are those of W3C trace context.
     pub const SPAN: usize = 2;
-    /// The span it is a child of, 0: none.
+    /// Its parent span, 0: none.
     pub const PARENT: usize = 3;
     /// The outermost span of its trace in the process.
     pub const ROOT: usize = 4;
@@ -135,11 +141,11 @@ pub mod span {
     pub const WORDS: usize = 8;
 }
 
-/// An activation of a span on the thread of the record, that ended: value = its ns.
+/// An activation of a span on the thread of the record, that ended: value = its duration in ns.
 pub mod scope {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// Time of its start, CLOCK_MONOTONIC ns.
     pub const START: usize = 0;
-    /// CLOCK_MONOTONIC ns of its end.
+    /// Time of its end, CLOCK_MONOTONIC ns.
     pub const END: usize = 1;
     /// The span's id.
     pub const SPAN: usize = 2;
@@ -151,24 +157,24 @@ pub mod scope {
     pub const WORDS: usize = 5;
 }
 
-/// Time without a processor that a thread noted; the value is what that stands for, ns.
+/// Off-CPU time that a thread recorded; the value is the time that the event represents, ns.
 pub mod waited {
-    /// CLOCK_MONOTONIC less the thread's CPU clock when it noted it, ns.
+    /// CLOCK_MONOTONIC minus the thread's CPU clock at the time of the record, ns.
     pub const OFF: usize = 0;
-    /// How long the time was itself, ns.
+    /// The duration of the interval itself, ns.
     pub const WAITED: usize = 1;
     /// Number of words.
     pub const WORDS: usize = 2;
 }
 
-/// Words of an event, put together where nothing may be allocated.
+/// The words of an event, assembled without allocating.
 pub struct Words {
     words: [u64; MAX_EXTRA],
     len: usize,
 }
 
 impl Words {
-    /// Begins with these.
+    /// Starts with these words.
     #[inline]
     pub fn new(first: &[u64]) -> Words {
         let mut all = Words { words: [0; MAX_EXTRA], len: 0 };
@@ -178,7 +184,7 @@ impl Words {
         all
     }
 
-    /// Appends a word; what does not fit is dropped.
+    /// Appends a word. It is dropped if there is no room.
     #[inline]
     pub fn push(&mut self, word: u64) {
         if let Some(to) = self.words.get_mut(self.len) {
@@ -187,12 +193,12 @@ impl Words {
         }
     }
 
-    /// Bytes of text that still fit behind a length.
+    /// Returns the number of text bytes that still fit after a length word.
     pub fn room(&self) -> usize {
         MAX_EXTRA.saturating_sub(self.len).saturating_sub(1).wrapping_mul(8)
     }
 
-    /// Appends the length of a text and its bytes; `false` if it was cut.
+    /// Appends the length of a text and its bytes. Returns false if the text was cut.
     pub fn text(&mut self, bytes: &[u8]) -> bool {
         let kept = bytes.get(..self.room()).unwrap_or(bytes);
         self.push(kept.len() as u64);
@@ -206,13 +212,13 @@ impl Words {
         kept.len() == bytes.len()
     }
 
-    /// All of them.
+    /// Returns all words.
     #[inline]
     pub fn get(&self) -> &[u64] {
         self.words.get(..self.len).unwrap_or_default()
     }
 
-    /// Sets bits of a word that is there.
+    /// Sets bits of an existing word.
     pub fn set_bits(&mut self, index: usize, bits: u64) {
         if let Some(word) = self.words.get_mut(index).filter(|_| index < self.len) {
             *word |= bits;
@@ -220,8 +226,8 @@ impl Words {
     }
 }
 
-/// Reads a text written by [`Words::text`] at word `at` to `to`; the index of the word behind it. The words are not
-/// trusted: a length beyond their end is cut.
+/// Reads a text written by [`Words::text`] at word `at` and passes its bytes to `to`. Returns the index of
+/// the word after it. The words are not trusted: a length that exceeds them is cut.
 pub fn read_text(words: &[u64], at: usize, to: &mut impl FnMut(u8)) -> usize {
     let Some(len) = words.get(at) else { return at };
     let rest = words.get(at.wrapping_add(1)..).unwrap_or_default();

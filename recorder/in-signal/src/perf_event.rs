@@ -1,4 +1,5 @@
-//! Opens perf events that send a trap to the thread they count (`sigtrap`), kept alive by their mapped pages.
+//! Opens perf events that send a trap (`sigtrap`) to the thread that they count. Their mapped pages keep them
+//! alive.
 
 use crate::perf_ring;
 use crate::sys;
@@ -38,22 +39,22 @@ struct PerfEventAttr {
 
 const _: () = assert!(size_of::<PerfEventAttr>() == 128);
 
-/// What is counted, and how many of it make a sample.
+/// The event that is counted, and its period.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Event {
     /// Type, as the kernel numbers it.
     pub kind: u32,
-    /// What of the type.
+    /// The event within its type.
     pub config: u64,
-    /// More of it; with a breakpoint its address.
+    /// More of the event's configuration; for a breakpoint its address.
     pub config1: u64,
-    /// More of it; with a breakpoint its length.
+    /// More of the event's configuration; for a breakpoint its length.
     pub config2: u64,
-    /// Breakpoints: on which access.
+    /// For breakpoints: the kind of access.
     pub bp_type: u32,
     /// Events from one overflow to the next.
     pub period: u64,
-    /// Nothing that happens in the kernel counts.
+    /// Events in the kernel do not count.
     pub user_only: bool,
 }
 
@@ -66,14 +67,14 @@ pub(crate) enum Firing {
     Repeatedly,
 }
 
-/// What an overflow leaves in the event's ring.
+/// The data that an overflow writes to the event's ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
     /// There is no ring.
     Nothing,
     /// Time and the kernel's part of the stack.
     KernelStack,
-    /// The counter too.
+    /// Time, the kernel's part of the stack and the counter.
     Counter,
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn open(
     if ring {
         attr.flags |= WATERMARK | EXCLUDE_CALLCHAIN_USER | USE_CLOCKID;
         attr.clockid = CLOCK_MONOTONIC;
-        // Nobody waits for the ring: the trap tells of it.
+        // No thread polls the ring: the trap announces its records.
         attr.wakeup_events = u32::MAX >> 1;
         attr.sample_type = SAMPLE_TIME | SAMPLE_CALLCHAIN | if reads { SAMPLE_READ } else { 0 };
         attr.read_format = if reads { ENABLED_AND_RUNNING } else { 0 };
@@ -134,16 +135,18 @@ pub(crate) fn open(
     let opened = sys::check(unsafe { sys::call(sys::nr::PERF_EVENT_OPEN, args) });
     let fd = match opened {
         Ok(fd) => fd as i32,
-        // Deeper than kernel.perf_event_max_stack, or stacks are not to be had: the event alone.
+        // The stack limit exceeds kernel.perf_event_max_stack, or the kernel provides no stacks: open the
+        // event alone.
         Err(_) if ring => return open(event, tid, firing, Recorded::Nothing, sig_data),
         Err(errno) => return Err(errno),
     };
-    // Locked memory used up is told as a lack of permission; it may be there again for the next thread.
+    // The kernel reports exhausted locked memory as a lack of permission; the next thread may find some
+    // again.
     let mut handle = perf_ring::map(fd, ring).map_err(|errno| if errno == EPERM { ENOMEM } else { errno });
     if let (Ok(mapped), Firing::Once) = (handle, firing)
         && let Err(errno) = sys::enable_event_once(fd)
     {
-        // SAFETY: mapped above and given to nobody.
+        // SAFETY: mapped above and not shared with any other code.
         unsafe { perf_ring::unmap(mapped) };
         handle = Err(errno);
     }

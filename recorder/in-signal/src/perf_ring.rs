@@ -1,10 +1,11 @@
 //! The ring of one perf event: a control page and one data page, read by the thread that the event counts.
 //!
-//! Several overflows inside one system call raise one signal but leave a record each, with the kernel's part of the
-//! stack as it was then. Nobody is woken by the ring; what does not fit is counted by the kernel in a record of its own.
+//! Several overflows inside one system call raise one signal, but each writes a record with the kernel's part
+//! of the stack at that moment. The ring wakes no reader. The kernel counts overflows that do not fit in a
+//! record of its own.
 //!
-//! **Who may unmap.** A handler marks the handle BUSY while it reads; whoever disarms the thread meanwhile only marks it
-//! CLOSE, and the handler unmaps when it is done.
+//! **Unmapping.** A handler marks the handle BUSY while it reads. A thread that disarms this one at the same
+//! time only marks the handle CLOSE, and the handler unmaps the pages when it is done.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,20 +13,21 @@ use crate::sys;
 
 /// Bits of a handle; the rest is the address of the control page.
 mod bits {
-    /// There is a data page behind the control page.
+    /// A data page follows the control page.
     pub const DATA: u64 = 1;
-    /// A handler reads the pages.
+    /// A handler is reading the pages.
     pub const BUSY: u64 = 2;
     /// To be unmapped by the handler that reads it.
     pub const CLOSE: u64 = 4;
-    /// All of them.
+    /// All bits.
     pub const ALL: u64 = 0xfff;
 }
 
-/// Most kernel frames kept of one record.
+/// Maximum number of kernel frames stored from one record.
 pub const KERNEL_FRAMES: usize = 48;
 
-/// Maps an event with a data page, or without one where locked memory is used up. The handle for the functions below.
+/// Maps an event with a data page, or without one if locked memory is used up. Returns the handle for the
+/// functions below.
 pub(crate) fn map(fd: i32, data: bool) -> Result<u64, i32> {
     if data && let Ok(address) = sys::map_event(fd, 2) {
         return Ok(address as u64 | bits::DATA);
@@ -36,24 +38,25 @@ pub(crate) fn map(fd: i32, data: bool) -> Result<u64, i32> {
 /// Unmaps an event's pages, which destroys the event.
 ///
 /// # Safety
-/// The handle came from [`map`], and nobody else has it any more.
+/// The handle came from [`map`], and the caller is its only owner.
 pub(crate) unsafe fn unmap(handle: u64) {
     let pages = if handle & bits::DATA != 0 { 2 } else { 1 };
     let address = handle & !bits::ALL;
     if address != 0 {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the handle is of pages mapped by [`map`] and that it is the only
+        // owner.
         unsafe { sys::unmap_event(address as usize, pages) };
     }
 }
 
-/// Takes a handle out of its slot and unmaps it, at once or when the handler that reads it is done.
+/// Removes a handle from its slot and unmaps it, immediately or when the handler that reads it is done.
 pub(crate) fn close(slot: &AtomicU64) {
     let mut handle = slot.load(Ordering::Relaxed);
     while handle != 0 {
         let (new, mine) = if handle & bits::BUSY != 0 { (handle | bits::CLOSE, false) } else { (0, true) };
         match slot.compare_exchange(handle, new, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) if mine => {
-                // SAFETY: the exchange makes us the handle's only owner.
+                // SAFETY: the exchange makes this call the handle's only owner.
                 unsafe { unmap(handle) };
                 return;
             }
@@ -68,9 +71,10 @@ pub(crate) fn close(slot: &AtomicU64) {
 pub struct Overflow {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
-    /// The counter, and for how long it was enabled and running, ns. Zero if the event does not read itself.
+    /// The counter, and how long it was enabled and running, ns. Zero if the event's records do not contain
+    /// its counter.
     pub counter: [u64; 3],
-    /// Kernel frames, leaf first, now in the reader's buffer.
+    /// Number of kernel frames, leaf first, that were written to the reader's buffer.
     pub kernel: usize,
 }
 
@@ -83,7 +87,7 @@ pub struct Reader<'a> {
     tail: u64,
     head: u64,
     reads_counter: bool,
-    /// What was not read stays.
+    /// Unread records stay in the ring.
     keep: bool,
 }
 
@@ -94,7 +98,8 @@ const HEAD: usize = 1024 / 8;
 const TAIL: usize = 1032 / 8;
 
 impl<'a> Reader<'a> {
-    /// Takes the ring behind `slot`; `None` if there is none. `reads_counter`: its records hold the counter.
+    /// Takes exclusive access to the ring of `slot`; `None` if there is none. `reads_counter`: its records
+    /// contain the counter.
     #[inline]
     pub fn take(slot: &'a AtomicU64, reads_counter: bool) -> Option<Reader<'a>> {
         let handle = slot.load(Ordering::Relaxed);
@@ -104,13 +109,13 @@ impl<'a> Reader<'a> {
         slot.compare_exchange(handle, handle | bits::BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let control = (handle & !bits::ALL) as *const AtomicU64;
         let page = sys::page_bytes();
-        // SAFETY: two mapped pages that nobody unmaps while BUSY is set.
+        // SAFETY: two mapped pages, which no thread unmaps while BUSY is set.
         let data = unsafe { control.cast::<u8>().add(page) }.cast::<AtomicU64>();
         let words = (page / 8) as u64;
         let mut reader = Reader { slot, control, data, words, tail: 0, head: 0, reads_counter, keep: false };
         reader.tail = reader.control_word(TAIL).load(Ordering::Relaxed) / 8;
         reader.head = reader.control_word(HEAD).load(Ordering::Acquire) / 8;
-        // Nothing but the kernel writes there; a program that does loses its records.
+        // Only the kernel writes there. A program that writes there too loses its records.
         if reader.head.wrapping_sub(reader.tail) > words {
             reader.tail = reader.head;
         }
@@ -129,7 +134,7 @@ impl<'a> Reader<'a> {
         unsafe { &*self.data.add((at & (self.words.wrapping_sub(1))) as usize) }.load(Ordering::Relaxed)
     }
 
-    /// Type and words of the record at `at`; `None` at the end.
+    /// Returns type and length in words of the record at `at`; `None` at the end.
     #[inline]
     fn header(&self, at: u64) -> Option<(u32, u64)> {
         let left = self.head.wrapping_sub(at);
@@ -141,7 +146,7 @@ impl<'a> Reader<'a> {
         (1..=left).contains(&words).then_some((header as u32, words))
     }
 
-    /// Overflows that wait, those that the kernel dropped included.
+    /// Returns the number of pending overflows, including those that the kernel dropped.
     #[inline]
     pub fn waiting(&self) -> u64 {
         let (mut at, mut n) = (self.tail, 0u64);
@@ -156,7 +161,7 @@ impl<'a> Reader<'a> {
         n
     }
 
-    /// The next overflow; its kernel frames go to `frames`.
+    /// Returns the next overflow; its kernel frames are written to `frames`.
     #[inline]
     pub fn next(&mut self, frames: &mut [u64; KERNEL_FRAMES]) -> Option<Overflow> {
         loop {
@@ -172,7 +177,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// time, [value, enabled, running,] number of addresses, addresses.
+    /// Layout: time, [value, enabled, running,] number of addresses, addresses.
     #[inline]
     fn overflow(&self, at: u64, words: u64, frames: &mut [u64; KERNEL_FRAMES]) -> Overflow {
         let word = |i: u64| if i < words { self.word(at.wrapping_add(i)) } else { 0 };
@@ -182,7 +187,7 @@ impl<'a> Reader<'a> {
         let mut kernel = 0;
         for i in 1..=count {
             let address = word(chain.wrapping_add(i));
-            // Marks of where the kernel's part begins are addresses of the last page.
+            // The kernel's context markers are addresses of the last page.
             if !is_kernel(address) {
                 continue;
             }
@@ -202,13 +207,13 @@ impl Drop for Reader<'_> {
         let before = self.slot.fetch_and(!bits::BUSY, Ordering::AcqRel);
         if before & bits::CLOSE != 0 {
             self.slot.store(0, Ordering::Release);
-            // SAFETY: whoever marked it left it to us.
+            // SAFETY: the thread that set CLOSE left the unmapping to this reader.
             unsafe { unmap(before) };
         }
     }
 }
 
-/// Whether an overflow waits in the ring behind `slot`; nothing is read.
+/// Returns true if the ring of `slot` has a pending overflow; reads nothing.
 #[inline]
 pub fn is_waiting(slot: &AtomicU64) -> bool {
     let Some(mut reader) = Reader::take(slot, false) else { return false };
@@ -216,18 +221,18 @@ pub fn is_waiting(slot: &AtomicU64) -> bool {
     reader.waiting() > 0
 }
 
-/// Overflows in a row with the same kernel stack.
+/// Consecutive overflows with the same kernel stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// Time of the first, ns.
+    /// Time of the first overflow, ns.
     pub time_ns: u64,
-    /// The counter at the last.
+    /// The counter at the last overflow.
     pub counter: [u64; 3],
-    /// How many.
+    /// Number of overflows.
     pub count: u64,
 }
 
-/// Reads a ring to its end: `take(run, is the last, kernel frames)` for each run, at least once.
+/// Reads a ring to its end and calls `take(run, is the last, kernel frames)` for each run, at least once.
 #[inline]
 pub fn runs(
     mut reader: Reader<'_>,
@@ -254,7 +259,7 @@ pub fn runs(
     take(&run, true, kept.get(..depth).unwrap_or_default());
 }
 
-/// Whether an address is code of the kernel, not a mark among them.
+/// Returns true if an address is kernel code, not a context marker.
 #[inline]
 pub fn is_kernel(address: u64) -> bool {
     (1 << 63..u64::MAX - 4095).contains(&address)
@@ -266,7 +271,7 @@ mod tests {
     use super::*;
     use std::vec;
 
-    /// Two pages as the kernel would fill them.
+    /// Two pages with the given records, as the kernel would write them.
     fn pages(records: &[&[u64]]) -> std::vec::Vec<AtomicU64> {
         let mut all = vec![0u64; 1024];
         let mut at = 512;

@@ -19,17 +19,17 @@ pub fn bounds(slot: &ThreadSlot) -> (u64, u64) {
     (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
 }
 
-/// What a walk brought.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CapturedStack<'s> {
     /// Addresses, leaf first.
     pub frames: &'s [u64],
-    /// What the thread works for, see [`crate::context`]; may be empty.
+    /// The thread's context, see [`crate::context`]; may be empty.
     pub context: &'s [u64],
 }
 
 impl<'s> CapturedStack<'s> {
-    /// What [`walk()`] left in the parts of a scratch buffer.
+    /// Wraps the result that [`walk()`] wrote to the parts of a scratch buffer.
     #[inline]
     pub fn new(frames: &'s [u64], depth: u16, context: &'s [u64], words: usize) -> CapturedStack<'s> {
         CapturedStack {
@@ -44,7 +44,8 @@ impl<'s> CapturedStack<'s> {
     }
 }
 
-/// Walks from `regs` in the thread that called the handler, takes its context, notes the outcome in `fixed`.
+/// Walks from `regs` in the thread that called the handler, copies its context, and stores the outcome in
+/// `fixed`.
 #[inline]
 pub fn walk<'s>(
     state: &ProcState,
@@ -60,7 +61,7 @@ pub fn walk<'s>(
     let epoch = state.private.epoch.load(Relaxed);
     let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
     let lookup = Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag };
-    // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
+    // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
     let mut memory = unsafe { Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows) };
     walk::prefetch(&lookup, regs, &memory, scratch.frames.get(..scratch.depth).unwrap_or_default());
     let limit = (state.session.max_depth as usize).min(scratch.frames.len());
@@ -77,7 +78,7 @@ pub fn walk<'s>(
     CapturedStack::new(&scratch.frames, fixed.depth, &scratch.context, scratch.context_words)
 }
 
-/// Counts a sample with a context for its thread.
+/// Counts a sample with a context in its thread's slot.
 #[inline]
 fn count(state: &ProcState, fixed: &SampleRecord, taken: &CapturedStack<'_>) {
     if let (false, Some(slot)) = (taken.context.is_empty(), state.slots.get(fixed.slot as usize)) {
@@ -85,10 +86,10 @@ fn count(state: &ProcState, fixed: &SampleRecord, taken: &CapturedStack<'_>) {
     }
 }
 
-/// The fixed part of a record whose stack goes on in the kernel with `kernel` frames.
+/// The fixed part of a record whose stack continues in the kernel with `kernel` frames.
 fn head(fixed: &SampleRecord, kernel: usize) -> [u64; 5] {
     let depth = fixed.depth.wrapping_add(kernel as u16);
-    // The innermost kernel frame was interrupted too.
+    // The innermost kernel frame is an exact address too.
     let exact = match kernel {
         0 => fixed.exact_frames,
         n => fixed.exact_frames.checked_shl(n as u32).unwrap_or(0) | 1,
@@ -109,7 +110,7 @@ fn cause(refused: Refused) -> usize {
     }
 }
 
-/// Fills `words` with the parts, one behind the other.
+/// Copies the parts to `words`, one after the other.
 #[inline]
 fn copy<const N: usize>(words: &[AtomicU64], parts: [&[u64]; N]) {
     let mut rest = words;
@@ -138,21 +139,21 @@ pub fn sample(
     Ok(())
 }
 
-/// What happened, as [`crate::layout::record::EVENT`] tells it.
+/// An event, written as a [`crate::layout::record::EVENT`].
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// [`crate::layout::event_kind`].
     pub kind: u16,
-    /// Which one of its kind.
+    /// Index within its kind.
     pub index: u16,
     /// Meaning by kind.
     pub value: u64,
-    /// Meaning by kind, at most [`MAX_EXTRA`] words are kept.
+    /// Meaning by kind; at most [`MAX_EXTRA`] words are stored.
     pub extra: &'a [u64],
 }
 
-/// Copies an event into the ring; `fixed.weight_ns` is replaced by its value. What finds no room is counted in the
-/// header by kind.
+/// Copies an event into the ring; `fixed.weight_ns` is replaced by its value. An event that finds no room is
+/// counted in the header by kind.
 pub fn event(
     state: &ProcState,
     fixed: &SampleRecord,
@@ -179,8 +180,8 @@ pub fn event(
     Ok(())
 }
 
-/// Copies a thread's new name into the ring. If that is more than half full it is left to samples: the drain finds the name when it looks for
-/// names, once a second.
+/// Copies a thread's new name into the ring. If the ring is more than half full, the space is left to
+/// samples: the drain reads the names from /proc once a second and finds this one then.
 pub fn name(state: &ProcState, time_ns: u64, thread: (u32, u32), name: &[u8; 16]) {
     if state.ring.is_half_full() {
         return;

@@ -5,9 +5,9 @@
 //! (`fetch_add` on the head) leaves a hole of unknown length when the producer dies between the two steps.
 //!
 //! **Mechanism.** A record is claimed by one compare-and-swap on its *own header word*, which then holds its
-//! length: there is no moment at which space is taken but its length unknown. The free value of a word names the
-//! lap it is free for, so a producer that slept through a whole lap cannot claim the wrong place (no ABA).
-//! `head` is a hint that anybody may push forward ("helping"); the consumer does not need it.
+//! length: there is no moment at which space is claimed but its length is unknown. The free value of a word
+//! contains the lap for which it is free, so a producer that slept through a whole lap cannot claim the wrong
+//! place (no ABA). `head` is a hint that any producer may advance ("helping"); the consumer does not need it.
 //!
 //! ```text
 //! header word:  63 ........ 32 | 31 .... 16 | 15 ... 8 | 7 ... 0
@@ -20,11 +20,11 @@
 //! `tail` is stored with Release after the words were freed, loaded with Acquire before a claim: the claim's
 //! compare-and-swap sees the free markers. The header's compare-and-swap is AcqRel.
 //!
-//! **Price.** A full ring refuses records (the caller counts the loss). A claimed record of a live but stopped
+//! **Cost.** A full ring refuses records (the caller counts the loss). A claimed record of a live but stopped
 //! producer holds up the consumer of this one process; a dead producer's record is skipped as torn.
 //!
-//! **Tried.** `loom/` takes this very file through every order that C11's memory model allows of two producers and the consumer,
-//! of a producer that dies, and of a consumer that does.
+//! **Model checking.** `loom/` runs this file in every order that C11's memory model allows: with two
+//! producers and the consumer, with a producer that dies, and with a consumer that dies.
 
 use crate::atomic::{AtomicU64, Ordering, TRIES};
 use crate::layout::{MIN_RING_WORDS, RingHeader, record};
@@ -37,7 +37,7 @@ const STATE: u64 = 0xff;
 /// Longest record in words, header included.
 pub const MAX_RECORD_WORDS: usize = 4096;
 
-/// Why a claim failed.
+/// Reason why a claim failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Not enough free words: the consumer is behind.
@@ -70,9 +70,9 @@ impl Claim<'_> {
     }
 }
 
-/// What the consumer found at the tail.
+/// The record that the consumer found at the tail.
 pub enum Next<'a> {
-    /// Nothing more.
+    /// The ring is empty.
     Empty,
     /// A record still being written by its producer.
     InFlight,
@@ -85,7 +85,7 @@ pub enum Next<'a> {
         /// Length to give to [`Ring::release`].
         len: u64,
     },
-    /// The memory does not hold what a producer writes; the ring must not be read any further.
+    /// The memory contains something that no producer writes; the ring must not be read any further.
     Corrupt,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Ring<'a> {
         self.words.get((position & (self.words.len() as u64).wrapping_sub(1)) as usize)
     }
 
-    /// Asks the processor for the words that the next record will take, if it is of the common size.
+    /// Prefetches the words of the next record, assuming a common size.
     #[inline]
     pub fn prefetch(&self) {
         let head = self.header.head.load(Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl<'a> Ring<'a> {
             let to_end = size - (head & (size - 1));
             let (len, kind, state) =
                 if to_end < need { (to_end, record::PAD, READY) } else { (need, kind, CLAIMED) };
-            // A head that lags behind the tail was overtaken by helpers and the consumer: try again.
+            // A head that lags behind the tail was overtaken by helpers and the consumer: retry.
             let Some(used) = head.checked_sub(tail) else {
                 let _ = self.header.head.compare_exchange(head, tail, Ordering::AcqRel, Ordering::Relaxed);
                 continue;
@@ -145,7 +145,7 @@ impl<'a> Ring<'a> {
             }
             let Some(slot) = self.word(head) else { return Err(Refused::Full) };
             let lap = self.lap(head);
-            // A pad may be longer than 16 bits say; its length is implied by the end of the memory.
+            // A pad may be longer than 16 bits can express; its length follows from the end of the memory.
             let tag = lap | ((len & 0xffff) << 16) | (u64::from(kind) << 8);
             match slot.compare_exchange(lap | FREE, tag | state, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -184,7 +184,7 @@ impl<'a> Ring<'a> {
         if (header >> 8) & 0xff == u64::from(record::PAD) { to_end } else { (header >> 16) & 0xffff }
     }
 
-    /// Consumer: looks at the record at the tail. Only one consumer may exist.
+    /// Consumer: returns the record at the tail. Only one consumer may exist.
     pub fn next(&self) -> Next<'a> {
         let mut padded = false;
         loop {
@@ -203,7 +203,8 @@ impl<'a> Ring<'a> {
                 READY if len >= 1 && len <= to_end => {
                     let kind = ((header >> 8) & 0xff) as u8;
                     if kind == record::PAD {
-                        // A record follows a pad: only a damaged ring has another pad there, and could have one for ever.
+                        // A pad is followed by a record. A second pad here means a damaged ring, which could
+                        // contain pads forever.
                         if padded {
                             return Next::Corrupt;
                         }
@@ -226,7 +227,7 @@ impl<'a> Ring<'a> {
     pub fn release(&self, len: u64) {
         let tail = self.header.tail.load(Ordering::Relaxed);
         let size = self.words.len() as u64;
-        // Should we be killed in between, whoever comes after us knows what was freed.
+        // If the drain is killed before the last store, its successor reads here what was being freed.
         self.header.releasing.store(tail.wrapping_add(len), Ordering::Release);
         for i in 0..len {
             if let Some(word) = self.word(tail.wrapping_add(i)) {
@@ -236,7 +237,8 @@ impl<'a> Ring<'a> {
         self.header.tail.store(tail.wrapping_add(len), Ordering::Release);
     }
 
-    /// Consumer, only when the producing process is dead: skips a claimed record. `false` if there is none.
+    /// Consumer, only after the producing process has died: skips a claimed record. Returns false if there is
+    /// none.
     pub fn skip_torn(&self) -> bool {
         let tail = self.header.tail.load(Ordering::Relaxed);
         let size = self.words.len() as u64;
@@ -251,19 +253,20 @@ impl<'a> Ring<'a> {
         true
     }
 
-    /// Another consumer goes on where one was killed: a release that had begun is over, and what lies before `place` was
-    /// taken. The words are not freed: only when nobody writes any more.
+    /// Resumes where another consumer was killed: completes a release that had begun, and skips records
+    /// before `place`, which that consumer had taken. The words are not freed, so this is allowed only when
+    /// no producer writes any more.
     pub fn resume(&self, place: u64) {
         let tail = self.header.tail.load(Ordering::Acquire);
         let begun = self.header.releasing.load(Ordering::Acquire);
-        // Damaged words must not lead out of the ring.
+        // Damaged positions must not point outside the ring.
         let size = self.words.len() as u64;
         let known = |at: u64| at > tail && at.wrapping_sub(tail) <= size;
         let to = [begun, place].into_iter().filter(|at| known(*at)).max().unwrap_or(tail);
         self.header.tail.store(to, Ordering::Release);
     }
 
-    /// Consumer: its position, words since the ring was made.
+    /// Consumer: its position, in words since the ring was created.
     pub fn position(&self) -> u64 {
         self.header.tail.load(Ordering::Relaxed)
     }
@@ -273,7 +276,7 @@ impl<'a> Ring<'a> {
         self.used() > self.words.len() as u64 / 2
     }
 
-    /// Words in use, as far as the head tells.
+    /// Number of words in use, according to the head, which may lag behind.
     pub fn used(&self) -> u64 {
         let head = self.header.head.load(Ordering::Relaxed);
         head.saturating_sub(self.header.tail.load(Ordering::Relaxed))
@@ -286,7 +289,7 @@ mod tests {
     use super::*;
     use std::{thread, vec::Vec};
 
-    // Miri looks at every word whenever the memory is borrowed.
+    // Miri checks every word whenever the memory is borrowed, so it runs fewer laps.
     const LAPS: u64 = if cfg!(miri) { 30 } else { 1000 };
     const EACH: u64 = if cfg!(miri) { 50 } else { 20_000 };
     const WORDS: usize = if cfg!(miri) { 1024 } else { 4096 };
@@ -320,7 +323,7 @@ mod tests {
             assert!(payload.iter().all(|w| w.load(Ordering::Relaxed) == lap));
             ring.release(len);
             if put(&ring, lap + 10, 99) == Err(Refused::Full) {
-                // The gap at the end of the memory is padded once it fits; until then the ring is full.
+                // The gap at the end of the memory is padded once it is free; until then the ring is full.
                 let Next::Ready { payload, len, .. } = ring.next() else { panic!() };
                 assert_eq!(payload[0].load(Ordering::Relaxed), lap + 1);
                 let _ = len;
@@ -333,7 +336,7 @@ mod tests {
     fn pads_alone_are_corrupt() {
         let (header, words) = memory(1024);
         let ring = Ring::new(&header, &words).unwrap();
-        // Laps that are one pad each, as a program could write them faster than they are read.
+        // Laps of one pad each: a program could write them faster than they are read.
         header.tail.store(1024, Ordering::Relaxed);
         words[0].store(1 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
         for word in &words[1..] {
@@ -343,7 +346,7 @@ mod tests {
         words[0].store(2 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
         assert!(matches!(ring.next(), Next::Empty), "a pad of its own is skipped");
         assert_eq!(ring.position(), 3 * 1024);
-        // Two in one call: the first is at the end of a lap.
+        // Two pads in one call: the first is at the end of a lap.
         header.tail.store(4 * 1024 - 1, Ordering::Relaxed);
         words[1023].store(3 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
         words[0].store(4 << 32 | u64::from(record::PAD) << 8 | READY, Ordering::Relaxed);
@@ -371,14 +374,14 @@ mod tests {
         }
         let Next::Ready { len, .. } = ring.next() else { panic!() };
         ring.release(len);
-        // Killed with the first word freed and the tail where it was.
+        // The consumer was killed with the first word freed and the tail unchanged.
         header.releasing.store(20, Ordering::Relaxed);
         words[10].store(1 << 32, Ordering::Relaxed);
         assert!(matches!(ring.next(), Next::Corrupt));
         ring.resume(0);
         let Next::Ready { payload, .. } = ring.next() else { panic!() };
         assert_eq!(payload[0].load(Ordering::Relaxed), 2);
-        // One was copied elsewhere before the release began.
+        // One record was copied elsewhere before the release began.
         ring.resume(30);
         let Next::Ready { payload, .. } = ring.next() else { panic!() };
         assert_eq!(payload[0].load(Ordering::Relaxed), 3);

@@ -9,10 +9,10 @@
 //! bit 17..5   slot, 13 bits
 //! bit 31..18  (CFA − base) / 8, 14 bits
 //! ```
-//! What does not fit is complex. A gap is a rule of its own, so that an address outside every function never takes
-//! the rule of the function before it.
+//! A rule that does not fit is complex. A gap is a separate rule, so that an address outside every function
+//! never gets the rule of the function before it.
 
-/// Where one frame's caller is.
+/// Rule to find the caller of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// No unwind information covers the address.
@@ -21,7 +21,7 @@ pub enum Rule {
     Simple(Simple),
     /// The return address is undefined: outermost frame.
     Root,
-    /// Evaluate the unwind information itself.
+    /// Interpret the unwind information itself.
     Complex,
 }
 
@@ -32,7 +32,7 @@ pub struct Simple {
     pub from_fp: bool,
     /// CFA − base in bytes.
     pub offset: u64,
-    /// What is saved where.
+    /// The saved registers.
     pub saved: Saved,
 }
 
@@ -41,9 +41,9 @@ pub struct Simple {
 pub enum Saved {
     /// x86_64: only the return address at CFA−8. aarch64: nothing, the return address is in the link register.
     Nothing,
-    /// Frame pointer there; return address at CFA−8 (x86_64) or 8 bytes above it (aarch64).
+    /// Frame pointer at this distance; return address at CFA−8 (x86_64) or 8 bytes above it (aarch64).
     Fp(u64),
-    /// Return address there (aarch64 only).
+    /// Return address at this distance (aarch64 only).
     Ra(u64),
 }
 

@@ -1,4 +1,4 @@
-//! Rules of program counters seen before: one direct-mapped table for all threads of the process.
+//! Caches the rules of program counters: one direct-mapped table for all threads of the process.
 //!
 //! Entries are written without a lock. A reader accepts an entry only if `check ^ value` is its key, so a torn pair of
 //! words (two writers, or a write in progress) is a miss, never a wrong rule. The key holds the module
@@ -15,13 +15,13 @@ struct Entry {
     value: AtomicU64,
 }
 
-/// The table; all zero is empty.
+/// The table. Zeroed memory is an empty table.
 #[repr(C, align(64))]
 pub struct RuleCache {
     entries: [Entry; ENTRIES],
 }
 
-/// What distinguishes the present set of modules: 16 bits.
+/// Identifies the present set of modules, in 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u16);
 
@@ -36,7 +36,7 @@ impl RuleCache {
         self.entries.get(RuleCache::slot(address))
     }
 
-    /// Asks the processor for the entry of `address`.
+    /// Prefetches the entry of `address`.
     #[inline]
     pub fn prefetch(&self, address: u64) {
         if let Some(entry) = self.entry(address) {
@@ -52,7 +52,7 @@ impl RuleCache {
         (entry.check.load(Relaxed) ^ value == key(address, tag)).then_some(value)
     }
 
-    /// Stores a value. Addresses of more than 48 bits are not kept.
+    /// Stores a value. Addresses of more than 48 bits are not cached.
     #[inline]
     pub fn put(&self, address: u64, tag: Tag, value: u64) {
         if address >> 48 != 0 || address == 0 {
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn racing_writers_never_yield_a_foreign_value() {
         let cache = empty();
-        // Miri looks at every entry whenever the table is borrowed.
+        // Miri checks every entry whenever the table is borrowed, so it runs fewer rounds.
         let rounds = if cfg!(miri) { 24 } else { 200_000 };
         let addresses: std::vec::Vec<u64> =
             (1..200_000u64).filter(|a| RuleCache::slot(*a) == RuleCache::slot(1)).take(12).collect();

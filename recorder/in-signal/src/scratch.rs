@@ -1,5 +1,5 @@
-//! Work memory of handlers, so that their own stack use stays small: alternate signal stacks can be tiny.
-//! A fixed pool, taken by try-lock; who finds none counts a loss instead of waiting.
+//! Work memory of handlers, so that their own stack use stays small: alternate signal stacks can be tiny. A
+//! fixed pool with a try-lock: a handler that finds no free buffer counts a loss instead of waiting.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,19 +10,19 @@ use crate::layout::MAX_DEPTH;
 use crate::perf_ring::KERNEL_FRAMES;
 use crate::stack::Windows;
 
-/// Buffers in the pool.
+/// Number of buffers in the pool.
 pub const BUFFERS: usize = 16;
 
 /// One handler's work memory.
 #[repr(C, align(64))]
 pub struct Scratch {
-    /// Frames that the last walk left in `frames`: a hint of what the next will find.
+    /// Number of frames of the last walk that are still in `frames`: a hint for the next walk.
     pub depth: usize,
     /// Addresses of the walk, leaf first.
     pub frames: [u64; MAX_DEPTH],
-    /// What the thread works for, see [`crate::context`].
+    /// The thread's context, see [`crate::context`].
     pub context: [u64; MAX_CONTEXT],
-    /// Words of it in use.
+    /// Number of words of it in use.
     pub context_words: usize,
     /// Kernel frames of the overflow that is being recorded, and of the one before.
     pub kernel: [[u64; KERNEL_FRAMES]; 2],
@@ -32,7 +32,7 @@ pub struct Scratch {
     pub machine: Machine,
 }
 
-/// The pool; all zero is free.
+/// The pool. Zeroed memory means that all buffers are free.
 #[repr(C, align(64))]
 pub struct Pool {
     busy: AtomicU32,
@@ -56,7 +56,8 @@ impl Pool {
         self.take_for(0)
     }
 
-    /// The same; if it is free the one that a thread of this slot took before, so that what is left in it is of use.
+    /// Returns a free buffer, preferably the one that a thread of this slot used last, because its contents
+    /// help the next walk.
     #[inline]
     pub fn take_for(&self, thread: u32) -> Option<Lease<'_>> {
         let mut busy = self.busy.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Thread slots: lookup, and their account of lost time. Lock-free; all of it may run in a handler.
+//! Looks up thread slots, and counts their lost time. Lock-free; all of it may run in a handler.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -6,15 +6,16 @@ use crate::layout::{ThreadSlot, slot_state};
 use crate::state::{self, ProcState};
 use crate::{clock, sys, tls};
 
-/// The calling thread's slot, if it was registered.
+/// Returns the calling thread's slot, if the thread is registered.
 #[inline]
 pub fn current() -> Option<&'static ThreadSlot> {
     let state = state::get()?;
     from_word(state, tls::get())
 }
 
-/// The calling thread's slot, if another thread registered it: what a program that records itself does. A system call, and a look at
-/// each slot in use; `None` at once where slots have run out, as a thread without one would look at all of them.
+/// Returns the calling thread's slot, if another thread registered it, as in a program that records itself.
+/// This takes a system call and a search through the slots in use. Returns `None` at once if slots have run
+/// out, because a thread without a slot would search all of them.
 #[cold]
 pub fn registered_by_another() -> Option<&'static ThreadSlot> {
     let state = state::get()?;
@@ -34,15 +35,15 @@ fn from_word(state: &'static ProcState, word: usize) -> Option<&'static ThreadSl
     state.slots.get(offset / size_of::<ThreadSlot>())
 }
 
-/// The live slot of a thread id. Slots are taken from the lowest, so the search ends at the first that was never used:
-/// pages behind it need not be there.
+/// Returns the live slot of a thread id. Slots are used in ascending order, so the search ends at the first
+/// one that was never used, and does not touch the pages after it.
 pub fn by_tid(state: &'static ProcState, tid: u32) -> Option<&'static ThreadSlot> {
     state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
         slot.tid.load(Relaxed) == tid && slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE
     })
 }
 
-/// The live slot of the thread with a thread pointer.
+/// Returns the live slot of the thread with this thread pointer.
 pub fn by_pointer(state: &'static ProcState, pointer: usize) -> Option<&'static ThreadSlot> {
     state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0).find(|slot| {
         slot.thread_pointer.load(Relaxed) == pointer as u64
@@ -57,7 +58,7 @@ pub fn index(state: &ProcState, slot: &ThreadSlot) -> u32 {
     (offset / size_of::<ThreadSlot>()) as u32
 }
 
-/// Adds to a slot's loss counters. `last_cpu_ns` is the caller's.
+/// Adds to a slot's loss counters. The caller updates `last_cpu_ns`.
 #[inline]
 pub fn count_loss(slot: &ThreadSlot, cause: usize, ns: u64) {
     if let (Some(sum), Some(count)) = (slot.lost_ns.get(cause), slot.lost.get(cause)) {

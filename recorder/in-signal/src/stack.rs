@@ -1,29 +1,31 @@
 //! Reading memory during a walk.
 //!
-//! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer and the
-//! stack's top, and inside the unwind information of modules that are never unmapped. Everything else (coroutine
-//! stacks, alternate stacks, modules that may go away) is copied by `process_vm_readv`, which fails instead of
-//! faulting, a page at a time. The copies are kept for the rest of the walk, and a walk makes a limited number of them.
+//! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer
+//! and the stack's top, and inside the unwind information of modules that are never unmapped. All other
+//! memory (coroutine stacks, alternate stacks, modules that may be unmapped) is copied by `process_vm_readv`,
+//! which fails instead of faulting, a page at a time. The copies are cached for the rest of the walk, and a
+//! walk makes a limited number of them.
 
 use crate::sys;
 
-/// How the walker reads. The handler's way is [`Local`]; tests read another, stopped process.
+/// The walker's access to memory. The handler uses [`Local`]; tests read another, stopped process.
 pub trait Memory {
-    /// Eight bytes of the stack (or of what a location expression points at).
+    /// Reads eight bytes of the stack (or of the target of a location expression).
     fn word(&mut self, address: u64) -> Option<u64>;
-    /// Sets where [`Memory::info`] may read; `plain` allows loads without a probe.
+    /// Sets the range that [`Memory::info`] may read; `plain` allows loads without a probe.
     fn set_info(&mut self, from: u64, to: u64, plain: bool);
-    /// `bytes` (1..=8) little-endian bytes of unwind information inside the range set before.
+    /// Reads `bytes` (1..=8) little-endian bytes of unwind information inside the range set before.
     fn info(&mut self, address: u64, bytes: u32) -> Option<u64>;
-    /// The same if it takes no system call.
+    /// Reads like [`Memory::word`], but only if this takes no system call.
     fn plain_word(&self, address: u64) -> Option<u64>;
-    /// Asks the processor for the cache lines of the stack from `sp` on; a hint.
+    /// Prefetches the cache lines of the stack from `sp` on; a hint.
     fn prefetch(&self, sp: u64);
-    /// Tells that the walk continues at `sp` on a stack that the kernel switched from (signal frame).
+    /// Announces that the walk continues at `sp` on a stack that the kernel switched from (signal frame).
     fn switched(&mut self, sp: u64);
-    /// Whether both addresses lie on the same known stack.
+    /// Returns true if both addresses lie on the same known stack.
     fn same_stack(&self, a: u64, b: u64) -> bool;
-    /// Whether the memory is this process's, so that its own loader can tell of modules not in the tables.
+    /// Returns true if the memory is this process's, so that its own loader knows modules that are not in the
+    /// tables.
     fn ask_loader(&self) -> bool {
         false
     }
@@ -31,7 +33,8 @@ pub trait Memory {
     fn is_exhausted(&self) -> bool {
         false
     }
-    /// The frame pointer in force at `pc` with stack pointer `sp`, where the registers do not tell it. A guess.
+    /// Returns a guess of the frame pointer at `pc` with stack pointer `sp`, for walks that do not have it in
+    /// a register.
     fn frame_pointer(&mut self, _pc: u64, _sp: u64) -> Option<u64> {
         None
     }
@@ -59,7 +62,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Forgets all copies.
+    /// Discards all copies.
     #[inline]
     pub fn clear(&mut self) {
         self.starts = [1; WINDOWS];
@@ -118,17 +121,17 @@ impl Windows {
     }
 }
 
-/// Start of the window that holds `address`, and the place in it.
+/// Start of the window that contains `address`, and the offset in it.
 #[inline]
 fn split(address: u64) -> (u64, usize) {
     let mask = (WINDOW as u64).wrapping_sub(1);
     (address & !mask, (address & mask) as usize)
 }
 
-/// Bytes of stack asked for before a walk: what some forty frames take.
+/// Bytes of stack prefetched before a walk: the size of about forty frames.
 const AHEAD: u64 = 8192;
 
-/// Asks the processor for a cache line. Never faults.
+/// Prefetches a cache line. Never faults.
 #[inline]
 pub fn prefetch(address: u64) {
     #[cfg(target_arch = "x86_64")]
@@ -151,7 +154,7 @@ pub struct Local<'a> {
     pid: u32,
     /// Known stack of the thread.
     stack: (u64, u64),
-    /// Lowest address of it that is proved to be in use; `stack.1` when the walk is elsewhere.
+    /// Lowest address of it that is proved to be in use; `stack.1` while the walk is on another stack.
     floor: u64,
     /// The walk is just below the known stack: the stack has overflowed.
     overflowed: bool,
@@ -161,7 +164,8 @@ pub struct Local<'a> {
 }
 
 impl<'a> Local<'a> {
-    /// For a walk that starts at stack pointer `sp` of a thread whose stack is `stack`, (0, 0) if unknown.
+    /// Prepares a walk that starts at stack pointer `sp` of a thread whose stack is `stack`, (0, 0) if
+    /// unknown.
     ///
     /// # Safety
     /// `sp` is the thread's interrupted stack pointer and, if it lies in `stack`, memory from there to `stack.1` is
@@ -227,7 +231,7 @@ impl Memory for Local<'_> {
             return self.windows.read(self.pid, address, bytes);
         }
         let at = address as *const u8;
-        // SAFETY: inside the unwind information of a module that stays mapped; unaligned reads are meant.
+        // SAFETY: inside the unwind information of a module that stays mapped; unaligned reads are intended.
         let value = unsafe {
             match bytes {
                 1 => u64::from(at.read_volatile()),

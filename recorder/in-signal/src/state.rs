@@ -1,4 +1,4 @@
-//! What a handler needs to know of this process, published once by the capture side through [`install`].
+//! The data of this process that a handler needs, published once by the capture crate through [`install`].
 //!
 //! Order of use: map the files → fill a [`ProcState`] in memory that is never unmapped → [`install`] →
 //! [`crate::engine::probe`] → per thread [`crate::thread::register`] and [`crate::engine::arm`].
@@ -12,20 +12,21 @@ use crate::ring::Ring;
 use crate::rule_cache::RuleCache;
 use crate::scratch::Pool;
 
-/// The one timer of the engine `itimer` (`process_timer`), in the memory private to the process, all zero at the start.
+/// The single timer of the engine `itimer` (`process_timer`), in memory private to the process, all zero at
+/// the start.
 pub struct ProcessTimer {
     /// 0, `process_timer::ARMING`, or the timer's id + 1.
     pub(crate) handle: AtomicU64,
     /// The process's CPU clock at the last sample or loss, 0 before the first arming.
     pub(crate) last_ns: AtomicU64,
-    /// Reasons why it may not run now.
+    /// Number of reasons why it may not run now.
     pub(crate) bars: AtomicU32,
 }
 
 /// Memory private to the process, all zero at the start: rule cache and scratch buffers.
 #[repr(C, align(4096))]
 pub struct Private {
-    /// Rules of program counters seen before.
+    /// Rules of program counters.
     pub rule_cache: RuleCache,
     /// Work memory of handlers.
     pub scratch: Pool,
@@ -33,19 +34,19 @@ pub struct Private {
     pub armed_period_ns: AtomicU64,
     /// Functions whose slow calls are recorded.
     pub traces: Traces,
-    /// The one timer of the engine `itimer`.
+    /// The single timer of the engine `itimer`.
     pub process_timer: ProcessTimer,
-    /// Shortest period that a thread's timer keeps up with, where threads that often wait shall be sampled by one; 0: by
-    /// events as all others.
+    /// Shortest period that a thread's timer can keep, if threads that wait often should be sampled by a
+    /// timer; 0: by events, like all others.
     pub timer_from_ns: AtomicU64,
-    /// Part of the rule cache's key: incremented whenever code went away or appeared, see [`forget_rules`].
+    /// Part of the rule cache's key: incremented whenever code was mapped or unmapped, see [`forget_rules`].
     pub epoch: AtomicU32,
 }
 
 /// Bytes of the zeroed anonymous mapping that becomes a [`Private`].
 pub const PRIVATE_BYTES: usize = size_of::<Private>();
 
-/// Everything a handler reaches. Lives in memory that is never unmapped.
+/// Everything that a handler accesses. Lives in memory that is never unmapped.
 pub struct ProcState {
     /// The session's page.
     pub session: &'static SessionPage,
@@ -61,14 +62,15 @@ pub struct ProcState {
     pub rows: &'static [AtomicU64],
     /// Memory private to this process.
     pub private: &'static Private,
-    /// Added to the generations in cookies: a signal still on its way from an earlier recording of this process names
-    /// nobody in this one.
+    /// Added to the generations in cookies. A signal that is still pending from an earlier recording of this
+    /// process then matches no slot of this one.
     pub salt: u8,
 }
 
-// SAFETY: the only raw pointer leads to shared memory read by volatile loads.
+// SAFETY: the only raw pointer points to shared memory that is read by volatile loads.
 unsafe impl Sync for ProcState {}
-// SAFETY: as above.
+// SAFETY: the only raw pointer points to shared memory, which is valid in every thread and read by volatile
+// loads.
 unsafe impl Send for ProcState {}
 
 static STATE: AtomicPtr<ProcState> = AtomicPtr::new(core::ptr::null_mut());
@@ -82,12 +84,12 @@ pub unsafe fn install(state: &'static ProcState) {
     STATE.store(core::ptr::from_ref(state).cast_mut(), Ordering::Release);
 }
 
-/// Makes handlers ignore our signals from now on (they then report them as not handled).
+/// Makes handlers ignore the recorder's signals from now on (they then report them as not handled).
 pub fn uninstall() {
     STATE.store(core::ptr::null_mut(), Ordering::Release);
 }
 
-/// The state in force.
+/// The installed state.
 #[inline]
 pub fn get() -> Option<&'static ProcState> {
     let state = STATE.load(Ordering::Acquire);
@@ -95,7 +97,7 @@ pub fn get() -> Option<&'static ProcState> {
     unsafe { state.as_ref() }
 }
 
-/// Drops every remembered rule; call after `dlopen` and around `dlclose`. Async-signal-safe.
+/// Drops every cached rule; call after `dlopen` and around `dlclose`. Async-signal-safe.
 pub fn forget_rules() {
     if let Some(state) = get() {
         state.private.epoch.fetch_add(1, Ordering::Release);

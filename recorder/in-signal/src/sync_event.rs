@@ -1,4 +1,4 @@
-//! Records what the calling thread does right now, outside handlers: a lock waited for, an allocation, an exception.
+//! Records an event of the calling thread, outside handlers: a lock wait, an allocation, an exception.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,10 @@ use crate::layout::{SampleRecord, event_kind, loss};
 use crate::publish::{self, CapturedStack, Event};
 use crate::{clock, context, cost, slots, state, sys};
 
-/// Code whose frames are left out at the leaf: [from, to).
+/// Code whose frames are omitted at the leaf: [from, to).
 static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Tells where the recorder's own code is, so that stacks begin in the program.
+/// Sets the range of the recorder's own code, so that stacks begin in the program.
 pub fn set_own_code(from: u64, to: u64) {
     for (word, value) in OWN.iter().zip([from, to]) {
         word.store(value, Ordering::Relaxed);
@@ -21,8 +21,9 @@ pub fn set_own_code(from: u64, to: u64) {
 /// An error of [`record`]: the event happened within an interposed function that records it itself. It is not counted as lost.
 pub const NESTED: usize = usize::MAX;
 
-/// Records `event` of the calling thread, with its stack if `with_stack`. Never allocates, keeps `errno`; all signals
-/// wait meanwhile, since a handler that jumps away would leave a half-written record.
+/// Records `event` of the calling thread, with its stack if `with_stack`. Never allocates, preserves `errno`.
+/// All signals are blocked in the meantime, because a handler that jumps away would leave a half-written
+/// record.
 ///
 /// # Errors
 /// [`loss`] cause; the event is then counted as lost. Or [`NESTED`].
@@ -77,7 +78,8 @@ fn with_blocked(
     let own = OWN[0].load(Relaxed)..OWN[1].load(Relaxed);
     let skip = taken.frames.iter().take_while(|pc| own.contains(*pc)).count();
     let frames = taken.frames.get(skip..).unwrap_or_default();
-    // An allocator that calls another function of the allocator comes through us twice; only the outer call is the program's.
+    // An allocator function that calls another one is recorded twice here; only the outer call is the
+    // program's.
     if event.kind == event_kind::ALLOC && frames.iter().any(|pc| own.contains(pc)) {
         return Err(NESTED);
     }
@@ -86,7 +88,7 @@ fn with_blocked(
     publish::event(state, &fixed, event, &[], &CapturedStack { frames, ..taken })
 }
 
-/// The caller's registers: what a function must preserve, stack and program counter.
+/// Returns the caller's registers: those that a function must preserve, stack pointer and program counter.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn registers() -> Regs {
@@ -110,7 +112,7 @@ fn registers() -> Regs {
     regs
 }
 
-/// The caller's registers: what a function must preserve, stack and program counter.
+/// Returns the caller's registers: those that a function must preserve, stack pointer and program counter.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn registers() -> Regs {

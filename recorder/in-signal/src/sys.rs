@@ -1,9 +1,9 @@
-//! System calls made by the instruction itself: nothing of libc, so `errno` is never touched and no function of the
-//! program (an interposed `mmap`, say) can be entered from a handler.
+//! System calls by the instruction itself, without libc. So `errno` is never touched, and a handler cannot
+//! enter a function of the program (an interposed `mmap`, say).
 //!
 //! Results follow the kernel: `-4095..0` is a negated errno.
 
-/// Numbers of the calls used here, as in the kernel's tables.
+/// Numbers of the system calls used here, from the kernel's tables.
 #[cfg(target_arch = "x86_64")]
 #[expect(missing_docs, reason = "the kernel's names")]
 pub mod nr {
@@ -23,7 +23,7 @@ pub mod nr {
     pub const PROCESS_VM_READV: usize = 310;
 }
 
-/// Numbers of the calls used here, as in the kernel's tables.
+/// Numbers of the system calls used here, from the kernel's tables.
 #[cfg(target_arch = "aarch64")]
 #[expect(missing_docs, reason = "the kernel's names")]
 pub mod nr {
@@ -51,7 +51,7 @@ pub mod nr {
 #[inline]
 pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel preserves everything but rax, rcx and r11; the caller answers for the arguments.
+    // SAFETY: the kernel preserves everything but rax, rcx and r11; the caller guarantees valid arguments.
     unsafe {
         core::arch::asm!("syscall", inlateout("rax") number => result,
             in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5],
@@ -68,7 +68,7 @@ pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
 #[inline]
 pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel preserves everything but x0; the caller answers for the arguments.
+    // SAFETY: the kernel preserves everything but x0; the caller guarantees valid arguments.
     unsafe {
         core::arch::asm!("svc 0", in("x8") number, inlateout("x0") a[0] => result,
             in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4], in("x5") a[5], options(nostack));
@@ -76,7 +76,7 @@ pub unsafe fn call(number: usize, a: [usize; 6]) -> isize {
     result
 }
 
-/// Splits a kernel result: `Err` carries the positive errno.
+/// Converts a kernel result: `Err` carries the positive errno.
 #[inline]
 pub fn check(result: isize) -> Result<usize, i32> {
     if (-4095..0).contains(&result) { Err(result.wrapping_neg() as i32) } else { Ok(result as usize) }
@@ -96,7 +96,7 @@ pub fn getpid() -> u32 {
     (unsafe { call(nr::GETPID, [0; 6]) }) as u32
 }
 
-/// How often the calling thread gave up its processor by itself.
+/// Number of voluntary context switches of the calling thread.
 #[inline]
 pub fn voluntary_switches() -> u64 {
     const RUSAGE_THREAD: usize = 1;
@@ -109,7 +109,7 @@ pub fn voluntary_switches() -> u64 {
     voluntary
 }
 
-/// Blocks every signal of the calling thread; returns what was blocked before.
+/// Blocks every signal of the calling thread. Returns the previous mask.
 #[inline]
 pub fn block_signals() -> u64 {
     const SIG_SETMASK: usize = 2;
@@ -120,7 +120,7 @@ pub fn block_signals() -> u64 {
     if done.is_ok() { old } else { 0 }
 }
 
-/// Blocks what [`block_signals`] returned, and nothing else.
+/// Restores the mask that [`block_signals`] returned.
 #[inline]
 pub fn restore_signals(old: u64) {
     const SIG_SETMASK: usize = 2;
@@ -132,7 +132,7 @@ pub fn restore_signals(old: u64) {
 /// Closes a descriptor that this crate opened.
 #[inline]
 pub fn close(fd: i32) {
-    // SAFETY: no pointers; the descriptor is ours.
+    // SAFETY: no pointers; this crate opened the descriptor.
     unsafe { call(nr::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
@@ -140,7 +140,7 @@ pub fn close(fd: i32) {
 #[inline]
 pub fn enable_event_once(fd: i32) -> Result<(), i32> {
     const PERF_EVENT_IOC_REFRESH: usize = 0x2402;
-    // SAFETY: no pointers; the descriptor is ours.
+    // SAFETY: no pointers; this crate opened the descriptor.
     check(unsafe { call(nr::IOCTL, [fd as usize, PERF_EVENT_IOC_REFRESH, 1, 0, 0, 0]) }).map(drop)
 }
 
@@ -150,10 +150,11 @@ pub fn map_event(fd: i32, pages: usize) -> Result<usize, i32> {
     const PROT_READ: usize = 1;
     const PROT_WRITE: usize = 2;
     const MAP_SHARED: usize = 1;
-    // A ring that its reader may write is never overwritten; a lone control page is only kept.
+    // The kernel never overwrites unread records of a ring that its reader may write. A control page alone is
+    // only mapped to keep the event alive.
     let protection = if pages > 1 { PROT_READ | PROT_WRITE } else { PROT_READ };
     let bytes = pages.wrapping_mul(page_bytes());
-    // SAFETY: a fresh mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no other memory.
     check(unsafe { call(nr::MMAP, [0, bytes, protection, MAP_SHARED, fd as usize, 0]) })
 }
 
@@ -163,13 +164,14 @@ pub fn map_event(fd: i32, pages: usize) -> Result<usize, i32> {
 /// `address` came from [`map_event`] with as many pages and was not unmapped since.
 #[inline]
 pub unsafe fn unmap_event(address: usize, pages: usize) {
-    // SAFETY: by the contract only our own pages go away.
+    // SAFETY: the caller guarantees that these pages came from `map_event` and are still mapped, so only they
+    // are unmapped.
     unsafe { call(nr::MUNMAP, [address, pages.wrapping_mul(page_bytes()), 0, 0, 0, 0]) };
 }
 
 static PAGE_BYTES: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(4096);
 
-/// Sets the page size (from the auxiliary vector), where it is not 4096.
+/// Sets the page size (from the auxiliary vector), if it is not 4096.
 pub fn set_page_bytes(bytes: usize) {
     PAGE_BYTES.store(bytes, core::sync::atomic::Ordering::Relaxed);
 }
@@ -186,10 +188,7 @@ struct IoVec {
     len: usize,
 }
 
-/// Copies memory of process `pid` that may be unmapped; returns the bytes copied (0 when none could be).
-///
-/// # Safety
-/// `to` is valid for writes of `len` bytes.
+/// Copies memory of process `pid` that may be unmapped. Returns the number of bytes copied, 0 if none.
 #[inline]
 pub unsafe fn read_process(pid: u32, from: u64, to: *mut u8, len: usize) -> usize {
     let local = IoVec { base: to as usize, len };
@@ -199,8 +198,8 @@ pub unsafe fn read_process(pid: u32, from: u64, to: *mut u8, len: usize) -> usiz
     let got = unsafe { call(nr::PROCESS_VM_READV, args) };
     match check(got) {
         Ok(n) => n.min(len),
-        // A system-call filter or an emulator without it.
-        // SAFETY: as promised by the caller.
+        // A system-call filter forbids it, or an emulator lacks it. SAFETY: the caller guarantees that `to`
+        // is valid for writes of `len` bytes.
         Err(EPERM | ENOSYS) if pid == getpid() => unsafe { read_probed(from, to, len) },
         Err(_) => 0,
     }
@@ -209,16 +208,17 @@ pub unsafe fn read_process(pid: u32, from: u64, to: *mut u8, len: usize) -> usiz
 const EPERM: i32 = 1;
 const ENOSYS: i32 = 38;
 
-/// Reads one page's part of our own memory after a call that tells whether it is readable: an impossible
-/// rt_sigprocmask, which copies its set before it looks at what to do with it. Another thread could unmap the page
-/// between the two; only stacks in use and unwind information are read so.
+/// Reads this process's own memory, within one page, after a system call that tests if it is readable:
+/// rt_sigprocmask with an invalid operation, which copies the set before it checks the operation. Another
+/// thread could unmap the page between the two, so only stacks in use and unwind information are read this
+/// way.
 ///
 /// # Safety
 /// `to` is valid for writes of `len` bytes.
 unsafe fn read_probed(from: u64, to: *mut u8, len: usize) -> usize {
     const EFAULT: i32 = 14;
     let last = from.saturating_add(len as u64).saturating_sub(8);
-    // A null set would be no set at all; nothing is mapped below the first page.
+    // A null set would mean no set; no page is mapped below the first one.
     if from < 4096 || len < 8 || from & !4095 != last & !4095 {
         return 0;
     }
@@ -229,7 +229,8 @@ unsafe fn read_probed(from: u64, to: *mut u8, len: usize) -> usize {
         return 0;
     }
     for i in 0..len {
-        // SAFETY: the page is readable by the answer above; the target by the caller's promise.
+        // SAFETY: the system call above has shown that the page is readable; the caller guarantees that `to`
+        // is writable.
         unsafe { to.add(i).write_volatile((from as *const u8).add(i).read_volatile()) };
     }
     len

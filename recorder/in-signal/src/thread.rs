@@ -6,7 +6,7 @@ use crate::layout::{ThreadSlot, slot_state, stage};
 use crate::state::{self, ProcState};
 use crate::{clock, context, engine, slots, sys, tls};
 
-/// What the caller knows of a thread that it registers.
+/// The caller's information on a thread that it registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThreadInfo {
     /// Kernel thread id; 0 = the calling thread.
@@ -17,8 +17,9 @@ pub struct ThreadInfo {
     pub name: [u8; 16],
 }
 
-/// Claims a slot for a thread and fills it. The calling thread's own slot is also remembered in its thread-local word.
-/// `None` (counted in the header's `no_slot`) when all slots are taken or nothing is installed. A thread that has a slot gets it back.
+/// Claims a slot for a thread and fills it. The calling thread's own slot is also stored in its thread-local
+/// word. Returns `None` (counted in the header's `no_slot`) if all slots are in use or no state is installed.
+/// A thread that has a slot gets the same one again.
 pub fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
     let state = state::get()?;
     let own = sys::gettid();
@@ -110,7 +111,8 @@ pub fn set_name(slot: &ThreadSlot, name: &[u8; 16]) {
     high.store((all >> 64) as u64, Relaxed);
 }
 
-/// Ends the calling thread's ledger: disarms it, notes its last clock readings, hands the slot to the drain.
+/// Ends the calling thread's ledger: disarms it, stores its last clock readings, and hands the slot to the
+/// drain.
 pub fn end() {
     if let Some(slot) = slots::current() {
         tls::set(0);
@@ -119,7 +121,7 @@ pub fn end() {
     }
 }
 
-/// The same for a slot whose thread is the caller or is gone.
+/// Ends the ledger of a slot whose thread is the caller or has ended.
 pub fn end_slot(slot: &ThreadSlot) {
     engine::disarm(slot);
     let old = slot.state.load(Relaxed);
@@ -132,8 +134,8 @@ pub fn end_slot(slot: &ThreadSlot) {
     let _ = slot.state.compare_exchange(old, ended, AcqRel, Relaxed);
 }
 
-/// Forgets the calling thread's slot without touching it: for the child of a fork, whose word still points at the
-/// parent's slot.
+/// Clears the calling thread's word without touching the slot: for the child of a fork, whose word still
+/// points to the parent's slot.
 pub fn forget() {
     tls::set(0);
 }

@@ -15,7 +15,8 @@ struct SigEvent {
 
 const _: () = assert!(size_of::<SigEvent>() == 64);
 
-/// Starts a timer on the CPU clock of a thread, which gets the signal, or of the process (`None`). Returns the timer's id + 1.
+/// Starts a timer on the CPU clock of a thread, which receives the signal, or of the process (`None`).
+/// Returns the timer's id + 1.
 ///
 /// # Errors
 /// The errno of the refusal.
@@ -40,8 +41,8 @@ pub(crate) fn open(tid: Option<u32>, first_ns: u64, period_ns: u64, value: u64) 
     Ok((id as u64).wrapping_add(1))
 }
 
-/// Deletes a timer that [`open`] made.
+/// Deletes a timer that [`open`] created.
 pub(crate) fn delete(id: i32) {
-    // SAFETY: no pointers; the timer is ours.
+    // SAFETY: no pointers; this crate created the timer.
     unsafe { sys::call(sys::nr::TIMER_DELETE, [id as usize, 0, 0, 0, 0, 0]) };
 }

@@ -1,6 +1,6 @@
-//! One thread-local word, reached by two instructions in the initial-exec model: never through `__tls_get_addr`,
-//! which may call `malloc` on a thread's first touch. It works in an executable (the linker relaxes the access) and in
-//! a preloaded object. The word is zero in a new thread.
+//! One thread-local word, accessed by two instructions in the initial-exec model: never through
+//! `__tls_get_addr`, which may call `malloc` on a thread's first access. It works in an executable (the
+//! linker relaxes the access) and in a preloaded object. The word is zero in a new thread.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -61,7 +61,7 @@ pub fn set(value: usize) {
 #[inline]
 pub fn get() -> usize {
     let value: usize;
-    // SAFETY: reads this thread's own word; the offset comes from the GOT entry the linker made for it.
+    // SAFETY: reads this thread's own word; the offset comes from the GOT entry that the linker made for it.
     unsafe {
         core::arch::asm!(
             "adrp {v}, :gottprel:flightline_slot",

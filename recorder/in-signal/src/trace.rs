@@ -1,10 +1,12 @@
-//! Latency of named functions, by the processor's breakpoints: nothing of the program's code is changed.
+//! Latency of named functions, by hardware breakpoints: the program's code is not changed.
 //!
-//! A breakpoint on the function's first instruction notes stack pointer and time, and sets another one on the address that
-//! this call returns to. A return is recognised by its stack pointer, so whatever leaves the frame (return, tail call,
-//! exception, longjmp) either ends the call or makes its entry stale: frames above the present stack pointer are gone.
+//! A breakpoint on the function's first instruction stores stack pointer and time, and sets another
+//! breakpoint on the return address of this call. A return is recognised by its stack pointer. So every way
+//! to leave the frame (return, tail call, exception, longjmp) either ends the call or makes its entry stale:
+//! frames below the present stack pointer no longer exist.
 //!
-//! A processor has four such registers. Those on return addresses stay while they are not needed for another call site.
+//! A processor has four such registers. A breakpoint on a return address stays until its register is needed
+//! for another call site.
 
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
@@ -36,15 +38,15 @@ fn breakpoint(address: u64) -> perf_event::Event {
     }
 }
 
-/// Whether breakpoints can be had by the calling thread.
+/// Tests if the kernel allows breakpoints for the calling thread.
 ///
 /// # Errors
 /// The errno of the refusal.
 pub fn probe() -> Result<(), i32> {
-    // An address that nothing executes.
+    // An address at which no code is executed.
     const NOWHERE: u64 = 0x1000;
     let handle = perf_event::open(&breakpoint(NOWHERE), 0, Firing::Repeatedly, Recorded::Nothing, 0)?;
-    // SAFETY: mapped a moment ago.
+    // SAFETY: mapped above, and not shared with any other code.
     unsafe { perf_ring::unmap(handle) };
     Ok(())
 }
@@ -71,12 +73,12 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
             continue;
         }
         if register == 0 {
-            // SAFETY: nothing is armed, so no handler of that thread is at its calls.
+            // SAFETY: the thread has no armed breakpoint, so no handler of it accesses its calls.
             unsafe { (*own.calls.get()).depth = 0 };
         }
         match open(state, slot, slot.tid.load(Relaxed), register, address) {
             Ok(new) if handle.compare_exchange(0, new, Relaxed, Relaxed).is_err() => {
-                // SAFETY: mapped a moment ago, unknown to anybody.
+                // SAFETY: mapped above, and not shared with any other code.
                 unsafe { perf_ring::unmap(new) };
             }
             Ok(_) => {}
@@ -85,10 +87,10 @@ pub fn arm(state: &ProcState, slot: &ThreadSlot) {
     }
 }
 
-/// Takes all breakpoints of a thread away.
+/// Removes all breakpoints of a thread.
 pub fn disarm(slot: &ThreadSlot) {
     let Some(state) = state::get() else { return };
-    // The page may never have been touched: only those that trace at all look.
+    // Do not touch the page of a thread in a process that traces no function.
     if state.private.traces.entry.iter().all(|entry| entry.load(Relaxed) == 0) {
         return;
     }
@@ -98,11 +100,11 @@ pub fn disarm(slot: &ThreadSlot) {
     }
 }
 
-/// A breakpoint of ours was reached.
+/// Handles a breakpoint of the recorder that was reached.
 ///
 /// # Safety
-/// `context` is the kernel's, as in [`crate::handler::on_signal`]; `late`: the signal was blocked then, so it tells of an
-/// earlier place.
+/// `context` is the kernel's, as in [`crate::handler::on_signal`]; `late`: the signal was blocked when the
+/// breakpoint was reached, so it belongs to an earlier instruction.
 pub unsafe fn on_breakpoint(
     state: &'static ProcState,
     slot: &ThreadSlot,
@@ -116,7 +118,7 @@ pub unsafe fn on_breakpoint(
         return lose(state);
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that `context` is the kernel's.
     let regs = unsafe { Regs::interrupted(context) };
     // SAFETY: this is the thread's handler, all signals are blocked.
     let calls = unsafe { &mut *own.calls.get() };
@@ -129,7 +131,8 @@ pub unsafe fn on_breakpoint(
     }
 }
 
-/// Another trap of ours was at the place of a breakpoint, whose own signal may have got lost by that.
+/// Handles another trap of the recorder at the address of a breakpoint, whose own signal may have been lost
+/// because of it.
 ///
 /// # Safety
 /// `context` is the kernel's, as in [`crate::handler::on_signal`].
@@ -144,7 +147,7 @@ pub unsafe fn on_other_trap(
         return;
     }
     let Some(own) = thread(state, slot) else { return };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees that `context` is the kernel's.
     let pc = unsafe { Regs::interrupted(context) }.pc;
     let at = |register: usize, address: &AtomicU64| {
         let function = entries.get(register).map_or(0, |entry| entry.load(Relaxed));
@@ -152,8 +155,8 @@ pub unsafe fn on_other_trap(
     };
     let found = own.addresses.iter().enumerate().position(|(register, address)| at(register, address));
     if let Some(register) = found {
-        // If its signal comes after all, the second time changes nothing.
-        // SAFETY: by the caller's promise.
+        // If the breakpoint's signal comes after all, the second call changes nothing. SAFETY: the caller
+        // guarantees that `context` is the kernel's.
         unsafe { on_breakpoint(state, slot, slot_index, register as u8, false, context) };
     }
 }
@@ -162,7 +165,7 @@ fn lose(state: &ProcState) {
     publish::lose(state, &Event { kind: event_kind::TRACE, index: 0, value: 0, extra: &[] });
 }
 
-/// Frames below the stack pointer are gone, however they were left.
+/// Frames below the stack pointer no longer exist, however they were left.
 fn forget_stale(calls: &mut Calls, sp: u64) {
     while let Some(top) = calls.depth.checked_sub(1)
         && calls.list.get(top).is_none_or(|call| call.sp <= sp)
@@ -174,7 +177,8 @@ fn forget_stale(calls: &mut Calls, sp: u64) {
 fn enter(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &mut Calls, regs: &Regs, function: u32) {
     let Some((to, sp)) = caller(state, slot, regs) else { return lose(state) };
     forget_stale(calls, sp);
-    // The call under way is at this very frame: it was left by no return, or ends by a jump to another traced function.
+    // The current call has this very frame: it was left without a return, or ends by a jump to another traced
+    // function.
     if calls.depth >= DEEPEST || !watch(state, slot, own, calls, to) {
         return lose(state);
     }
@@ -184,7 +188,8 @@ fn enter(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &mut Calls, 
     }
 }
 
-/// Where the function that has just been entered will return to, and the stack pointer there.
+/// Returns the return address of the function that has just been entered, and the stack pointer after its
+/// return.
 #[inline]
 fn caller(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> Option<(u64, u64)> {
     if cfg!(target_arch = "aarch64") {
@@ -192,12 +197,13 @@ fn caller(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> Option<(u64, u64
     }
     let mut lease = state.private.scratch.take()?;
     let windows = &mut lease.scratch().windows;
-    // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
+    // SAFETY: the interrupted stack pointer of this thread, and the stack that it was registered with.
     let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), regs.sp(), windows) };
     Some((memory.word(regs.sp())?, regs.sp().wrapping_add(8)))
 }
 
-/// Makes sure that a breakpoint is on a return address; `false` if all registers are taken by others that are needed.
+/// Ensures that a breakpoint is set on a return address. Returns false if all registers are used for other
+/// open calls.
 fn watch(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &Calls, to: u64) -> bool {
     let registers = || own.handles.iter().zip(&own.addresses).enumerate();
     let open_calls = calls.list.get(..calls.depth).unwrap_or_default();
@@ -228,8 +234,9 @@ fn watch(state: &ProcState, slot: &ThreadSlot, own: &Thread, calls: &Calls, to: 
     }
 }
 
-/// Whether the interrupted instruction was returned to. A handler of exceptions goes on behind the call too, but has called
-/// others meanwhile: their return address is where this one's was.
+/// Returns true if the interrupted instruction was reached by a return. An exception handler also continues
+/// after the call, but other functions were called in the meantime: their return address has replaced this
+/// one's on the stack.
 #[inline]
 fn returned(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> bool {
     if cfg!(target_arch = "aarch64") {
@@ -238,8 +245,8 @@ fn returned(state: &ProcState, slot: &ThreadSlot, regs: &Regs) -> bool {
     let Some(mut lease) = state.private.scratch.take() else { return false };
     let below = regs.sp().wrapping_sub(8);
     let windows = &mut lease.scratch().windows;
-    // SAFETY: the word below the interrupted stack pointer, where the red zone keeps signals from writing; the stack as it
-    // was registered.
+    // SAFETY: the word below the interrupted stack pointer, which the red zone protects from signal frames;
+    // the stack is the one that the thread was registered with.
     let mut memory = unsafe { Local::new(state.header.pid, publish::bounds(slot), below, windows) };
     memory.word(below) == Some(regs.pc)
 }
@@ -269,6 +276,6 @@ fn leave(state: &ProcState, slot: &ThreadSlot, slot_index: u32, calls: &mut Call
         ..SampleRecord::default()
     };
     let taken = publish::walk(state, publish::bounds(slot), regs, &mut fixed, lease.scratch());
-    // Leaf of the stack is the function; that it returns to its caller is exact.
+    // The leaf of the stack is the function; its return to its caller is exact.
     let _ = publish::event(state, &fixed, &event, &[entry], &taken);
 }

@@ -1,6 +1,7 @@
-//! Lookup in a module's compact rows, which the drain wrote into the shared arena.
-//! Every position is checked against the arena: what is in it decides where a walk goes, never where it reads. A place is
-//! given to another module when nobody has the first one mapped any more; a handler that is that late finds out.
+//! Lookup in a module's compact rows, which the drain wrote into the shared arena. Every position is checked
+//! against the arena: its contents decide where a walk goes, never which memory it reads. When no process has
+//! a module mapped any more, its memory in the arena is reused for another module; a handler that is late
+//! detects this by the image number.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -30,14 +31,15 @@ fn load(words: &[AtomicU64], i: usize) -> Option<u64> {
     words.get(i).map(|word| word.load(Relaxed))
 }
 
-/// Whether these are the first words of the rows of `image`.
+/// Returns true if these are the first words of the rows of `image`.
 #[inline]
 fn belongs(header: &[AtomicU64], image: u32) -> bool {
     load(header, 0) == Some(MAGIC) && load(header, 3).is_some_and(|word| (word >> 32) as u32 == image)
 }
 
 impl<'a> UnwindTable<'a> {
-    /// The rows of an image at byte `offset` of the arena (a multiple of 8), `None` if they are not there.
+    /// Returns the rows of an image at byte `offset` of the arena (a multiple of 8), `None` if they are not
+    /// there.
     #[inline]
     pub fn at(arena: &'a [AtomicU64], offset: u64, image: u32) -> Option<UnwindTable<'a>> {
         let words = arena.get((offset / 8) as usize..)?;
@@ -62,7 +64,7 @@ impl<'a> UnwindTable<'a> {
         Some(if bucket & 1 == 0 { pair & 0xffff_ffff } else { pair >> 32 } as usize)
     }
 
-    /// The rule for a file virtual address; `None` if the rows were replaced meanwhile.
+    /// Returns the rule for a file virtual address; `None` if the rows were replaced in the meantime.
     #[inline]
     pub fn rule(&self, address: u64) -> Option<Rule> {
         let found = self.search(address).unwrap_or(Rule::Gap);

@@ -1,5 +1,5 @@
-//! Finds one function of the vDSO by name, from the ELF header whose address the auxiliary vector gives.
-//! Run once at start, outside handlers; reads only what the header says belongs to the image.
+//! Finds one function of the vDSO by name, from the ELF header whose address the auxiliary vector gives. Runs
+//! once at start, outside handlers. Reads only memory that belongs to the image according to its header.
 
 #[inline]
 unsafe fn load<T: Copy>(base: *const u8, offset: usize) -> T {
@@ -7,10 +7,7 @@ unsafe fn load<T: Copy>(base: *const u8, offset: usize) -> T {
     unsafe { base.add(offset).cast::<T>().read_unaligned() }
 }
 
-/// Address of `clock_gettime` in the vDSO at `image`, 0 if there is none.
-///
-/// # Safety
-/// `image` is null or the value of `AT_SYSINFO_EHDR`.
+/// Returns the address of `clock_gettime` in the vDSO at `image`, 0 if there is none.
 pub unsafe fn clock_gettime(image: *const u8) -> usize {
     #[cfg(target_arch = "x86_64")]
     const NAME: &[u8] = b"__vdso_clock_gettime\0";
@@ -19,7 +16,7 @@ pub unsafe fn clock_gettime(image: *const u8) -> usize {
     if image.is_null() {
         return 0;
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: the caller guarantees that `image` is null, or the vDSO's ELF image that the kernel mapped.
     unsafe { find(image, NAME) }.unwrap_or(0)
 }
 

@@ -1,9 +1,10 @@
 //! The walk from the interrupted instruction to the root of the stack.
 //!
-//! Per frame: rule cache → rows of the module → its mapped unwind information → frame pointer as a guess. The address looked
-//! up is exact for the interrupted instruction and for frames interrupted by a signal, one byte back for return
-//! addresses (a call may be the last instruction of its function). Only the stack and frame pointer are followed;
-//! when a frame needs another register the walk starts again and interprets every frame.
+//! Per frame: rule cache → rows of the module → its mapped unwind information → frame pointer as a guess. The
+//! lookup uses the exact address for the interrupted instruction and for frames interrupted by a signal, and
+//! one byte less for return addresses (a call may be the last instruction of its function). Only the stack
+//! and frame pointer are followed; when a frame needs another register the walk starts again and interprets
+//! every frame.
 
 use crate::eh_frame::{Failure, Machine};
 pub use crate::frame_pointer_fallback::follows_call;
@@ -16,10 +17,10 @@ use crate::rule_cache::{RuleCache, Tag};
 use crate::stack::Memory;
 use crate::unwind_table::UnwindTable;
 
-/// What a walk looks things up in.
+/// The tables that a walk uses.
 #[derive(Clone, Copy)]
 pub struct Lookup<'a> {
-    /// Modules in force.
+    /// The active modules.
     pub modules: Modules<'a>,
     /// Rows arena.
     pub rows: &'a [core::sync::atomic::AtomicU64],
@@ -46,10 +47,11 @@ pub struct Walked {
     pub fp: u64,
 }
 
-/// Changes of the stack that are not signal frames (coroutines, split stacks) followed in one walk.
+/// Maximum number of stack changes that are not signal frames (coroutines, split stacks) followed in one
+/// walk.
 const MAX_SWITCHES: u32 = 8;
 
-/// A frame larger than this is not believed when it was found by its frame pointer.
+/// Maximum size of a frame that is found by its frame pointer.
 pub(crate) const MAX_GUESSED_FRAME: u64 = 1 << 20;
 
 pub(crate) struct Walk<'a, M> {
@@ -65,12 +67,13 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) result: Walked,
 }
 
-/// Most frames looked at in advance.
+/// Maximum number of frames that are prefetched.
 const MAX_AHEAD: usize = 64;
 
-/// Starts the memory accesses of a walk in parallel: its own chain (stack word → rule → next stack word) makes them one
-/// after the other, which on a cold stack is most of the time. `last` are the addresses of a walk before, leaf first: the
-/// outer frames are mostly the same again. Without any the frame pointers are followed. Nothing found here is believed.
+/// Starts the memory accesses of a walk in parallel. The walk itself makes them one after the other (stack
+/// word → rule → next stack word), which on a cold stack takes most of the time. `last` are the addresses of
+/// the previous walk, leaf first: most outer frames are the same again. Without them, the frame pointers are
+/// followed. The results are hints only.
 #[inline]
 pub fn prefetch<M: Memory>(lookup: &Lookup<'_>, regs: &Regs, memory: &M, last: &[u64]) {
     let mut sp = regs.sp();
@@ -152,7 +155,7 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Steps to the caller.
+    /// Steps to the caller of the current frame.
     #[inline]
     fn caller(&mut self) -> Result<(), Failure> {
         let at = if self.exact { self.regs.pc } else { self.regs.pc.wrapping_sub(1) };
@@ -168,12 +171,12 @@ impl<M: Memory> Walk<'_, M> {
         self.slow(at)
     }
 
-    /// The caller by rows, mapped unwind information or frame pointer.
+    /// Finds the caller by rows, mapped unwind information or frame pointer.
     #[cold]
     #[inline(never)]
     fn slow(&mut self, at: u64) -> Result<(), Failure> {
         let module = self.lookup.modules.find(at).or_else(|| {
-            // The drain learns of it and gives it rows; until then the loader may know it.
+            // The drain will find the module and add its rows; until then the loader may know it.
             self.result.unknown_pcs = self.result.unknown_pcs.wrapping_add(1);
             self.memory.ask_loader().then(|| loader::find_object(at))?
         });
@@ -198,7 +201,8 @@ impl<M: Memory> Walk<'_, M> {
         }
     }
 
-    /// Evaluates the mapped unwind information. `Some(rule)`: nothing done yet, apply the rule; `None`: stepped.
+    /// Evaluates the mapped unwind information. Returns `Some(rule)` if the caller must apply the rule;
+    /// `None` if the step is done.
     fn interpret(&mut self, at: u64, module: &ModuleEntry) -> Result<Option<Rule>, Failure> {
         if module.eh_frame_hdr == 0 {
             return Ok(Some(Rule::Gap));
@@ -242,7 +246,8 @@ impl<M: Memory> Walk<'_, M> {
                 let at = cfa.wrapping_sub(below);
                 match self.memory.word(at) {
                     Some(saved) => fp = Some(saved),
-                    // Popped already, and below a copied stack: the register has it.
+                    // The word is popped already and lies below a copied stack: the register still has the
+                    // value.
                     None if at < sp => {}
                     None => return Err(Failure::BadStack),
                 }
@@ -263,7 +268,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(())
     }
 
-    /// Walks from outside do not know the registers of a thread that waits in the kernel.
+    /// Walks from outside do not have the registers of a thread that waits in the kernel.
     #[cold]
     #[inline(never)]
     fn missing_frame_pointer(&mut self, sp: u64) -> Result<u64, Failure> {
@@ -273,7 +278,7 @@ impl<M: Memory> Walk<'_, M> {
         Ok(fp)
     }
 
-    /// Leaves only program counter, stack and frame pointer known.
+    /// Sets program counter, stack and frame pointer, and marks all other registers as unknown.
     #[inline]
     pub(crate) fn go_to(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
         self.regs.pc = pc;

@@ -1,8 +1,9 @@
-//! What a sample stands for: the CPU time of its thread since the sample before.
+//! The weight of a sample: the CPU time of its thread since the previous sample.
 //!
-//! Reading the thread's CPU clock is a system call, a third of a handler's time. A perf event fires after a period of CPU
-//! time, and no thread uses more CPU time than time goes by: where both say nearly the same, the clock is not asked. What
-//! such samples are wrong by is put right by the next that asks, so the sum stays what the clock says.
+//! Reading the thread's CPU clock is a system call, a third of a handler's time. A perf event fires after a
+//! period of CPU time, and a thread's CPU time never exceeds the elapsed time. If both are nearly equal, the
+//! CPU clock is not read. The next sample that reads it corrects the error, so the sum always agrees with the
+//! clock.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -10,17 +11,17 @@ use crate::layout::ThreadSlot;
 use crate::state::ProcState;
 use crate::{clock, process_timer};
 
-/// One sample in so many asks the clock anyway.
+/// One sample in this many reads the CPU clock in any case.
 const ASK_EVERY: u64 = 16;
 
-/// CPU time since the sample before, by the CPU clock; moves nothing.
+/// CPU time since the previous sample by the CPU clock. Changes no state.
 #[inline]
 pub fn unseen(slot: &ThreadSlot) -> u64 {
     clock::thread_cpu_ns().saturating_sub(slot.last_cpu_ns.load(Relaxed))
 }
 
-/// CPU time since the sample before, by the clocks; `exact_period` is the period of an event that has just run out
-/// regularly, 0 if the CPU clock must be asked. Moves the slot's clocks on.
+/// CPU time since the previous sample. `exact_period` is the period of an event that has just overflowed
+/// regularly, 0 if the CPU clock must be read. Advances the slot's clocks.
 #[inline]
 pub fn since_last(slot: &ThreadSlot, now_ns: u64, exact_period: u64) -> u64 {
     let passed = now_ns.saturating_sub(slot.last_mono_ns.load(Relaxed));
@@ -40,13 +41,14 @@ pub fn since_last(slot: &ThreadSlot, now_ns: u64, exact_period: u64) -> u64 {
     cpu.saturating_sub(last)
 }
 
-/// Of the time `weight` since the sample before, what had gone by when the event ran out: whole periods. A signal that falls
-/// due inside a system call comes at its end, and what the call took after that belongs to the next sample; else long calls
-/// would count for more than they take.
+/// Returns the part of `weight`, the time since the previous sample, that had passed when the event
+/// overflowed: whole periods. A signal that becomes due inside a system call is delivered at its end, and the
+/// rest of the call's time belongs to the next sample. Otherwise long calls would get more weight than they
+/// take.
 #[inline]
 pub fn until_due(slot: &ThreadSlot, weight: u64, period: u64) -> u64 {
     let after = weight.checked_rem(period).unwrap_or(0);
-    // Less is what it takes to get here, and what the clocks differ by.
+    // A smaller rest is the time that the signal took to get here, and the difference between the clocks.
     if weight < period || after <= period / 16 {
         return weight;
     }
@@ -56,7 +58,8 @@ pub fn until_due(slot: &ThreadSlot, weight: u64, period: u64) -> u64 {
     weight - after
 }
 
-/// CPU time of the whole process since its sample before. The slot's clock only says how much of all its thread used.
+/// CPU time of the whole process since its previous sample. The slot's clock only records the CPU time of its
+/// own thread.
 #[inline]
 pub fn process_cpu_ns(state: &ProcState, slot: &ThreadSlot) -> u64 {
     slot.last_cpu_ns.store(clock::thread_cpu_ns(), Relaxed);

@@ -1,12 +1,13 @@
-//! Lengths and operands of x86_64 instructions: as much as running code ahead to its return needs (see `instruction_analysis.rs`).
+//! Decodes lengths and operands of x86_64 instructions, as far as the simulation of code up to its return
+//! needs them (see `instruction_analysis.rs`).
 
-/// Reads one byte of code, `None` where none may be read.
+/// Reads one byte of code, `None` if the address is not readable.
 pub trait Code {
     /// The byte at an address.
     fn byte(&mut self, at: u64) -> Option<u8>;
 }
 
-/// What an instruction's operation is looked up in.
+/// The opcode map of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Map {
     /// One-byte opcodes.
@@ -29,7 +30,7 @@ pub struct MemoryOperand {
 /// One decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Where its operation is looked up.
+    /// Its opcode map.
     pub map: Map,
     /// Its opcode byte.
     pub opcode: u8,
@@ -76,8 +77,8 @@ impl<C: Code> Reader<'_, C> {
     }
 }
 
-/// Immediate bytes of a one-byte opcode (`full` = 2 or 4 by operand size), and whether a ModRM byte follows. `None`: no
-/// instruction in 64-bit mode.
+/// Returns whether a ModRM byte follows a one-byte opcode, and the number of its immediate bytes (`full` = 2
+/// or 4 by operand size). `None`: no instruction in 64-bit mode.
 fn one_byte(opcode: u8, full: u32, wide: bool) -> Option<(bool, u32)> {
     Some(match opcode {
         0x00..=0x3f => match opcode & 7 {
@@ -104,7 +105,7 @@ fn one_byte(opcode: u8, full: u32, wide: bool) -> Option<(bool, u32)> {
     })
 }
 
-/// The same of `0f xx`.
+/// Does the same for `0f xx`.
 fn two_bytes(opcode: u8) -> Option<(bool, u32)> {
     Some(match opcode {
         0x05..=0x09 | 0x0b | 0x0e | 0x30..=0x37 | 0x77 | 0xa0..=0xa2 | 0xa8..=0xaa | 0xc8..=0xcf => {
@@ -138,7 +139,8 @@ pub fn decode<C: Code>(code: &mut C, at: u64) -> Option<Instruction> {
     let mut map = Map::One;
     let (has_modrm, mut bytes);
     match opcode {
-        // VEX of two and of three bytes, EVEX: no GPR but by `gpr_written`.
+        // VEX with two and three bytes, EVEX: they write no general-purpose register except those of
+        // `gpr_written`.
         0xc4 | 0xc5 | 0x62 => {
             let first = from.byte()?;
             let payload = match opcode {
@@ -209,7 +211,7 @@ pub fn decode<C: Code>(code: &mut C, at: u64) -> Option<Instruction> {
             })?;
             found.place = Some(MemoryOperand { base, disp });
         }
-        // The group of `test` has an immediate, the rest of it none.
+        // In this group only `test` has an immediate.
         if map == Map::One && matches!(opcode, 0xf6 | 0xf7) && found.extension < 2 {
             bytes = if opcode == 0xf6 { 1 } else { full };
         }

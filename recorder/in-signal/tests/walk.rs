@@ -9,8 +9,8 @@ use image::{CODE, Function, Image, STACK, frame_first, function, unwind_info};
 
 const X86: bool = cfg!(target_arch = "x86_64");
 
-/// Unwind program of a function whose frame holds `words` words above the stack pointer, nothing saved by the frame
-/// pointer; on aarch64 the link register is saved at the top.
+/// Unwind program of a function whose frame has `words` words above the stack pointer and does not save the
+/// frame pointer; on aarch64 the link register is saved at the top.
 fn framed(words: u8) -> Vec<u8> {
     if X86 { vec![0x0e, words * 8 + 8] } else { vec![0x0e, words * 8 + 8, 0x80 | 30, 1] }
 }
@@ -52,7 +52,7 @@ fn leaf_frame_pointer_and_root() {
     let mut image = Image::new(info, &stack);
     let mut regs = leaf_at(CODE + 0x110, STACK);
     regs.set(arch::FP, STACK + 6 * 8);
-    // Twice: the second walk takes the rule cache's rules.
+    // Twice: the second walk uses the rules in the cache.
     for _ in 0..2 {
         let (frames, walked) = image.walk(&regs, 100);
         assert_eq!(frames, [CODE + 0x110, CODE + 0x250, CODE + 0x350]);
@@ -104,8 +104,8 @@ fn depth_limit_marks_the_stack() {
     assert_eq!((frames.len(), end_of(walked.flags)), (1501, walk_end::BAD_STACK));
 }
 
-/// On the way out of a function its registers are popped already while the rules still name their places, which lie below
-/// the stack pointer then: a copy of the stack begins above them.
+/// In a function's epilogue, registers are popped already while the rules still name their slots, which then
+/// lie below the stack pointer: a copy of the stack begins above them.
 #[test]
 fn registers_that_are_popped_already() {
     if !X86 {
@@ -129,7 +129,7 @@ fn registers_that_are_popped_already() {
         let (frames, walked) = image.walk(&regs, 100);
         assert_eq!(frames, [CODE + 0x150, middle, CODE + 0x350], "{walked:?}");
         assert_eq!((walked.end, walked.flags), (walk_end::ROOT, 0));
-        // What is not below the stack pointer must be there.
+        // A slot that is not below the stack pointer must be readable.
         regs.set(arch::SP, STACK - 64);
         assert_eq!(end_of(image.walk(&regs, 100).1.flags), walk_end::BAD_STACK);
     }
@@ -148,7 +148,7 @@ fn frame_pointer_that_goes_back_ends_the_walk() {
 #[test]
 fn without_information_only_a_plausible_frame_pointer_leads_on() {
     let info = unwind_info(&[function(0x100, 0x200, &framed(1)), function(0x300, 0x400, &root())]);
-    // 0x250 is covered by nothing: the frame pointer is followed and the sample says so.
+    // No unwind information covers 0x250: the frame pointer is followed and the sample is marked.
     let stack = [0, CODE + 0x250, 9, STACK + 0x100, CODE + 0x350, 0];
     let mut image = Image::new(info, &stack);
     let mut regs = leaf_at(CODE + 0x150, STACK);
@@ -182,7 +182,7 @@ fn interrupted_function_without_frame_or_information() {
     let mut image = Image::new(info, &[CODE + 0x350, 0]);
     let mut regs = leaf_at(CODE + 0x250, STACK);
     regs.set(arch::FP, 12345);
-    // No call stands before the word on top of the stack: it is not believed.
+    // No call stands before the word on top of the stack, so it is not accepted.
     image.memory.areas.push((CODE + 0x340, vec![0x90; 32]));
     let (frames, walked) = image.walk(&regs, 100);
     assert_eq!((frames.len(), end_of(walked.flags)), (1, walk_end::NO_INFO));
@@ -225,7 +225,8 @@ fn signal_trampoline_without_information_is_known_by_its_code() {
     };
     image.memory.areas.push((CODE + 0x250, code.to_vec()));
     let (frames, walked) = image.walk(&leaf_at(CODE + 0x150, STACK), 100);
-    // The interrupted function is at its first instruction, where its address must not be taken one back.
+    // The interrupted function is at its first instruction, so one byte must not be subtracted from its
+    // address.
     assert_eq!(frames, [CODE + 0x150, CODE + 0x250, CODE + 0x100, CODE + 0x350]);
     assert_eq!((walked.end, walked.flags, walked.exact_frames), (walk_end::ROOT, 0, 0b101));
 }
@@ -262,7 +263,7 @@ fn signal_frame_by_its_information() {
 
 #[test]
 fn remember_restore_args_size_and_location() {
-    // At 0x110 one more word is pushed, at 0x120 the remembered state is back.
+    // At 0x110 one more word is pushed, at 0x120 the remembered state is restored.
     let mut program = vec![0x2e, 0x20];
     program.extend(framed(1));
     program.extend([0x0a, 0x40 | 0x10]);
@@ -340,7 +341,8 @@ impl Random {
     }
 }
 
-/// Damaged unwind information, random programs and random stacks: no panic, a bounded number of reads.
+/// Damaged unwind information, random programs and random stacks cause no panic, and a bounded number of
+/// reads.
 #[test]
 fn hostile_information_is_survived() {
     let mut random = Random(0x1234_5678_9abc_def1);
@@ -390,11 +392,11 @@ fn hostile_information_is_survived() {
         reached[usize::from(walked.end)] += 1;
         assert!(image.memory.reads < 40_000_000, "{} reads", image.memory.reads);
     }
-    // The inputs are not all refused at the door.
+    // Not all inputs are refused at the first check.
     assert!(reached[..6].iter().filter(|n| **n > 20).count() >= 4, "{reached:?}");
 }
 
-/// Hand-written code without unwind information, interrupted anywhere: what follows is run ahead to the return.
+/// Hand-written code without unwind information, interrupted anywhere, is simulated up to its return.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn code_without_unwind_information_is_simulated() {
@@ -431,7 +433,7 @@ fn code_without_unwind_information_is_simulated() {
     let aligned = (STACK + 62 * 8) & !63;
     let moved = aligned - 0x80;
     stack[((moved + 0x40 - STACK) / 8) as usize] = STACK + 62 * 8;
-    // Where the stack pointer is before each instruction, and whether rbp is the caller's still.
+    // Before each instruction: the stack pointer, and whether rbp still has the caller's value.
     let mut at = 0;
     let steps: [(u64, u64, bool); 15] = [
         (1, 64, true),
@@ -460,7 +462,7 @@ fn code_without_unwind_information_is_simulated() {
         image.memory.areas.push((CODE, around.clone()));
         let mut regs = leaf_at(CODE + 0x100 + at, sp);
         regs.set(arch::FP, if own { frame } else { 0 });
-        // rax holds the old stack pointer where it is about to be kept.
+        // rax has the old stack pointer where it is about to be saved.
         regs.set(0, STACK + 62 * 8);
         for _ in 0..2 {
             let (frames, walked) = image.walk(&regs, 100);

@@ -1,5 +1,5 @@
-//! Instruction lengths beside objdump's, over the C library's own code: every addressing mode, vector instructions of all
-//! generations.
+//! Compares instruction lengths with objdump's, over the C library's own code: every addressing mode, vector
+//! instructions of all generations.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -15,7 +15,7 @@ impl Code for Bytes {
     }
 }
 
-/// Where the C library of this process comes from.
+/// Paths of the C library of this process.
 fn libraries() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mut paths: Vec<String> = maps
@@ -51,7 +51,7 @@ fn lengths_as_objdump() {
                 continue;
             }
             let length = bytes.len() as u64;
-            // A byte more than there is tells an instruction that was read too far.
+            // One byte more than the instruction has, to detect reading too far.
             let found = decode(&mut Bytes(at, bytes), at).map(|i| i.next.wrapping_sub(at));
             if found == Some(length) {
                 right += 1;

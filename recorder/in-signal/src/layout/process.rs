@@ -295,7 +295,7 @@ pub struct ThreadSlot {
     pub lost_ns: [AtomicU64; loss::CAUSES],
     /// Lost samples by cause.
     pub lost: [AtomicU32; loss::CAUSES],
-    /// Set by the drain when it saw our signal in the thread's SigBlk while its CPU clock ran.
+    /// Set by the drain when it saw the recorder's signal in the thread's SigBlk while its CPU clock ran.
     pub blocked_seen: AtomicU32,
     /// Σ time-stamp-counter cycles spent in the handler (x86_64; 0 elsewhere).
     pub handler_cycles: AtomicU64,
@@ -303,14 +303,15 @@ pub struct ThreadSlot {
     pub span_samples: AtomicU32,
     /// One of [`stage`].
     pub stage: AtomicU32,
-    /// The thread's CPU clock, ns, until which no sample of CPU time is taken; 0: no limit. See `pace`.
+    /// The reading of the thread's CPU clock, ns, before which no sample of CPU time is taken; 0: no limit.
+    /// See `pace`.
     pub rest_until_ns: AtomicU64,
-    /// Time without a processor, as the thread read it when it last entered or left a span after having been put aside: CLOCK_MONOTONIC
-    /// less its CPU clock, ns. 0: it never did.
+    /// Off-CPU time of the thread when it last entered or left a span after it had been preempted:
+    /// CLOCK_MONOTONIC minus its CPU clock, ns. 0: this has not happened yet.
     pub off_ns: AtomicU64,
     /// The first such reading.
     pub first_off_ns: AtomicU64,
-    /// Pages that are known to hold contexts of ours, see [`crate::context`]: from, to.
+    /// Pages that are known to contain this project's contexts, see [`crate::context`]: from, to.
     pub context_pages: [AtomicU64; 2],
     /// The thread's thread pointer, 0 while it is not known.
     pub thread_pointer: AtomicU64,
@@ -320,17 +321,17 @@ pub struct ThreadSlot {
     pub stack_hi: AtomicU64,
     /// Engine's handle: address of the perf control page, or timer id + 1.
     pub engine_handle: AtomicU64,
-    /// Second handle (timer beside PERF_USER).
+    /// Second handle (the timer that complements PERF_USER).
     pub engine_handle2: AtomicU64,
-    /// Handles of the perf events beside CPU time (address of the mapped page), 0 = none.
+    /// Handles of the perf events other than CPU time (address of the mapped page), 0 = none.
     pub event_handles: [AtomicU64; MAX_EVENTS],
     /// State of these events.
     pub event_states: [EventState; MAX_EVENTS],
-    /// How often the thread had given up its processor by itself when its engine was looked at last.
+    /// Number of the thread's voluntary switches when its engine was last reconsidered.
     pub waits: AtomicU64,
-    /// Its CPU clock then.
+    /// Its CPU clock at that time.
     pub looked_cpu_ns: AtomicU64,
-    /// Thread name (`comm`) as last seen by the program itself, NUL padded; two words so that reads are plain.
+    /// Thread name (`comm`) as the program last set it, NUL padded; two words so that reads are plain.
     pub name: [AtomicU64; 2],
 }
 

@@ -1,15 +1,16 @@
-//! What stands in a process's ring.
+//! The records in a process's ring.
 
-/// Most words of an event beside its fixed part and its stack.
+/// Maximum number of an event's words between its fixed part and its stack.
 pub const MAX_EXTRA: usize = 192;
 
-/// Kinds of [`record::EVENT`] records; each has its words described where they are written.
+/// Kinds of [`record::EVENT`] records. The words of each kind are described where they are written.
 pub mod event_kind {
-    /// A perf event; index = its place in [`super::super::SessionPage::events`], value = events it stands for.
+    /// A perf event; index = its index in [`super::super::SessionPage::events`], value = number of events
+    /// that the sample represents.
     pub const PERF: u16 = 1;
-    /// A running thread seen by the wall clock.
+    /// A running thread sampled by the wall clock.
     pub const WALL: u16 = 2;
-    /// An allocation; value = bytes it stands for.
+    /// An allocation; value = bytes that the sample represents.
     pub const ALLOC: u16 = 3;
     /// A sampled allocation was freed.
     pub const FREE: u16 = 4;
@@ -27,10 +28,10 @@ pub mod event_kind {
     pub const SPAN: u16 = 10;
     /// An activation of a span that ended, see [`crate::payload::scope`]; value = ns.
     pub const SCOPE: u16 = 11;
-    /// Time without a processor that a thread notes when it enters or leaves a span, see [`crate::payload::waited`]; value = ns that
-    /// it stands for.
+    /// Off-CPU time that a thread records when it enters or leaves a span, see [`crate::payload::waited`];
+    /// value = ns that the event represents.
     pub const WAITED: u16 = 12;
-    /// One past the highest.
+    /// One past the highest kind.
     pub const KINDS: usize = 13;
     /// Stable names, as they appear in recordings.
     pub const NAMES: [&str; KINDS] = [
@@ -39,8 +40,8 @@ pub mod event_kind {
     ];
 }
 
-/// Which function allocated: low half of the index of an [`event_kind::ALLOC`] event. Its extra words are the address and the
-/// size asked for; those of an [`event_kind::FREE`] event are the address.
+/// The function that allocated: low half of the index of an [`event_kind::ALLOC`] event. The event's extra
+/// words are the address and the requested size; those of an [`event_kind::FREE`] event are the address.
 pub mod alloc_function {
     /// `malloc`
     pub const MALLOC: u16 = 0;
@@ -72,9 +73,10 @@ pub mod alloc_function {
 
 /// Bits of the index of an [`event_kind::ALLOC`] event.
 pub mod alloc_flags {
-    /// Its free will be told.
+    /// Its free will be recorded.
     pub const WATCHED: u16 = 1 << 8;
-    /// A range of pages: any part of it can be given back. Its free is a free with this flag and two words, start and bytes.
+    /// A range of pages, of which any part can be unmapped. Its free is a free event with this flag and two
+    /// words, start and bytes.
     pub const MAPPED: u16 = 1 << 9;
 }
 
@@ -91,17 +93,19 @@ pub mod record {
     pub const NAME: u8 = 4;
 }
 
-/// The word behind the fixed part of a [`record::EVENT`].
+/// The word after the fixed part of a [`record::EVENT`].
 #[inline]
 pub const fn event_word(kind: u16, index: u16, extra: u32) -> u64 {
     kind as u64 | (index as u64) << 16 | (extra as u64) << 32
 }
 
-/// In the first word of a context: its attributes are keys and values as texts, each behind a byte with its length ([`crate::labels`]).
+/// In the first word of a context: its attributes are keys and values as texts, each preceded by a byte with
+/// its length ([`crate::labels`]).
 pub const TEXT_LABELS: u64 = 1 << 33;
 
-/// First word of a context behind a stack: its length in words, itself included, and whether a side-car was read. The number of the
-/// activation and the local root's id follow (0 without a side-car), then the bytes of the record, see [`crate::context`].
+/// First word of a context after a stack: its length in words, itself included, and whether a side-car was
+/// read. The number of the activation and the local root's id follow (0 without a side-car), then the bytes
+/// of the record, see [`crate::context`].
 #[inline]
 pub const fn context_word(words: u32, ours: bool) -> u64 {
     words as u64 | (ours as u64) << 32
@@ -139,11 +143,11 @@ pub mod sample_flags {
     pub const REASON_MASK: u16 = 0xff;
     /// First sample of its thread (random phase).
     pub const FIRST: u16 = 2;
-    /// Taken through a timer: the thread's engine, or beside a perf event.
+    /// Taken through a timer: the thread's engine, or a timer that complements a perf event.
     pub const TIMER: u16 = 4;
-    /// Some frame came from a frame pointer where no unwind information was known.
+    /// At least one frame was found by its frame pointer, because no unwind information covers it.
     pub const GUESSED: u16 = 8;
-    /// Behind the stack stands what the thread worked for, see [`super::context_word`].
+    /// The stack is followed by the thread's context, see [`super::context_word`].
     pub const CONTEXT: u16 = 16;
 }
 
@@ -159,7 +163,7 @@ pub mod walk_end {
     pub const BAD_STACK: u16 = 3;
     /// The canonical frame address did not grow.
     pub const NO_PROGRESS: u16 = 4;
-    /// Unwind information that could not be understood.
+    /// Unwind information that is malformed or not supported.
     pub const BAD_INFO: u16 = 5;
     /// The walk reached its maximum number of checked reads or simulated instructions.
     pub const TOO_LONG: u16 = 6;
@@ -169,9 +173,9 @@ pub mod walk_end {
 
 /// Bytes of a context record (OTEP 4947) before its attributes.
 pub const RECORD_HEAD: usize = 28;
-/// Bytes of a context record that are read at most: what the proposal recommends.
+/// Maximum bytes of a context record that are read, as the proposal recommends.
 pub const RECORD_BYTES: usize = 640;
 /// Words of a context in the ring before the record itself.
 pub const HEAD_WORDS: usize = 3;
-/// Most words of a context in the ring.
+/// Maximum number of words of a context in the ring.
 pub const MAX_CONTEXT: usize = HEAD_WORDS + RECORD_BYTES / 8;

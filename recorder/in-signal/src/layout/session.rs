@@ -1,15 +1,15 @@
-//! The session's page: what the drain wants recorded.
+//! The session page, which contains the drain's settings for all programs of the session.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes of the [`super::SESSION_FILE`], which holds a [`SessionPage`].
 pub const SESSION_BYTES: usize = 8192;
-/// Perf events beside CPU time that can be sampled at once.
+/// Maximum number of perf events, in addition to CPU time, that can be sampled at once.
 pub const MAX_EVENTS: usize = 8;
 /// Bytes of the path in an [`EventSpec`], NUL padded.
 pub const EVENT_PATH_BYTES: usize = 256;
 
-/// What is recorded: bits of [`SessionPage::engines`].
+/// The engines that record: bits of [`SessionPage::engines`].
 pub mod engines {
     /// CPU time.
     pub const CPU: u32 = 1;
@@ -17,7 +17,7 @@ pub mod engines {
     pub const WALL: u32 = 1 << 1;
     /// Allocations, sampled by bytes.
     pub const ALLOC: u32 = 1 << 2;
-    /// Frees of sampled allocations too, for what is never freed.
+    /// Frees of sampled allocations too, to find memory that is never freed.
     pub const LIVE: u32 = 1 << 3;
     /// Waiting for locks.
     pub const LOCK: u32 = 1 << 4;
@@ -33,15 +33,15 @@ pub mod engines {
 
 /// Values of [`SessionPage::spans`]; the same as in the interface to programs.
 pub mod spans {
-    /// Nothing, and samples do not know theirs.
+    /// No spans are recorded, and samples do not name their span.
     pub const OFF: u32 = 0;
-    /// Those with a sample.
+    /// Spans that contain a sample.
     pub const SAMPLED: u32 = 1;
-    /// All.
+    /// All spans.
     pub const ALL: u32 = 2;
 }
 
-/// A perf event to sample, as `perf_event_open` wants it.
+/// A perf event to sample, in the terms of `perf_event_open`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct EventSpec {
@@ -51,7 +51,7 @@ pub struct EventSpec {
     pub flags: u32,
     /// `config`.
     pub config: u64,
-    /// `config1`; for a uprobe the address of the path is put here.
+    /// `config1`; for a uprobe it is replaced by the address of the path.
     pub config1: u64,
     /// `config2`; for a uprobe the offset in the file.
     pub config2: u64,
@@ -61,7 +61,8 @@ pub struct EventSpec {
     pub path: [u8; EVENT_PATH_BYTES],
 }
 
-/// Functions whose slow calls can be recorded at once: each takes one of the processor's four debug registers.
+/// Maximum number of functions whose slow calls can be recorded: each uses one of the processor's four debug
+/// registers.
 pub const MAX_TRACES: usize = 2;
 
 /// A function whose slow calls are recorded.
@@ -74,34 +75,34 @@ pub struct TraceSpec {
     pub inode: u64,
     /// Its address within the file's address space.
     pub address: u64,
-    /// Shortest call that is recorded, ns.
+    /// Minimum duration of a recorded call, ns.
     pub threshold_ns: u64,
 }
 
 /// Bits of [`EventSpec::flags`].
 pub mod event_flags {
-    /// Nothing that happens in the kernel counts.
+    /// Events in the kernel do not count.
     pub const USER_ONLY: u32 = 1;
-    /// `config1` is to be the address of `path`.
+    /// `config1` becomes the address of `path`.
     pub const PATH: u32 = 2;
 }
 
-/// Written by the drain before the first program starts; the atomics change later.
+/// Written by the drain before the first program starts. Only the atomics change later.
 #[repr(C)]
 pub struct SessionPage {
     /// [`super::MAGIC`].
     pub magic: u64,
     /// `size_of` of [`SessionPage`], [`super::ProcHeader`], [`super::ThreadSlot`], [`super::ModuleTable`]: a mismatch means another build.
     pub sizes: [u32; 4],
-    /// Pid of the drain (0 when it ended in good order).
+    /// Pid of the drain (0 after it ended normally).
     pub drain_pid: AtomicU32,
     /// Set to 1 when sampling must stop in every program of the session.
     pub stop: AtomicU32,
     /// Sampling period in ns of CPU time.
     pub period_ns: AtomicU64,
-    /// Wished engine, see [`super::engine`].
+    /// Requested engine, see [`super::engine`].
     pub engine: u32,
-    /// Frames kept per sample (≤ [`super::MAX_DEPTH`]).
+    /// Maximum number of frames per sample (≤ [`super::MAX_DEPTH`]).
     pub max_depth: u32,
     /// Bytes of each process's ring, a power of two.
     pub ring_bytes: u64,
@@ -117,43 +118,47 @@ pub struct SessionPage {
     pub seed: u64,
     /// Incremented by each process that opened a ring, successful or not; also the `n` of `<pid>-<n>.proc`.
     pub processes: AtomicU64,
-    /// Time for which equal samples are added up, ns; 0 if they are not. Here for a recovery.
+    /// Interval within which equal samples are merged, ns; 0 if they are not. Stored here for recovery.
     pub aggregate_ns: AtomicU64,
-    /// How many of `processes` have no memory here: refused, or removed by the drain after their end.
+    /// Number of `processes` without memory in this session: refused, or removed by the drain after their
+    /// end.
     pub processes_gone: AtomicU64,
-    /// How many of `processes` were refused because of `most_processes`, or because there was no memory for them.
+    /// Number of `processes` that were refused because of `most_processes`, or because there was no memory
+    /// for them.
     pub processes_refused: AtomicU64,
-    /// Processes that may have memory here at once.
+    /// Maximum number of processes that have memory here at the same time.
     pub most_processes: u64,
-    /// Incremented by a program that wants everything recorded so far written out (`flightline_dump`).
+    /// Incremented by a program that requests a flush of everything recorded so far (`flightline_dump`).
     pub flush_wanted: AtomicU64,
     /// The `flush_wanted` that the drain read before the last flush it completed.
     pub flush_done: AtomicU64,
-    /// What is recorded, see [`engines`].
+    /// The engines that record, see [`engines`].
     pub engines: AtomicU32,
-    /// 1 while nothing is to be recorded although the session goes on.
+    /// 1 while recording is paused and the session continues.
     pub paused: AtomicU32,
-    /// Mean bytes of allocation from one sample to the next.
+    /// Mean number of allocated bytes between two samples.
     pub alloc_bytes: AtomicU64,
-    /// Shortest wait for a lock that is recorded, ns.
+    /// Minimum duration of a lock wait that is recorded, ns.
     pub lock_ns: AtomicU64,
-    /// Shortest read or write that is recorded, ns.
+    /// Minimum duration of a read or write that is recorded, ns.
     pub io_ns: AtomicU64,
-    /// Time between two looks of the wall clock, ns.
+    /// Interval of the wall clock, ns.
     pub wall_ns: AtomicU64,
     /// Valid entries of `events`.
     pub event_count: AtomicU32,
-    /// Incremented with each change of `engines` (and what goes with them) that running programs shall apply.
+    /// Incremented with each change of `engines` (and of the settings that belong to it) that running
+    /// programs must apply.
     pub control: AtomicU32,
-    /// Perf events beside CPU time.
+    /// Perf events other than CPU time.
     pub events: [EventSpec; MAX_EVENTS],
     /// Valid entries of `traces`.
     pub trace_count: u32,
-    /// Which of `events` are recorded now, as bits. An entry once valid is never changed.
+    /// Bit set of the `events` that are recorded now. A valid entry is never changed.
     pub event_mask: AtomicU32,
-    /// What of spans is told, see [`spans`].
+    /// Which spans are recorded, see [`spans`].
     pub spans: AtomicU32,
-    /// CPU time that an event in the recording stands for, ns; samples come less often while they cost too much.
+    /// CPU time that an event in the recording represents, ns. Samples may come less often while they cost
+    /// too much.
     pub event_ns: AtomicU64,
     /// Functions whose slow calls are recorded.
     pub traces: [TraceSpec; MAX_TRACES],

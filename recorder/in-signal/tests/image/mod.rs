@@ -12,12 +12,12 @@ use flightline_in_signal::walk::{Lookup, Walked, walk};
 
 /// First address of the module's code; addresses of functions are offsets from here.
 pub const CODE: u64 = 0x10_0000;
-/// Where `.eh_frame_hdr` lies.
+/// Address of `.eh_frame_hdr`.
 pub const HDR: u64 = 0x20_0000;
 /// Lowest address of the stack.
 pub const STACK: u64 = 0x7000_0000;
 
-/// Memory made of a few areas; a read that leaves what was allowed is refused, as in the handler.
+/// Memory that consists of a few areas. As in the handler, a read outside the allowed range is refused.
 pub struct Areas {
     pub areas: Vec<(u64, Vec<u8>)>,
     pub stack_words: usize,
@@ -85,7 +85,7 @@ fn entry(out: &mut Vec<u8>, body: &[u8]) -> usize {
     at
 }
 
-/// `.eh_frame_hdr` and `.eh_frame` of the functions, to lie at [`HDR`].
+/// Builds `.eh_frame_hdr` and `.eh_frame` of the functions for address [`HDR`].
 pub fn unwind_info(functions: &[Function]) -> Vec<u8> {
     let header = 12 + functions.len() as u64 * 8;
     let (mut table, frame) = parts(functions, HDR, HDR + header);
@@ -93,7 +93,8 @@ pub fn unwind_info(functions: &[Function]) -> Vec<u8> {
     table
 }
 
-/// The same with `.eh_frame` first, as BOLT and gold write it: bytes to lie at [`HDR`], and where the table is.
+/// Builds them with `.eh_frame` first, as BOLT and gold write it. Returns the bytes for address [`HDR`], and
+/// the address of the table.
 pub fn frame_first(functions: &[Function]) -> (Vec<u8>, u64) {
     let length = parts(functions, HDR, HDR).1.len() as u64;
     let (table, mut frame) = parts(functions, HDR + length, HDR);
@@ -101,7 +102,7 @@ pub fn frame_first(functions: &[Function]) -> (Vec<u8>, u64) {
     (frame, HDR + length)
 }
 
-/// `.eh_frame_hdr` to lie at `header`, `.eh_frame` to lie at `frame_at`.
+/// Builds `.eh_frame_hdr` for address `header`, and `.eh_frame` for address `frame_at`.
 fn parts(functions: &[Function], header: u64, frame_at: u64) -> (Vec<u8>, Vec<u8>) {
     let (ra, initial): (u8, &[u8]) = if cfg!(target_arch = "x86_64") {
         (16, &[0x0c, 7, 8, 0x80 | 16, 1]) // CFA = rsp+8, ra at CFA−8
