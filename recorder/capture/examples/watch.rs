@@ -1,8 +1,8 @@
-//! A drain that writes nothing: makes a session, runs a program under a preloaded object, and prints what arrived in the
-//! rings. For tests of the program's side alone.
+//! A drain that writes no recording: creates a session, runs a program with the preload object, and prints a
+//! summary of the records in the rings. For tests of the program's side alone.
 //!
-//! `watch LIBFLIGHTLINE.SO RATE ENGINE PROGRAM [ARGUMENTS…]` with ENGINE one of auto, perf, perf-user, timer.
-//! Prints one line per process on stderr and exits with the program's status.
+//! `watch LIBFLIGHTLINE.SO RATE ENGINE PROGRAM [ARGUMENTS…]` where ENGINE is one of auto, perf, perf-user,
+//! timer. Prints one line per process on stderr and exits with the program's status.
 
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
@@ -57,13 +57,14 @@ impl Process {
     }
 
     fn header(&self) -> &'static ProcHeader {
-        // SAFETY: mapped for good; this tool trusts the program.
+        // SAFETY: the mapping is never removed; this tool trusts the program.
         unsafe { &*self.base.cast() }
     }
 
     fn slots(&self) -> &'static [ThreadSlot] {
         let header = self.header();
-        // SAFETY: as above.
+        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
+        // number of the slots.
         unsafe {
             core::slice::from_raw_parts(
                 self.base.add(header.threads_off as usize).cast(),
@@ -74,7 +75,8 @@ impl Process {
 
     fn drain(&mut self) {
         let header = self.header();
-        // SAFETY: as above.
+        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
+        // size of the ring.
         let words: &[AtomicU64] = unsafe {
             core::slice::from_raw_parts(
                 self.base.add(header.ring_off as usize).cast(),
@@ -114,7 +116,8 @@ impl Process {
         let header = self.header();
         let strings = self.header().strings_off as usize;
         let exe = header.exe;
-        // SAFETY: as above.
+        // SAFETY: the mapping is never removed, and its header, which this tool trusts, contains offset and
+        // length of the path.
         let exe =
             unsafe { core::slice::from_raw_parts(self.base.add(strings + exe[0] as usize), exe[1] as usize) };
         let exe = String::from_utf8_lossy(exe);
@@ -208,7 +211,7 @@ fn make_session(rate: u64, engine: u32) -> PathBuf {
         // SAFETY: all-zero is a valid entry.
         events: unsafe { std::mem::zeroed() },
     };
-    // SAFETY: long enough, nobody else maps it yet.
+    // SAFETY: the mapping is long enough, and no other process has mapped it yet.
     unsafe { page.write(new) };
     dir
 }

@@ -1,8 +1,9 @@
-//! Commands from outside, received by a signal. [`crate::control`] carries them out.
+//! Receives commands of the drain by a signal. [`crate::control`] executes them.
 //!
-//! Until the first command the recorder holds no thread and no descriptor, only a signal handler. A command is SIGPROF queued by the drain with
-//! a cookie of [`cookie::FROM_CONTROL`]. The thread that it interrupts may hold any lock, so it is carried out by system calls and
-//! atomics alone, on a stack of its own (the thread's may be tiny), with every signal blocked.
+//! Until the first command the recorder holds no thread and no descriptor, only a signal handler. A command
+//! is SIGPROF queued by the drain with a cookie of [`cookie::FROM_CONTROL`]. The interrupted thread may hold
+//! any lock. So the command is executed by system calls and atomics alone, on a separate stack (the thread's
+//! may be tiny), with every signal blocked.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,19 +19,19 @@ use crate::sandbox;
 use crate::session::{self, Attached};
 use crate::spin::Spin;
 
-/// Deepest use measured is about a third of it.
+/// The largest measured use is about a third of this.
 const STACK_BYTES: usize = 64 * 1024;
 const GUARD: usize = 4096;
 
-/// The stack commands run on; 0 while not listening.
+/// The stack on which commands run; 0 while not listening.
 static STACK: AtomicUsize = AtomicUsize::new(0);
-/// The function that carries commands out, with the command as its argument.
+/// The function that executes commands, with the command as its argument.
 static CARRY_OUT: AtomicUsize = AtomicUsize::new(0);
 /// The process that listens: not a `vfork` child in its memory.
 static PID: AtomicU32 = AtomicU32::new(0);
-/// Somebody joins or leaves, or is about to execute another image.
+/// Held while a command runs, or while the process is about to execute another image.
 static BUSY: Spin = Spin::new();
-/// A thread gave up system calls: a command could reach it, or arm it.
+/// A thread gave up system calls. From then on a command could run in it, or arm it, so none is executed.
 static DEAF: AtomicBool = AtomicBool::new(false);
 
 /// Receives commands from now on. The handler of SIGPROF must be installed. `carry_out` is called in this handler.
@@ -41,7 +42,7 @@ pub fn listen(carry_out: extern "C" fn(usize)) {
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
         let rw = libc::PROT_READ | libc::PROT_WRITE;
         let Ok(new) = os::map(None, GUARD + STACK_BYTES, rw, flags) else { return };
-        // SAFETY: our own fresh mapping.
+        // SAFETY: a new mapping that no other code uses yet.
         let _ = unsafe { os::syscall(libc::SYS_mprotect, [new, GUARD, libc::PROT_NONE as usize, 0, 0, 0]) };
         at = new;
         STACK.store(at, Release);
@@ -50,8 +51,8 @@ pub fn listen(carry_out: extern "C" fn(usize)) {
     PID.store(sys::getpid(), Release);
 }
 
-/// Shows in `/proc/<pid>/maps` whether this process listens. Kernels that keep no names of memory show the names of
-/// files: there the guard below the stack is the page of an anonymous one.
+/// Shows in `/proc/<pid>/maps` whether this process listens. Kernels without names for anonymous memory show
+/// the names of files. On these, the guard page below the stack maps an anonymous file with the name.
 fn name_stack(at: usize, name: Option<&str>) {
     let mut text = Text::<32>::new();
     text.put(name.unwrap_or("flightline").as_bytes());
@@ -65,11 +66,11 @@ fn name_stack(at: usize, name: Option<&str>) {
         Some(_) => os::anonymous_file(&text).ok(),
         None => None,
     };
-    // SAFETY: the guard, which nobody reads or writes.
+    // SAFETY: the guard page, which no code reads or writes.
     let _ = unsafe { os::map_over(at, file.as_ref(), GUARD, libc::PROT_NONE, libc::MAP_PRIVATE) };
 }
 
-/// Listens no more: the program gets its signal handlers back.
+/// Stops listening: the program gets its signal handlers back.
 pub fn stop_listening() {
     PID.store(0, Release);
     match STACK.load(Relaxed) {
@@ -78,19 +79,19 @@ pub fn stop_listening() {
     }
 }
 
-/// Tells the drain that commands are obeyed here, if so.
+/// Announces to the drain that this process executes commands, if it does.
 pub fn say_listens(attached: &Attached) {
     if listens() {
         attached.header().controlled.fetch_or(LISTENS, Release);
     }
 }
 
-/// `true` if commands are obeyed in this process.
+/// Returns true if this process executes commands.
 pub fn listens() -> bool {
     PID.load(Relaxed) != 0
 }
 
-/// From now on no command is obeyed: a thread is restricted in its system calls.
+/// Ignores all commands from now on, because a thread is restricted in its system calls.
 pub fn be_deaf() {
     DEAF.store(true, Release);
     if let Some(attached) = session::current() {
@@ -98,14 +99,14 @@ pub fn be_deaf() {
     }
 }
 
-/// In the child of a fork: it listens as its parent did.
+/// Called in the child of a fork, which listens as its parent did.
 pub fn in_child() {
     if PID.load(Relaxed) != 0 {
         PID.store(sys::getpid(), Relaxed);
     }
 }
 
-/// Runs `f` while no command is carried out; `None` if one is being carried out now.
+/// Runs `f` while no command runs. Returns `None` if one runs now.
 pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
     if !BUSY.try_lock() {
         return None;
@@ -115,11 +116,12 @@ pub fn alone<R>(f: impl FnOnce() -> R) -> Option<R> {
     Some(r)
 }
 
-/// No command is carried out between [`Quiet::begin`] and its drop.
+/// Prevents commands between [`Quiet::begin`] and its drop.
 pub struct Quiet(bool);
 
 impl Quiet {
-    /// Waits for a command under way in another thread. A `vfork` child, and a process that does not listen, have none.
+    /// Waits for a command that runs in another thread. A `vfork` child, and a process that does not listen,
+    /// run none.
     pub fn begin() -> Quiet {
         let pid = PID.load(Relaxed);
         if pid == 0 || pid != sys::getpid() {
@@ -138,7 +140,7 @@ impl Drop for Quiet {
     }
 }
 
-/// The command that a signal carries.
+/// Returns the command that a signal carries.
 ///
 /// # Safety
 /// `info` is the kernel's siginfo.
@@ -153,20 +155,21 @@ unsafe fn parse(signo: c_int, info: *const c_void) -> Option<u32> {
     (cookie.source == cookie::FROM_CONTROL).then_some(cookie.slot)
 }
 
-/// Carries a command out, if the signal is one. In a handler, every signal blocked.
+/// Executes the command of a signal, if it has one. Called in a handler, with every signal blocked.
 ///
 /// # Safety
 /// `info` is the kernel's siginfo.
 pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
     let Some(command) = (unsafe { parse(signo, info) }) else { return false };
     let stack = STACK.load(Acquire);
     if stack == 0 || DEAF.load(Acquire) || sandbox::applies() || PID.load(Relaxed) != sys::getpid() {
         return true;
     }
-    // Whoever sent it sees that nothing came of it, and tries again.
+    // If another command runs, the sender notices that this one had no effect, and retries.
     alone(|| {
-        // SAFETY: the stack is as long as that, and ours alone while we are. `listen` stored the function before the stack's address.
+        // SAFETY: the stack has this length, and `alone` makes this call its only user. `listen` stored the
+        // function before the stack's address.
         unsafe { call_on(stack + GUARD + STACK_BYTES, CARRY_OUT.load(Relaxed), command as usize) }
     });
     true
@@ -178,7 +181,8 @@ pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
 /// `f` is the address of an `extern "C" fn(usize)`. `top` is a multiple of 16, the end of enough writable memory that has no other user.
 unsafe fn call_on(top: usize, f: usize, argument: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: by the contract; r12 keeps the old stack across the call, and everything that a call clobbers is told.
+    // SAFETY: the caller guarantees `f` and the stack. r12 preserves the old stack pointer across the call,
+    // and the call's clobbers are declared.
     unsafe {
         core::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {f}", "mov rsp, r12",
@@ -186,7 +190,8 @@ unsafe fn call_on(top: usize, f: usize, argument: usize) {
             clobber_abi("C"));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above, with x20.
+    // SAFETY: the caller guarantees `f` and the stack. x20 preserves the old stack pointer across the call,
+    // and the call's clobbers are declared.
     unsafe {
         core::arch::asm!(
             "mov x20, sp", "mov sp, {top}", "blr {f}", "mov sp, x20",

@@ -1,4 +1,5 @@
-//! What copies of `flightline-context` in the program are offered, and where handlers find what threads work for.
+//! The recorder's interface to copies of `flightline-context` in the program, and the search for the thread
+//! contexts that handlers read.
 
 #[cfg(target_env = "gnu")]
 use core::ffi::CStr;
@@ -15,10 +16,10 @@ use flightline_in_signal::{context, slots, sync_event};
 use crate::preemption;
 use crate::session::{self, Attached};
 
-/// The recorder as programs see it.
+/// The recorder's interface, as programs see it.
 pub static ABI: Abi = TABLE;
 
-/// The same, for a symbol of that name.
+/// The same table, for objects that export it as a symbol.
 pub const TABLE: Abi = Abi {
     size: size_of::<Abi>() as u32,
     version: abi::VERSION,
@@ -33,10 +34,10 @@ pub const TABLE: Abi = Abi {
     switched: preemption::switched,
 };
 
-/// What is told at the moment.
+/// Which spans are recorded now.
 static MODE: AtomicU32 = AtomicU32::new(spans::OFF);
 
-/// Distance from the thread pointer to another writer's `otel_thread_ctx_v1`, 0: there is none.
+/// Distance from the thread pointer to another writer's `otel_thread_ctx_v1`, 0: none.
 static OTHER: AtomicUsize = AtomicUsize::new(0);
 
 const _: () = {
@@ -55,36 +56,38 @@ const _: () = {
     assert!(offset_of!(SideCar, start_ns) == 8 * car::START && offset_of!(SideCar, name) == 8 * car::NAME);
 };
 
-/// Makes the recorder known to the copy of the crate in this binary.
+/// Registers the recorder with the copy of the crate in this binary.
 pub fn offer() {
     flightline_context::set_recorder(&ABI);
 }
 
-/// Looks for another writer's variable. Outside handlers, at the program's start or at that of a recording.
+/// Looks for another writer's variable. Called outside handlers, at the start of the program or of a
+/// recording.
 pub fn look() {
     preemption::look();
-    // A look that fails may allocate with other C libraries.
+    // A failing lookup may allocate in other C libraries.
     #[cfg(target_env = "gnu")]
     {
         let pointer = context::thread_pointer();
         let own = own_slot() as usize;
-        // Linked with -Bsymbolic, an object finds itself first where it asks for what everybody finds.
-        // SAFETY: a handle of the program itself, which is never closed.
+        // An object linked with -Bsymbolic finds its own definition first in the default scope, so search the
+        // program and the objects after this one. SAFETY: a handle of the program itself, which is never
+        // closed.
         let program = unsafe { libc::dlopen(core::ptr::null(), libc::RTLD_LAZY) };
         let found = [program, libc::RTLD_NEXT].map(|scope| find(scope, c"otel_thread_ctx_v1"));
-        // What was not found must not be what the program's own `dlerror` tells.
-        // SAFETY: forgets this thread's last message.
+        // The program's next `dlerror` must not report this lookup. SAFETY: clears the thread's last message.
         unsafe { libc::dlerror() };
         let other = found.into_iter().find(|at| *at != 0 && *at != own);
         let distance = other.map_or(0, |at| at.wrapping_sub(pointer));
-        // Of libraries that are opened later each thread may have its block elsewhere.
+        // In libraries that are loaded later, each thread may have its block at another distance.
         let fixed = (distance as isize).unsigned_abs() < STATIC_BYTES;
         OTHER.store(if fixed { distance } else { 0 }, Relaxed);
     }
 }
 
 #[cfg(target_env = "gnu")]
-/// Thread-local variables that lie in the same place in all threads are no further from the thread pointer.
+/// Maximum distance from the thread pointer of thread-local variables that are at the same distance in all
+/// threads.
 const STATIC_BYTES: usize = 1 << 20;
 
 #[cfg(target_env = "gnu")]
@@ -93,7 +96,8 @@ fn find(scope: *mut libc::c_void, name: &CStr) -> usize {
     unsafe { libc::dlsym(scope, name.as_ptr()) as usize }
 }
 
-/// A session was joined: handlers look for contexts, programs tell spans, if it wants them.
+/// Called when a session was joined: makes handlers look for contexts and programs record spans, as far as
+/// the session enables them.
 pub fn apply(attached: &Attached) {
     let mode = attached.session().spans.load(Acquire).min(spans::ALL);
     let own = (own_slot() as usize).wrapping_sub(context::thread_pointer());
@@ -107,7 +111,7 @@ pub fn apply(attached: &Attached) {
     MODE.store(mode, Release);
 }
 
-/// The session is over, or this process is no longer part of it.
+/// Called when the session has ended, or this process has left it.
 pub fn off() {
     preemption::off();
     MODE.store(spans::OFF, Release);
@@ -118,19 +122,19 @@ unsafe extern "C" fn slot() -> *const Slot {
 }
 
 unsafe extern "C" fn samples() -> *const AtomicU32 {
-    // Asked with each span that is entered: no system call where threads register themselves. A child that was not told of its fork
-    // sees its parent's word, which it only reads; what it tells is refused.
+    // Called for each span that is entered: no system call if threads register themselves. A child without
+    // fork handlers sees its parent's word, which it only reads; its own events are refused.
     let slot = slots::current().or_else(slots::registered_by_another);
     slot.map_or(core::ptr::null(), |slot| &raw const slot.span_samples)
 }
 
 unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
-    // SAFETY: the caller's text.
+    // SAFETY: the caller's text of that length.
     let index = unsafe { keys::own_key(name, len) };
     let untold = |attached: &Attached, index: usize| {
         attached.header().label_names.get(index).is_some_and(|name| name[1].load(Relaxed) == 0)
     };
-    // Asked with each label: the system call of `current` only where there is something to tell.
+    // Called with each label, so make the system call of `current` only if there is a name to write.
     if let (Some(inherited), Ok(index)) = (session::inherited(), usize::try_from(index))
         && untold(inherited, index)
         && let Some(attached) = session::current()
@@ -140,7 +144,7 @@ unsafe extern "C" fn key(name: *const u8, len: usize) -> i32 {
     index
 }
 
-/// Puts the names of labels into the process's file that are not there yet.
+/// Writes the names of labels that are missing in the process file.
 fn write_label_names(attached: &Attached) {
     attached.log_lock.with(|| {
         for (place, name) in attached.header().label_names.iter().zip(keys::all()) {
@@ -154,7 +158,7 @@ fn write_label_names(attached: &Attached) {
     });
 }
 
-/// Text at `at`, at most `most` bytes of it.
+/// Returns the text at `at`, at most `most` bytes of it.
 ///
 /// # Safety
 /// `len` bytes at `at` can be read, or it is null.
@@ -162,12 +166,12 @@ unsafe fn text<'a>(at: *const u8, len: u32, most: usize) -> &'a [u8] {
     if at.is_null() {
         return &[];
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `len` bytes at `at` can be read; null was ruled out above.
     unsafe { core::slice::from_raw_parts(at, (len as usize).min(most)) }
 }
 
 unsafe extern "C" fn on_span(end: *const SpanEnd) {
-    // SAFETY: null or a span that begins with its size; one of another build is left alone.
+    // SAFETY: null or a span that begins with its size; one of a different build is ignored.
     let Some(end) = (unsafe { end.as_ref() }).filter(|end| end.size as usize >= size_of::<SpanEnd>()) else {
         return;
     };
@@ -188,7 +192,7 @@ unsafe extern "C" fn on_span(end: *const SpanEnd) {
     first[span::TRACE_LO] = low;
     first[span::FLAGS] = u64::from(end.flags) | u64::from(end.samples) << 32;
     let mut words = Words::new(&first);
-    // SAFETY: the caller's texts, which stay for the time of the call.
+    // SAFETY: the caller's texts, which stay valid during the call.
     unsafe {
         words.text(text(end.name, end.name_len, NAME_MAX));
         words.text(text(end.labels, end.labels_len, LABELS_MAX));
@@ -197,7 +201,7 @@ unsafe extern "C" fn on_span(end: *const SpanEnd) {
 }
 
 unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
-    // SAFETY: as in `on_span`.
+    // SAFETY: null or an activation that begins with its size; one of a different build is ignored.
     let Some(end) = (unsafe { end.as_ref() }).filter(|end| end.size as usize >= size_of::<ScopeEnd>()) else {
         return;
     };
@@ -213,7 +217,7 @@ unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
     record_event(event_kind::SCOPE, end.end_ns.saturating_sub(end.start_ns), &words);
 }
 
-/// What finds no room is counted by kind.
+/// Records an event. One that finds no room is counted by kind.
 fn record_event(kind: u16, value: u64, extra: &[u64]) {
     let _ = sync_event::record(&Event { kind, index: 0, value, extra }, false);
 }

@@ -1,7 +1,7 @@
-//! Carries commands out: joins a session, applies its page, leaves it. [`crate::command`] receives them.
+//! Executes commands: joins a session, applies its page, leaves it. [`crate::command`] receives them.
 //!
-//! The session to join is in the mailbox: a file named after the process, in a directory where everybody may make files. The file counts only
-//! if it belongs to this user or to root and no other user may write it.
+//! The session to join is in the mailbox: a file named after the process, in a directory where every user may
+//! create files. The file counts only if it belongs to this user or to root and no other user may write it.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 
@@ -16,7 +16,7 @@ use crate::session::{self, Dir};
 use crate::shadow::bit;
 use crate::{alloc, command, context, engines, preemption, signals, threads};
 
-/// Obeys commands from now on. The handler of SIGPROF must be installed.
+/// Starts to execute commands. The handler of SIGPROF must be installed.
 pub fn listen() {
     if signals::owned() & bit(SIGPROF) != 0 {
         command::listen(carry_out);
@@ -53,7 +53,7 @@ fn join() {
 fn apply() {
     let Some(attached) = session::current() else { return };
     let control = attached.session().control.load(Acquire);
-    // The first perf event may have come only now.
+    // The first perf event may have been added with this change.
     engines::refuse_events(attached);
     signals::install(engines::signals(attached));
     alloc::apply(attached);
@@ -62,7 +62,7 @@ fn apply() {
     attached.header().controlled.store(control | LISTENS, Release);
 }
 
-/// Leaves a session that is over: its page says so, or its directory is gone because the drain was killed.
+/// Leaves a session that has ended: its page says so, or its directory is gone because the drain was killed.
 fn leave() {
     if let Some(attached) = session::current()
         && (attached.session().stop.load(Acquire) != 0 || attached.directory_is_gone())
@@ -75,7 +75,7 @@ fn leave() {
     }
 }
 
-/// The session directory in the first mailbox that may be believed.
+/// Returns the session directory of the first mailbox that can be trusted.
 fn read_mailbox() -> Option<Dir> {
     for dir in MAILBOX_DIRS {
         let mut path = Text::<64>::new();

@@ -1,8 +1,8 @@
-//! `dlclose`: code goes away under the walker's feet.
+//! `dlclose`: code is unmapped while threads may walk it.
 //!
-//! Entries of modules that may be unloaded are marked dead before (their memory is not touched any more, their rows
-//! stay safe); those still loaded afterwards come back to life. `dlclose_seq` is odd meanwhile, so the drain does not
-//! publish a table it read half-way.
+//! Before the call, all modules that can be unloaded are marked dead: their memory is no longer read, and
+//! their rows stay safe. After it, modules that are still loaded are marked alive again. `dlclose_seq` is odd
+//! during the call, so the drain does not publish a table that it read half-way.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,7 +16,7 @@ use crate::session::{self, Attached};
 use crate::spin::Spin;
 
 static LOCK: Spin = Spin::new();
-/// Calls of `dlclose` running, in all threads.
+/// Number of `dlclose` calls that run now, in all threads.
 static DEPTH: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs the C library's `dlclose`.
@@ -25,10 +25,10 @@ static DEPTH: AtomicUsize = AtomicUsize::new(0);
 /// As the function itself.
 pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: *mut c_void) -> c_int {
     let Some(attached) = session::current() else {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `dlclose` for this handle.
         return unsafe { real(handle) };
     };
-    // What goes away now may be in samples that the drain has not named yet.
+    // Samples that the drain has not symbolized yet may contain code of a module that is unloaded now.
     modules::append_new(attached);
     LOCK.with(|| {
         if DEPTH.fetch_add(1, Relaxed) == 0 {
@@ -37,7 +37,7 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
     });
     each_table(attached, |entry| set_dead(entry, true));
     state::forget_rules();
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract of `dlclose` for this handle.
     let r = unsafe { real(handle) };
     revive(attached);
     state::forget_rules();
@@ -50,12 +50,12 @@ pub unsafe fn dlclose(real: unsafe extern "C" fn(*mut c_void) -> c_int, handle: 
     r
 }
 
-/// In the child of a fork, whose other threads do not exist.
+/// Called in the child of a fork, where no other thread exists.
 pub fn reset() {
     DEPTH.store(0, Relaxed);
 }
 
-/// All modules that can be unloaded, in the active table and the one the drain may be writing next.
+/// Visits all modules that can be unloaded, in the active table and in the one that the drain may write next.
 fn each_table(attached: &Attached, visit: impl Fn(&Entry)) {
     let generation = attached.header().modules_gen.load(Acquire) as usize;
     for table in [generation % MODULE_TABLES, generation.wrapping_sub(1) % MODULE_TABLES] {
@@ -93,7 +93,7 @@ fn set_dead(entry: &Entry, dead: bool) {
     }
 }
 
-/// Entries whose module is still loaded are alive again.
+/// Marks entries whose module is still loaded as alive again.
 fn revive(attached: &Attached) {
     modules::each_loaded(&mut |start, end| {
         each_table(attached, |entry| {

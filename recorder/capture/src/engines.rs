@@ -1,4 +1,4 @@
-//! Which engine this process samples with.
+//! Chooses the engine with which this process samples.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -10,23 +10,24 @@ use crate::session::Attached;
 use crate::shadow::{KernelSet, bit};
 use crate::{os, sandbox};
 
-/// Tries what the kernel allows, and writes the choice to the header.
+/// Tests which engines the kernel allows, and writes the choice to the header.
 pub fn choose(attached: &Attached) -> u32 {
     let (header, session) = (attached.header(), attached.session());
     let period = session.period_ns.load(Relaxed);
     let (engine, errno) = if session.engine == kind::AUTO && sandbox::filtered() {
-        // A filter that was set up for this program may kill it for perf_event_open, instead of refusing.
+        // A seccomp filter that was installed before the program may kill it for perf_event_open, instead of
+        // refusing.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::EPERM)
     } else if session.engine == kind::ITIMER && kernel_before(6, 4) {
-        // The signal would go to the main thread and end its waits, whichever thread runs.
+        // The kernel would send the signal to the main thread and interrupt its waits, whichever thread runs.
         (kind::NONE, libc::ENOSYS)
     } else if kernel_before(5, 19) && !matches!(session.engine, kind::TIMER | kind::ITIMER) {
-        // Before 5.19 a trap that finds SIGTRAP blocked kills the program.
+        // Before 5.19 a trap that is raised while SIGTRAP is blocked kills the program.
         (engine::probe(kind::TIMER, period, tick_hz()).0, libc::ENOSYS)
     } else {
         engine::probe(session.engine, period, tick_hz())
     };
-    // What was asked for by name stays.
+    // An engine that was selected by name is not changed later.
     let either = session.engine == kind::AUTO && engine == kind::PERF;
     let timer_from_ns = if either { engine::timer_from_ns(tick_hz()) } else { 0 };
     attached.state.private.timer_from_ns.store(timer_from_ns, Relaxed);
@@ -35,12 +36,12 @@ pub fn choose(attached: &Attached) -> u32 {
     engine
 }
 
-/// Samples nothing here, and says so in the header.
+/// Marks in the header that this process is not sampled.
 pub fn choose_none(attached: &Attached) {
     attached.header().engine.store(kind::NONE, Release);
 }
 
-/// A forked child uses its parent's engine without trying again.
+/// Gives a forked child its parent's engine without another test.
 pub fn inherit(child: &Attached, parent: &Attached) {
     let (to, from) = (child.header(), parent.header());
     to.engine_errno.store(from.engine_errno.load(Relaxed), Relaxed);
@@ -52,7 +53,7 @@ pub fn inherit(child: &Attached, parent: &Attached) {
     to.engine.store(from.engine.load(Acquire), Release);
 }
 
-/// Refuses the perf events beside CPU time where they would harm the program.
+/// Refuses the perf events other than CPU time where they would harm the program.
 pub fn refuse_events(attached: &Attached) {
     let errno = if sandbox::filtered() {
         libc::EPERM
@@ -66,10 +67,11 @@ pub fn refuse_events(attached: &Attached) {
     }
 }
 
-/// Signals the engines of this process need. A thread that perf refuses falls back to a timer, so perf needs both.
+/// Returns the signals that the engines of this process need. A thread that perf refuses falls back to a
+/// timer, so perf needs both.
 pub fn signals(attached: &Attached) -> KernelSet {
     let session = attached.session();
-    // Not by what is recorded now: it may be paused.
+    // Do not check if recording is paused: the signals are needed when it resumes.
     let fatal = session.flags & session_flags::FATAL_SIGNALS != 0;
     let beside = fatal || session.event_count.load(Acquire) != 0 || session.trace_count != 0;
     let traps = if beside { bit(SIGTRAP) } else { 0 };
@@ -84,7 +86,7 @@ fn engine_signals(engine: u32) -> KernelSet {
     }
 }
 
-/// Scheduler ticks per second: the resolution of the coarse clock is one tick.
+/// Returns the scheduler ticks per second: the resolution of the coarse clock is one tick.
 fn tick_hz() -> u32 {
     let mut resolution = [0i64; 2];
     let args = [libc::CLOCK_MONOTONIC_COARSE as usize, resolution.as_mut_ptr() as usize, 0, 0, 0, 0];

@@ -1,5 +1,5 @@
-//! exec and spawn: no signal of ours may be pending when another image starts (it would die of it), and what cannot be
-//! recorded is told to the drain, not to the program.
+//! exec and spawn. No signal of the recorder may be pending when another image starts, because it would kill
+//! the new program. Programs that cannot be recorded are reported to the drain, not to the program.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
@@ -15,16 +15,17 @@ use crate::shadow::{self, KernelSet};
 use crate::target::{self, Target};
 use crate::{os, signals, threads};
 
-/// The process is about to become another program; dropped when that failed.
+/// The process is about to execute another program. Dropped if that failed.
 pub struct Leaving {
     mask: KernelSet,
     attached: Option<&'static Attached>,
     _quiet: Quiet,
 }
 
-/// Disarms the process (unless it is a `vfork` child, which owns nothing) and undresses its signals.
+/// Disarms the process (unless it is a `vfork` child, which owns nothing) and makes the kernel's signal state
+/// the program's own.
 pub fn leave() -> Leaving {
-    // A command now would arm the thread again.
+    // A command at this point would arm the thread again.
     let quiet = Quiet::begin();
     let attached = session::current();
     if let Some(attached) = attached {
@@ -39,7 +40,7 @@ pub fn leave() -> Leaving {
     Leaving { mask, attached, _quiet: quiet }
 }
 
-/// Last readings of all ledgers: no handler will complete them.
+/// Stores the last clock readings of all ledgers, because no handler will complete them.
 fn note_clocks(attached: &Attached) {
     for slot in threads::live(attached) {
         slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
@@ -56,7 +57,8 @@ impl Drop for Leaving {
     }
 }
 
-/// A spawn: the child takes over this thread's mask, so it must be the one the program believes in. Undone on drop.
+/// A spawn. The child inherits this thread's mask, so it must be the one that the program believes in. Undone
+/// on drop.
 pub struct Spawning(Option<KernelSet>);
 
 /// Prepares the calling thread for a spawn.
@@ -73,8 +75,9 @@ impl Drop for Spawning {
     }
 }
 
-/// Returns true if a program executed now can read the file. A process that changed its user may still have capabilities, which the
-/// executed program loses: then the modes of the file and of all folders of its path decide.
+/// Returns true if a program executed now can read the file. A process that changed its user may still have
+/// capabilities, which the executed program loses: then the modes of the file and of all directories of its
+/// path decide.
 fn is_readable(path: &CStr) -> bool {
     if os::open(path, libc::O_RDONLY, 0).is_err() {
         return false;
@@ -97,7 +100,7 @@ fn is_readable(path: &CStr) -> bool {
     can_enter && allows(path, 0o400, 0o004)
 }
 
-/// Effective user of this process when it joined.
+/// Effective user of this process at its join.
 static USER: AtomicU32 = AtomicU32::new(0);
 
 /// This process joined because of its environment, so the programs that it executes should do the same.
@@ -109,20 +112,21 @@ pub fn joined_by_environment() {
     BY_ENVIRONMENT.store(true, Relaxed);
 }
 
-/// Looks at the program about to be started. `true` if it must not see our object in its environment.
+/// Inspects the program that is about to start. Returns true if its environment must not contain the preload
+/// object.
 ///
 /// # Safety
 /// `path` is null or a C string; `envp` is null or a null-terminated array of C strings.
 pub unsafe fn inspect(path: *const c_char, search: bool, envp: *const *const c_char) -> bool {
     let Some(attached) = session::inherited().filter(|_| !path.is_null()) else { return false };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees a C string; null was ruled out above.
     let path = unsafe { CStr::from_ptr(path) };
     if !search {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees `envp`.
         return unsafe { judge(attached, path, envp) };
     }
     let file = target::on_path(path, os::env(c"PATH"));
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees `envp`.
     file.cstr().is_ok_and(|file| unsafe { judge(attached, file, envp) })
 }
 
@@ -135,7 +139,7 @@ unsafe fn judge(attached: &Attached, file: &CStr, envp: *const *const c_char) ->
             strip
         }
         Target::Recorded if attached.follows() && BY_ENVIRONMENT.load(Relaxed) => {
-            // SAFETY: by the contract.
+            // SAFETY: the caller guarantees `envp`.
             let Some(reason) = (unsafe { reason_not_to_join(attached, envp) }) else { return false };
             notice(attached, file.to_bytes(), reason);
             true
@@ -144,7 +148,7 @@ unsafe fn judge(attached: &Attached, file: &CStr, envp: *const *const c_char) ->
     }
 }
 
-/// The reason why a program that could record itself will not join, one of [`unrecorded`].
+/// Returns the reason why a program that could record itself will not join, one of [`unrecorded`].
 ///
 /// # Safety
 /// `envp` is null or a null-terminated array of C strings.
@@ -159,7 +163,7 @@ unsafe fn reason_not_to_join(attached: &Attached, envp: *const *const c_char) ->
             library = target::preloaded(list).find(|entry| target::is_ours(entry));
         }
         session |= entry.strip_prefix(SESSION_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
-        // SAFETY: not at the null yet.
+        // SAFETY: the null has not been reached yet, so another entry follows.
         at = unsafe { at.add(1) };
     }
     let Some(library) = library.filter(|_| session) else { return Some(unrecorded::ENVIRONMENT) };
@@ -168,7 +172,7 @@ unsafe fn reason_not_to_join(attached: &Attached, envp: *const *const c_char) ->
     }
     let mut object = os::Text::<512>::new();
     object.put(library);
-    // The loader searches its own folders for a name without a slash.
+    // The loader searches its own directories for a name without a slash.
     let found = object.cstr().is_ok_and(|path| !library.contains(&b'/') || is_readable(path));
     if !found || !session::page_path(&attached.dir).cstr().is_ok_and(is_readable) {
         return Some(unrecorded::OUT_OF_REACH);
@@ -176,7 +180,8 @@ unsafe fn reason_not_to_join(attached: &Attached, envp: *const *const c_char) ->
     (os::limit(libc::RLIMIT_FSIZE as usize) < attached.file_bytes()).then_some(unrecorded::FILE_LIMIT)
 }
 
-/// Tells the drain what cannot be recorded. Atomic stores only: a `vfork` child may do it in its parent's memory.
+/// Reports a program that cannot be recorded to the drain. Atomic stores only: a `vfork` child may do this in
+/// its parent's memory.
 pub fn notice(attached: &Attached, path: &[u8], reason: u32) {
     let header = attached.header();
     let [at, len, why] = &header.notice;

@@ -1,4 +1,4 @@
-//! The end of a process that leaves through `exit`.
+//! Handles the end of a process that leaves through `exit`.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -7,12 +7,13 @@ use flightline_in_signal::layout::proc_state;
 
 use crate::{modules, session, threads};
 
-/// Modules loaded since the start are logged, so that their addresses have names. Samples go on: other destructors
-/// may still burn CPU, and the kernel stops the engines together with the process.
+/// Logs modules loaded since the start, so that their addresses can be symbolized. Sampling continues,
+/// because other destructors may still use CPU time, and the kernel stops the engines together with the
+/// process.
 pub fn at_exit() {
     if let Some(attached) = session::current() {
         modules::append_new(attached);
-        // Nobody can ask for the clocks of threads that end together with the process.
+        // After the exit no process can read the clocks of threads that end together with this one.
         for slot in threads::live(attached) {
             slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
         }

@@ -1,8 +1,8 @@
-//! The child of a fork gets a file of its own: nothing of the parent's is touched by it.
+//! Gives the child of a fork its own process file, so that it does not touch its parent's.
 //!
-//! perf events and timers are not inherited, the signal handlers are. So the child is silent until it joined itself.
-//! A `vfork` child, and one made without the C library's handlers, shares or copies the parent's state but not its pid:
-//! every entry point compares the two and does nothing.
+//! perf events and timers are not inherited, the signal handlers are. So the child records nothing until it
+//! has joined itself. A `vfork` child, and one made without the C library's handlers, shares or copies the
+//! parent's state but not its pid: every entry point compares the two and does nothing in such a child.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -32,7 +32,7 @@ unsafe extern "C" fn in_child() {
     fork_token::claim();
     command::in_child();
     let Some(parent) = session::inherited() else {
-        // It waits for commands as its parent did.
+        // The child waits for commands as its parent did.
         threads::reset_pool();
         signals::forget_cut_changes();
         return;
@@ -68,6 +68,7 @@ unsafe extern "C" fn in_child() {
     } else if os::env(c"FLIGHTLINE_DEBUG").is_some() && wanted {
         os::say(&[b"a forked child could not join the recording"]);
     }
-    // SAFETY: this thread is the only one, nothing is armed with the parent's state, nobody holds a reference.
+    // SAFETY: this thread is the only one, nothing is armed with the parent's state, and no code holds a
+    // reference to it.
     unsafe { parent.unmap() };
 }

@@ -13,7 +13,7 @@ use crate::os;
 
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Tokens of this process and its ancestors so far; a child continues its parent's count.
+/// Number of tokens of this process and its ancestors so far; a child continues its parent's count.
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// [`this_process`] of the process that the tables of signals and masks in this memory belong to. 0: not claimed yet.
@@ -21,7 +21,8 @@ static OWNER: AtomicU64 = AtomicU64::new(0);
 
 const PAGE_BYTES: usize = 4096;
 
-/// Records that the tables in this memory belong to this process: at the start, and in the fork handler of each child.
+/// Records that the tables in this memory belong to this process: called at the start, and in the fork
+/// handler of each child.
 pub fn claim() {
     OWNER.store(this_process(), Release);
 }
@@ -65,13 +66,13 @@ fn map() -> Option<*mut AtomicU32> {
     let known = if os::advise(at, PAGE_BYTES, libc::MADV_WIPEONFORK) {
         match PAGE.compare_exchange(core::ptr::null_mut(), page, AcqRel, Acquire) {
             Ok(_) => return Some(page),
-            // Another thread was faster.
+            // Another thread published its page first.
             Err(known) => Some(known),
         }
     } else {
         None
     };
-    // SAFETY: mapped above, not published.
+    // SAFETY: mapped above, and not shared with any other thread.
     unsafe { os::unmap(at, PAGE_BYTES) };
     known
 }

@@ -1,4 +1,4 @@
-//! Joins a recording: opens the session directory and makes this process's file in it.
+//! Joins a recording: opens the session directory and creates this process's file in it.
 //!
 //! ```text
 //! open session → check it → map it, rows → create <pid>-<n>.tmp → reserve and map it → fill the header and the
@@ -25,26 +25,26 @@ use crate::session::{
 };
 use crate::{modules, names};
 
-/// Recordings joined so far, see [`ProcState::salt`].
+/// Number of recordings joined so far, see [`ProcState::salt`].
 static JOINED: AtomicU32 = AtomicU32::new(0);
 
-/// Why a process did not join.
+/// Reason why a process did not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// A system call on this file failed with this errno.
     Os(&'static str, c_int),
     /// The session belongs to another user.
     Owner,
-    /// The session was made by another build, or its page holds nonsense.
+    /// The session was created by another build, or its page is invalid.
     Format,
-    /// The session is over, or does not follow children.
+    /// The session has ended, or does not follow children.
     NotWanted,
-    /// As many processes as the session has memory for are recorded.
+    /// The session has no memory for another process.
     Full,
 }
 
 impl Refused {
-    /// The failed step and its errno, for one line of text.
+    /// Returns the failed step and its errno, for one line of text.
     pub fn text(&self) -> (&'static str, c_int) {
         match self {
             Refused::Os(what, errno) => (what, *errno),
@@ -56,34 +56,34 @@ impl Refused {
     }
 }
 
-/// Longest command line recorded.
+/// Maximum length of a recorded command line, bytes.
 const CMDLINE_BYTES: usize = 16 * 1024;
 
-/// The private mapping: what handlers need, then [`Attached`].
+/// The private mapping: the memory of handlers, then [`Attached`].
 const PRIVATE_MAPPING_BYTES: usize = (PRIVATE_BYTES + size_of::<Attached>() + 4095) & !4095;
 
 fn at(what: &'static str) -> impl Fn(c_int) -> Refused {
     move |errno| Refused::Os(what, errno)
 }
 
-/// Where a module list for the new process file comes from.
+/// Source of the module list for the new process file.
 pub enum Modules<'a> {
-    /// Ask the loader; `true` while it starts the program.
+    /// The loader; `true` while it starts the program.
     Loader(bool),
-    /// Copy another process's: in the child of a fork, where the holder of the loader's lock may not exist.
+    /// Another process's list: in the child of a fork, where the holder of the loader's lock may not exist.
     Copy(&'a Attached),
-    /// The drain reads the map of the process; until then handlers ask the loader's lock-free table. In a handler, which
-    /// may have interrupted the loader.
+    /// The drain, which reads the map of the process; until then handlers use the loader's lock-free table.
+    /// For handlers, which may have interrupted the loader.
     Drain,
 }
 
-/// Joins the session in `dir`: afterwards handlers may run, nothing is armed yet.
+/// Joins the session in `dir`. Afterwards handlers may run, but nothing is armed yet.
 pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refused> {
     let mut home = Dir::new();
     home.put(dir.to_bytes());
     home.cstr().map_err(at("session directory"))?;
     let (page, sizes) = map_session(&home)?;
-    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
+    // SAFETY: `map_session` has checked the size, and the range is never unmapped while referenced.
     let session = unsafe { &*(page.at as *const SessionPage) };
     let number = session.processes.fetch_add(1, Relaxed);
     let leave = || {
@@ -94,7 +94,7 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
         leave();
         return Err(Refused::NotWanted);
     }
-    // Processes may begin and end faster than the drain removes what they leave.
+    // Processes may begin and end faster than the drain removes their files.
     if number.saturating_sub(session.processes_gone.load(Relaxed)) >= session.most_processes {
         session.processes_refused.fetch_add(1, Relaxed);
         leave();
@@ -128,7 +128,7 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     Ok(attached)
 }
 
-/// Sizes from the session's page, read once and checked, because every recorded program can write the page.
+/// Sizes from the session page, read once and checked, because every recorded program can write the page.
 struct Sizes {
     thread_slots: u32,
     ring_bytes: u64,
@@ -146,7 +146,7 @@ fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
     let name = name.cstr().map_err(at("session page"))?;
     let fd = os::open(name, libc::O_RDWR | libc::O_NOFOLLOW, 0).map_err(at("session page"))?;
     let st = os::stat(&fd).map_err(at("session page"))?;
-    // Root's session is joined by programs that gave up root after they were started: they could write it anyway.
+    // A program that gave up root after its start joins root's session, which it could write in any case.
     if st.st_uid != os::euid() && st.st_uid != 0 {
         return Err(Refused::Owner);
     }
@@ -186,14 +186,14 @@ fn map_rows(dir: &Dir, rows_bytes: u64) -> Result<Range, Refused> {
     let name = name.cstr().map_err(at("unwind rows"))?;
     let fd = os::open(name, libc::O_RDONLY | libc::O_NOFOLLOW, 0).map_err(at("unwind rows"))?;
     let st = os::stat(&fd).map_err(at("unwind rows"))?;
-    // Reading beyond the file's end would be SIGBUS.
+    // A read beyond the file's end would raise SIGBUS.
     let bytes = rows_bytes.min(st.st_size.max(0) as u64) as usize & !4095;
     if bytes == 0 {
         return Ok(Range { at: 0, bytes: 0 });
     }
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let range = RETAINED_ROWS.map(Some(&fd), bytes, READ, flags).map_err(at("unwind rows"))?;
-    // A kept range may be longer than the file.
+    // A retained range may be longer than the file.
     Ok(Range { at: range.at, bytes })
 }
 
@@ -224,23 +224,23 @@ fn create(
     place(dir, sizes, (pid, number), Mappings { file, rows, page, private }).ok_or(Refused::Format)
 }
 
-/// Maps the whole file and makes the parts present that handlers write. Parts that grow later are made present then.
+/// Maps the whole file and populates the parts that handlers write. Parts that grow later are populated then.
 fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<Range, c_int> {
     let ring = layout.ring as usize;
     let end = layout.end as usize;
     let slots_end = layout.threads as usize + FIRST_SLOTS * size_of::<ThreadSlot>();
-    // Beyond the program's limit the kernel does not only refuse, it sends SIGXFSZ, which ends the program.
+    // Beyond the program's limit the kernel does not only refuse: it sends SIGXFSZ, which ends the program.
     if end as u64 > os::limit(libc::RLIMIT_FSIZE as usize) {
         return Err(libc::EFBIG);
     }
     // SAFETY: no pointers.
     unsafe { os::syscall(libc::SYS_ftruncate, [fd.raw() as usize, end, 0, 0, 0, 0]) }?;
     let file = RETAINED_FILE.map(Some(fd), end, READ_WRITE, libc::MAP_SHARED)?;
-    // Kept out of core dumps: it is the recorder's memory, and the drain has it anyway.
+    // The recorder's memory does not belong in core dumps, and the drain has it in any case.
     os::advise(file.at, end, libc::MADV_DONTDUMP);
     let parts = [(0, slots_end), (ring, end - ring)];
     let all = parts.iter().all(|(from, bytes)| populate(file.at + from, *bytes));
-    // Before Linux 5.14 the pages are reserved in the file, which cannot fail later either.
+    // Before Linux 5.14 the pages are reserved in the file, which also prevents a later failure.
     if all || reserve(fd, end).is_ok() {
         return Ok(file);
     }
@@ -264,7 +264,7 @@ fn place(
     let Mappings { file, rows, page, private } = mappings;
     let base = file.at;
     let part = |offset: u64| base + offset as usize;
-    // SAFETY: checked by `map_session`; its range is never unmapped while referenced.
+    // SAFETY: `map_session` has checked the size, and the range is never unmapped while referenced.
     let session: &'static SessionPage = unsafe { &*(page.at as *const SessionPage) };
     let ring_words = (sizes.ring_bytes / 8) as usize;
     // SAFETY: the mapping has all parts of its layout; the header starts zeroed, which is valid for atomics and integers.
@@ -282,11 +282,11 @@ fn place(
     header.ring_off = layout.ring;
     header.ring_bytes = sizes.ring_bytes;
     header.state.store(proc_state::LIVE, Relaxed);
-    // A change from here on is not applied yet.
+    // A change of the controls from here on is not applied yet.
     header.controlled.store(session.control.load(Acquire) & !LISTENS, Relaxed);
     // SAFETY: from here on the header is only read, or written through its atomics.
     let header = unsafe { &*(base as *const ProcHeader) };
-    // SAFETY: `thread_slots` slots lie there, zeroed atomics.
+    // SAFETY: `thread_slots` slots lie there; zeroed memory is valid for their atomics.
     let slots = unsafe {
         core::slice::from_raw_parts(part(layout.threads) as *const ThreadSlot, sizes.thread_slots as usize)
     };
@@ -316,9 +316,9 @@ fn place(
     home.put(dir.bytes());
     let attached = Attached::new(pid, home, number, state, mappings);
     let at = (private.at + PRIVATE_BYTES) as *mut Attached;
-    // SAFETY: behind `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
+    // SAFETY: after `Private` in the same mapping, aligned because PRIVATE_BYTES is a multiple of a page.
     unsafe { at.write(attached) };
-    // SAFETY: written above, in memory that stays.
+    // SAFETY: written above, in memory that is never unmapped.
     Some(unsafe { &*at })
 }
 
@@ -334,11 +334,13 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
     let mut buffer = [0u8; 4096];
     let exe = os::readlink(c"/proc/self/exe", &mut buffer).unwrap_or(0);
     let place = attached.put_string(buffer.get(..exe).unwrap_or_default()).unwrap_or_default();
-    // SAFETY: the file is not yet visible to the drain and no other thread knows it: plain fields may be written.
+    // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
+    // written.
     unsafe { (&raw mut (*header_at).exe).write(place) };
     let directory = os::readlink(c"/proc/self/cwd", &mut buffer).unwrap_or(0);
     let place = attached.put_string(buffer.get(..directory).unwrap_or_default()).unwrap_or_default();
-    // SAFETY: as above.
+    // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
+    // written.
     unsafe { (&raw mut (*header_at).directory).write(place) };
     if let Ok(fd) = os::open(c"/proc/self/cmdline", libc::O_RDONLY, 0) {
         let start = header.string_len.load(Relaxed);
@@ -350,21 +352,22 @@ fn fill(attached: &'static Attached, from: &Modules<'_>) {
             }
             total += len;
         }
-        // SAFETY: as above.
+        // SAFETY: the file is not yet visible to the drain, and no other thread knows it: plain fields may be
+        // written.
         unsafe { (&raw mut (*header_at).cmdline).write([start, total as u32]) };
     }
     match from {
         Modules::Loader(permanent) => modules::write_initial(attached, *permanent),
         Modules::Copy(parent) => copy_modules(attached, parent),
         Modules::Drain => {
-            // Table 0 is empty, which the count of a present page says.
+            // Table 0 is empty, and its count, which must be populated, says so.
             attached.room_in_table(0);
             attached.header().maps_dirty.store(1, Release);
         }
     }
 }
 
-/// The parent's log and its table in force: a forked child has the same mappings.
+/// Copies the parent's log and its active table: a forked child has the same mappings.
 fn copy_modules(attached: &Attached, parent: &Attached) {
     let mut count = 0;
     for module in modules::log(parent).iter().take(INIT_MODULES) {
@@ -374,7 +377,7 @@ fn copy_modules(attached: &Attached, parent: &Attached) {
         if !attached.room_in_log(count as usize) {
             break;
         }
-        // SAFETY: inside the area and present; it is read only after the count includes it.
+        // SAFETY: inside the area and populated; the entry is read only after the count includes it.
         unsafe { attached.init_modules().add(count as usize).write(module) };
         count += 1;
     }
@@ -388,18 +391,19 @@ fn copy_modules(attached: &Attached, parent: &Attached) {
         if !attached.room_in_table(count) {
             break;
         }
-        // SAFETY: table 0 of the new file is ours until it is published, and present; it lies in another mapping.
+        // SAFETY: only this process writes table 0 of the new file until it is published; it is populated and
+        // lies in another mapping.
         unsafe {
             core::ptr::copy_nonoverlapping(from.cast::<u8>(), attached.tables().cast(), table_bytes(count));
         }
-        // The drain never rewrites the active table nor the one before it.
+        // The drain never rewrites the active table, nor the one before it.
         let now = parent.header().modules_gen.load(Acquire);
         if now.wrapping_sub(generation) < 2 {
             break;
         }
     }
     if attached.room_in_table(0) {
-        // SAFETY: present, and atomics of our own table.
+        // SAFETY: populated, and an atomic of the process's own table.
         unsafe { (*attached.tables()).generation.store(0, Relaxed) };
     }
     attached.header().maps_dirty.store(1, Release);

@@ -2,16 +2,16 @@
 //! linked library calls [`start()`] and [`stop()`]. A module depends only on those in its own line and above:
 //!
 //! ```text
-//! os, spin, real, fork_token            system calls, a lock, the C library's own functions, which process this is
-//! retained_mapping                      address ranges that are used again
+//! os, spin, real, fork_token            system calls, a lock, the C library's own functions, the identity of the process
+//! retained_mapping                      address ranges that are reused
 //! shadow, sandbox                       signal masks; whether a thread may make system calls
 //! session                               the joined recording and its memory
-//! modules, names, start_objects, join   what the process file holds; joining
+//! modules, names, start_objects, join   contents of the process file; joining
 //! command                               receives commands
 //! masks, signals                        share SIGTRAP and SIGPROF with the program
 //! stacks, threads, engines              register threads and arm their engines
 //! alloc, lock_waits, slow_io, …         engines that record calls; preemption, context: spans
-//! seccomp, control, fork, exec, exit    follow the life of the process, carry commands out
+//! seccomp, control, fork, exec, exit    follow the life of the process, execute commands
 //! start                                 begins and ends the recording
 //! ```
 //! The crate does not allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a thread, print (unless

@@ -1,4 +1,5 @@
-//! Waits for locks and the like: the doors in `preload` try first and come here only when that failed.
+//! Records waits for locks and similar objects. The hooks in `preload` try to lock first and come here only
+//! if that fails.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,68 +11,70 @@ use flightline_in_signal::{clock, state, sync_event};
 
 use crate::{os, sandbox, session};
 
-/// The session's page if what `bit` stands for is recorded now; a few loads, as every lock of the program asks.
+/// Returns the session page if the engine `bit` records now. This is a few loads only, because every lock
+/// operation of the program calls it.
 #[inline]
 pub fn enabled_engine(bit: u32) -> Option<&'static SessionPage> {
     let page = state::get()?.session;
     let on = page.engines.load(Relaxed) & bit != 0 && page.paused.load(Relaxed) == 0;
-    // Even to read the clock may be a system call, which a restricted thread must not make.
+    // Even reading the clock may be a system call, which a restricted thread must not make.
     (on && page.stop.load(Relaxed) == 0 && !sandbox::applies()).then_some(page)
 }
 
-/// `true` if waits are recorded.
+/// Returns true if waits are recorded.
 #[inline]
 pub fn is_enabled() -> bool {
     enabled_engine(engines::LOCK).is_some()
 }
 
-/// Until when a wait may last.
+/// The time limit of a wait.
 #[derive(Clone, Copy)]
 pub enum Limit {
-    /// For ever.
+    /// No limit.
     None,
-    /// Until a clock shows this time, ns.
+    /// Until this time of a clock, ns.
     Until(libc::clockid_t, u64),
-    /// For this long, ns.
+    /// For this duration, ns.
     For(u64),
 }
 
-/// Stands for the clock of a condition variable, which is an attribute that cannot be asked for.
+/// The clock of a condition variable: an attribute that cannot be read.
 pub const UNKNOWN_CLOCK: libc::clockid_t = -1;
 
-/// A time as ns; what is before the clock's start is 0.
+/// Converts a time to ns; a time before the clock's start becomes 0.
 pub fn ns(time: &libc::timespec) -> u64 {
     let sec = u64::try_from(time.tv_sec).unwrap_or(0);
     sec.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 impl Limit {
-    /// A limit by a clock.
+    /// A limit by a clock's time.
     ///
     /// # Safety
     /// `time` is null or points at a time.
     pub unsafe fn until(clock: libc::clockid_t, time: *const libc::timespec) -> Limit {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `time` is null or points to a time.
         unsafe { time.as_ref() }.map_or(Limit::None, |time| Limit::Until(clock, ns(time)))
     }
 
-    /// A limit from now on.
+    /// A limit by duration.
     ///
     /// # Safety
     /// As [`Limit::until`].
     pub unsafe fn after(time: *const libc::timespec) -> Limit {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `time` is null or points to a time.
         unsafe { time.as_ref() }.map_or(Limit::None, |time| Limit::For(ns(time)))
     }
 
-    /// The wait's longest duration, asked when it is over after `waited` ns.
+    /// Returns the maximum duration of the wait, called after it took `waited` ns.
     fn duration(self, waited: u64) -> u64 {
         match self {
             Limit::None => lock::FOREVER,
             Limit::For(ns) => ns,
             Limit::Until(id, at) => {
                 let id = match id {
-                    // The wall clock passed this in 2001, the other one is not that far in any machine's life.
+                    // The wall clock passed this value in 2001; the monotonic clock does not reach it in any
+                    // machine's life.
                     UNKNOWN_CLOCK if at > 1_000_000_000_000_000_000 => libc::CLOCK_REALTIME,
                     UNKNOWN_CLOCK => libc::CLOCK_MONOTONIC,
                     id => id,
@@ -96,10 +99,10 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Notes the time and who holds the lock.
+    /// Stores the time and the holder of the lock.
     ///
     /// # Safety
-    /// For a mutex or a lock to read or write, `address` is that of a valid one.
+    /// For a mutex or a read-write lock, `address` is that of a valid one.
     #[inline]
     pub unsafe fn begin(kind: u64, address: usize, limit: Limit) -> Wait {
         let at = match kind {
@@ -109,27 +112,28 @@ impl Wait {
         };
         let owner = match at {
             0 => 0,
-            // SAFETY: inside the lock, whose layout was looked at; it changes meanwhile, so by an atomic.
+            // SAFETY: inside the lock, whose layout is known; other threads change the word, so it is read as
+            // an atomic.
             at => unsafe { &*((address + at as usize) as *const AtomicU32) }.load(Relaxed),
         };
         Wait { kind, address, owner, limit, start_ns: clock::monotonic_ns() }
     }
 
-    /// The same with a known owner.
+    /// Stores the time and a known owner.
     pub fn begin_owned(kind: u64, address: usize, limit: Limit, owner: u32) -> Wait {
         Wait { kind, address, owner, limit, start_ns: clock::monotonic_ns() }
     }
 
-    /// The same with another limit.
+    /// Replaces the limit.
     pub fn limited(self, limit: Limit) -> Wait {
         Wait { limit, ..self }
     }
 
-    /// The wait is over; records it if it was long enough. Leaves `errno` alone.
+    /// Ends the wait, and records it if it was long enough. Does not change `errno`.
     pub fn end(self, timed_out: bool) {
         let waited = clock::monotonic_ns().saturating_sub(self.start_ns);
         let Some(page) = enabled_engine(engines::LOCK) else { return };
-        // In the child of a vfork and in restricted threads nothing may be done.
+        // The child of a vfork and restricted threads must not record.
         if session::current().is_none() {
             return;
         }
@@ -150,12 +154,12 @@ impl Wait {
             }
         }
         let event = Event { kind: event_kind::LOCK, index: 0, value: waited, extra: &words };
-        // What finds no room is counted by the callee.
+        // `record` counts an event that finds no room.
         let _ = sync_event::record(&event, true);
     }
 }
 
-/// Contended, but below the threshold: only counted.
+/// Counts a wait that was contended but below the threshold.
 fn note_short(waited: u64) {
     let Some(state) = state::get() else { return };
     let kind = usize::from(event_kind::LOCK);
@@ -167,13 +171,14 @@ fn note_short(waited: u64) {
     }
 }
 
-/// Offset of the holder's thread id in a mutex, in a lock to read or write; 0 = not known.
+/// Offset of the holder's thread id in a mutex and in a read-write lock; 0 = unknown.
 static MUTEX_OWNER: AtomicU32 = AtomicU32::new(0);
 static WRITER: AtomicU32 = AtomicU32::new(0);
 
 type Change = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
 
-/// Looks where this C library keeps the owner: locks one and searches it for the caller's id where glibc has it.
+/// Finds where this C library stores the owner: locks an object and compares the word at glibc's offset with
+/// the caller's id.
 ///
 /// # Safety
 /// The functions are the C library's `pthread_mutex_trylock`, `pthread_mutex_unlock`, `pthread_rwlock_trywrlock` and
@@ -182,7 +187,7 @@ pub unsafe fn learn_owners(mutex: [Change; 2], rwlock: [Change; 2]) {
     let me = flightline_in_signal::sys::gettid();
     let look = |at: usize, object: usize, [take, leave]: [Change; 2]| {
         let word = (object + at) as *const AtomicU32;
-        // SAFETY: an initialised lock that nobody else knows, and a word inside of it.
+        // SAFETY: an initialised lock that no other thread knows, and a word inside it.
         unsafe {
             let before = (*word).load(Relaxed);
             if take(object as *mut _) != 0 {

@@ -1,9 +1,11 @@
-//! Signal masks: the program may block all signals without blocking our samples, and still sees the mask it set.
+//! Signal masks: the program may block all signals without blocking the recorder's, and still sees the mask
+//! it set.
 //!
-//! A signal of ours for which the program has **no** handler is stripped from the masks that it sets; a bit in a
-//! thread-local word (the shadow) says that the program believes it blocked. A signal for which the program has a
-//! handler is left alone: blocked means blocked (`siglongjmp` restores such masks without us), and the CPU time is
-//! reported as not seen. A foreign signal that arrives while its shadow bit is set is held, see [`crate::signals`].
+//! A recorder signal for which the program has **no** handler is stripped from the masks that it sets; a bit
+//! in a thread-local word (the shadow) records that the program believes it blocked. A signal for which the
+//! program has a handler is not stripped: it is really blocked (`siglongjmp` restores such masks without
+//! calling the recorder), and the CPU time is reported as not seen. A foreign signal that arrives while its
+//! shadow bit is set is held, see [`crate::signals`].
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
@@ -29,11 +31,11 @@ pub unsafe fn change(
 ) -> c_int {
     let ours = signals::owned();
     if ours == 0 {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `sigprocmask` for these arguments.
         return unsafe { real(how, set, old) };
     }
     if in_borrowed_memory(ours, set) {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `sigprocmask` for these arguments.
         return unsafe { change_as_it_is(real, how, set, old) };
     }
     let before = shadow();
@@ -52,18 +54,19 @@ pub unsafe fn change(
             _ => {}
         }
         if how != libc::SIG_UNBLOCK && stripped != 0 {
-            // SAFETY: as above; both are whole sets.
+            // SAFETY: the program passes an initialised set; both are whole sets.
             copy = unsafe { *set };
             // SAFETY: the first word of a local.
             unsafe { (&raw mut copy).cast::<u64>().write(wanted & !strip) };
             given = &raw const copy;
         }
-        // Unblocking delivers what is pending at once: its handler must find the new state.
+        // Unblocking delivers pending signals at once, and their handlers must find the new state.
         set_shadow(before & after);
     }
-    // SAFETY: passed on, with a set of our own at most.
+    // SAFETY: the caller guarantees the contract of `sigprocmask`; the set is the program's or a local copy
+    // of it.
     let r = unsafe { real(how, given, old) };
-    // A handler that ran meanwhile may have held a signal.
+    // A handler that ran in the call may have held a signal.
     let held = shadow() & HELD;
     set_shadow(if r == 0 { after } else { before } | held);
     if r == 0 && !old.is_null() {
@@ -90,10 +93,11 @@ pub fn new_thread_mask(mask: Option<KernelSet>) -> (usize, KernelSet) {
     (stripped as usize | own & SANDBOXED | held, stripped)
 }
 
-/// Child of a `vfork` (or of a fork that the C library does not know) that has set its mask itself, by pid.
+/// PID of a `vfork` child (or of a child forked without the C library) that has set its own mask.
 static OWN_MASK: AtomicU32 = AtomicU32::new(0);
 
-/// Signals that the program believes blocked although they are not, for this thread to block before exec or spawn.
+/// Signals that the program believes blocked although they are not. The thread must block them before exec or
+/// spawn.
 pub fn hidden() -> KernelSet {
     let shadow = (shadow() & !FLAGS) as KernelSet & signals::owned();
     if shadow != 0 && OWN_MASK.load(Relaxed) == sys::getpid() { 0 } else { shadow }
@@ -106,7 +110,8 @@ fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
     concerned && fork_token::is_borrowed()
 }
 
-/// Such a child is not sampled: its masks are real, and the parent's shadow stays untouched.
+/// Changes the mask of such a child. It is not sampled: its masks are real, and the parent's shadow stays
+/// untouched.
 ///
 /// # Safety
 /// As [`change`].
@@ -117,11 +122,11 @@ unsafe fn change_as_it_is(
     old: *mut libc::sigset_t,
 ) -> c_int {
     if !set.is_null() {
-        // The first time, what the parent believed blocked becomes so.
+        // The child's first change really blocks the signals that its parent believed blocked.
         kernel_mask(libc::SIG_BLOCK, Some(hidden()));
         OWN_MASK.store(sys::getpid(), Relaxed);
     }
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract of `sigprocmask` for these arguments.
     let r = unsafe { real(how, set, old) };
     let hidden = hidden();
     if r == 0 && !old.is_null() && hidden != 0 {
@@ -131,8 +136,8 @@ unsafe fn change_as_it_is(
     r
 }
 
-/// At the start: signals of ours that were blocked by whoever started the program are unblocked, and the program goes
-/// on believing them blocked.
+/// Called at the start: unblocks recorder signals that were blocked before the program was executed. The
+/// program continues to believe them blocked.
 pub fn adopt_inherited() {
     let inherited = kernel_mask(libc::SIG_BLOCK, None) & signals::strippable();
     if inherited != 0 {
@@ -141,8 +146,9 @@ pub fn adopt_inherited() {
     }
 }
 
-/// After a change of the real mask: a thread whose engine's signal is blocked is disarmed, as the signals would only
-/// pile up, end the program's waits early or be read by its signalfd; when unblocked it is armed again.
+/// Called after a change of the real mask. A thread that blocks the signal of its engine is disarmed: the
+/// signals would only accumulate, end the program's waits early or be read by its signalfd. It is armed again
+/// when it unblocks the signal.
 fn follow(ours: KernelSet) {
     let held = shadow() & HELD != 0;
     if shadow() & SANDBOXED != 0 || (!held && signals::strippable() == ours) {
@@ -174,7 +180,7 @@ pub fn disarm_held() {
     {
         engine::disarm(slot);
         if anew {
-            // The process's signal may be read by whoever blocks it.
+            // A thread that blocks the process's signal may read it.
             process_timer::bar(&attached.state);
         }
         signals::swallow_pending();
@@ -192,7 +198,8 @@ pub fn rearm() {
     set_shadow(shadow() & !HELD);
 }
 
-/// The time since the calling thread was held was not seen because the program blocked our signal.
+/// Counts the time since the calling thread was held as not seen because the program blocked the recorder's
+/// signal.
 pub fn count_blocked(slot: &ThreadSlot) {
     if shadow() & HELD == 0 {
         return;
@@ -208,10 +215,10 @@ pub fn count_blocked(slot: &ThreadSlot) {
     slots::count_loss(slot, loss::BLOCKED, now.saturating_sub(last));
 }
 
-/// Runs a call that swaps in `mask` while it waits (`sigsuspend`, `ppoll`, …): the shadow follows the mask meanwhile.
-/// A signal of ours on its way out of the kernel can come between the program's signal and its handler: then the old
-/// mask is back, the signal is still pending, and the call would end by `EINTR` although no handler ran. It is made
-/// again, which delivers the signal at once.
+/// Runs a call that swaps in `mask` while it waits (`sigsuspend`, `ppoll`, …): the shadow follows the mask in
+/// the meantime. A recorder signal can arrive between the program's signal and its handler. Then the old mask
+/// is restored, the program's signal is still pending, and the call would end with `EINTR` although no
+/// handler ran. The call is then repeated, which delivers the signal at once.
 ///
 /// # Safety
 /// `mask` is null or points at an initialised set. `call` is one of these functions, returning -1 with `errno`.
@@ -220,7 +227,7 @@ pub unsafe fn during(mask: *const libc::sigset_t, call: impl Fn() -> c_int) -> c
     if mask.is_null() || ours == 0 {
         return call();
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees an initialised set; null was ruled out above.
     let wanted = unsafe { from_c(mask) };
     let before = shadow();
     loop {

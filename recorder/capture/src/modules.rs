@@ -1,4 +1,4 @@
-//! The modules the loader knows, written to the process file for the drain and, as table 0, for the handler.
+//! Writes the modules of the loader to the process file: the log for the drain, and table 0 for the handler.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -36,7 +36,7 @@ fn scan(at_start: Option<&mut StartObjects>, visit: &mut dyn FnMut(&Loaded<'_>))
 }
 
 unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the pointer given to dl_iterate_phdr by `scan`, nobody else uses it meanwhile.
+    // SAFETY: the pointer that `scan` passed to dl_iterate_phdr; no other code uses it during the call.
     let scan = unsafe { &mut *data.cast::<Scan<'_>>() };
     // SAFETY: the loader passes a valid description.
     let info = unsafe { &*info };
@@ -111,7 +111,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
 const GNU_BUILD_ID: u32 = 3;
 const GO_BUILD_ID: u32 = 4;
 
-/// The description of the first note with this name and type.
+/// Returns the description of the first note with this name and type.
 fn find_note<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]> {
     let word = |bytes: &[u8], at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     loop {
@@ -126,7 +126,7 @@ fn find_note<'a>(mut notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]
     }
 }
 
-/// `true` if the program itself was made by the Go toolchain.
+/// Returns true if the program was built by the Go toolchain.
 pub fn is_go_program() -> bool {
     // SAFETY: no pointers.
     let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
@@ -135,7 +135,7 @@ pub fn is_go_program() -> bool {
     }
     // SAFETY: the program's own headers as the kernel describes them.
     let headers = unsafe { core::slice::from_raw_parts(headers as *const libc::Elf64_Phdr, count as usize) };
-    // Where the headers themselves are loaded tells the distance between addresses in the file and in memory.
+    // The address at which the headers themselves are loaded gives the load bias.
     let Some(own) = headers.iter().find(|h| h.p_type == libc::PT_PHDR) else { return false };
     let bias = (headers.as_ptr() as u64).wrapping_sub(own.p_vaddr);
     headers.iter().filter(|h| h.p_type == libc::PT_NOTE).any(|note| {
@@ -171,8 +171,8 @@ pub fn write_initial(attached: &Attached, starting: bool) {
     sorted.finish();
 }
 
-/// Appends modules that the log does not have yet: before `dlclose` takes them away, and at exit. The log is in order
-/// of time: what it said last of a range of addresses holds.
+/// Appends modules that the log does not have yet: before `dlclose` unloads them, and at exit. The log is
+/// ordered by time: the last entry of an address range is valid.
 pub fn append_new(attached: &Attached) {
     let mut first = true;
     scan(None, &mut |loaded| {
@@ -202,7 +202,8 @@ pub fn each_loaded(visit: &mut dyn FnMut(u64, u64)) {
 /// The valid entries of the log.
 pub fn log(attached: &Attached) -> &[InitModule] {
     let count = (attached.header().init_modules.load(Acquire) as usize).min(INIT_MODULES);
-    // SAFETY: entries below the published count are written and never change; the area lies in our mapping.
+    // SAFETY: entries below the published count are written and never change; the area lies in the process's
+    // own mapping.
     unsafe { core::slice::from_raw_parts(attached.init_modules(), count) }
 }
 
@@ -216,14 +217,15 @@ fn append(attached: &Attached, mut module: InitModule, path: &[u8]) -> Option<u3
         if module.path[1] == 0 {
             module.path = attached.put_string(path)?;
         }
-        // SAFETY: the index is inside the area, nobody reads beyond the count, the lock makes us the only writer.
+        // SAFETY: the index is inside the area, readers stop at the count, and the lock makes this thread the
+        // only writer.
         unsafe { attached.init_modules().add(index as usize).write(module) };
         header.init_modules.store(index + 1, Release);
         Some(index)
     })
 }
 
-/// Table 0, filled in address order before the drain or a handler looks at it.
+/// Table 0, filled in address order before the drain or a handler reads it.
 struct SortedTable<'a> {
     entries: &'a mut [ModuleEntry],
     count: usize,
@@ -275,7 +277,8 @@ impl<'a> SortedTable<'a> {
         if !self.attached.room_in_table(self.count) {
             return;
         }
-        // SAFETY: as in `new`; the count and generation are atomics of the same table.
+        // SAFETY: table 0 is only written by the program until the process file is renamed into place; the
+        // count and generation are its atomics.
         let table = unsafe { &*self.attached.tables() };
         table.generation.store(0, Relaxed);
         table.count.store(self.count as u32, Release);

@@ -1,4 +1,4 @@
-//! Names that the program gives to threads, recorded at the call: samples before it keep the old name.
+//! Records the names that the program gives to threads, at the call: earlier samples have the old name.
 
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use crate::session;
 /// True if the program's calls that name threads come through this object. See [`interposed`].
 static INTERPOSED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the calls come through this object, because the loader loaded it before the program.
+/// Records that the calls come through this object, because the loader loaded it before the program.
 pub fn interposed() {
     INTERPOSED.store(true, Relaxed);
 }
@@ -25,14 +25,14 @@ pub(crate) fn are_recorded() -> bool {
 /// # Safety
 /// At `name` there are 15 bytes, or fewer up to a zero.
 pub unsafe fn renamed(thread_pointer: Option<usize>, name: *const c_char) {
-    // In the child of a vfork and in restricted threads nothing may be done.
+    // The child of a vfork and restricted threads must not record.
     if session::current().is_none() {
         return;
     }
     let mut kept = [0; 16];
-    // The kernel keeps 15 bytes.
+    // The kernel stores 15 bytes.
     for (index, to) in kept.iter_mut().enumerate().take(15) {
-        // SAFETY: by the contract, as no zero has come yet.
+        // SAFETY: the caller guarantees 15 bytes, or fewer up to a zero, and no zero has come yet.
         *to = unsafe { name.add(index).read() } as u8;
         if *to == 0 {
             break;

@@ -1,7 +1,7 @@
 //! System calls and small buffers for code that runs in the program's threads outside handlers.
 //!
-//! Everything goes by raw system calls: no cancellation point, no `errno`, nothing of the program's `malloc`, and no
-//! function that another preloaded library may have replaced.
+//! All of it uses raw system calls: no cancellation point, no `errno`, no call of the program's `malloc`, and
+//! no function that another preloaded library may have replaced.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -14,12 +14,12 @@ impl Fd {
     /// Takes over a descriptor.
     ///
     /// # Safety
-    /// Nobody else closes it.
+    /// No other code closes it.
     pub unsafe fn own(fd: c_int) -> Fd {
         Fd(fd)
     }
 
-    /// The number.
+    /// Returns the descriptor's number.
     pub fn raw(&self) -> c_int {
         self.0
     }
@@ -36,14 +36,14 @@ impl Drop for Fd {
 /// # Safety
 /// As the call itself.
 pub unsafe fn syscall(number: libc::c_long, a: [usize; 6]) -> Result<usize, c_int> {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract of the system call.
     sys::check(unsafe { sys::call(number as usize, a) })
 }
 
 const AT_CWD: usize = libc::AT_FDCWD as isize as usize;
 
-/// openat(2) relative to the working directory, with `O_CLOEXEC`; a descriptor 0–2 that happened to be free is not
-/// left to us, as the program may be about to open its standard streams.
+/// openat(2) relative to the working directory, with `O_CLOEXEC`. Descriptors 0–2 are not used even if they
+/// are free, because the program may be about to open its standard streams.
 pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<Fd, c_int> {
     let args = [AT_CWD, path.as_ptr() as usize, (flags | libc::O_CLOEXEC) as usize, mode as usize, 0, 0];
     // SAFETY: the path is NUL-terminated and lives across the call.
@@ -51,9 +51,9 @@ pub fn open(path: &CStr, flags: c_int, mode: u32) -> Result<Fd, c_int> {
     Ok(Fd(fd as c_int))
 }
 
-/// A file without a directory, memfd_create(2).
+/// Creates an anonymous file, memfd_create(2).
 pub fn anonymous_file<const N: usize>(name: &Text<N>) -> Result<Fd, c_int> {
-    // Kernels before 6.3 do not know that it is never executed, and later ones complain if that is not said.
+    // Kernels before 6.3 reject the flag that forbids execution, and later ones log a warning without it.
     let mut made = Err(libc::EINVAL);
     for flags in [libc::MFD_CLOEXEC | libc::MFD_NOEXEC_SEAL, libc::MFD_CLOEXEC] {
         let args = [name.as_ptr() as usize, flags as usize, 0, 0, 0, 0];
@@ -91,7 +91,7 @@ pub fn write(fd: &Fd, from: &[u8]) -> Result<usize, c_int> {
     }
 }
 
-/// pread(2) of as much as there is, up to the buffer's length.
+/// pread(2), repeated up to the buffer's length or the end of the file.
 pub fn read_at(fd: &Fd, to: &mut [u8], offset: u64) -> Result<usize, c_int> {
     loop {
         let args = [fd.raw() as usize, to.as_mut_ptr() as usize, to.len(), offset as usize, 0, 0];
@@ -124,7 +124,7 @@ pub fn stat(fd: &Fd) -> Result<libc::stat, c_int> {
     Ok(unsafe { st.assume_init() })
 }
 
-/// readlink(2) into `to`; the length, which may be cut to the buffer's.
+/// readlink(2) into `to`. Returns the length, which is cut to the buffer's.
 pub fn readlink(path: &CStr, to: &mut [u8]) -> Result<usize, c_int> {
     let args = [AT_CWD, path.as_ptr() as usize, to.as_mut_ptr() as usize, to.len(), 0, 0];
     // SAFETY: the path is NUL-terminated, the buffer writable for its length.
@@ -150,14 +150,14 @@ pub fn map(fd: Option<&Fd>, bytes: usize, prot: c_int, flags: c_int) -> Result<u
         Some(fd) => (fd.raw() as usize, flags),
         None => (usize::MAX, flags | libc::MAP_ANONYMOUS),
     };
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a new mapping at an address that the kernel chooses affects no other memory.
     unsafe { syscall(libc::SYS_mmap, [0, bytes, prot as usize, flags as usize, fd, 0]) }
 }
 
-/// Maps over a range of our own, see [`map`].
+/// Replaces the mapping of a range that the recorder owns, see [`map`].
 ///
 /// # Safety
-/// The range is ours, and whoever still uses it bears that its contents change.
+/// The recorder owns the range, and code that still uses it tolerates that its contents change.
 pub unsafe fn map_over(
     at: usize,
     fd: Option<&Fd>,
@@ -170,7 +170,7 @@ pub unsafe fn map_over(
         None => (usize::MAX, flags | libc::MAP_ANONYMOUS),
     };
     let flags = (flags | libc::MAP_FIXED) as usize;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that the recorder owns the range and that its contents may change.
     unsafe { syscall(libc::SYS_mmap, [at, bytes, prot as usize, flags, fd, 0]) }.map(drop)
 }
 
@@ -179,11 +179,12 @@ pub unsafe fn map_over(
 /// # Safety
 /// Nothing uses the range any more.
 pub unsafe fn unmap(address: usize, bytes: usize) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that nothing uses the range any more.
     let _ = unsafe { syscall(libc::SYS_munmap, [address, bytes, 0, 0, 0, 0]) };
 }
 
-/// madvise(2) on our own memory; `false` if the kernel refused (or does not know the advice).
+/// madvise(2) on the recorder's own memory. Returns false if the kernel refused (or does not know the
+/// advice).
 pub fn advise(address: usize, bytes: usize, advice: c_int) -> bool {
     // SAFETY: callers pass ranges of their own mappings and advice that keeps contents.
     unsafe { syscall(libc::SYS_madvise, [address, bytes, advice as usize, 0, 0, 0]) }.is_ok()
@@ -233,7 +234,7 @@ pub fn env(name: &CStr) -> Option<&'static CStr> {
     (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
 }
 
-/// NUL-terminated text built in place, for paths and messages. What does not fit makes [`Text::cstr`] fail.
+/// NUL-terminated text built in place, for paths and messages. If a text does not fit, [`Text::cstr`] fails.
 pub struct Text<const N: usize> {
     bytes: [u8; N],
     len: usize,
@@ -284,12 +285,12 @@ impl<const N: usize> Text<N> {
         self.put(digits.get(at..).unwrap_or_default())
     }
 
-    /// What was put.
+    /// Returns the text without its NUL.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// The text with its NUL; `ENAMETOOLONG` if it did not fit.
+    /// Returns the text with its NUL; `ENAMETOOLONG` if it did not fit.
     pub fn cstr(&self) -> Result<&CStr, c_int> {
         if self.cut {
             return Err(libc::ENAMETOOLONG);

@@ -1,10 +1,12 @@
-//! How long a thread was off its processor while it worked for one span, told by the thread itself when it enters or leaves one. The
-//! drain sees a waiting thread only now and then, and not what it went on with.
+//! Off-CPU time per span, recorded by the thread itself when it enters or leaves a span. The drain looks at a
+//! waiting thread only at intervals, and does not see which span it continued with.
 //!
-//! A thread reads its clocks only if it was put aside since it did so last. It knows by the word of rseq(2) that the C library registered
-//! for it: there lies the address of a sequence that no instruction is in, and the kernel takes it away when it switches threads or
-//! sends a signal. Whatever else uses restartable sequences puts its own address there, which says "perhaps" to us and nothing to it:
-//! an address is only ever looked at by the kernel, and only while the thread is inside that sequence.
+//! A thread reads its clocks only if it was preempted since the last reading. It detects this by the rseq(2)
+//! word that the C library registered for it. The word contains the address of a sequence without
+//! instructions, and the kernel clears it when it switches threads or delivers a signal. Other users of
+//! restartable sequences store their own address there, which this module treats as a possible preemption.
+//! Overwriting it is harmless: only the kernel reads the address, and only while the thread is inside that
+//! sequence.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
@@ -17,11 +19,11 @@ use flightline_in_signal::{clock, context, slots, sync_event};
 
 use crate::session::{self, Attached};
 
-/// What programs look at.
+/// The words that programs read to detect a preemption.
 pub static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: AtomicUsize::new(0) };
 
-/// `struct rseq_cs` of no instruction, and behind it the signature that the kernel wants to find before an abort handler. This object is
-/// never unloaded: threads that are not asked again keep the address.
+/// `struct rseq_cs` without instructions, followed by the signature that the kernel requires before an abort
+/// handler. This object is never unloaded, because threads keep the address.
 #[repr(C, align(32))]
 struct EmptyRseq([AtomicU64; 6]);
 static EMPTY_RSEQ: EmptyRseq = EmptyRseq([const { AtomicU64::new(0) }; 6]);
@@ -35,17 +37,20 @@ const SIGNATURE: u64 = 0xd428_bc00;
 /// Offset of `rseq_cs` in `struct rseq`.
 const RSEQ_CS: usize = 8;
 
-/// Time that is always told has the length of an interval of the wall clock divided by this; of shorter ones so many that the sum is right.
+/// Intervals of at least a wall-clock interval divided by this are always recorded. Shorter ones are sampled,
+/// so that the sum is right.
 const PART: u64 = 16;
-/// The shortest and the longest of these, ns.
+/// Minimum and maximum of that length, ns.
 const GRAIN_NS: [u64; 2] = [20_000, 1_000_000];
 static GRAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Distance from the thread pointer to the C library's `struct rseq`; `None` if it registers none, or of another kernel interface.
+/// Distance from the thread pointer to the C library's `struct rseq`; `None` if the C library registers none,
+/// or one of another kernel interface.
 #[cfg(target_env = "gnu")]
 fn rseq_at() -> Option<usize> {
     let find = |name: &core::ffi::CStr| {
-        // SAFETY: the name is NUL-terminated; what was not found must not be what the program's own `dlerror` tells.
+        // SAFETY: the name is NUL-terminated. A failed lookup is cleared, so that the program's own `dlerror`
+        // does not report it.
         unsafe {
             let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
             if found.is_null() {
@@ -58,7 +63,8 @@ fn rseq_at() -> Option<usize> {
     if offset.is_null() || size.is_null() {
         return None;
     }
-    // SAFETY: `ptrdiff_t` and `unsigned int` by the C library's description; the size is 0 if the kernel took no registration.
+    // SAFETY: `ptrdiff_t` and `unsigned int` according to the C library's documentation; the size is 0 if the
+    // kernel refused the registration.
     let (offset, size) = unsafe { (*offset.cast::<isize>(), *size.cast::<u32>()) };
     (size as usize >= RSEQ_CS + 8).then_some(offset as usize)
 }
@@ -68,12 +74,12 @@ fn rseq_at() -> Option<usize> {
     None
 }
 
-/// Looks for the word. Outside handlers, at the program's start.
+/// Finds the rseq word. Called outside handlers, at the program's start.
 pub fn look() {
     if let Some(rseq) = rseq_at() {
         let [version, start, length, abort, before, after] = &EMPTY_RSEQ.0;
         version.store(0, Relaxed);
-        // Where nothing is, of no length.
+        // A range of length 0 at an address without code.
         start.store(1, Relaxed);
         length.store(0, Relaxed);
         abort.store(core::ptr::from_ref(after) as u64, Relaxed);
@@ -82,7 +88,7 @@ pub fn look() {
     }
 }
 
-/// Threads tell from now on, if the session wants waits and spans.
+/// Makes threads record from now on, if the session enables waits and spans.
 pub fn apply(attached: &Attached) {
     let session = attached.session();
     let wanted = session.engines.load(Relaxed) & engines::WALL != 0
@@ -93,22 +99,23 @@ pub fn apply(attached: &Attached) {
     SWITCHES.mark.store(mark, Release);
 }
 
-/// Nothing is told any more.
+/// Stops recording.
 pub fn off() {
     SWITCHES.mark.store(0, Release);
 }
 
-/// How often a thread that is put aside while it tells of that tells once more.
+/// Maximum number of repetitions if the thread is preempted while it records.
 const AGAIN: u32 = 3;
 
-/// The calling thread may have been put aside.
+/// Called by a thread that may have been preempted.
 pub unsafe extern "C" fn switched() {
     let mark = SWITCHES.mark.load(Relaxed);
     let at = context::thread_pointer().wrapping_add(SWITCHES.word.load(Relaxed)) as *const AtomicU64;
-    // SAFETY: the thread's own registered word, by `look`. The thread is in no sequence of anybody's: it is here.
+    // SAFETY: the thread's own registered word, found by `look`. The thread executes this code, so it is
+    // inside no restartable sequence.
     let word = unsafe { &*at };
     for _ in 0..AGAIN {
-        // Before the clocks are read: what comes between is found next time.
+        // Before the clocks are read, so that the next call detects a preemption in between.
         word.store(mark, Relaxed);
         if session::current().is_none() {
             return;
@@ -121,7 +128,7 @@ pub unsafe extern "C" fn switched() {
     }
 }
 
-/// Tells what is new of the thread's time without a processor.
+/// Records the growth of the thread's off-CPU time.
 fn record_off_cpu(slot: &ThreadSlot) {
     let off_ns = clock::monotonic_ns().saturating_sub(clock::thread_cpu_ns());
     let Some(waited_ns) = note(slot, off_ns) else { return };
@@ -136,11 +143,11 @@ fn record_off_cpu(slot: &ThreadSlot) {
     let mut extra = [0; waited::WORDS];
     extra[waited::OFF] = off_ns;
     extra[waited::WAITED] = waited_ns;
-    // What finds no room is counted by kind.
+    // Events that find no room are counted by kind.
     let _ = sync_event::record(&Event { kind: event_kind::WAITED, index: 0, value, extra: &extra }, true);
 }
 
-/// Takes down the thread's time without a processor; returns by how much it grew.
+/// Stores the thread's off-CPU time. Returns its growth.
 fn note(slot: &ThreadSlot, off_ns: u64) -> Option<u64> {
     let last = slot.off_ns.load(Relaxed);
     if last == 0 {
@@ -153,7 +160,7 @@ fn note(slot: &ThreadSlot, off_ns: u64) -> Option<u64> {
     Some(grown)
 }
 
-/// A number in [0, `below`), different for every reading.
+/// Returns a random number in [0, `below`).
 fn chance(seed: u64, below: u64) -> u64 {
     let x = (seed ^ clock::cycles().rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

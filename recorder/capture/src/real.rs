@@ -1,7 +1,8 @@
 //! The C library's own functions behind the names that `preload` interposes.
 //!
-//! The preloaded object sets them (found by `dlsym(RTLD_NEXT, …)`): there, the plain name would lead back to our own
-//! wrapper. In the linked library nothing is interposed and the plain name is the right one, which is the default.
+//! The preload object sets them (found by `dlsym(RTLD_NEXT, …)`), because there the plain name would lead
+//! back to its own wrapper. The linked library interposes nothing, so the plain name is the right one; this
+//! is the default.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -26,11 +27,11 @@ pub unsafe fn set_sigaction(address: *mut c_void) {
 pub unsafe fn sigaction(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let address = SIGACTION.load(Ordering::Relaxed);
     if address == 0 {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `sigaction` for these arguments.
         return unsafe { libc::sigaction(signo, new, old) };
     }
     // SAFETY: set by `set_sigaction` under its contract.
     let real = unsafe { core::mem::transmute::<usize, Sigaction>(address) };
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract of `sigaction` for these arguments.
     unsafe { real(signo, new, old) }
 }

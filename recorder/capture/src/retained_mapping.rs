@@ -1,8 +1,9 @@
 //! Address ranges that outlive a recording.
 //!
-//! A thread may still be inside a handler, or between two instructions of ours, when a recording ends. So what it could
-//! touch is never unmapped: empty private memory takes the place of the shared files, which gives their pages back, and
-//! the next recording is mapped over it. Starting and stopping a thousand times takes the addresses of one recording.
+//! A thread may still be inside a handler, or in other code of the recorder, when a recording ends. So memory
+//! that it could access is never unmapped: empty private memory replaces the shared files, which releases
+//! their pages, and the next recording is mapped over it. Starting and stopping a thousand times uses the
+//! addresses of one recording.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicUsize;
@@ -10,23 +11,23 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::os::{self, Fd};
 
-/// A place for one range.
+/// Storage for one unused range.
 pub struct RetainedMapping {
     at: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// A range in use, and how much of it there is to keep.
+/// A mapped range.
 #[derive(Clone, Copy)]
 pub struct Range {
     /// First address.
     pub at: usize,
-    /// Bytes, at least as many as were asked for.
+    /// Length in bytes, at least the requested length.
     pub bytes: usize,
 }
 
 impl RetainedMapping {
-    /// Empty.
+    /// Retains no range yet.
     pub const fn new() -> RetainedMapping {
         RetainedMapping { at: AtomicUsize::new(0), bytes: AtomicUsize::new(0) }
     }
@@ -35,23 +36,24 @@ impl RetainedMapping {
         if self.bytes.load(Acquire) < bytes {
             return None;
         }
-        // Whoever gets the address owns the range; its size is only changed by owners.
+        // The caller that gets the address owns the range; only owners change its size.
         let at = self.at.swap(0, Acquire);
         (at != 0).then(|| Range { at, bytes: self.bytes.load(Relaxed) })
     }
 
     fn put(&self, range: Range) {
-        // A smaller one that is still here is lost: addresses only, and only as often as sizes grow.
+        // A smaller range that is still stored here is lost. This only loses addresses, and only when sizes
+        // grow.
         self.bytes.store(range.bytes, Relaxed);
         self.at.store(range.at, Release);
     }
 
-    /// Maps a file, or zeroed private memory, into the kept range if it is large enough, else anywhere.
+    /// Maps a file, or zeroed private memory, into the retained range if it is large enough, else anywhere.
     pub fn map(&self, fd: Option<&Fd>, bytes: usize, prot: c_int, flags: c_int) -> Result<Range, c_int> {
         let Some(range) = self.take(bytes) else {
             return os::map(fd, bytes, prot, flags).map(|at| Range { at, bytes });
         };
-        // SAFETY: the range is ours; late users find other memory that is as readable and writable.
+        // SAFETY: this call owns the range; late users find other memory with the same access rights.
         match unsafe { os::map_over(range.at, fd, bytes, prot, flags) } {
             Ok(()) => Ok(range),
             Err(errno) => {
@@ -61,10 +63,12 @@ impl RetainedMapping {
         }
     }
 
-    /// Empties the range and keeps it. If the kernel refuses (`false`), it stays as it is, and is not used again.
+    /// Empties the range and retains it. If the kernel refuses (returns false), the range stays as it is and
+    /// is not reused.
     pub fn keep(&self, range: Range, prot: c_int) -> bool {
         let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
-        // SAFETY: as in `map`.
+        // SAFETY: the caller's `Range` owns the memory; late users find empty memory that is readable and
+        // writable.
         let emptied = unsafe { os::map_over(range.at, None, range.bytes, prot, flags) }.is_ok();
         if emptied {
             self.put(range);
@@ -72,7 +76,7 @@ impl RetainedMapping {
         emptied
     }
 
-    /// Keeps a range whose contents stay.
+    /// Retains a range with its contents.
     pub fn keep_contents(&self, range: Range) {
         self.put(range);
     }

@@ -9,12 +9,12 @@ use crate::{os, shadow};
 /// A filter for all threads was installed by one of them.
 pub(crate) static EVERYWHERE: AtomicBool = AtomicBool::new(false);
 
-/// `true` if the calling thread may not make calls of ours.
+/// Returns true if the calling thread may not make system calls for the recorder.
 pub fn applies() -> bool {
     EVERYWHERE.load(Relaxed) || shadow::shadow() & shadow::SANDBOXED != 0
 }
 
-/// `true` if this process runs under a filter already (set up by whoever started it).
+/// Returns true if this process already runs under a filter, installed before the program was executed.
 pub fn filtered() -> bool {
     const FILTER: usize = 2;
     // SAFETY: no pointers.

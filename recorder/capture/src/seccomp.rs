@@ -11,7 +11,8 @@ use crate::sandbox::EVERYWHERE;
 use crate::shadow::{SANDBOXED, set_shadow, shadow};
 use crate::{command, session, signals, threads};
 
-/// The calling thread is about to be restricted, with `all` every thread of the process. Dropped when it was refused.
+/// The calling thread is about to be restricted, with `all` every thread of the process. Dropped if that was
+/// refused.
 pub struct Entering {
     all: bool,
     active: bool,
@@ -23,7 +24,7 @@ pub fn enter(all: bool) -> Entering {
     if command::listens() {
         command::be_deaf();
     }
-    // The handlers of fatal signals make calls too.
+    // The handlers of fatal signals also make system calls.
     signals::fatal::uninstall();
     if let Some(attached) = attached {
         if all {
@@ -32,7 +33,7 @@ pub fn enter(all: bool) -> Entering {
         } else if let Some(slot) = slots::current() {
             engine::disarm(slot);
         }
-        // The process's signal could come to this thread.
+        // The kernel could deliver the process's signal to this thread.
         process_timer::bar(&attached.state);
         set_shadow(shadow() | SANDBOXED);
         signals::swallow_pending();
@@ -41,7 +42,7 @@ pub fn enter(all: bool) -> Entering {
 }
 
 impl Entering {
-    /// The kernel answered `result`: on a refusal everything is as before.
+    /// Takes the kernel's result: after a refusal, sampling continues as before.
     pub fn done(self, result: c_int) {
         if result >= 0 || !self.active {
             return;

@@ -1,7 +1,7 @@
 //! The recording that this process has joined, and its memory. [`crate::join`] joins one.
 //!
-//! No descriptor stays open. Memory that is written later is made present first: a full tmpfs refuses one thread or one module instead of
-//! ending the program with SIGBUS.
+//! No descriptor stays open. Memory that is written later is populated first. So a full tmpfs refuses one
+//! thread or one module instead of ending the program with SIGBUS.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -29,17 +29,17 @@ pub struct Attached {
     process: u64,
     /// The session directory.
     pub dir: Dir,
-    /// Which process file of the session is ours.
+    /// Number of this process's file in the session.
     number: u64,
-    /// What handlers use.
+    /// The state that handlers use.
     pub state: ProcState,
     /// Held while the module log or the string area grows.
     pub log_lock: Spin,
     layout: ProcLayout,
     mappings: Mappings,
-    /// Ends of what is present of the slots, the module log, the strings and table 0, as addresses.
+    /// End addresses of the populated parts of the slots, the module log, the strings and table 0.
     present: [AtomicUsize; 4],
-    /// Registrations so far.
+    /// Number of registrations so far.
     registered: AtomicUsize,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Mappings {
     pub rows: Range,
     /// The session's page.
     pub page: Range,
-    /// The memory of handlers, and [`Attached`] behind it.
+    /// The memory of handlers, followed by [`Attached`].
     pub private: Range,
 }
 
@@ -67,7 +67,7 @@ enum Part {
 
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Address ranges of the recording before, see [`crate::retained_mapping`].
+/// Address ranges of the previous recording, see [`crate::retained_mapping`].
 pub(crate) static RETAINED_FILE: RetainedMapping = RetainedMapping::new();
 /// See [`RETAINED_FILE`].
 pub(crate) static RETAINED_ROWS: RetainedMapping = RetainedMapping::new();
@@ -76,43 +76,43 @@ pub(crate) static RETAINED_PAGE: RetainedMapping = RetainedMapping::new();
 /// See [`RETAINED_FILE`].
 pub(crate) static RETAINED_PRIVATE: RetainedMapping = RetainedMapping::new();
 
-/// Protection of what is only read.
+/// Protection of memory that is only read.
 pub(crate) const READ: c_int = libc::PROT_READ;
-/// Protection of what is written.
+/// Protection of memory that is written.
 pub(crate) const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-/// The joined recording of this process. `None` before, in a child that has not joined, in a `vfork` child, and in a
-/// thread that may make no system calls.
+/// Returns the joined recording of this process. `None` before the join, in a child that has not joined, in a
+/// `vfork` child, and in a thread that may make no system calls.
 pub fn current() -> Option<&'static Attached> {
     if sandbox::applies() {
         return None;
     }
-    // SAFETY: set by `publish` only, to memory that stays.
+    // SAFETY: only `publish` sets it, to memory that is never unmapped while used.
     let attached = unsafe { CURRENT.load(Acquire).as_ref() }?;
     attached.is_ours().then_some(attached)
 }
 
-/// The joined recording of this process or of the parent whose memory this child shares or copied.
+/// Returns the joined recording of this process, or of the parent whose memory this child shares or copied.
 pub fn inherited() -> Option<&'static Attached> {
-    // SAFETY: as above.
+    // SAFETY: only `publish` sets it, to memory that is never unmapped while used.
     unsafe { CURRENT.load(Acquire).as_ref() }
 }
 
-/// From now on handlers use the recording.
+/// Makes handlers use the recording from now on.
 pub(crate) fn publish(attached: &'static Attached) {
     CURRENT.store(core::ptr::from_ref(attached).cast_mut(), Release);
     // SAFETY: the mappings stay until the process ends or `unmap` is called under its contract.
     unsafe { state::install(&attached.state) };
 }
 
-/// Slots that are present from the start, before the first thread registers.
+/// Number of slots that are populated from the start, before the first thread registers.
 pub(crate) const FIRST_SLOTS: usize = 16;
-/// Slots that are made present at once when more are needed.
+/// Number of slots that are populated at once when more are needed.
 const MORE_SLOTS: usize = 64;
 
 impl Attached {
-    /// The recording of this process, which has file `number` of the session in `dir`. The slots, log, strings and table of the file are present as
-    /// [`crate::join`] makes them.
+    /// Creates the recording of this process, which has file `number` of the session in `dir`.
+    /// [`crate::join`] has populated the slots, log, strings and table of the file.
     pub(crate) fn new(pid: u32, dir: Dir, number: u64, state: ProcState, mappings: Mappings) -> Attached {
         let file_at = |offset: u64| mappings.file.at + offset as usize;
         let layout = ProcLayout::new(state.header.thread_slots, state.header.ring_bytes);
@@ -172,7 +172,8 @@ impl Attached {
         (self.mappings.file.at + self.layout.init_modules as usize) as *mut InitModule
     }
 
-    /// Appends to the string area; offset and length, `None` when it is full. The caller holds `log_lock` or is alone.
+    /// Appends to the string area. Returns offset and length, `None` if it is full. The caller holds
+    /// `log_lock` or is the only user.
     pub fn put_string(&self, text: &[u8]) -> Option<[u32; 2]> {
         let header = self.header();
         let len = u32::try_from(text.len()).ok()?;
@@ -186,52 +187,52 @@ impl Attached {
         if !self.make_present(Part::Strings, to as usize + len as usize) {
             return None;
         }
-        // SAFETY: the range was claimed by the update above and is present.
+        // SAFETY: the update above claimed the range, and it is populated.
         unsafe { core::ptr::copy_nonoverlapping(text.as_ptr(), to, text.len()) };
         Some([at, len])
     }
 
-    /// A string put earlier.
+    /// Returns a string of [`Attached::put_string`].
     pub fn string(&self, place: [u32; 2]) -> &[u8] {
         let [at, len] = place;
         if at.checked_add(len).is_none_or(|end| end > STRING_BYTES as u32) {
             return &[];
         }
         let from = (self.mappings.file.at + self.layout.strings as usize + at as usize) as *const u8;
-        // SAFETY: inside the area; written before its place was handed out.
+        // SAFETY: inside the area; written before its place was returned.
         unsafe { core::slice::from_raw_parts(from, len as usize) }
     }
 
-    /// `true` if the session's directory was removed: its drain ended, or died and was cleared away.
+    /// Returns true if the session's directory was removed: its drain ended, or died and was cleaned up.
     pub fn directory_is_gone(&self) -> bool {
         let gone = self.dir.cstr().and_then(|dir| os::open(dir, libc::O_PATH, 0)).map(drop);
         gone == Err(libc::ENOENT)
     }
 
-    /// Path of a file of ours in the session.
+    /// Returns the path of a file of this process in the session.
     pub fn own_file(&self, suffix: &str) -> Text<320> {
         let mut name = path(&self.dir, b"");
         name.number(u64::from(self.pid)).put(b"-").number(self.number).put(suffix.as_bytes());
         name
     }
 
-    /// Makes room in the module log for entry `index`; `false` when the file system is full.
+    /// Makes room in the module log for entry `index`. Returns false if the file system is full.
     pub fn room_in_log(&self, index: usize) -> bool {
         self.make_present(Part::Log, self.init_modules() as usize + (index + 1) * size_of::<InitModule>())
     }
 
-    /// Makes room in table 0 for `count` entries; `false` when the file system is full.
+    /// Makes room in table 0 for `count` entries. Returns false if the file system is full.
     pub fn room_in_table(&self, count: usize) -> bool {
         self.make_present(Part::Table, self.tables() as usize + table_bytes(count))
     }
 
-    /// Makes room for one more registration of a thread. Slots are taken from the lowest: no more of them than threads
-    /// ever registered can be in use.
+    /// Makes room for one more registration of a thread. Slots are used in ascending order, so never more of
+    /// them are in use than threads have registered.
     pub fn room_for_thread(&self) -> bool {
         let wanted = (self.registered.fetch_add(1, Relaxed) + 1).min(self.state.slots.len());
         let slots = self.state.slots.as_ptr() as usize;
         let end = |count: usize| slots + count.min(self.state.slots.len()) * size_of::<ThreadSlot>();
-        // A claim looks at one slot beyond those in use.
+        // A claim reads one slot after those in use.
         end(wanted + 1) <= self.present[Part::Slots as usize].load(Acquire)
             || self.make_present(Part::Slots, end(wanted + MORE_SLOTS))
     }
@@ -243,7 +244,7 @@ impl Attached {
             return true;
         }
         let end = (end + 4095) & !4095;
-        // Two threads may do the same at the same time: it is idempotent.
+        // Two threads may do the same at the same time: populating is idempotent.
         if !populate(from, end - from) {
             return false;
         }
@@ -251,7 +252,8 @@ impl Attached {
         true
     }
 
-    /// Empties the ranges and keeps them. Whoever still writes there writes into memory that nobody reads.
+    /// Empties the ranges and retains them. A thread that still writes there writes to memory that no code
+    /// reads.
     pub(crate) fn give_back(&'static self) {
         let Mappings { file, rows, page, private } = self.mappings;
         RETAINED_FILE.keep(file, READ_WRITE);
@@ -259,15 +261,15 @@ impl Attached {
             RETAINED_ROWS.keep(rows, READ);
         }
         if RETAINED_PAGE.keep(page, READ_WRITE) {
-            // SAFETY: the empty memory that is there now; zeroed atomics are valid.
+            // SAFETY: the range now maps empty memory; zeroed atomics are valid.
             unsafe { &*(page.at as *const SessionPage) }.stop.store(1, Release);
         }
-        // What `self` says of addresses stays true.
+        // The addresses in `self` stay valid.
         os::advise(private.at, PRIVATE_BYTES, libc::MADV_DONTNEED);
         RETAINED_PRIVATE.keep_contents(private);
     }
 
-    /// Unmaps everything of this recording, `self` included.
+    /// Unmaps all memory of this recording, `self` included.
     ///
     /// # Safety
     /// No other thread of this process, no handler and no later code uses it: in the child of a fork, or when every
@@ -276,14 +278,15 @@ impl Attached {
         let Mappings { file, rows, page, private } = self.mappings;
         for range in [file, rows, page, private] {
             if range.bytes != 0 {
-                // SAFETY: by the contract; `self` lived in the last one.
+                // SAFETY: the caller guarantees that no code uses the ranges any more; `self` lived in the
+                // last one.
                 unsafe { os::unmap(range.at, range.bytes) };
             }
         }
     }
 }
 
-/// Bytes of a table's head and first entries.
+/// Size of a table's head and first entries, in bytes.
 pub(crate) fn table_bytes(count: usize) -> usize {
     core::mem::offset_of!(ModuleTable, entries) + count.min(MODULES_PER_TABLE) * size_of::<ModuleEntry>()
 }
@@ -300,20 +303,21 @@ pub(crate) fn path(dir: &Dir, name: &[u8]) -> Text<320> {
     path
 }
 
-/// Forgets the recording: in the child of a fork, or when everything is disarmed. Its memory stays mapped.
+/// Clears the current recording: in the child of a fork, or when everything is disarmed. Its memory stays
+/// mapped.
 pub fn forget() {
     state::uninstall();
     CURRENT.store(core::ptr::null_mut(), Release);
 }
 
-/// Forgets the recording and gives its memory back; the addresses stay for the next one.
+/// Clears the current recording and releases its memory; the addresses are retained for the next one.
 pub fn leave(attached: &'static Attached) {
     forget();
     attached.give_back();
 }
 
-/// Makes pages present; `false` if there is no memory for them or the kernel cannot (before Linux 5.14). Unlike a plain
-/// access, that is no SIGBUS when the file system is full.
+/// Populates pages. Returns false if there is no memory for them or the kernel cannot (before Linux 5.14).
+/// Unlike a plain access, this raises no SIGBUS when the file system is full.
 pub(crate) fn populate(address: usize, bytes: usize) -> bool {
     let from = address & !4095;
     os::advise(from, (address + bytes).next_multiple_of(4096) - from, libc::MADV_POPULATE_WRITE)

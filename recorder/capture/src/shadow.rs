@@ -100,7 +100,8 @@ pub fn bit(signo: c_int) -> KernelSet {
 /// # Safety
 /// `set` points at an initialised `sigset_t`.
 pub unsafe fn from_c(set: *const libc::sigset_t) -> KernelSet {
-    // SAFETY: both C libraries keep signals 1–64 in the first 64 bits, as the kernel does.
+    // SAFETY: the caller guarantees an initialised set; both C libraries store signals 1–64 in the first 64
+    // bits, as the kernel does.
     unsafe { set.cast::<u64>().read() }
 }
 

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use crate::os;
 
-/// Bytes that the kernel's signal frame takes in this process at most.
+/// Maximum size of the kernel's signal frame in this process, in bytes.
 pub fn bytes() -> usize {
     const OLD_KERNELS: usize = 2048;
     // SAFETY: no pointers.

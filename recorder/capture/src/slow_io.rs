@@ -1,4 +1,5 @@
-//! Reads, writes and the like that took longer than a threshold: what they were about is asked only then.
+//! Records reads, writes and similar calls that took longer than a threshold. Path or peer are determined
+//! only then.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,19 +12,19 @@ use flightline_in_signal::{clock, sync_event};
 use crate::lock_waits::enabled_engine;
 use crate::{os, session};
 
-/// A path that was asked for before the call, as the descriptor does not live to its end.
+/// A path that was read before the call, because the call closes the descriptor.
 pub type Path = os::Text<512>;
 
-/// `true` if slow calls are recorded.
+/// Returns true if slow calls are recorded.
 #[inline]
 pub fn is_enabled() -> bool {
     enabled_engine(engines::IO).is_some()
 }
 
-/// Bytes of the longest socket address.
+/// Maximum size of a socket address, bytes.
 const PEER_BYTES: usize = 128;
 
-/// A call under way.
+/// A running call.
 pub struct Call {
     operation: u64,
     fd: c_int,
@@ -31,14 +32,14 @@ pub struct Call {
 }
 
 impl Call {
-    /// Notes the time.
+    /// Stores the start time.
     #[inline]
     pub fn begin(operation: u64, fd: c_int) -> Call {
         Call { operation, fd, start_ns: clock::monotonic_ns() }
     }
 
-    /// The call is over: `result` bytes, or -1 with `errno`, which stays as it is. `end`: nothing came although
-    /// something was wanted.
+    /// Ends a call with `result` bytes, or -1 with `errno`, which is preserved. `end`: the call returned no
+    /// data although some was requested.
     #[inline]
     pub fn end(self, result: i64, end: bool) {
         let took = clock::monotonic_ns().saturating_sub(self.start_ns);
@@ -47,8 +48,7 @@ impl Call {
         }
     }
 
-    /// The same for a connection that was asked for: `peer` is the address, which a socket that is not connected does
-    /// not know.
+    /// Ends a `connect`: `peer` is the address, which a socket that is not connected does not know.
     pub fn end_connect(self, result: i64, peer: &[u8]) {
         let took = clock::monotonic_ns().saturating_sub(self.start_ns);
         if slow(took) {
@@ -56,7 +56,7 @@ impl Call {
         }
     }
 
-    /// The same, with a result that takes time to tell.
+    /// Ends a call whose result takes time to compute: the closure runs only if the call was slow.
     #[inline]
     pub fn end_with(self, tell: impl FnOnce() -> (i64, bool)) {
         let took = clock::monotonic_ns().saturating_sub(self.start_ns);
@@ -66,7 +66,7 @@ impl Call {
         }
     }
 
-    /// The same for a descriptor that is closed by now.
+    /// Ends a call that closed its descriptor.
     pub fn end_closed(self, result: i64, path: &Path) {
         let took = clock::monotonic_ns().saturating_sub(self.start_ns);
         if slow(took) {
@@ -77,7 +77,7 @@ impl Call {
     #[cold]
     #[inline(never)]
     fn record(self, took: u64, result: i64, end: bool, text: Option<&[u8]>) {
-        // In the child of a vfork and in restricted threads nothing may be done.
+        // The child of a vfork and restricted threads must not record.
         if session::current().is_none() {
             return;
         }
@@ -91,7 +91,7 @@ impl Call {
             Some(text) => {
                 words.text(text);
             }
-            // What was accepted is at the new descriptor.
+            // The new descriptor has the accepted connection.
             None if self.operation == io::ACCEPT && result >= 0 => {
                 flags = describe(result as c_int, &mut words);
             }
@@ -99,9 +99,10 @@ impl Call {
         }
         words.set_bits(io::OPERATION, flags);
         let event = Event { kind: event_kind::IO, index: 0, value: took, extra: words.get() };
-        // What finds no room is counted by the callee.
+        // `record` counts an event that finds no room.
         let _ = sync_event::record(&event, true);
-        // SAFETY: as above. The C library's stubs of raw calls do not run here, but nothing may depend on that.
+        // SAFETY: the calling thread's own errno. It is restored because the calls above could change it
+        // through the C library.
         unsafe { *libc::__errno_location() = errno };
     }
 }
@@ -111,7 +112,7 @@ fn slow(took: u64) -> bool {
     enabled_engine(engines::IO).is_some_and(|page| took >= page.io_ns.load(Relaxed))
 }
 
-/// Path of a descriptor of the calling process.
+/// Returns the path of a descriptor of this process.
 pub fn descriptor_path(fd: c_int) -> Path {
     let mut path = Path::new();
     let mut buffer = [0u8; 512];
@@ -129,7 +130,7 @@ fn read_descriptor_link(fd: c_int, to: &mut [u8]) -> usize {
     link.cstr().and_then(|link| os::readlink(link, to)).unwrap_or(0)
 }
 
-/// Appends what is behind a descriptor: the peer of a socket, else the path; returns flags.
+/// Appends the target of a descriptor: the peer of a socket, else the path. Returns flags.
 fn describe(fd: c_int, words: &mut Words) -> u64 {
     let mut buffer = [0u8; 1024];
     let len = read_descriptor_link(fd, &mut buffer);
@@ -144,11 +145,11 @@ fn describe(fd: c_int, words: &mut Words) -> u64 {
     if words.text(path) { 0 } else { io::CUT }
 }
 
-/// Address of a socket's peer; bytes of it, 0 if there is none.
+/// Reads the address of a socket's peer. Returns its length in bytes, 0 if there is none.
 fn peer_address(fd: c_int, to: &mut [u8; PEER_BYTES]) -> usize {
     let mut len = size_of_val(to) as u32;
     let args = [fd as usize, to.as_mut_ptr() as usize, (&raw mut len) as usize, 0, 0, 0];
-    // SAFETY: the kernel writes at most `len` bytes and the length there is.
+    // SAFETY: the kernel writes at most `len` bytes, and the actual length.
     match unsafe { os::syscall(libc::SYS_getpeername, args) } {
         Ok(_) => (len as usize).min(size_of_val(to)),
         Err(_) => 0,
@@ -164,13 +165,13 @@ fn is_stream(fd: c_int) -> bool {
     unsafe { os::syscall(libc::SYS_getsockopt, args) }.is_ok() && kind == libc::SOCK_STREAM
 }
 
-/// Bytes of an array of buffers; only to tell "nothing came" from "nothing was wanted".
+/// Returns true if an array of buffers has room, to distinguish the end of a file from a read of zero bytes.
 ///
 /// # Safety
 /// `count` valid entries lie at `buffers`.
 pub unsafe fn any_room(buffers: *const libc::iovec, count: c_int) -> bool {
     (0..count.max(0) as usize).any(|i| {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees `count` valid entries at `buffers`.
         let buffer = unsafe { buffers.add(i).read() };
         buffer.iov_len > 0 && !buffer.iov_base.is_null()
     })

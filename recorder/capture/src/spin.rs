@@ -1,4 +1,4 @@
-//! A lock for the few moments in which two threads may change the same bookkeeping.
+//! A lock for the short moments in which two threads may change the same data.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,16 +1,17 @@
-//! Alternate signal stacks. Our handler runs on the program's, if it has one (a coroutine's own stack may be smaller
-//! still). A program may have sized it for its own handler alone. The thread then gets a larger stack, and `sigaltstack` still
-//! reports the program's own.
+//! Alternate signal stacks. The recorder's handler runs on the program's, if it has one (a coroutine's own
+//! stack may be smaller still). A program may have sized it for its own handler alone. The thread then gets a
+//! larger stack, and `sigaltstack` still reports the program's own.
 //!
-//! The larger stack belongs to the program's stack that it replaces, by address and size, until the thread ends. It cannot be freed
-//! when the program sets another stack. Returning from a signal handler restores the stack that was in force before the handler
-//! (`rt_sigreturn` restores `uc_stack`). With `SS_AUTODISARM`, the handler that sets another stack may also be running on it.
+//! The larger stack belongs to the program's stack that it replaces, by address and size, until the thread
+//! ends. It cannot be freed when the program sets another stack. Returning from a signal handler restores the
+//! stack that was set before the handler (`rt_sigreturn` restores `uc_stack`). With `SS_AUTODISARM`, the
+//! handler that sets another stack may also be running on it.
 
 use core::ffi::c_int;
 
 use crate::{os, shadow, signal_frame, signals, threads};
 
-/// The stack in use and, right above it, what the program thinks of it.
+/// The stack in use, followed by the stack that the program set.
 const STACK_BYTES: usize = 64 * 1024;
 const GUARD: usize = 4096;
 const WHOLE: usize = GUARD + STACK_BYTES + 4096;
@@ -94,7 +95,8 @@ fn kernel(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<(), c_in
     unsafe { os::syscall(libc::SYS_sigaltstack, [new as usize, old as usize, 0, 0, 0, 0]) }.map(drop)
 }
 
-/// A stack below this does not hold a handler of the program interrupted by ours: two kernel frames and both handlers.
+/// Stacks smaller than this have no room for a handler of the program that the recorder's interrupts: two
+/// kernel frames and both handlers.
 fn least_bytes() -> usize {
     const HANDLERS: usize = 4096;
     2 * signal_frame::bytes() + HANDLERS
@@ -110,16 +112,17 @@ fn least_bytes() -> usize {
 pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Result<(), c_int> {
     // SAFETY: all-zero is a valid structure.
     let mut was: libc::stack_t = unsafe { core::mem::zeroed() };
-    // SAFETY: null or valid, by the contract.
+    // SAFETY: the caller guarantees null or a valid structure.
     let requested = unsafe { new.as_ref() }.copied();
     let small = |requested: &libc::stack_t| {
         requested.ss_flags & libc::SS_DISABLE == 0 && requested.ss_size < least_bytes()
     };
     match requested.filter(small).filter(|_| signals::owned() != 0) {
         None => kernel(new, &raw mut was)?,
-        // The recorder's signals are blocked while the small stack is in force.
+        // The recorder's signals are blocked while the small stack is set.
         Some(requested) => shadow::with_all_blocked(|| {
-            // The kernel decides what it accepts: its least size depends on what the process may use.
+            // The kernel decides which size it accepts: its minimum depends on the processor state that the
+            // process may use.
             kernel(&raw const requested, &raw mut was)?;
             replace(&requested);
             Ok::<(), c_int>(())
@@ -132,13 +135,14 @@ pub unsafe fn change(new: *const libc::stack_t, old: *mut libc::stack_t) -> Resu
         was.ss_size = requested.ss_size;
     }
     if !old.is_null() {
-        // SAFETY: valid, by the contract.
+        // SAFETY: the caller guarantees that it is valid for writes.
         unsafe { old.write(was) };
     }
     Ok(())
 }
 
-/// Replaces the stack `requested`, which the kernel has just accepted, by a larger one. Without memory, `requested` stays in force.
+/// Replaces the stack `requested`, which the kernel has just accepted, by a larger one. Without memory,
+/// `requested` stays set.
 fn replace(requested: &libc::stack_t) {
     // SAFETY: written when the mapping was made.
     let of = |at: &usize| unsafe { (*replaced(*at)).requested };
@@ -156,7 +160,7 @@ fn map(requested: &libc::stack_t) -> Option<usize> {
     }
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     let at = os::map(None, WHOLE, rw, libc::MAP_PRIVATE | libc::MAP_NORESERVE).ok()?;
-    // SAFETY: our own fresh mapping.
+    // SAFETY: a new mapping that no other code uses yet.
     let _ = unsafe { os::syscall(libc::SYS_mprotect, [at, GUARD, libc::PROT_NONE as usize, 0, 0, 0]) };
     // SAFETY: this thread's own word, and the last page of the mapping.
     unsafe {
@@ -167,7 +171,7 @@ fn map(requested: &libc::stack_t) -> Option<usize> {
     Some(at)
 }
 
-/// Unmaps the oldest mapping but the one that this thread runs on.
+/// Unmaps the oldest mapping, except the one that this thread runs on.
 fn give_back_oldest() {
     let local = 0u8;
     let here = (&raw const local) as usize;
@@ -184,7 +188,7 @@ fn give_back_oldest() {
     }
 }
 
-/// At the end of a thread: frees its stacks, unless it runs on one.
+/// Called at the end of a thread: frees its stacks, unless it runs on one.
 pub fn free() {
     // SAFETY: this thread's own word.
     if unsafe { own().read() } == 0 {

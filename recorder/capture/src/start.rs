@@ -1,4 +1,4 @@
-//! Start and stop of sampling in this process.
+//! Starts and stops sampling in this process.
 
 use core::ffi::CStr;
 use core::sync::atomic::AtomicBool;
@@ -18,20 +18,20 @@ use crate::{
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
-    /// While the loader starts the program: the modules that it loaded for that are never unloaded.
+    /// While the loader starts the program: the modules that it has loaded at this time are never unloaded.
     ProgramStart,
     /// In a running program, possibly with many threads.
     Later,
 }
 
-/// The program was started to be recorded, now or later: our signal handlers are there to stay.
+/// The program was started to be recorded, now or later: the recorder's signal handlers stay installed.
 static STARTED_WITH: AtomicBool = AtomicBool::new(false);
 
 /// Joins the session in `dir` and samples every thread of this process. Not async-signal-safe; not to be called by
 /// two threads at once.
 ///
 /// # Errors
-/// Why the session could not be joined. The program runs on as before.
+/// The reason why the session could not be joined. The program continues as before.
 pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     if session::current().is_some() {
         return Err(Refused::NotWanted);
@@ -40,7 +40,8 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     let attached = command::alone(|| join::attach(dir, &Modules::Loader(moment == Moment::ProgramStart)))
         .unwrap_or(Err(Refused::NotWanted))?;
     if modules::is_go_program() {
-        // Its runtime replaces every handler by raw system calls and does not know our thread-local words.
+        // The Go runtime replaces every handler by raw system calls, and its threads do not have the
+        // recorder's thread-local words.
         engines::choose_none(attached);
         exec::notice(attached, attached.string(attached.header().exe), unrecorded::GO);
         return Ok(());
@@ -59,18 +60,20 @@ pub fn start(dir: &CStr, moment: Moment) -> Result<(), Refused> {
     // Threads are armed last, so that the recorder's own start is not sampled.
     alloc::start(attached);
     threads::register_caller(attached);
-    // Also at the program's start: constructors of its libraries run before the recorder's and may have started threads.
+    // Other threads may exist at the program's start too: constructors of its libraries run before the
+    // recorder's and may have started some.
     threads::register_others();
     Ok(())
 }
 
-/// Waits, without a thread and without a descriptor, for a command to join a session. At the program's start.
+/// Waits, without a thread and without a descriptor, for a command to join a session. Called at the program's
+/// start.
 pub fn wait_for_commands() {
     prepare();
     if modules::is_go_program() {
         return;
     }
-    // Both engines' signals now: threads that block them later are seen by the wrappers.
+    // Install the signals of both engines now, so that the wrappers see threads that block them later.
     signals::install(shadow::bit(SIGTRAP) | shadow::bit(SIGPROF));
     masks::adopt_inherited();
     fork::watch();
@@ -78,7 +81,7 @@ pub fn wait_for_commands() {
     control::listen();
 }
 
-/// What does not depend on a session.
+/// Prepares the state that does not depend on a session.
 fn prepare() {
     // SAFETY: no pointers.
     let (page, image) = unsafe { (libc::getauxval(libc::AT_PAGESZ), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
@@ -101,8 +104,8 @@ fn prepare() {
     threads::create_key();
 }
 
-/// Finds glibc's `_dl_find_object` (2.35 and newer). A failing `dlsym` allocates its message, so other C libraries are
-/// not asked.
+/// Finds glibc's `_dl_find_object` (2.35 and newer). Skipped with other C libraries, because a failing
+/// `dlsym` allocates its message.
 pub fn find_loader() {
     #[cfg(target_env = "gnu")]
     {
@@ -113,10 +116,11 @@ pub fn find_loader() {
     }
 }
 
-/// Stops sampling in all threads. Addresses stay mapped, as a handler may be under way in another thread; the memory
-/// itself is given back when the result is dropped. The program gets its signal dispositions back if it has one thread
-/// and was not started to be recorded; else our handler stays and only passes signals on, because a trap raised before
-/// the stop may still be on its way to a thread inside a system call, and would kill the process by the default action.
+/// Stops sampling in all threads. Addresses stay mapped, because a handler may be running in another thread;
+/// the memory itself is released when the result is dropped. The program gets its signal dispositions back if
+/// it has one thread and was not started to be recorded. Otherwise the recorder's handler stays installed and
+/// only forwards signals: a trap raised before the stop may still be pending for a thread inside a system
+/// call, and would kill the process by the default action.
 pub fn stop() -> Option<Stopped> {
     let attached = session::current()?;
     signals::fatal::uninstall();
@@ -134,7 +138,7 @@ pub fn stop() -> Option<Stopped> {
     Some(Stopped(attached))
 }
 
-/// A recording that was stopped. Dropped, it gives its memory back.
+/// A recording that was stopped. Releases its memory on drop.
 pub struct Stopped(&'static Attached);
 
 impl Stopped {
@@ -150,7 +154,7 @@ impl Drop for Stopped {
     }
 }
 
-/// `true` while this process is recorded by this copy of the code.
+/// Returns true while this copy of the code records this process.
 pub fn is_active() -> bool {
     session::current().is_some_and(|attached| attached.session().stop.load(Acquire) == 0)
 }

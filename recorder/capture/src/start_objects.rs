@@ -1,14 +1,14 @@
 //! Finds the objects that the loader maps before it starts the program. They are never unmapped.
 //!
-//! When the recorder starts, constructors of libraries may already have opened other objects, which they may close again. The loader
-//! does not mark which is which. An object that it mapped for the program is preloaded, or an earlier object in the loader's list
-//! needs it (`DT_NEEDED`).
+//! When the recorder starts, constructors of libraries may already have opened other objects, which they may
+//! close again. The loader does not mark the difference. But an object that it mapped for the program is
+//! either preloaded, or an earlier object in the loader's list needs it (`DT_NEEDED`).
 
 use core::ffi::CStr;
 
 use crate::{os, target};
 
-/// Objects after this number count as opened later, which costs the walker checked reads.
+/// Objects after this number count as opened later, so the walker uses checked reads for them.
 const MAX_OBJECTS: usize = 512;
 
 /// The start objects found so far, in the loader's order.

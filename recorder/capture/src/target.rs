@@ -1,4 +1,5 @@
-//! Looks at a program before it is executed: can it be recorded, and will its loader accept our object?
+//! Inspects a program before it is executed: can it be recorded, and will its loader accept the preload
+//! object?
 
 use core::ffi::{CStr, c_char};
 
@@ -6,19 +7,20 @@ use flightline_in_signal::layout::unrecorded;
 
 use crate::os::{self, Fd, Text};
 
-/// What the file is to us.
+/// Result of the inspection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Dynamic, same architecture and C library: will be recorded.
     Recorded,
-    /// Cannot be recorded ([`unrecorded`]); `strip` when its loader would complain about or choke on our object.
+    /// Cannot be recorded ([`unrecorded`]); `strip` if its loader would reject the preload object or fail
+    /// because of it.
     Not {
         /// One of [`unrecorded`].
         reason: u32,
-        /// Remove our object from `LD_PRELOAD`.
+        /// Remove the preload object from `LD_PRELOAD`.
         strip: bool,
     },
-    /// Not an ELF file, not readable, not there: exec will tell.
+    /// The file is not an ELF file, not readable or missing: exec will report an error.
     Unknown,
 }
 
@@ -27,8 +29,8 @@ const HEAD: usize = 256;
 const MACHINE: u16 = if cfg!(target_arch = "x86_64") { 62 } else { 183 };
 const OURS_IS_MUSL: bool = cfg!(target_env = "musl");
 
-/// Looks at the file `path` as exec would open it, through up to four `#!` lines. Small frames: it runs on whatever
-/// stack calls exec.
+/// Inspects the file `path` as exec would open it, through up to four `#!` lines. Uses little stack, because
+/// it runs on the stack of the caller of exec.
 pub fn look(path: &CStr) -> Target {
     let mut file = os::open(path, libc::O_RDONLY, 0);
     if file.is_err() {
@@ -47,7 +49,7 @@ pub fn look(path: &CStr) -> Target {
     Target::Unknown
 }
 
-/// A program we may execute but not read: only its mode says something.
+/// A program that may be executed but not read: only its mode is known.
 fn unreadable(path: &CStr) -> Target {
     let Ok(fd) = os::open(path, libc::O_PATH, 0) else { return Target::Unknown };
     if changes_user(&fd) { Target::Not { reason: unrecorded::SETUID, strip: false } } else { Target::Unknown }
@@ -94,7 +96,8 @@ fn long(from: &[u8], at: usize) -> Option<u64> {
     bytes(from, at).map(u64::from_le_bytes)
 }
 
-/// Judges an ELF file by its first bytes; the interpreter's name is read where the header says.
+/// Inspects an ELF file by its first bytes, and reads the name of its interpreter at the offset in the
+/// header.
 fn judge(fd: &Fd, head: &[u8]) -> Target {
     if !head.starts_with(b"\x7fELF") {
         return Target::Unknown;
@@ -125,7 +128,7 @@ const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
 
-/// The first segment that `selects` accepts by type: its offset in the file, address and size in bytes.
+/// Returns the first segment that `selects` accepts: its offset in the file, address and size in bytes.
 fn segment(fd: &Fd, head: &[u8], selects: impl Fn(u32, [u64; 3]) -> bool) -> Option<[u64; 3]> {
     let offset = long(head, 32)?;
     let (size, count) = (u64::from(half(head, 54)?), u64::from(half(head, 56)?).min(128));
@@ -177,7 +180,7 @@ fn needs_sanitizer(fd: &Fd, head: &[u8]) -> Option<bool> {
     Some(found.any(|sanitizer| sanitizer))
 }
 
-/// The entries of a value of `LD_PRELOAD`.
+/// Splits a value of `LD_PRELOAD` into its entries.
 pub fn preloaded(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| matches!(byte, b':' | b' ')).filter(|entry| !entry.is_empty())
 }
@@ -191,7 +194,7 @@ fn contains(text: &[u8], what: &[u8]) -> bool {
     text.windows(what.len()).any(|window| window == what)
 }
 
-/// Finds `file` on `PATH` as execvp does; what has a slash is taken as it is.
+/// Finds `file` on `PATH` as execvp does; a name with a slash is returned unchanged.
 pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<1024> {
     let mut found = Text::new();
     if contains(file.to_bytes(), b"/") {
@@ -212,7 +215,7 @@ pub fn on_path(file: &CStr, path: Option<&CStr>) -> Text<1024> {
     found
 }
 
-/// An environment without our object, built in place.
+/// An environment without the preload object, built in place.
 pub struct Stripped {
     entries: [*const c_char; MAX_ENV],
     value: Text<4096>,
@@ -221,12 +224,13 @@ pub struct Stripped {
 const MAX_ENV: usize = 2048;
 
 impl Stripped {
-    /// Empty; large, so make it where it stays.
+    /// Creates an empty one. It is large, so create it in its final place.
     pub fn new() -> Stripped {
         Stripped { entries: [core::ptr::null(); MAX_ENV], value: Text::new() }
     }
 
-    /// `envp` without our object in `LD_PRELOAD`; `envp` itself if that is not set or something does not fit.
+    /// Returns `envp` without the preload object in `LD_PRELOAD`; `envp` itself if the variable is not set or
+    /// the result does not fit.
     ///
     /// # Safety
     /// `envp` is null or a null-terminated array of NUL-terminated strings that outlive `self`.
@@ -240,7 +244,7 @@ impl Stripped {
         loop {
             // SAFETY: inside the array, up to its null.
             let entry = unsafe { at.read() };
-            // SAFETY: `at` is not beyond the null yet when it is used again.
+            // SAFETY: the null has not been reached yet when `at` is used again.
             at = unsafe { at.add(1) };
             let keep = if entry.is_null() {
                 entry

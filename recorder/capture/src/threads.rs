@@ -1,7 +1,8 @@
-//! Registers threads and arms them: at their start through a trampoline, before that by a walk over `/proc/self/task`.
+//! Registers threads and arms them: new threads at their start through a trampoline, existing ones by a walk
+//! over `/proc/self/task`.
 //!
-//! The trampoline leaves no frame behind: it registers the thread, then jumps to the program's function with the
-//! stack exactly as the C library made it.
+//! The trampoline leaves no frame behind: it registers the thread, then jumps to the program's function with
+//! the stack exactly as the C library set it up.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -15,7 +16,7 @@ use crate::session::{self, Attached};
 use crate::shadow::{self, KernelSet};
 use crate::{masks, os, sandbox, stacks};
 
-/// What a new thread needs to know; one of a fixed set, as nothing may be allocated.
+/// The data of a new thread, in one of a fixed number of slots, because nothing may be allocated.
 struct Start {
     used: AtomicU32,
     function: AtomicUsize,
@@ -39,31 +40,32 @@ static POOL: [Start; STARTS] = [const {
 }; STARTS];
 static HINT: AtomicUsize = AtomicUsize::new(0);
 
-/// A thread start under way.
+/// A thread that is being created.
 pub struct Pending(&'static Start);
 
 impl Pending {
-    /// What to pass to the C library as the new thread's argument (with [`entry`] as its function).
+    /// The argument to pass to the C library for the new thread (with [`entry`] as its function).
     pub fn argument(&self) -> *mut c_void {
         core::ptr::from_ref(self.0).cast_mut().cast()
     }
 
-    /// The thread was not created.
+    /// Called if the thread was not created.
     pub fn cancel(self) {
         self.0.used.store(0, Release);
     }
 }
 
-/// Prepares a thread that will run `function(argument)`. `stack_bytes` is the usable size of its stack by its attributes
-/// (0: unknown), `mask` the signals that they block (`None`: the creator's). Returns `None` when not recording, or when too
-/// many starts are under way: the thread is then created unchanged and registered later.
+/// Prepares the creation of a thread that will run `function(argument)`. `stack_bytes` is the usable size of
+/// its stack by its attributes (0: unknown), `mask` the signals that they block (`None`: the creator's).
+/// Returns `None` when not recording, or when too many threads are being created: the thread is then created
+/// unchanged and registered later.
 pub fn prepare(
     function: usize,
     argument: *mut c_void,
     stack_bytes: usize,
     mask: Option<KernelSet>,
 ) -> Option<Pending> {
-    // A restricted thread hands its restriction on.
+    // A restricted thread passes its restriction on to the new one.
     if !sandbox::applies() {
         session::current()?;
     }
@@ -80,7 +82,7 @@ pub fn prepare(
     Some(Pending(free))
 }
 
-/// Frees all starts: in the child of a fork, whose other threads do not exist.
+/// Frees all slots: in the child of a fork, where no other thread exists.
 pub fn reset_pool() {
     for start in &POOL {
         start.used.store(0, Relaxed);
@@ -97,7 +99,7 @@ pub struct Started {
 extern "C" fn begin(start: &'static Start) -> Started {
     let started = Started { function: start.function.load(Relaxed), argument: start.argument.load(Relaxed) };
     let stack_bytes = start.stack_bytes.load(Relaxed);
-    // A held signal is really blocked, for this thread too; it is armed when it unblocks it.
+    // A held signal is really blocked, for this thread too; the thread is armed when it unblocks the signal.
     shadow::set_shadow(start.shadow.load(Relaxed));
     let unblock = start.unblock.load(Relaxed) as KernelSet;
     start.used.store(0, Release);
@@ -110,7 +112,7 @@ extern "C" fn begin(start: &'static Start) -> Started {
     started
 }
 
-// Entered by the C library as a thread's start function, `*Start` in the first argument register.
+// The C library enters this code as a thread's start function, with `*Start` in the first argument register.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".pushsection .text.flightline_thread_entry,\"ax\",@progbits",
@@ -168,20 +170,20 @@ unsafe extern "C" {
     fn thread_entry(start: *mut c_void) -> *mut c_void;
 }
 
-/// The start function to give to the C library, for a [`Pending`] start.
+/// Returns the start function to pass to the C library for a [`Pending`] thread.
 pub fn entry() -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
     thread_entry
 }
 
-/// Distance from the thread pointer to the end of its stack's mapping, at most: what lies above the thread control
-/// block, which the C libraries keep at the stack's top.
+/// Maximum distance from the thread pointer to the end of its stack's mapping: the size of the memory above
+/// the thread control block, which the C libraries place at the stack's top.
 #[cfg(target_arch = "x86_64")]
 const ABOVE_POINTER: usize = 16 * 1024;
 #[cfg(not(target_arch = "x86_64"))]
 const ABOVE_POINTER: usize = 64 * 1024;
 
-/// Bounds of the calling thread's stack: the top is its control block; the bottom follows from the size, rounded so
-/// that it is never below the mapping.
+/// Bounds of the calling thread's stack: its control block is at the top. The bottom is computed from the
+/// size and rounded up, so that it is never below the mapping.
 fn own_stack(stack_bytes: usize) -> (u64, u64) {
     let here = (&raw const stack_bytes) as usize;
     // SAFETY: no preconditions.
@@ -190,13 +192,13 @@ fn own_stack(stack_bytes: usize) -> (u64, u64) {
         Some(below) => (top.saturating_sub(below) + 4095) & !4095,
         None => here & !4095,
     };
-    // A control block that is not at the stack's top (musl, stack given by the program) says nothing.
+    // The control block is not always at the stack's top (musl, a stack that the program provides).
     let plausible = bottom <= here && here < top && top - here < 1 << 16;
     if plausible { (bottom as u64, top as u64) } else { (0, 0) }
 }
 
-/// Bounds of the main thread's stack: the kernel puts the path of the program just below the top, and lets the stack
-/// grow down to its limit.
+/// Bounds of the main thread's stack: the kernel stores the path of the program just below the top, and lets
+/// the stack grow down to its limit.
 fn main_stack() -> (u64, u64) {
     const GUESS: u64 = 64 << 20;
     // SAFETY: no pointers.
@@ -212,7 +214,7 @@ fn main_stack() -> (u64, u64) {
     (top.saturating_sub(limit), top)
 }
 
-/// Registers and arms the calling thread. Reports nothing: a thread without slot is counted in the header.
+/// Registers and arms the calling thread. A thread that gets no slot is counted in the header.
 pub fn register_self(stack: (u64, u64)) {
     let info = ThreadInfo { tid: 0, stack, name: os::thread_name() };
     if let Some(slot) = register(&info) {
@@ -230,7 +232,7 @@ fn register(info: &ThreadInfo) -> Option<&'static ThreadSlot> {
     None
 }
 
-/// Registers and arms the thread that attaches, the main thread with its known stack.
+/// Registers and arms the thread that joins the session; the main thread with its known stack.
 pub fn register_caller(attached: &Attached) {
     let is_main = sys::gettid() == attached.pid;
     register_self(if is_main { main_stack() } else { own_stack(0) });
@@ -239,7 +241,7 @@ pub fn register_caller(attached: &Attached) {
 /// Registers and arms every other thread of the process. They find their slots at their first sample.
 pub fn register_others() {
     let me = u64::from(sys::gettid());
-    // A thread that starts others meanwhile makes another round worth while; slots of known threads are reused.
+    // Repeat, because a thread may start others in the meantime; known threads get the same slot again.
     for _ in 0..3 {
         let mut fresh = 0;
         each_task(&mut |tid| {
@@ -259,8 +261,8 @@ pub fn register_others() {
     }
 }
 
-/// Registers and arms every thread of the process from inside a handler: nothing of the C library is called, so the ends
-/// of these threads are found by the drain.
+/// Registers and arms every thread of the process from inside a handler. This calls no function of the C
+/// library, so the drain detects the ends of these threads.
 pub fn register_all(attached: &Attached) {
     let me = u64::from(sys::gettid());
     let stack = if me == u64::from(attached.pid) { main_stack() } else { (0, 0) };
@@ -285,7 +287,7 @@ fn task_name(tid: u64) -> [u8; 16] {
     name
 }
 
-/// Threads of this process now.
+/// Returns the number of threads of this process.
 pub fn count() -> usize {
     let mut n = 0;
     each_task(&mut |_| n += 1);
@@ -324,11 +326,11 @@ fn each_task(visit: &mut dyn FnMut(u64)) {
 
 // ----- end of a thread ------------------------------------------------------------------------------------------
 
-/// The key + 1; 0 until it exists.
+/// The key + 1; 0 until the key is created.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Creates the key whose destructor ends a thread's ledger. Early, so that its index is low and its value is kept in
-/// the thread's own control block.
+/// Creates the key whose destructor ends a thread's ledger. Called early, so that its index is low and its
+/// value is stored in the thread's own control block.
 pub fn create_key() {
     let mut key: libc::pthread_key_t = 0;
     // SAFETY: the key is written to a local, the destructor lives as long as this object, which is never unloaded.
@@ -351,7 +353,7 @@ pub fn register_thread_end() {
 }
 
 unsafe extern "C" fn at_thread_end(round: *mut c_void) {
-    // Other keys' destructors may still burn CPU: come back in later rounds (there are at least four).
+    // Other keys' destructors may still use CPU time, so wait for later rounds (there are at least four).
     const LAST_ROUND: usize = 3;
     if (round as usize) < LAST_ROUND {
         set_key(round as usize + 1);
@@ -369,13 +371,14 @@ unsafe extern "C" fn at_thread_end(round: *mut c_void) {
 
 // ----- all threads ----------------------------------------------------------------------------------------------
 
-/// Slots of running threads. Those behind the first that was never used need not be present.
+/// Returns the slots of running threads. Stops at the first slot that was never used, because later ones may
+/// not be populated.
 pub fn live(attached: &Attached) -> impl Iterator<Item = &ThreadSlot> {
     let used = attached.state.slots.iter().take_while(|slot| slot.state.load(Acquire) != 0);
     used.filter(|slot| slot.state.load(Acquire) & slot_state::MASK == slot_state::LIVE)
 }
 
-/// Stops sampling in all threads, for a stop or before exec. Their ledgers stay.
+/// Stops sampling in all threads, for a stop or before exec. Their ledgers stay open.
 pub fn disarm_all(attached: &Attached) {
     process_timer::disarm(&attached.state);
     for slot in live(attached) {
@@ -383,7 +386,7 @@ pub fn disarm_all(attached: &Attached) {
     }
 }
 
-/// Arms and disarms all registered threads as the session's page says now.
+/// Arms or disarms all registered threads according to the session page.
 pub fn apply_engines(attached: &Attached) {
     let wanted = attached.session().engines.load(Acquire);
     if wanted & engines::CPU == 0 {
@@ -415,7 +418,8 @@ pub fn arm_all(attached: &Attached) {
     }
 }
 
-/// Usable bytes of a new thread's stack by its attributes: size without guard. 0 if unknown.
+/// Usable bytes of a new thread's stack according to its attributes: the size without the guard. 0 if
+/// unknown.
 ///
 /// # Safety
 /// `attr` is null or an initialised attribute object.
@@ -423,9 +427,9 @@ pub unsafe fn stack_bytes(attr: *const libc::pthread_attr_t) -> usize {
     let mut size = 0usize;
     let mut guard = 0usize;
     let read = |attr: *const libc::pthread_attr_t, size: &mut usize, guard: &mut usize| {
-        // SAFETY: an initialised attribute object, by the contract or by `pthread_attr_init` below.
+        // SAFETY: an initialised attribute object, from the caller or from `pthread_attr_init` below.
         let a = unsafe { libc::pthread_attr_getstacksize(attr, size) };
-        // SAFETY: as above.
+        // SAFETY: an initialised attribute object, from the caller or from `pthread_attr_init` below.
         let b = unsafe { libc::pthread_attr_getguardsize(attr, guard) };
         a | b
     };

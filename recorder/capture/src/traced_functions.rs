@@ -1,4 +1,5 @@
-//! Where traced functions are in this process: their file is known by device and inode, its place by the log of modules.
+//! Locates traced functions in this process: their file is identified by device and inode, its address by the
+//! log of modules.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -8,7 +9,8 @@ use crate::os::{self, Text};
 use crate::session::Attached;
 use crate::{modules, sandbox};
 
-/// Looks for the files of traced functions among what is loaded; breakpoints are set when threads are armed.
+/// Searches the loaded modules for the files of traced functions. The breakpoints are set when threads are
+/// armed.
 pub fn find(attached: &Attached) {
     let session = attached.session();
     let header = attached.header();

@@ -1,39 +1,41 @@
-//! When a span begins is asked for far more often than told: only spans with a sample are. So a beginning is the processor's own
-//! counter, brought to `CLOCK_MONOTONIC` by a pair of both clocks that its thread took at most [`GOOD_NS`] before; and as reading the
-//! counter takes longer than all the rest of entering (18 ns on a virtual Xeon), a thread that enters one span behind the other
-//! reads it for every [`BURST`]th only.
+//! Start times of spans. They are read far more often than recorded, because only spans with a sample are
+//! recorded. So a start time is a reading of the processor's counter, converted to `CLOCK_MONOTONIC` by a
+//! pair of both clocks that the thread read at most [`GOOD_NS`] before. Reading the counter takes longer than
+//! all the rest of entering (18 ns on a virtual Xeon). So a thread that enters many spans in a row reads it
+//! only for every [`BURST`]th.
 //!
-//! How far a beginning can be off: less than 1 µs by the pair (10 µs while the kernel's clock is slewed or set right at its utmost).
-//! In a burst, that is, behind [`BURST`] beginnings each within [`BURST_NS`] of the next, those that follow may be told up to
-//! `BURST` × `BURST_NS` too early, and a whole tick of the kernel's (1 to 10 ms) if the thread pauses in the midst of a burst.
+//! The error of a start time: less than 1 µs from the pair (10 µs while the kernel's clock is slewed at its
+//! maximum rate). A burst is a sequence of more than [`BURST`] starts, each within [`BURST_NS`] of the next.
+//! Later starts in it may be up to `BURST` × `BURST_NS` too early, and a whole tick of the kernel (1 to 10
+//! ms) too early if the thread pauses in the middle of a burst.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
-/// How long a pair of both clocks is good for.
+/// Maximum age of a pair of both clocks.
 const GOOD_NS: u64 = 10_000_000;
-/// Over how long the counter's rate is measured, first and later.
+/// Duration over which the counter's rate is measured, at first and later.
 const FIRST_NS: u64 = 10_000_000;
 const AGAIN_NS: u64 = 1_000_000_000;
-/// Longest time in which a pair of both clocks is taken.
+/// Maximum time between the readings of a pair.
 const PAIR_NS: u64 = 500;
-/// Beginnings that one reading does for, where they follow each other within [`BURST_NS`].
+/// Number of starts that share one reading, if they follow each other within [`BURST_NS`].
 const BURST: u32 = 8;
 const BURST_NS: u64 = 400;
 
-/// Whether the counter goes on steadily and the kernel goes by it: 0 not asked, 1 no, 2 yes.
+/// Whether the counter has a constant rate and the kernel uses it: 0 not checked, 1 no, 2 yes.
 static STEADY: AtomicU32 = AtomicU32::new(0);
-/// Nanoseconds of a tick, times 2³²; 0: not known.
+/// Nanoseconds per counter tick, times 2³²; 0: unknown.
 static RATE: AtomicU64 = AtomicU64::new(0);
-/// The pair that the rate is measured from, written by the holder of `MEASURING`.
+/// The pair at which the measurement of the rate began, written by the holder of `MEASURING`.
 static FROM: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
 #[inline]
 fn nanos(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to where the last argument points.
+    // SAFETY: writes to the local.
     unsafe { libc::clock_gettime(clock, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -44,7 +46,7 @@ pub(crate) fn now_ns() -> u64 {
     nanos(libc::CLOCK_MONOTONIC)
 }
 
-/// The time of the kernel's last tick: changes with it, and costs a third of the counter.
+/// The time of the kernel's last tick. Reading it takes a third of the time of the counter.
 #[inline]
 fn tick() -> u64 {
     nanos(libc::CLOCK_MONOTONIC_COARSE)
@@ -57,8 +59,8 @@ fn counter() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Whether the counter goes on at one rate in all states of the processor (CPUID: invariant TSC), and the kernel has not found it
-/// to differ between processors.
+/// Returns true if the counter has a constant rate in all power states of the processor (CPUID: invariant
+/// TSC), and the kernel has not found a difference between processors.
 #[cfg(target_arch = "x86_64")]
 fn is_steady() -> bool {
     use core::arch::x86_64::__cpuid;
@@ -85,19 +87,19 @@ fn is_steady() -> bool {
     true
 }
 
-/// To be asked once in a process.
+/// Called once in a process.
 pub(crate) fn start() {
     if STEADY.load(Relaxed) == 0 {
         STEADY.store(1 + u32::from(is_steady()), Relaxed);
     }
 }
 
-/// A fork may have come while another thread measured, which the child does not have.
+/// Called in a forked child: a thread that does not exist here may have been measuring at the fork.
 pub(crate) fn in_child() {
     MEASURING.store(false, Relaxed);
 }
 
-/// Both clocks at one time; `None` if the thread was interrupted between.
+/// Reads both clocks at the same time. Returns `None` if the thread was interrupted in between.
 fn pair() -> Option<[u64; 2]> {
     (0..3).find_map(|_| {
         let (before, ticks, after) = (now_ns(), counter(), now_ns());
@@ -105,8 +107,8 @@ fn pair() -> Option<[u64; 2]> {
     })
 }
 
-/// The counter's rate, measured by whoever has just taken a pair. The counter's frequency never changes, but the kernel's clock is
-/// disciplined, and stands still while the computer sleeps.
+/// Returns the counter's rate, measured by threads that have just read a pair. The counter's frequency never
+/// changes, but the kernel's clock is disciplined, and does not advance while the computer sleeps.
 fn measured([ticks, ns]: [u64; 2]) -> u64 {
     let known = RATE.load(Relaxed);
     if MEASURING.swap(true, Acquire) {
@@ -123,7 +125,8 @@ fn measured([ticks, ns]: [u64; 2]) -> u64 {
     rate.unwrap_or(known)
 }
 
-/// What the rate is from now on if so many ticks took so many nanoseconds; `None`: as before, and measured further.
+/// Returns the new rate after a measurement of this many ticks and nanoseconds. `None`: the old rate remains,
+/// and the measurement continues.
 fn next_rate(known: u64, ticks: u64, ns: u64, first: bool) -> Option<u64> {
     if first {
         return Some(0);
@@ -132,33 +135,34 @@ fn next_rate(known: u64, ticks: u64, ns: u64, first: bool) -> Option<u64> {
         return None;
     }
     let found = (ns as f64 / ticks as f64 * 4_294_967_296.0) as u64;
-    // Discipline is 500 in a million at the utmost: it was asleep, or moved to another computer.
+    // Clock discipline changes the rate by at most 500 in a million. A larger change means that the computer
+    // slept, or that the machine was migrated.
     let other = known != 0 && found.abs_diff(known) > known >> 10;
-    // What takes longer than 100 ns a tick is no counter of any use.
+    // A counter with ticks longer than 100 ns is useless.
     Some(if other || found > 100 << 32 { 0 } else { found })
 }
 
-/// What a thread knows of the clocks; zeros: nothing.
+/// A thread's copy of the clock data; all zeros: none yet.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Clock {
-    /// A pair, for how many ticks it is good, and the rate.
+    /// A pair, the number of ticks for which it is valid, and the rate.
     ticks: u64,
     ns: u64,
     good: u64,
     rate: u64,
-    /// The beginning that was read last.
+    /// The last start time that was read.
     last: u64,
-    /// The kernel's last tick then.
+    /// The kernel's last tick at that time.
     tick: u64,
-    /// For how many more beginnings that one does.
+    /// Number of further starts that use this reading.
     left: u32,
-    /// Beginnings behind each other of which each was soon after the one before; [`BURST`] at most.
+    /// Number of consecutive starts that each came soon after the one before, [`BURST`] at most.
     streak: u32,
 }
 
 impl Clock {
-    /// The time of a beginning, `CLOCK_MONOTONIC`, not 0. Call [`start`] before.
+    /// Returns a start time, `CLOCK_MONOTONIC`, not 0. Call [`start`] first.
     #[inline]
     pub(crate) fn beginning(&mut self) -> u64 {
         if self.left != 0 && tick() == self.tick {
@@ -170,10 +174,10 @@ impl Clock {
         self.was_read(now, tick)
     }
 
-    /// A beginning was read from a clock.
+    /// Stores a start time that was read from a clock.
     #[inline]
     fn was_read(&mut self, now: u64, tick: impl Fn() -> u64) -> u64 {
-        // Never before one that was told.
+        // Never earlier than a previous start time.
         let now = now.max(self.last);
         let since = now - self.last;
         self.last = now;
@@ -187,7 +191,7 @@ impl Clock {
         now
     }
 
-    /// The time, where the pair is no longer good.
+    /// Returns the time when the pair is no longer valid.
     #[cold]
     fn other(&mut self) -> u64 {
         self.good = 0;
@@ -206,7 +210,7 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Beginnings at `times` (true times), as told; the kernel's tick is 1 ms.
+    /// Returns starts at `times` (true times) with their reported times; the kernel's tick is 1 ms.
     fn reported_starts(clock: &mut Clock, times: impl IntoIterator<Item = u64>) -> std::vec::Vec<(u64, u64)> {
         let mut all = std::vec::Vec::new();
         for now in times {
@@ -231,7 +235,7 @@ mod tests {
         let read = burst.iter().filter(|(now, told)| now == told).count();
         assert!((1000 / BURST as usize..150).contains(&read), "{read}");
         assert!(burst.iter().all(|(now, told)| now - told <= u64::from(BURST) * BURST_NS));
-        // A pause in the midst of it: a tick at most, then it is over.
+        // A pause in the middle of a burst: at most one tick too early, then the burst is over.
         let paused = reported_starts(&mut clock, (0..20).map(|i| 7_700_000 + i * 50_000));
         assert!(paused.iter().all(|(now, told)| now >= told && now - told < 1_000_000));
         let after = reported_starts(&mut clock, (0..20).map(|i| 9_000_000 + i * 50_000));
@@ -251,8 +255,8 @@ mod tests {
         assert_eq!(next_rate(0, 0, FIRST_NS, false), Some(0), "a counter that stands still");
     }
 
-    /// What the counter says lies where the clock says, for a second and after; between two looks at the clock nothing else is possible,
-    /// whatever interrupts.
+    /// Start times by the counter agree with the clock for more than a second. Each lies between two readings
+    /// of the clock, whatever interrupts the thread.
     #[test]
     fn start_times_match_the_clock() {
         start();

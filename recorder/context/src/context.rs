@@ -1,4 +1,4 @@
-//! Entering and leaving, and what is told of it.
+//! Enters and leaves spans, and reports the activations that end.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -15,52 +15,54 @@ use crate::recorder::recorder;
 use crate::thread::{self, Level, State};
 use crate::tls::local;
 
-/// What an activation is of.
+/// The parameters of an activation.
 #[derive(Clone, Copy, Debug)]
 pub struct Entering<'a> {
     /// The span's ids.
     pub context: &'a SpanContext,
-    /// Its name; kept until the activation ends.
+    /// The span's name, which must stay valid until the activation ends.
     pub name: &'static str,
     /// Labels as in [`Record::attrs`], in addition to those of the enclosing activation if it is of the same trace.
     pub attrs: &'a [u8],
-    /// A number to find it by ([`exit_owner`]), if its owner does not keep the token.
+    /// A number to find the activation by ([`exit_owner`]), for owners that do not store the token.
     pub owner: u64,
 }
 
-/// What ended.
+/// An activation that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Samples meanwhile; those of inner activations are included.
+    /// Number of samples during the activation, including those of inner activations.
     pub samples: u32,
-    // The thread's own.
+    // A level of the thread, so this type is not `Send`.
     level: NonNull<Level>,
 }
 
 impl Ended {
-    /// Whether labels were set meanwhile; to be asked before the thread enters something else.
+    /// Returns true if labels were set during the activation. Call it before the thread enters another span.
     #[inline]
     pub fn relabelled(&self) -> bool {
-        // SAFETY: a level of this thread, which keeps what it had until it is used again; then it is another's. It is unmapped at
-        // the thread's end, and the pointer keeps this value on the thread.
+        // SAFETY: a level of this thread, which keeps its contents until it is reused, and then has those of
+        // another activation. It is unmapped at the thread's end, and the pointer prevents that this value
+        // leaves the thread.
         unsafe { (*self.level.as_ptr()).relabelled }
     }
 
-    /// The labels it had at its end; to be asked before the thread enters something else.
+    /// Returns the activation's labels at its end. Call it before the thread enters another span.
     pub fn labels(&self) -> Labels {
-        // SAFETY: as above.
+        // SAFETY: a level of this thread, which stays mapped until the thread's end; the pointer prevents
+        // that this value leaves the thread.
         Labels::from_bytes(unsafe { (*(*self.level.as_ptr()).current).record.labels() })
     }
 }
 
-/// Enters a span on the calling thread. Returns a token for [`exit`]; 0 if it could not be entered: the thread's 4096 levels are in
-/// use, or there is no memory. Not for signal handlers.
+/// Enters a span on the calling thread. Returns a token for [`exit`]; 0 if the span could not be entered: the
+/// thread's 4096 levels are in use, or there is no memory. Not for signal handlers.
 #[inline(never)]
 pub fn enter(what: &Entering<'_>) -> u64 {
     activate(what, None)
 }
 
-/// Enters a scope with exactly these labels, whose keys these are.
+/// Enters a scope with exactly these labels; `keys` are their keys.
 #[inline(never)]
 pub(crate) fn enter_scope(what: &Entering<'_>, keys: &Keys) -> u64 {
     activate(what, Some(keys))
@@ -70,8 +72,8 @@ pub(crate) fn enter_scope(what: &Entering<'_>, keys: &Keys) -> u64 {
 fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
     let local = local();
     let Some(state) = thread::state(local) else { return 0 };
-    // SAFETY: the state and all levels are the calling thread's own; the level above the top is in nobody's use, and what
-    // lies in it is not visible until `publish`.
+    // SAFETY: the state and all levels are the calling thread's own. No activation uses the level above the
+    // top, and its contents are not visible until `publish`.
     unsafe {
         let top = (*state).top;
         let level = thread::next_level(state);
@@ -112,7 +114,7 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
         let mut inherited = &[][..];
         let mut of_scope = None;
         (*level).in_scope = false;
-        // The bottom has no number.
+        // The bottom level has sequence number 0.
         if (*top).seq != 0 {
             let outer = &*(*top).current;
             let same_trace = outer.record.trace_id == context.trace_id;
@@ -153,13 +155,13 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
     }
 }
 
-/// Begins a span and enters it: one that ends where it began, and whose name need not be kept. Returns a token for [`end`], 0 if it could
-/// not be entered.
+/// Begins a span, enters it, and copies its name. It must end on this thread. Returns a token for [`end`], 0
+/// if it could not be entered.
 pub fn begin(name: &str) -> u64 {
     let Some(state) = thread::state(local()) else { return 0 };
     let name = record::cut(name, NAME_MAX);
-    // SAFETY: the calling thread's own state; the level is in nobody's use, and `enter` takes it. What is written is the name's
-    // beginning; it stays as it is until the activation ends.
+    // SAFETY: the calling thread's own state. No activation uses the level, and `enter` takes it next. The
+    // copy of the name stays unchanged until the activation ends.
     let name = unsafe {
         let level = thread::next_level(state);
         if level.is_null() {
@@ -174,10 +176,12 @@ pub fn begin(name: &str) -> u64 {
     enter(&Entering { context: &context, name, attrs: &[], owner: 0 })
 }
 
-/// Leaves and ends a span that [`begin`] began on this thread. `false` if there is none of that token.
+/// Leaves and ends a span that [`begin`] began on this thread. Returns false if the thread has no activation
+/// with that token.
 pub fn end(token: u64) -> bool {
     let Some(ended) = exit(token) else { return false };
-    // SAFETY: as `Ended::labels`; the name is the one that `begin` kept.
+    // SAFETY: a level of this thread, which keeps its contents until it is reused; the name is the copy that
+    // `begin` made.
     unsafe {
         let held = &*(*ended.level.as_ptr()).current;
         let name = core::slice::from_raw_parts(held.car.name, held.car.name_len as usize);
@@ -194,20 +198,20 @@ pub fn end(token: u64) -> bool {
     true
 }
 
-/// Who looks from outside sees that the record is being written.
+/// Marks the record as being written, for readers in other threads and processes.
 unsafe fn begin_fill(held: *mut OwnedRecord) {
-    // SAFETY: the caller's own record, which is not in force.
+    // SAFETY: the caller's own record, which is not active.
     unsafe { (*held).car.version.store(0, Relaxed) };
     core::sync::atomic::fence(Release);
 }
 
 unsafe fn end_fill(held: *mut OwnedRecord, version: u64) {
-    // SAFETY: as above.
+    // SAFETY: the caller's own record, which is not active.
     unsafe { (*held).car.version.store(version, Release) };
 }
 
-/// Leaves the activation that [`enter`] gave this token for; it need not be the innermost one. `None` if the calling thread has none
-/// of that number, as in a child that was forked meanwhile.
+/// Leaves the activation with this token of [`enter`]; it need not be the innermost one. Returns `None` if
+/// the calling thread has no such activation, as in a child that was forked in the meantime.
 #[inline(never)]
 pub fn exit(token: u64) -> Option<Ended> {
     leave(|level| level.seq == token)
@@ -219,12 +223,14 @@ pub fn exit_owner(owner: u64) -> Option<Ended> {
     leave(|level| level.owner == owner)
 }
 
-/// Samples so far in the calling thread's activations of a span that it has not left: by this copy of the crate.
+/// Returns the number of samples so far in the calling thread's open activations of a span, as far as this
+/// copy of the crate entered it.
 #[inline(never)]
 pub fn samples_so_far(span_id: u64) -> u32 {
     let state = local().thread_state();
     let mut samples = 0;
-    // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number. The recorder's word stays readable.
+    // SAFETY: the thread's own state and levels; the bottom ends the search and has sequence number 0. The
+    // recorder's word stays readable.
     unsafe {
         if state.is_null() || (*state).top.is_null() {
             return 0;
@@ -232,7 +238,7 @@ pub fn samples_so_far(span_id: u64) -> u32 {
         let mut level = (*state).top;
         while (*level).seq != 0 {
             if (*(*level).current).record.span_id == span_id.to_be_bytes() && !(*level).samples.is_null() {
-                // Those of an activation within another one of the same span are counted there too.
+                // The count of an outer activation includes those of inner activations of the same span.
                 samples = (*(*level).samples).load(Relaxed).wrapping_sub((*level).samples_before);
             }
             level = (*level).below;
@@ -241,11 +247,11 @@ pub fn samples_so_far(span_id: u64) -> u32 {
     samples
 }
 
-/// The owner of the calling thread's innermost activation.
+/// Returns the owner of the calling thread's innermost activation.
 #[inline(never)]
 pub fn innermost_owner() -> Option<u64> {
     let state = local().thread_state();
-    // SAFETY: the thread's own state and top level; the bottom has no number.
+    // SAFETY: the thread's own state and top level; the bottom has sequence number 0.
     unsafe {
         if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {
             return None;
@@ -258,7 +264,7 @@ pub fn innermost_owner() -> Option<u64> {
 fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
     let local = local();
     let state = local.thread_state();
-    // SAFETY: the thread's own state and levels; the bottom ends the search, and has no number.
+    // SAFETY: the thread's own state and levels; the bottom ends the search and has sequence number 0.
     unsafe {
         if state.is_null() || (*state).top.is_null() {
             return None;
@@ -270,14 +276,14 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
         if wanted(&*level) {
             let below = (*level).below;
             recorder().changes();
-            // Telling takes time: that of who is told of, not of who follows.
+            // Reporting takes time, which counts for the activation that ends, not for the one that follows.
             let mut told = ended(level, below);
             recorder().changes();
             (*state).publish(local, (*level).previous);
             (*state).top = below;
             if told.samples == 0 && sample_count(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL
             {
-                // One that came meanwhile.
+                // Include samples that came in the meantime.
                 told = ended(level, below);
             }
             return Some(told);
@@ -293,14 +299,15 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
     }
 }
 
-/// Ends an activation that others lie above of: those stay, and lead to what lay below it.
+/// Ends an activation that is not the innermost. The activations above it stay, and are linked to the one
+/// below it.
 #[cold]
 #[inline(never)]
 unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
     // SAFETY: the thread's own levels; `level` is neither top nor bottom, so it has neighbours.
     unsafe {
         let (below, above, top) = ((*level).below, (*level).above, (*state).top);
-        // Another copy of this crate may have entered something between the two.
+        // Another copy of this crate may have entered a span between the two.
         if (*above).previous == (&raw mut (*(*level).current).record).cast() {
             (*above).previous = (*level).previous;
             (*(*above).current).car.previous = (*level).previous;
@@ -318,7 +325,7 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
     }
 }
 
-/// Samples in an activation so far.
+/// Returns the number of samples in an activation so far.
 #[inline(always)]
 unsafe fn sample_count(level: *const Level) -> u32 {
     // SAFETY: the thread's own level; the recorder's word stays readable.
@@ -351,8 +358,9 @@ unsafe fn report_end(level: NonNull<Level>, below: *const Level, samples: u32) {
     if recorder.is_off() {
         return;
     }
-    // SAFETY: as `Ended::labels`; the level below is the thread's own, and the bottom has no number. What the slot held may be another
-    // writer's record, which may be gone: it is not looked at.
+    // SAFETY: a level of this thread, which stays mapped until the thread's end; the level below is the
+    // thread's own, and the bottom has sequence number 0. The slot's previous record is not read, because it
+    // may be another writer's and already freed.
     let (held, previous_span_id) = unsafe {
         let outer = if (*below).seq != 0 { (*(*below).current).record.span_id } else { [0; 8] };
         (&*(*level.as_ptr()).current, u64::from_be_bytes(outer))
@@ -367,16 +375,16 @@ unsafe fn report_end(level: NonNull<Level>, below: *const Level, samples: u32) {
         previous_span_id,
         seq: held.car.seq,
     };
-    // SAFETY: a complete struct for the time of the call.
+    // SAFETY: the struct is complete and lives during the call.
     unsafe { (recorder.scope)(&scope) };
 }
 
-/// Gives the labels of the calling thread's innermost activation, as in [`Record::attrs`]. They are the thread's own, and change
-/// when it enters or leaves something.
+/// Passes the labels of the calling thread's innermost activation to `take`, as in [`Record::attrs`]. They
+/// belong to the thread, and change when it enters or leaves a span.
 #[inline(never)]
 pub(crate) fn inherited(take: impl FnOnce(&[u8])) {
     let state = local().thread_state();
-    // SAFETY: the thread's own state and top level; the bottom has no number.
+    // SAFETY: the thread's own state and top level; the bottom has sequence number 0.
     unsafe {
         if !state.is_null() && !(*state).top.is_null() && (*(*state).top).seq != 0 {
             take((*(*(*state).top).current).record.labels());
@@ -384,16 +392,16 @@ pub(crate) fn inherited(take: impl FnOnce(&[u8])) {
     }
 }
 
-/// Sets a label of the innermost activation of the calling thread, and of what it will enclose. Values are cut at 255 bytes, between
-/// characters. Not for signal handlers.
+/// Sets a label of the innermost activation of the calling thread, and of the activations that it will
+/// enclose. Values are cut at 255 bytes, between characters. Not for signal handlers.
 ///
 /// # Errors
-/// See [`LabelError`]; the labels are as they were.
+/// See [`LabelError`]; the labels are unchanged.
 #[inline(never)]
 pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
     let local = local();
     let state = local.thread_state();
-    // SAFETY: the thread's own state and top level, whose other record is not in force.
+    // SAFETY: the thread's own state and top level, whose other record is not active.
     unsafe {
         if state.is_null() || (*state).top.is_null() || (*(*state).top).seq == 0 {
             return Err(LabelError::NoSpan);
@@ -419,7 +427,7 @@ pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
         }
         (*level).current = other;
         (*level).relabelled = true;
-        // Where another copy of this crate has entered something since, that one's record stays in force.
+        // If another copy of this crate has entered a span since, that span's record stays active.
         if (*state).slot().load(Relaxed) == (&raw mut (*current).record).cast() {
             (*state).publish(local, record.cast());
         }
@@ -427,12 +435,13 @@ pub fn label(key: &str, value: &str) -> Result<(), LabelError> {
     Ok(())
 }
 
-/// Ids of the innermost span of the calling thread, whoever entered it in this process; `None` if there is none.
+/// Returns the ids of the calling thread's innermost span, whichever library in this process entered it;
+/// `None` if there is none.
 #[inline(never)]
 pub fn current() -> Option<SpanContext> {
     let local = local();
     let state = thread::state(local)?;
-    // SAFETY: what a slot points at is a record for as long as it does so, and nobody but this thread changes that.
+    // SAFETY: a slot points to a valid record, and only this thread changes the slot.
     unsafe {
         let at = (*state).slot().load(Relaxed);
         if at.is_null() {

@@ -46,8 +46,8 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// The labels in `attrs` as a JSON object, the last one of each key; nothing if there are none. Labels that do not fit are left out
-/// whole.
+/// Writes the labels in `attrs` as a JSON object, with the last value of each key; an empty text if there are
+/// none. A label that does not fit is omitted as a whole.
 pub(crate) fn object<const N: usize>(attrs: &[u8], name_of: impl Fn(u8) -> Option<&'static str>) -> Text<N> {
     let mut text = Text::new();
     for (at, (key, value)) in labels(attrs).enumerate() {
@@ -58,13 +58,13 @@ pub(crate) fn object<const N: usize>(attrs: &[u8], name_of: impl Fn(u8) -> Optio
         }
         let before = text.len;
         let put = if before == 0 { text.put(b"{") } else { Some(()) };
-        // One byte stays free for the end.
+        // Reserve one byte for the closing brace.
         if put.and_then(|()| text.member(name, value)).is_none() || text.len == N {
             text.len = before;
         }
     }
     if text.len != 0 {
-        // There is room.
+        // The loop has reserved this byte.
         let _ = text.put(b"}");
     }
     text
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(encoded::<64>(b""), "");
         assert_eq!(encoded::<64>(b"\x00\x01x\x01\x03\"\n\xc0\x02\x01y\x00\x01z"), r#"{"c":"y","a":"z"}"#);
         assert_eq!(encoded::<64>("\x01\x04\"\nü".as_bytes()), "{\"b\\\"\":\"\\\"\\u000aü\"}");
-        // Not whole, unknown key.
+        // An incomplete label, and an unknown key.
         assert_eq!(encoded::<64>(b"\x07\x01x\x00\x05x"), "");
         // {"a":"1"} takes 9 bytes, the next member 8.
         let two = b"\x00\x011\x02\x012";

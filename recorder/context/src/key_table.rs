@@ -1,12 +1,12 @@
-//! The table of label keys: a record has an index for a key, the process context has the names.
+//! The table of label keys: a record contains the index of a key, the process context contains the names.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
-/// Keys there can be: the index is a byte.
+/// Maximum number of keys: the index is a byte.
 pub const KEYS_MAX: usize = 256;
-/// The longest key.
+/// Maximum length of a key, bytes.
 pub const KEY_MAX: usize = 63;
 
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ static TABLE: Table = Table {
     names: UnsafeCell::new([Name { len: 0, bytes: [0; KEY_MAX] }; KEYS_MAX]),
 };
 
-/// Keys by their indices.
+/// A set of key indices.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Keys([u64; KEYS_MAX / 64]);
 
@@ -45,7 +45,7 @@ impl Keys {
 }
 
 fn names(len: usize) -> &'static [Name] {
-    // SAFETY: in bounds, and complete before `len` said so.
+    // SAFETY: in bounds, and complete before `len` included it.
     unsafe { core::slice::from_raw_parts(TABLE.names.get().cast::<Name>(), len.min(KEYS_MAX)) }
 }
 
@@ -61,8 +61,8 @@ fn find(key: &str) -> Option<u8> {
     known.iter().position(is).map(|index| index as u8)
 }
 
-/// Returns the index of a key, and whether the key was added by this call. `None`: the table is full, the key is empty or longer than
-/// [`KEY_MAX`].
+/// Returns the index of a key, and whether the key was added by this call. Returns `None` if the table is
+/// full, the key is empty or longer than [`KEY_MAX`].
 pub(crate) fn add(key: &str) -> Option<(u8, bool)> {
     if let Some(known) = find(key) {
         return Some((known, false));
@@ -85,7 +85,7 @@ pub(crate) fn add(key: &str) -> Option<(u8, bool)> {
         (len < KEYS_MAX).then(|| {
             let mut name = Name { len: key.len() as u8, bytes: [0; KEY_MAX] };
             name.bytes[..key.len()].copy_from_slice(key.as_bytes());
-            // SAFETY: in bounds; we hold `adding`, and nobody reads above `len`.
+            // SAFETY: in bounds; this thread holds `adding`, and readers stop at `len`.
             unsafe { TABLE.names.get().cast::<Name>().add(len).write(name) };
             TABLE.len.store(len as u32 + 1, Release);
             (len as u8, true)

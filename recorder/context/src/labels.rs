@@ -5,7 +5,7 @@ use core::fmt;
 use crate::record::{ATTRS_MAX, Record};
 use crate::recorder::recorder;
 
-/// Labels of a span, as a record holds them ([`Record::attrs`]).
+/// Labels of a span, in the format of a record ([`Record::attrs`]).
 #[derive(Clone)]
 pub struct Labels {
     len: u16,
@@ -25,7 +25,7 @@ impl fmt::Debug for Labels {
 }
 
 impl Labels {
-    /// None.
+    /// Creates an empty set of labels.
     pub fn new() -> Labels {
         Labels::default()
     }
@@ -37,7 +37,7 @@ impl Labels {
         labels
     }
 
-    /// As a record holds them.
+    /// Returns the labels in the format of a record.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
@@ -45,7 +45,7 @@ impl Labels {
     /// Sets a label; its value is cut at 255 bytes, between characters.
     ///
     /// # Errors
-    /// See [`LabelError`]; the labels are as they were.
+    /// See [`LabelError`]; the labels are unchanged.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), LabelError> {
         let key = key_index(key)?;
         let mut record = Record::empty();
@@ -58,13 +58,13 @@ impl Labels {
     }
 }
 
-/// Why a label was not set.
+/// Reason why a label was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelError {
-    /// Nothing is entered on this thread.
+    /// No span is active on this thread.
     NoSpan,
-    /// The key is empty or too long, or the process has 256 keys already.
+    /// The key is empty or too long, or the process already has 256 keys.
     Key,
     /// The labels would take more than [`ATTRS_MAX`] bytes.
     Full,
@@ -80,7 +80,7 @@ pub(crate) fn key_index(key: &str) -> Result<u8, LabelError> {
 /// Name of a key in the process's table.
 pub(crate) fn key_name(index: u8) -> Option<&'static str> {
     let mut len = 0;
-    // SAFETY: `len` is written only; the answer is a name that stays, of that length.
+    // SAFETY: `len` is only written; the result is null or a name of that length that is never freed.
     unsafe {
         let name = (recorder().key_name)(index, &mut len);
         if name.is_null() {

@@ -1,20 +1,23 @@
-//! What a thread is working at, for profilers: a thread's current span, in memory that a signal handler or another process can read at
-//! any instruction.
+//! The current span of each thread, for profilers, in memory that a signal handler or another process can
+//! read at any instruction.
 //!
-//! The layout is OpenTelemetry's: records of OTEP 4947 behind the thread-local variable `otel_thread_ctx_v1`, names of label keys in
-//! the process context of OTEP 4719. So any reader of these proposals sees it, and Flightline's recorder tells with every sample which
-//! span it was taken in, and of every span in which samples were taken when it began and ended.
+//! The layout is OpenTelemetry's: records of OTEP 4947 behind the thread-local variable `otel_thread_ctx_v1`,
+//! names of label keys in the process context of OTEP 4719. So every reader of these proposals can read it.
+//! Flightline's recorder stores the span with every sample, and the start and end of every span that contains
+//! samples.
 //!
-//! [`Span`] makes spans, [`enter_context`] enters those that others make, [`label`] says more of what is active; [`scope()`] gives all
-//! samples of a unit of work, such as a task attempt, the labels that it is known by. For `tracing` and
-//! OpenTelemetry there is `flightline-tracing`, for C and what calls C `flightline.h`.
+//! [`Span`] creates spans, [`enter_context`] enters spans of other libraries, and [`label`] adds a label to
+//! the active span. [`scope()`] adds labels to all samples of a unit of work, such as a task attempt.
+//! `flightline-tracing` supports `tracing` and OpenTelemetry; `flightline.h` is for C and languages that call
+//! C.
 //!
-//! Entering and leaving takes no locks, system calls and heap: some ten nanoseconds, with a recorder some twenty. A thread's first
-//! time maps 16 KiB, which are given back at its end. `libflightline.so`, if it is in the process, is found by its data symbol
-//! ([`abi`]); a recorder that is linked in calls [`set_recorder`].
+//! Entering and leaving uses no locks, system calls or heap, and takes about ten nanoseconds, with a recorder
+//! about twenty. A thread's first use maps 16 KiB, which are unmapped at its end. `libflightline.so`, if it
+//! is in the process, is found by its data symbol ([`abi`]); a recorder that is linked in calls
+//! [`set_recorder`].
 //!
-//! An executable's thread-local variable is seen by other tools only if it is exported: build with
-//! `-C link-arg=-Wl,--export-dynamic-symbol=otel_thread_ctx_v1`. Flightline's recorder does not need that.
+//! Other tools see an executable's thread-local variable only if it is exported: build with `-C
+//! link-arg=-Wl,--export-dynamic-symbol=otel_thread_ctx_v1`. Flightline's recorder does not need that.
 #![no_std]
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The process context of OTEP 4719: memory that readers find by its name and that tells them what the keys of labels mean.
+//! The process context of OTEP 4719: memory that readers find by its name, and that contains the names of the
+//! labels' keys.
 
 use core::ptr::{addr_of_mut, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -7,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, fence};
 use crate::key_table::{self, KEY_MAX, KEYS_MAX};
 use crate::sys;
 
-/// What the proposal's readers know the layout of our records by.
+/// The name by which the proposal's readers identify the layout of the records.
 pub const SCHEMA: &str = "tlsdesc_v1_dev";
 const SIGNATURE: u64 = u64::from_le_bytes(*b"OTEL_CTX");
 const VERSION: u32 = 2;
@@ -21,24 +22,24 @@ struct Header {
     payload: *const u8,
 }
 
-/// Header, then two buffers for payloads in turn.
+/// Header, followed by two buffers that are used alternately for payloads.
 const MAPPED: usize = size_of::<Header>() + 2 * PAYLOAD_MAX;
-/// Each key with up to four bytes before it, the two names, and the lengths around.
+/// Each key with up to four bytes before it, the two names, and their lengths.
 const PAYLOAD_MAX: usize = KEYS_MAX * (KEY_MAX + 4) + 256;
 
 static MAP: AtomicPtr<Header> = AtomicPtr::new(null_mut());
-/// Whether another library publishes already: there is one process context.
+/// True if another library already publishes the process context; there can be only one.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
-/// Publishes the present table of keys. Does nothing where memory or the kernel's permission is missing: readers then have no names. To be
-/// called only by the copy of this crate that the recorder uses, or where there is no recorder.
+/// Publishes the present table of keys. Does nothing without memory or the kernel's permission: readers then
+/// have no names. Called only by the copy of this crate that the recorder uses, or without a recorder.
 pub(crate) fn publish() {
     let Some(page) = wiped() else { return };
     while page.busy.swap(true, Acquire) {
-        // SAFETY: gives up the processor for a moment.
+        // SAFETY: no pointers; yields the processor.
         unsafe { libc::sched_yield() };
     }
     if !page.here.swap(true, Relaxed) {
-        // A forked child: the parent's mapping is not there.
+        // A forked child does not have its parent's mapping.
         MAP.store(null_mut(), Relaxed);
         FOREIGN.store(false, Relaxed);
     }
@@ -48,7 +49,7 @@ pub(crate) fn publish() {
     page.busy.store(false, Release);
 }
 
-/// State that reads as zero in every forked child, also if no fork handler ran.
+/// State that reads as zero in every forked child, even if no fork handler ran.
 struct Wiped {
     /// This process has published.
     here: AtomicBool,
@@ -65,7 +66,7 @@ fn wiped() -> Option<&'static Wiped> {
         page = match WIPED.compare_exchange(null_mut(), new, AcqRel, Acquire) {
             Ok(_) => new,
             Err(known) => {
-                // SAFETY: mapped a moment ago, unknown to any other thread.
+                // SAFETY: mapped above, unknown to any other thread.
                 unsafe { sys::unmap(new.cast(), sys::PAGE) };
                 known
             }
@@ -93,7 +94,8 @@ fn write() {
         let Some(at) = sys::map_named(MAPPED, c"OTEL_CTX") else { return };
         header = at.cast();
     }
-    // SAFETY: our own mapping, which only the holder of `busy` writes. The payload that is in force is not touched.
+    // SAFETY: this copy's own mapping, which only the holder of `busy` writes. The active payload is not
+    // changed.
     unsafe {
         let buffers = header.add(1).cast::<u8>();
         let in_force = (*header).payload;
@@ -118,12 +120,13 @@ fn write() {
 /// Nanoseconds since 1970.
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes to where the last argument points.
+    // SAFETY: writes to the local.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut time) };
     (time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64).max(1)
 }
 
-/// The child of a fork has no such mapping; it publishes its own when it enters something.
+/// Called in the child of a fork, which does not have this mapping. The child publishes its own when it
+/// enters a span.
 pub(crate) fn in_child() {
     MAP.store(null_mut(), Relaxed);
     FOREIGN.store(false, Relaxed);
@@ -134,7 +137,8 @@ pub(crate) fn in_child() {
     }
 }
 
-/// Protocol buffers, written from the end: a message's length is known when its content is there.
+/// Protocol buffers, written from the end, because the length of a message is known only after its content is
+/// written.
 struct Backwards<'a> {
     bytes: &'a mut [u8],
     from: usize,
@@ -142,14 +146,14 @@ struct Backwards<'a> {
 
 impl Backwards<'_> {
     fn put(&mut self, bytes: &[u8]) {
-        // `PAYLOAD_MAX` is enough for everything; nothing is written if not.
+        // `PAYLOAD_MAX` is enough for all keys; if it were not, nothing would be written.
         if let Some(from) = self.from.checked_sub(bytes.len()) {
             self.bytes[from..self.from].copy_from_slice(bytes);
             self.from = from;
         }
     }
 
-    /// Makes what was written since `end` the content of a field.
+    /// Makes everything written since `end` the content of a field.
     fn field(&mut self, number: u8, end: usize) {
         let mut length = end - self.from;
         let mut varint = [0u8; 10];
@@ -173,7 +177,8 @@ impl Backwards<'_> {
     }
 }
 
-/// Writes `ProcessContext { attributes (2): [schema version, key map] }` to the buffer's begin and returns its size.
+/// Writes `ProcessContext { attributes (2): [schema version, key map] }` to the start of the buffer and
+/// returns its size.
 fn encode(buffer: &mut [u8]) -> usize {
     const KEY: u8 = 1;
     const VALUE: u8 = 2;

@@ -1,19 +1,19 @@
-//! What lies in memory of a context: a record of OpenTelemetry's thread context (OTEP 4947) and, directly before it, what only
-//! Flightline's recorder reads.
+//! The memory layout of a context: a record of OpenTelemetry's thread context (OTEP 4947), and directly
+//! before it the data that only Flightline's recorder reads.
 
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
 use crate::key_table::Keys;
 
-/// Bytes of labels in a record: the proposal recommends at most 640 bytes for all of it.
+/// Bytes of labels in a record: the proposal recommends at most 640 bytes for the whole record.
 pub const ATTRS_MAX: usize = 612;
-/// The value of [`Record::valid`] in a record that may be read.
+/// The value of [`Record::valid`] in a readable record.
 pub const VALID: u8 = 1;
 /// [`SideCar::magic`].
 pub const MAGIC: u32 = 0x5843_4c46; // "FLCX"
 
-/// A thread's context as OTEP 4947 lays it out.
+/// A thread's context in the layout of OTEP 4947.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Record {
@@ -21,52 +21,53 @@ pub struct Record {
     pub trace_id: [u8; 16],
     /// W3C Trace Context.
     pub span_id: [u8; 8],
-    /// [`VALID`], or the record is not to be read.
+    /// [`VALID`], else readers must ignore the record.
     pub valid: u8,
     /// Trace flags of W3C Trace Context.
     pub flags: u8,
-    /// Bytes of `attrs` that count.
+    /// Number of used bytes of `attrs`.
     pub attrs_size: u16,
-    /// Labels, one behind the other: index of the key, length, that many bytes of UTF-8. The last one of a key counts.
+    /// Labels, one after the other: index of the key, length, that many bytes of UTF-8. If a key occurs
+    /// several times, the last label counts.
     pub attrs: [u8; ATTRS_MAX],
 }
 
-/// Directly before every record of ours.
+/// The data directly before every record of this project.
 #[repr(C)]
 #[derive(Debug)]
 pub struct SideCar {
     /// [`MAGIC`].
     pub magic: u32,
-    /// Bytes at `name`.
+    /// Length of `name` in bytes.
     pub name_len: u32,
-    /// Changes whenever this record is filled; 0 while it is. Who reads from another thread or process reads it before and
-    /// after; the thread's own handlers need not.
+    /// Changes with each new contents of the record; 0 while they are written. A reader in another thread or
+    /// process reads it before and after the record. The thread's own handlers need not.
     pub version: AtomicU64,
-    /// Number of the activation, unique in the process, never 0. A change of labels keeps it.
+    /// Number of the activation, unique in the process, never 0. A change of labels does not change it.
     pub seq: u64,
     /// The outermost span of this trace in this process, as a number (big-endian bytes are W3C's).
     pub local_root_span_id: u64,
-    /// The span this one is a child of; 0: none or not known.
+    /// Its parent span; 0: none or unknown.
     pub parent_span_id: u64,
-    /// What the slot held before: the record of the span that was active on this thread before; null: none.
+    /// The slot's previous value: the record of the span that was active on this thread before; null: none.
     pub previous: *const u8,
-    /// When the activation began, `CLOCK_MONOTONIC` ns; 0 if nobody recorded then.
+    /// Start of the activation, `CLOCK_MONOTONIC` ns; 0 if no recording was active then.
     pub start_ns: u64,
-    /// The span's name, UTF-8; valid while the record is in force. Null: not known.
+    /// The span's name, UTF-8; valid while the record is active. Null: unknown.
     pub name: *const u8,
 }
 
-/// A record of ours; the slot points at `record`.
+/// A record of this project; the slot points to `record`.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct OwnedRecord {
-    /// What the recorder reads besides.
+    /// The additional data for the recorder.
     pub car: SideCar,
-    /// What everybody reads.
+    /// The record that all readers use.
     pub record: Record,
 }
 
-/// How far before the record the side-car lies.
+/// Distance from the side-car to the record.
 pub const SIDE_CAR_BEFORE: usize = 64;
 
 const _: () = {
@@ -74,7 +75,8 @@ const _: () = {
     assert!(size_of::<SideCar>() == SIDE_CAR_BEFORE && offset_of!(OwnedRecord, record) == SIDE_CAR_BEFORE);
 };
 
-/// The labels in the bytes of [`Record::attrs`]: index of the key, value. Stops at the first that is not whole.
+/// Iterates over the labels in the bytes of [`Record::attrs`]: index of the key, value. Stops at the first
+/// incomplete label.
 pub fn labels(mut attrs: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     core::iter::from_fn(move || {
         let (&[key, len], rest) = attrs.split_first_chunk::<2>()?;
@@ -84,13 +86,13 @@ pub fn labels(mut attrs: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// As much of a text as `max` bytes hold without cutting a character.
+/// Returns the longest prefix of a text within `max` bytes that does not cut a character.
 pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 
 impl Record {
-    /// Without labels, and not to be read by others.
+    /// Creates a record without labels that readers ignore.
     pub(crate) fn empty() -> Record {
         Record {
             trace_id: [0; 16],
@@ -102,7 +104,7 @@ impl Record {
         }
     }
 
-    /// The bytes of its labels.
+    /// Returns the bytes of its labels.
     pub(crate) fn labels(&self) -> &[u8] {
         &self.attrs[..usize::from(self.attrs_size).min(ATTRS_MAX)]
     }
@@ -115,21 +117,22 @@ impl Record {
         true
     }
 
-    /// Adds a label; `false` if there is no room for it. A value is cut at 255 bytes.
+    /// Adds a label. Returns false if there is no room for it. A value is cut at 255 bytes.
     pub(crate) fn append(&mut self, key: u8, value: &str) -> bool {
         let value = cut(value, 255);
         let room = ATTRS_MAX - usize::from(self.attrs_size);
         room >= 2 + value.len() && self.put(&[key, value.len() as u8]) && self.put(value.as_bytes())
     }
 
-    /// Adds what `attrs` holds but labels of one key.
+    /// Adds all labels of `attrs` except those of one key.
     pub(crate) fn append_without(&mut self, attrs: &[u8], without: u8) -> bool {
         labels(attrs)
             .filter(|(key, _)| *key != without)
             .all(|(key, value)| self.put(&[key, value.len() as u8]) && self.put(value))
     }
 
-    /// Sets the labels to `own` and to those `inherited` ones whose keys are among `keys`, as [`Record::set_labels`].
+    /// Sets the labels to `own` and to those `inherited` ones whose keys are in `keys`, like
+    /// [`Record::set_labels`].
     #[cold]
     pub(crate) fn set_labels_for_keys(&mut self, keys: &Keys, inherited: &[u8], own: &[u8]) {
         let mut kept = Record::empty();
@@ -140,7 +143,8 @@ impl Record {
         self.set_labels(kept.labels(), own);
     }
 
-    /// Sets the labels to `own` and, as far as there is room, to those `inherited` ones whose keys `own` has not.
+    /// Sets the labels to `own` and, as far as there is room, to those `inherited` ones whose keys are not in
+    /// `own`.
     pub(crate) fn set_labels(&mut self, inherited: &[u8], own: &[u8]) {
         self.attrs_size = 0;
         let own = if own.len() > ATTRS_MAX { &[] } else { own };
@@ -162,22 +166,23 @@ impl Record {
 }
 
 impl SideCar {
-    /// The side-car of the record at `record`, if it is one of ours.
+    /// Returns the side-car of the record at `record`, if it is a record of this project.
     ///
     /// # Safety
     /// `record` is readable memory.
     pub(crate) unsafe fn from_record<'a>(record: *const u8) -> Option<&'a SideCar> {
-        // Ours are aligned and never begin a page (`thread::LEVELS_AT`): what lies before them can be read if they can.
+        // Records of this project are aligned and never start a page (`thread::LEVELS_AT`), so the memory
+        // before them is readable if they are.
         let at = record as usize;
         if !at.is_multiple_of(align_of::<OwnedRecord>()) || at.is_multiple_of(crate::sys::PAGE) {
             return None;
         }
-        // SAFETY: readable, as said, and all bytes make sense.
+        // SAFETY: readable as explained above, and every bit pattern is valid.
         let car = unsafe { &*record.sub(SIDE_CAR_BEFORE).cast::<SideCar>() };
         (car.magic == MAGIC).then_some(car)
     }
 
-    /// Everything but the version.
+    /// Copies everything except the version.
     pub(crate) fn copy_from(&mut self, other: &SideCar) {
         self.magic = other.magic;
         self.name_len = other.name_len;

@@ -48,16 +48,18 @@ impl Abi {
         core::ptr::eq(self, &NONE)
     }
 
-    /// Returns true if the recorder wants no events.
+    /// Returns true if the recorder requests no events.
     pub(crate) fn is_off(&self) -> bool {
-        // SAFETY: never null, by the description.
+        // SAFETY: the ABI requires that this is never null.
         unsafe { (*self.mode).load(Relaxed) == mode::OFF }
     }
 
-    /// To be called before the thread's context changes: the recorder records the time that the thread was off its processor, if it was.
+    /// Called before the thread's context changes: the recorder records the time that the thread was off its
+    /// processor, if it was.
     #[inline(always)]
     pub(crate) fn changes(&self) {
-        // SAFETY: never null, and if there is a mark, the thread has a word at this distance, by the description.
+        // SAFETY: the ABI requires that this is never null and that, if there is a mark, the thread has a
+        // word at this distance.
         unsafe {
             let mark = (*self.switches).mark.load(Relaxed);
             if mark != 0 {
@@ -77,7 +79,7 @@ pub fn set_recorder(abi: &'static Abi) {
     RECORDER.store(core::ptr::from_ref(abi).cast_mut(), Release);
 }
 
-/// Returns true if the process's one table of keys is this copy's: it has the recorder, or there is none.
+/// Returns true if this copy owns the process's single table of keys: it has the recorder, or there is none.
 fn keys_are_ours() -> bool {
     OF_THIS_COPY.load(Acquire) || recorder().is_none()
 }
@@ -106,7 +108,7 @@ fn find() -> &'static Abi {
     let chosen = if fits { found } else { (&raw const NONE).cast_mut() };
     // A recorder that another thread has set in the meantime stays.
     let _ = RECORDER.compare_exchange(core::ptr::null_mut(), chosen, Release, Acquire);
-    // SAFETY: never null from here on; as above.
+    // SAFETY: never null from here on; only `'static` tables are stored, which are complete.
     unsafe { &*RECORDER.load(Acquire) }
 }
 
@@ -127,7 +129,7 @@ pub fn index(key: &str) -> Option<u8> {
     Some(index)
 }
 
-/// [`index`] as [`Abi::key`], for a recorder that keeps no table of its own.
+/// [`index`] as [`Abi::key`], for a recorder without a table of its own.
 ///
 /// # Safety
 /// `name` points at `len` bytes.
@@ -135,18 +137,18 @@ pub unsafe extern "C" fn own_key(name: *const u8, len: usize) -> i32 {
     if name.is_null() || len > KEY_MAX {
         return -1;
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees `len` bytes at `name`; null was ruled out above.
     let bytes = unsafe { core::slice::from_raw_parts(name, len) };
     core::str::from_utf8(bytes).ok().and_then(index).map_or(-1, i32::from)
 }
 
-/// A name of this copy's table as [`Abi::key_name`].
+/// Returns a name of this copy's table, as [`Abi::key_name`].
 ///
 /// # Safety
 /// `len` may be written.
 pub unsafe extern "C" fn own_key_name(index: u8, len: *mut usize) -> *const u8 {
     let Some(name) = key_table::all().nth(usize::from(index)) else { return core::ptr::null() };
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that `len` may be written.
     unsafe { len.write(name.len()) };
     name.as_ptr()
 }

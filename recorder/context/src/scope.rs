@@ -14,24 +14,25 @@ use crate::record::{self, ATTRS_MAX, Record};
 use crate::recorder::recorder;
 use crate::span::{beginning, new_context, scope_ended};
 
-/// Labels that a scope takes of its own; the process has 256 keys for all.
+/// Maximum number of a scope's own labels; the process has 256 keys for all scopes.
 pub const SCOPE_LABELS_MAX: usize = 64;
-/// Bytes of the longest value; a longer one ends in `…`.
+/// Maximum length of a value in bytes; a longer one ends in `…`.
 pub const VALUE_MAX: usize = 255;
-/// The label that says how many others found no place: present only if there are any.
+/// The label with the number of labels that found no place. Present only if there are any.
 pub const LEFT_OUT: &str = "flightline.labels_left_out";
 
 /// Key, length and digits of [`LEFT_OUT`].
 const LEFT_OUT_BYTES: usize = 2 + 10;
 const ROOM: usize = ATTRS_MAX - LEFT_OUT_BYTES;
 
-/// A unit of work with labels that are set once. Each sample that is taken in it carries them, on all threads that have
-/// [entered](Scope::enter) it and in all spans within. It ends when it is dropped, and is then told, with its begin, as a span
-/// with these labels, whether a sample fell in it or not.
+/// A unit of work with labels that are set once. All samples in it have the labels, on all threads that have
+/// [entered](Scope::enter) it and in all spans within. It ends when it is dropped. Then it is recorded as a
+/// span with these labels, even if it contains no sample.
 ///
-/// Without a recorder in the process a scope is nothing: its labels are not looked at, nothing is allocated or published. Where there
-/// is one that does not record at the moment, labels are kept, so that a recording that begins meanwhile has them; nothing is allocated
-/// then either. [`left_out`](Scope::left_out) tells what found no place.
+/// Without a recorder in the process a scope does nothing: its labels are not evaluated, and no memory is
+/// allocated or published. With a recorder that is not recording at the moment, the labels are stored, so
+/// that a recording that begins during the scope has them. This allocates no memory either.
+/// [`left_out`](Scope::left_out) returns the number of labels that found no place.
 ///
 /// ```
 /// use flightline_context::Scope;
@@ -46,10 +47,10 @@ const ROOM: usize = ATTRS_MAX - LEFT_OUT_BYTES;
 ///     }
 /// });
 /// ```
-/// Threads that may outlive the block share it in an `Arc`. A future is in it while it is polled: `poll_fn(|cx| { let _inside =
-/// scope.enter(); future.as_mut().poll(cx) })`.
+/// Threads that may outlive the block share it in an `Arc`. A future enters it while it is polled:
+/// `poll_fn(|cx| { let _inside = scope.enter(); future.as_mut().poll(cx) })`.
 pub struct Scope {
-    /// `None`: nobody can record.
+    /// `None`: there was no recorder at the start.
     inner: Option<Inner>,
 }
 
@@ -103,7 +104,7 @@ impl Write for Value {
     }
 }
 
-/// Labels on their way into a scope.
+/// Labels that are being added to a scope.
 struct Filling {
     record: Record,
     keys: Keys,
@@ -112,7 +113,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// Begins with the labels of what is active on the thread.
+    /// Starts with the labels of the thread's innermost activation.
     fn inherited(tells_left_out: Option<u8>) -> Filling {
         let mut filling = Filling { record: Record::empty(), keys: Keys::default(), taken: 0, left_out: 0 };
         inherited(|labels| {
@@ -128,8 +129,8 @@ impl Filling {
         filling
     }
 
-    /// Takes a label, in the place of one of the same key; `false` if it has no place. Keys of those are not added to the process's
-    /// table, which has so many and no more.
+    /// Adds a label, or replaces the one with the same key. Returns false if there is no room. The key of
+    /// such a label is not added to the process's table, whose size is limited.
     fn take(&mut self, key: &str, value: &impl fmt::Display) -> bool {
         if self.taken == SCOPE_LABELS_MAX || key == LEFT_OUT {
             return false;
@@ -169,20 +170,22 @@ impl Filling {
 }
 
 impl Scope {
-    /// Begins a scope of the name `scope` that no thread is in yet. Of one key the last value counts, also where one scope is begun
-    /// within another; at most [`SCOPE_LABELS_MAX`] labels of its own, 600 bytes of values with two more for each.
+    /// Begins a scope with the name `scope` that no thread has entered yet. For each key the last value
+    /// counts, also if one scope begins within another. The limits are [`SCOPE_LABELS_MAX`] own labels, and
+    /// 600 bytes of values with two more bytes for each.
     #[inline]
     pub fn new<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K, V)>) -> Scope {
         Scope::named("scope", labels)
     }
 
-    /// The same with a name: what work this is of, such as `task attempt`. `flightline spans` adds up by it.
+    /// Begins a scope with the name of its kind of work, such as `task attempt`. `flightline spans` groups by
+    /// this name.
     #[inline]
     pub fn named<K: AsRef<str>, V: fmt::Display>(
         name: &'static str,
         labels: impl IntoIterator<Item = (K, V)>,
     ) -> Scope {
-        // Filled in its place: it is too large to be moved without need.
+        // Filled in place, because it is too large to be moved needlessly.
         let mut scope = Scope { inner: None };
         if !recorder().is_none() {
             scope.begin(name, labels);
@@ -216,20 +219,21 @@ impl Scope {
         self.inner = Some(Inner { context, name, labels, keys, left_out, start_ns, samples });
     }
 
-    /// Enters it on this thread until the guard is dropped. What other scopes the thread is in does not count meanwhile: samples carry
-    /// this one's labels, and those of the scopes that it was begun in.
+    /// Enters the scope on this thread until the guard is dropped. Other scopes of the thread do not count in
+    /// the meantime: samples have this scope's labels, and those of the scopes in which it was begun.
     pub fn enter(&self) -> InScope<'_> {
         InScope { scope: self, token: self.activate(), not_send: PhantomData }
     }
 
-    /// Enters it without a guard; a token for [`Scope::leave`], 0 if it could not be entered.
+    /// Enters the scope without a guard. Returns a token for [`Scope::leave`], 0 if it could not be entered.
     pub fn activate(&self) -> u64 {
         let Some(inner) = &self.inner else { return 0 };
         let attrs = inner.labels.bytes();
         enter_scope(&Entering { context: &inner.context, name: inner.name, attrs, owner: 0 }, &inner.keys)
     }
 
-    /// Leaves it on the thread that got this token; `false` if there is nothing of that token on this one.
+    /// Leaves the scope on the thread that got this token. Returns false if this thread has no activation
+    /// with that token.
     pub fn leave(&self, token: u64) -> bool {
         let Some(inner) = &self.inner else { return false };
         let Some(ended) = exit(token) else { return false };
@@ -237,24 +241,26 @@ impl Scope {
         true
     }
 
-    /// Whether it has labels to give: `false` if no recorder was in the process when it began.
+    /// Returns true if the scope has labels to set; false if no recorder was in the process when it began.
     pub fn is_on(&self) -> bool {
         self.inner.is_some()
     }
 
-    /// Labels that found no place: too many or too long ones, keys that are empty, longer than 63 bytes or beyond the process's 256.
-    /// Samples say so by [`LEFT_OUT`].
+    /// Returns the number of labels that found no place: too many or too long ones, and keys that are empty,
+    /// longer than 63 bytes or beyond the process's 256. Samples have this number as [`LEFT_OUT`].
     pub fn left_out(&self) -> u32 {
         self.inner.as_ref().map_or(0, |inner| inner.left_out)
     }
 
-    /// Samples so far, of the activations that ended and that began when the recorder knew their threads: a program that records itself
-    /// finds a thread within 10 ms of its start. Samples have the labels in any case.
+    /// Returns the number of samples so far, in activations that have ended and whose threads the recorder
+    /// knew at their start. A program that records itself finds a thread within 10 ms of its start. Samples
+    /// have the labels in any case.
     pub fn samples(&self) -> u32 {
         self.inner.as_ref().map_or(0, |inner| inner.samples.load(Relaxed))
     }
 
-    /// Its ids, as those of a span, for messages to other processes; `None` if it [is off](Scope::is_on).
+    /// Returns its ids, in the form of a span's, for messages to other processes; `None` if it [is
+    /// off](Scope::is_on).
     pub fn context(&self) -> Option<&SpanContext> {
         self.inner.as_ref().map(|inner| &inner.context)
     }
@@ -277,7 +283,7 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// Labels by name.
+/// The labels with their names.
 struct Names<'a>(&'a Labels);
 
 impl fmt::Debug for Names<'_> {
@@ -288,13 +294,13 @@ impl fmt::Debug for Names<'_> {
     }
 }
 
-/// A scope that this thread is in until this is dropped.
+/// A thread's activation of a scope, which ends when this is dropped.
 #[must_use = "the scope is left when the guard is dropped"]
 #[derive(Debug)]
 pub struct InScope<'a> {
     scope: &'a Scope,
     token: u64,
-    // The thread's own.
+    // A guard belongs to its thread.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -304,7 +310,8 @@ impl Drop for InScope<'_> {
     }
 }
 
-/// A scope that the thread which began it is in until it ends. It ends on that thread; others enter the [`Scope`] in it.
+/// A scope that its thread has entered until it is dropped. It must be dropped on that thread. Other threads
+/// enter the [`Scope`] in it.
 ///
 /// ```compile_fail
 /// let here = flightline_context::scope([("task", "a")]);
@@ -315,7 +322,7 @@ impl Drop for InScope<'_> {
 pub struct ActiveScope {
     scope: Scope,
     token: u64,
-    // The thread's own.
+    // A guard belongs to its thread.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -337,7 +344,7 @@ pub fn scope<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K
 }
 
 impl ActiveScope {
-    /// Enters a scope, which ends when this is dropped.
+    /// Enters a scope. The scope ends when this value is dropped.
     pub fn new(scope: Scope) -> ActiveScope {
         let token = scope.activate();
         ActiveScope { scope, token, not_send: PhantomData }

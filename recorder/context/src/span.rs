@@ -12,12 +12,13 @@ use crate::record;
 use crate::recorder::recorder;
 use crate::tls::local;
 
-/// Leaves what was entered when it is dropped. Guards may be dropped in any order; what was entered last and is still active counts.
+/// Leaves the span when it is dropped. Guards may be dropped in any order: the most recently entered span
+/// that is still active is the current one.
 #[must_use = "the span is left when the guard is dropped"]
 #[derive(Debug)]
 pub struct Guard {
     token: u64,
-    // The thread's own.
+    // A guard belongs to its thread.
     not_send: PhantomData<*mut ()>,
 }
 
@@ -28,8 +29,8 @@ impl Drop for Guard {
     }
 }
 
-/// Enters a span that somebody else made, by its ids: OpenTelemetry, or a message's header. What a recorder tells of it are its
-/// activations; its end is told by whoever made it.
+/// Enters a span of another library by its ids, for example from OpenTelemetry or a message's header. A
+/// recorder records its activations. The library that created it reports its end.
 ///
 /// ```
 /// # use flightline_context::{SpanContext, current, enter_context};
@@ -45,8 +46,8 @@ pub fn enter_context(context: &SpanContext) -> Guard {
     Guard { token, not_send: PhantomData }
 }
 
-/// A span: begins when it is made and ends when it is dropped. It can be entered any number of times, one after the other, on any
-/// thread. A recorder tells of it if a sample was taken in it.
+/// A span: it begins when it is created and ends when it is dropped. It can be entered any number of times,
+/// one after the other, on any thread. It is recorded if it contains a sample.
 #[derive(Debug)]
 pub struct Span {
     context: SpanContext,
@@ -56,7 +57,7 @@ pub struct Span {
     labels: RefCell<Labels>,
 }
 
-/// Ids of a new span: a child of `parent`, or the first of a trace.
+/// Returns ids of a new span: a child of `parent`, or the first of a trace.
 #[inline(never)]
 pub fn new_context(parent: Option<&SpanContext>) -> SpanContext {
     let local = local();
@@ -76,7 +77,7 @@ pub fn new_context(parent: Option<&SpanContext>) -> SpanContext {
 }
 
 impl Span {
-    /// A child of the span that is active on this thread; the first one of a new trace if none is.
+    /// Creates a child of the span that is active on this thread; the first span of a new trace if none is.
     ///
     /// ```
     /// use flightline_context::{Span, label};
@@ -93,12 +94,13 @@ impl Span {
         Span::begin(name, new_context(current().as_ref()))
     }
 
-    /// The first span of a new trace.
+    /// Creates the first span of a new trace.
     pub fn root(name: &'static str) -> Span {
         Span::begin(name, new_context(None))
     }
 
-    /// A child of a span elsewhere: in another process (`local_root_span_id` 0), or one that is not active here.
+    /// Creates a child of a span in another process (`local_root_span_id` 0), or of one that is not active
+    /// here.
     pub fn child_of(parent: &SpanContext, name: &'static str) -> Span {
         Span::begin(name, new_context(Some(parent)))
     }
@@ -108,25 +110,26 @@ impl Span {
         Span { context, name, start_ns, samples: Cell::new(0), labels: RefCell::new(Labels::new()) }
     }
 
-    /// Its ids, for children elsewhere and for messages.
+    /// Returns its ids, for children in other places and for messages.
     pub fn context(&self) -> &SpanContext {
         &self.context
     }
 
-    /// Samples so far, of the activations that ended.
+    /// Returns the number of samples so far, in activations that have ended.
     pub fn samples(&self) -> u32 {
         self.samples.get()
     }
 
-    /// Sets a label that counts from the next entering on; within an activation use [`crate::label`].
+    /// Sets a label that takes effect when the span is entered next. Within an activation use
+    /// [`crate::label`].
     ///
     /// # Errors
-    /// See [`LabelError`]; the labels are as they were.
+    /// See [`LabelError`]; the labels are unchanged.
     pub fn label(&mut self, key: &str, value: &str) -> Result<(), LabelError> {
         self.labels.get_mut().set(key, value)
     }
 
-    /// Enters it on this thread.
+    /// Enters the span on this thread.
     pub fn enter(&self) -> Entered<'_> {
         let labels = self.labels.borrow();
         let attrs = labels.bytes();
@@ -142,7 +145,8 @@ impl Drop for Span {
     }
 }
 
-/// When something begins, `CLOCK_MONOTONIC` ns, for [`span_ended`]; 0 if nobody records.
+/// Returns the present time as a start time, `CLOCK_MONOTONIC` ns, for [`span_ended`]; 0 if nothing is
+/// recorded.
 #[inline(never)]
 pub fn beginning() -> u64 {
     if recorder().is_off() {
@@ -152,19 +156,19 @@ pub fn beginning() -> u64 {
     crate::thread::state(local()).map_or_else(clock::now_ns, |state| unsafe { (*state).clock.beginning() })
 }
 
-/// Tells the recorder of a span that ended, if it wants to know: of one with samples, or of all. `start_ns` is of [`beginning`],
-/// `attrs` as in [`Record`](crate::record::Record).
+/// Reports a span that ended to the recorder, if the recorder requests it: spans with samples, or all spans.
+/// `start_ns` comes from [`beginning`], `attrs` is in the format of [`Record`](crate::record::Record).
 #[inline]
 pub fn span_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();
-    // SAFETY: never null, by the description.
+    // SAFETY: the ABI requires that this is never null.
     let mode = unsafe { (*recorder.mode).load(core::sync::atomic::Ordering::Relaxed) };
     if start_ns != 0 && (mode == mode::ALL || mode == mode::SAMPLED && samples != 0) {
         report_end(context, name, start_ns, samples, attrs);
     }
 }
 
-/// Tells the recorder of a scope that ended: a unit of work without a sample is one, too.
+/// Reports a scope that ended to the recorder, even without a sample.
 pub(crate) fn scope_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     if start_ns != 0 && !recorder().is_off() {
         report_end(context, name, start_ns, samples, attrs);
@@ -195,17 +199,17 @@ fn report_end(context: &SpanContext, name: &str, start_ns: u64, samples: u32, at
         labels_len: labels.len() as u32,
         reserved: 0,
     };
-    // SAFETY: a complete struct for the time of the call.
+    // SAFETY: the struct is complete and lives during the call.
     unsafe { (recorder.span)(&end) };
 }
 
-/// A span that is active on this thread until this is dropped.
+/// A thread's activation of a span, which ends when this is dropped.
 #[must_use = "the span is left when the guard is dropped"]
 #[derive(Debug)]
 pub struct Entered<'a> {
     span: &'a Span,
     token: u64,
-    // The thread's own.
+    // A guard belongs to its thread.
     not_send: PhantomData<*mut ()>,
 }
 

@@ -1,4 +1,5 @@
-//! System calls without the C library: `libflightline.so` stands in front of some of its functions, and `errno` is the program's.
+//! System calls without the C library, because `libflightline.so` interposes some of its functions, and
+//! `errno` belongs to the program.
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -27,7 +28,8 @@ mod number {
     pub const MEMFD_CREATE: usize = 279;
 }
 
-/// Bytes of a page on the systems we run on, at least: what must not straddle a page does not straddle one of these.
+/// Minimum page size of the supported systems: data that must not straddle a page does not straddle one of
+/// these.
 pub(crate) const PAGE: usize = 4096;
 
 /// # Safety
@@ -51,7 +53,7 @@ unsafe fn call(number: usize, a: [usize; 6]) -> isize {
 
 fn map(len: usize, flags: i32, fd: i32) -> Option<*mut u8> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    // SAFETY: a new mapping, nothing is replaced.
+    // SAFETY: a new mapping, which replaces no other one.
     let at = unsafe { call(number::MMAP, [0, len, protection, flags as usize, fd as usize, 0]) };
     (at > 0).then_some(at as *mut u8)
 }
@@ -59,8 +61,7 @@ fn map(len: usize, flags: i32, fd: i32) -> Option<*mut u8> {
 /// New zeroed memory that a forked child finds zeroed again.
 pub(crate) fn map_wiped_on_fork(len: usize) -> Option<*mut u8> {
     let at = map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-    // Before Linux 4.14 the handler of forks alone has to do.
-    // SAFETY: our own mapping.
+    // Before Linux 4.14 only the fork handler clears the memory. SAFETY: the mapping was made above.
     unsafe { call(number::MADVISE, [at as usize, len, libc::MADV_WIPEONFORK as usize, 0, 0, 0]) };
     Some(at)
 }
@@ -73,56 +74,56 @@ pub(crate) fn map_anonymous(len: usize) -> Option<*mut u8> {
 /// # Safety
 /// Nothing uses the memory any more.
 pub(crate) unsafe fn unmap(at: *mut u8, len: usize) {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that nothing uses the memory any more.
     unsafe { call(number::MUNMAP, [at as usize, len, 0, 0, 0, 0]) };
 }
 
-/// Memory with a name that others find in `/proc/<pid>/maps`, which a forked child does not have.
+/// Maps memory with a name that readers find in `/proc/<pid>/maps`, and that a forked child does not have.
 pub(crate) fn map_named(len: usize, name: &core::ffi::CStr) -> Option<*mut u8> {
     // SAFETY: a C string.
     let fd = unsafe {
         call(number::MEMFD_CREATE, [name.as_ptr() as usize, libc::MFD_CLOEXEC as usize, 0, 0, 0, 0])
     };
     let at = if fd >= 0 {
-        // SAFETY: our own descriptor.
+        // SAFETY: the descriptor was opened above.
         let sized = unsafe { call(number::FTRUNCATE, [fd as usize, len, 0, 0, 0, 0]) } == 0;
         let at = if sized { map(len, libc::MAP_SHARED, fd as i32) } else { None };
-        // SAFETY: as above; the mapping stays.
+        // SAFETY: the descriptor was opened above; the mapping stays without it.
         unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
         at?
     } else {
         map_anonymous(len)?
     };
-    // SAFETY: our own mapping.
+    // SAFETY: the mapping was made above.
     if unsafe { call(number::MADVISE, [at as usize, len, libc::MADV_DONTFORK as usize, 0, 0, 0]) } != 0 {
-        // SAFETY: nobody else knows it yet.
+        // SAFETY: no other thread knows the mapping yet.
         unsafe { unmap(at, len) };
         return None;
     }
     Some(at)
 }
 
-/// Names a mapping for `/proc/<pid>/maps`, where the kernel can.
+/// Names a mapping for `/proc/<pid>/maps`, if the kernel supports it.
 pub(crate) fn name_mapping(at: *mut u8, len: usize, name: &core::ffi::CStr) {
     const PR_SET_VMA: usize = 0x5356_4d41;
     const PR_SET_VMA_ANON_NAME: usize = 0;
-    // SAFETY: our own mapping and a C string.
+    // SAFETY: the caller's mapping and a C string.
     unsafe {
         call(number::PRCTL, [PR_SET_VMA, PR_SET_VMA_ANON_NAME, at as usize, len, name.as_ptr() as usize, 0])
     };
 }
 
-/// Fills `bytes` with random ones; `false` if the kernel has none yet, or the program forbids to ask.
+/// Fills `bytes` with random bytes. Returns false if the kernel has none yet, or a filter forbids the call.
 pub(crate) fn random(bytes: &mut [u8]) -> bool {
     const GRND_NONBLOCK: usize = 1;
-    // SAFETY: writes no more than asked for.
+    // SAFETY: the kernel writes at most the requested bytes.
     let got = unsafe {
         call(number::GETRANDOM, [bytes.as_mut_ptr() as usize, bytes.len(), GRND_NONBLOCK, 0, 0, 0])
     };
     got == bytes.len() as isize
 }
 
-/// Whether a file's text holds `wanted` in a line; the file is read in pieces.
+/// Returns true if a line of a file contains `wanted`. The file is read in pieces.
 pub(crate) fn file_holds(path: &core::ffi::CStr, wanted: &[u8]) -> bool {
     let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
     // SAFETY: a C string.
@@ -135,7 +136,7 @@ pub(crate) fn file_holds(path: &core::ffi::CStr, wanted: &[u8]) -> bool {
     let (mut kept, mut found) = (0, false);
     loop {
         let room = &mut bytes[kept..];
-        // SAFETY: writes no more than asked for.
+        // SAFETY: the kernel writes at most the requested bytes.
         let got =
             unsafe { call(number::READ, [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0]) };
         if got <= 0 {
@@ -146,11 +147,11 @@ pub(crate) fn file_holds(path: &core::ffi::CStr, wanted: &[u8]) -> bool {
         if found {
             break;
         }
-        // What is looked for may lie across two pieces.
+        // The text may straddle two pieces.
         kept = len.min(wanted.len() - 1);
         bytes.copy_within(len - kept..len, 0);
     }
-    // SAFETY: our own descriptor.
+    // SAFETY: the descriptor was opened above.
     unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0, 0, 0]) };
     found
 }

@@ -1,5 +1,5 @@
-//! A thread's state: its levels, each of which holds what one activation needs. Levels are taken and given back by the thread itself,
-//! outside signal handlers; handlers see nothing but the slot and the record it points at.
+//! A thread's state: its levels, each with the data of one activation. The thread itself takes and releases
+//! levels, outside signal handlers. Handlers only see the slot and its record.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};
@@ -14,68 +14,70 @@ use crate::recorder::{ensure_published, recorder};
 use crate::sys::{self, PAGE};
 use crate::tls::{Local, local};
 
-/// An activation, or room for one. The list of them goes from the bottom, which is none, over those that are active to spare ones.
+/// An activation, or room for one. The list of levels starts with the bottom, which is no activation,
+/// continues with the active ones and ends with unused ones.
 #[repr(C, align(64))]
 pub(crate) struct Level {
     pub(crate) below: *mut Level,
     pub(crate) above: *mut Level,
-    /// The one of `held` that is in force.
+    /// The active one of `held`.
     pub(crate) current: *mut OwnedRecord,
-    /// What the slot held before.
+    /// The slot's previous value.
     pub(crate) previous: *mut u8,
-    /// The thread's count of samples, null if nothing is to be told at the end.
+    /// The thread's sample counter, null if the end is not reported.
     pub(crate) samples: *const AtomicU32,
-    /// The count at the beginning.
+    /// The counter at the start.
     pub(crate) samples_before: u32,
-    /// Whether labels were set in it.
+    /// True if labels were set in it.
     pub(crate) relabelled: bool,
-    /// Whether it is within a scope, so that `scope_keys` counts.
+    /// True if it is within a scope, so that `scope_keys` is used.
     pub(crate) in_scope: bool,
-    /// The activation's number, 0 in spare ones and the bottom.
+    /// The activation's sequence number, 0 in unused levels and the bottom.
     pub(crate) seq: u64,
-    /// What the activation's owner calls it ([`crate::context::Entering::owner`]).
+    /// The owner's number ([`crate::context::Entering::owner`]).
     pub(crate) owner: u64,
-    /// Labels are added to the one that is not in force.
+    /// Two records: labels are added to the one that is not active.
     pub(crate) held: [OwnedRecord; 2],
-    /// A name whose owner does not keep it ([`crate::begin`]).
+    /// A copy of a name that does not outlive the call ([`crate::begin`]).
     pub(crate) name: [u8; NAME_MAX + 1],
-    /// Labels of these keys are those of a scope: what it encloses has them, of whatever trace.
+    /// Keys of a scope's labels. Inner activations inherit these labels in any trace.
     pub(crate) scope_keys: Keys,
 }
 
-/// A thread's state, at the beginning of its first block. All of it reads as zeros in a forked child.
+/// A thread's state, at the start of its first block. All of it reads as zeros in a forked child.
 #[repr(C)]
 pub(crate) struct State {
-    /// The innermost activation, or `bottom`; null: to be set up anew.
+    /// The innermost activation, or `bottom`; null: the state must be initialised again.
     pub(crate) top: *mut Level,
     pub(crate) slot: *const Slot,
-    /// The next activation's number and record's version.
+    /// The next activation's sequence number and record's version.
     pub(crate) next: u64,
     pub(crate) random: Random,
     pub(crate) clock: Clock,
-    /// Levels there are.
+    /// Number of levels.
     levels: u32,
     /// The newest block that was added.
     blocks: *mut Block,
     bottom: Bottom,
 }
 
-/// Levels behind the first block's.
+/// Additional levels, after those of the first block.
 #[repr(C)]
 struct Block {
     next: *mut Block,
 }
 
-/// The list's end: the first members of a [`Level`].
+/// The bottom of the list: the first members of a [`Level`].
 #[repr(C, align(64))]
 struct Bottom([u64; 8]);
 
 const BLOCK: usize = 4 * PAGE;
 const LEVELS_IN_PAGE: usize = 2;
 const LEVELS_IN_BLOCK: u32 = (BLOCK / PAGE * LEVELS_IN_PAGE) as u32;
-/// No level, so no record, straddles or begins a page: what lies before a record can be read where the record can.
+/// No level, so no record, straddles or starts a page: the memory before a record is readable if the record
+/// is.
 const LEVELS_AT: usize = PAGE - LEVELS_IN_PAGE * size_of::<Level>();
-/// Activations on one thread at a time; who enters more has lost some exits.
+/// Maximum number of activations on one thread. A thread that exceeds it has lost some exits.
 pub(crate) const LEVELS_MAX: u32 = 4096;
 
 const _: () = {
@@ -83,42 +85,45 @@ const _: () = {
     assert!(LEVELS_AT >= size_of::<State>() && LEVELS_AT.is_multiple_of(64));
 };
 
-/// Blocks of threads that ended, for those that begin.
+/// Blocks of threads that ended, for reuse by new threads.
 static POOL: [AtomicPtr<u8>; 64] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 64];
 static KEY: AtomicU64 = AtomicU64::new(NO_KEY);
 const NO_KEY: u64 = u64::MAX;
-/// Threads so far: the upper bits of activation numbers.
+/// Number of threads so far: the upper bits of activation numbers.
 static THREADS: AtomicU64 = AtomicU64::new(0);
 const SEQ_BITS: u32 = 44;
 
-/// What has to be there once in a process. `false`: the C library has no thread keys left, so nothing could be given back.
+/// Initialises the process's state once. Returns false if the C library has no thread keys left, so that
+/// memory could not be released.
 fn set_up_process() -> bool {
     if KEY.load(Acquire) != NO_KEY {
         return true;
     }
     crate::clock::start();
     let mut key: libc::pthread_key_t = 0;
-    // SAFETY: writes a key to where the first argument points.
+    // SAFETY: writes a key to the local.
     if unsafe { libc::pthread_key_create(&mut key, Some(at_thread_end)) } != 0 {
         return false;
     }
     if KEY.compare_exchange(NO_KEY, u64::from(key), Release, Acquire).is_ok() {
-        // SAFETY: the handler touches the calling thread's words alone. No room for it: the child's memory is wiped all the same.
+        // SAFETY: the handler only changes the calling thread's words. If there is no room for it, the
+        // child's memory is wiped nevertheless.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         stay_loaded();
     } else {
-        // SAFETY: ours, and no thread has a value for it.
+        // SAFETY: created above, and no thread has a value for it.
         unsafe { libc::pthread_key_delete(key) };
     }
     true
 }
 
-/// The C library calls `at_thread_end`: the object it lies in must not be unloaded. Fails for the program itself, which never is.
+/// Prevents that the object with `at_thread_end`, which the C library calls, is unloaded. Fails for the
+/// program itself, which is never unloaded.
 fn stay_loaded() {
-    // SAFETY: plain numbers and pointers; zeros are some.
+    // SAFETY: plain numbers and pointers, for which zeros are valid.
     let mut found: libc::Dl_info = unsafe { core::mem::zeroed() };
     let here = at_thread_end as *const core::ffi::c_void;
-    // SAFETY: asks for the object of an address; its name is a C string that stays.
+    // SAFETY: looks up the object of an address; its name is a C string that stays valid.
     unsafe {
         if libc::dladdr(here, &mut found) != 0 && !found.dli_fname.is_null() {
             libc::dlopen(found.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_NODELETE | libc::RTLD_LAZY);
@@ -126,7 +131,7 @@ fn stay_loaded() {
     }
 }
 
-/// Sets up the calling thread; null if there is no memory or no key.
+/// Initialises the calling thread's state. Returns null if there is no memory or no key.
 #[cold]
 #[inline(never)]
 pub(crate) fn begin(local: &Local) -> *mut State {
@@ -146,12 +151,13 @@ pub(crate) fn begin(local: &Local) -> *mut State {
         let Some(found) = pooled.or_else(|| sys::map_wiped_on_fork(BLOCK)) else { return null };
         block = found;
     } else {
-        // What the parent's thread was at.
+        // The slot still points to the activation of the parent's thread.
         clear(local);
     }
     let state = block.cast::<State>();
     let thread = THREADS.fetch_add(1, Relaxed) + 1;
-    // SAFETY: the block is ours alone, big and aligned enough. The recorder's slot of this thread is valid until the thread's end.
+    // SAFETY: this thread is the block's only user, and the block is large and aligned enough. The recorder's
+    // slot of this thread is valid until the thread's end.
     unsafe {
         state.write(State {
             top: null.cast(),
@@ -165,7 +171,7 @@ pub(crate) fn begin(local: &Local) -> *mut State {
         });
         let bottom = (&raw mut (*state).bottom).cast::<Level>();
         add_levels(state, bottom, block);
-        // Without a value of its own the thread's end is not told, and its block is never given back.
+        // Without a value for the key, the destructor does not run, and the block is never released.
         if libc::pthread_setspecific(KEY.load(Relaxed) as libc::pthread_key_t, block.cast()) != 0 {
             return null;
         }
@@ -178,11 +184,11 @@ pub(crate) fn begin(local: &Local) -> *mut State {
 /// Links the levels of a block above `last`.
 ///
 /// # Safety
-/// The block's levels are in nobody's use, `last` is the list's last one.
+/// No activation uses the block's levels, and `last` is the list's last one.
 unsafe fn add_levels(state: *mut State, mut last: *mut Level, block: *mut u8) {
     for i in 0..LEVELS_IN_BLOCK as usize {
         let at = i / LEVELS_IN_PAGE * PAGE + LEVELS_AT + i % LEVELS_IN_PAGE * size_of::<Level>();
-        // SAFETY: within the block; only the first words are touched, so that pages nobody needs stay untouched.
+        // SAFETY: within the block. Only the first words are written, so that unused pages stay untouched.
         unsafe {
             let level = block.add(at).cast::<Level>();
             (*level).below = last;
@@ -192,11 +198,11 @@ unsafe fn add_levels(state: *mut State, mut last: *mut Level, block: *mut u8) {
             last = level;
         }
     }
-    // SAFETY: the caller's state.
+    // SAFETY: the caller passes the thread's own state.
     unsafe { (*state).levels += LEVELS_IN_BLOCK };
 }
 
-/// One more level above the top; null if there are too many, or no memory.
+/// Adds a level above the top. Returns null if there are too many, or no memory.
 #[cold]
 #[inline(never)]
 unsafe fn grow(state: *mut State) -> *mut Level {
@@ -215,7 +221,7 @@ unsafe fn grow(state: *mut State) -> *mut Level {
 }
 
 impl Local {
-    /// This copy's state of the thread; null before the first use and after the end.
+    /// This copy's state of the thread; null before the first use and after the thread's end.
     #[inline(always)]
     pub(crate) fn thread_state(&self) -> *mut State {
         self.state.load(Relaxed).cast()
@@ -223,7 +229,7 @@ impl Local {
 }
 
 impl State {
-    /// A number that was not given before.
+    /// Returns a number that was not used before.
     #[inline]
     pub(crate) fn number(&mut self) -> u64 {
         let number = self.next;
@@ -234,19 +240,19 @@ impl State {
     /// The recorder's slot of this thread.
     #[inline]
     pub(crate) fn slot(&self) -> &AtomicPtr<u8> {
-        // SAFETY: valid until the thread's end.
+        // SAFETY: the slot is valid until the thread's end.
         unsafe { &(*self.slot).context }
     }
 
-    /// Points the thread's slots at a record, or at none. A handler sees the one before or this one.
+    /// Points the thread's slots to a record, or to none. A handler sees the previous record or this one.
     #[inline]
     pub(crate) fn publish(&self, local: &Local, record: *mut u8) {
-        // The record is complete before it is seen.
+        // The record is complete before it is visible.
         compiler_fence(Release);
         self.slot().store(record, Relaxed);
         // Other tools may find the program's own variable before the recorder's.
         local.slot.context.store(record, Relaxed);
-        // Nothing of the record before is changed until it is no longer seen.
+        // The previous record is not changed until it is no longer visible.
         compiler_fence(Release);
     }
 }
@@ -255,7 +261,8 @@ extern "C" fn at_thread_end(block: *mut core::ffi::c_void) {
     let state = block.cast::<State>();
     let local = local();
     local.state.store(core::ptr::null_mut(), Relaxed);
-    // SAFETY: the thread's own state, which nobody uses from here on: what enters something later sets up another one.
+    // SAFETY: the thread's own state, which is not used from here on: a later activation of this thread
+    // creates a new one.
     unsafe {
         if (*state).top.is_null() {
             local.slot.context.store(core::ptr::null_mut(), Relaxed);
@@ -277,21 +284,22 @@ extern "C" fn at_thread_end(block: *mut core::ffi::c_void) {
     }
 }
 
-/// Points the thread's slots at nothing.
+/// Clears the thread's slots.
 fn clear(local: &Local) {
     local.slot.context.store(core::ptr::null_mut(), Relaxed);
     // SAFETY: the recorder's slot of this thread.
     unsafe { (*(recorder().slot)()).context.store(core::ptr::null_mut(), Relaxed) };
 }
 
-/// The child of a fork has one thread, and what its parent's was doing is not the child's.
+/// Called in the child of a fork, whose single thread does not continue its parent's activations.
 extern "C" fn in_child() {
     let local = local();
     clear(local);
-    // The state is wiped, where the kernel can; else here, so that what is active now is exited by nobody.
+    // If the kernel cannot wipe the state, it is reset here, so that the child exits none of its parent's
+    // activations.
     let state = local.thread_state();
     if !state.is_null() {
-        // SAFETY: the thread's own.
+        // SAFETY: the thread's own state.
         unsafe { (*state).top = core::ptr::null_mut() };
     }
     crate::clock::in_child();
@@ -299,24 +307,24 @@ extern "C" fn in_child() {
     process::in_child();
 }
 
-/// The level that the next activation takes; null if there is none.
+/// Returns the level for the next activation; null if there is none.
 ///
 /// # Safety
 /// The calling thread's own state, with a top.
 #[inline]
 pub(crate) unsafe fn next_level(state: *mut State) -> *mut Level {
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees the calling thread's own state, with a top.
     unsafe {
         let level = (*(*state).top).above;
         if level.is_null() { grow(state) } else { level }
     }
 }
 
-/// The calling thread's state with a top, set up if need be; `None` if that is not possible.
+/// Returns the calling thread's state with a top, initialised if necessary; `None` if that is not possible.
 #[inline]
 pub(crate) fn state(local: &Local) -> Option<*mut State> {
     let mut state = local.thread_state();
-    // SAFETY: not null means the thread's own.
+    // SAFETY: a pointer that is not null is the thread's own state.
     if state.is_null() || unsafe { (*state).top.is_null() } {
         state = begin(local);
     }

@@ -1,9 +1,11 @@
-//! The thread-local variable `otel_thread_ctx_v1` and, beside it, a word of our own. In assembler, as stable Rust has no thread-local
-//! symbols; by TLS descriptors, which the linker turns into one constant in an executable.
+//! The thread-local variable `otel_thread_ctx_v1` and, next to it, a word of this crate. Both are defined in
+//! assembler, because stable Rust has no thread-local symbols. They are accessed by TLS descriptors, which
+//! the linker turns into one constant in an executable.
 //!
-//! The words lie in `.tdata` although they are zero: so they come first in a library's block, and readers that take a descriptor
-//! without a symbol to mean the block's begin (OpenTelemetry's eBPF profiler) find them. The public name is weak: where another writer
-//! of the same proposal is linked into the same binary, the name is that one's.
+//! The words lie in `.tdata` although they are zero. So they come first in a library's block, and readers
+//! that interpret a descriptor without a symbol as the start of the block (OpenTelemetry's eBPF profiler)
+//! find them. The public name is weak: if another writer of the same proposal is linked into the same binary,
+//! its definition gets the name.
 
 use core::ffi::c_void;
 use core::sync::atomic::AtomicPtr;
@@ -15,7 +17,8 @@ use crate::abi::Slot;
 pub(crate) struct Local {
     /// `otel_thread_ctx_v1`.
     pub(crate) slot: Slot,
-    /// This copy's state of the thread (`thread::State`); null before the first use and after the end.
+    /// This copy's state of the thread (`thread::State`); null before the first use and after the thread's
+    /// end.
     pub(crate) state: AtomicPtr<c_void>,
 }
 
@@ -49,8 +52,9 @@ words!("%object", "%progbits");
 #[inline(always)]
 pub(crate) fn local() -> &'static Local {
     let at: *const Local;
-    // SAFETY: the sequence of the psABI for TLS descriptors, which linkers recognise; the call changes rax and flags. glibc before 2.40
-    // lost vector registers as well, in libraries that were loaded late: callers are functions of their own, which hold none here.
+    // SAFETY: the sequence of the psABI for TLS descriptors, which linkers recognise; the call changes rax
+    // and flags. glibc before 2.40 lost vector registers as well, in libraries that were loaded late: callers
+    // are separate functions, which hold no vector registers here.
     unsafe {
         core::arch::asm!(
             "lea rax, [rip + flightline_context_local_v1@TLSDESC]",
@@ -58,7 +62,7 @@ pub(crate) fn local() -> &'static Local {
             "add rax, qword ptr fs:[0]",
             out("rax") at);
     }
-    // SAFETY: the thread's own words; no reference outlives the call of the API it is taken in.
+    // SAFETY: the thread's own words; no reference outlives the API call that created it.
     unsafe { &*at }
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn local() -> &'static Local {
             "mrs x2, tpidr_el0",
             out("x2") pointer, out("x0") offset, out("x1") _, out("x30") _);
     }
-    // SAFETY: as on the other processor.
+    // SAFETY: the thread's own words; no reference outlives the API call that created it.
     unsafe { &*((pointer.wrapping_add(offset)) as *const Local) }
 }
 

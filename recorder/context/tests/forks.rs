@@ -1,4 +1,5 @@
-//! Forks: the child's thread is at nothing, whatever its parent was at, and has keys, ids and a process context of its own.
+//! Forks: the child's thread has no activation, whatever its parent's had, and the child has its own keys,
+//! ids and process context.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -7,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use flightline_context::record::{Record, VALID};
 use flightline_context::{SCHEMA, Span, begin, current, end, keys, label, own_slot};
 
-/// What a reader of OTEP 4719 finds in this process: schema version and key names.
+/// Returns the data that a reader of OTEP 4719 finds in this process: schema version and key names.
 fn process_context() -> Option<(String, Vec<String>)> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains("/memfd:OTEL_CTX") || line.contains("OTEL_CTX]"))?;
@@ -44,7 +45,7 @@ fn process_context() -> Option<(String, Vec<String>)> {
     Some((version, names))
 }
 
-/// A message's fields, all of them of the kind with a length.
+/// Splits a message into its fields, all of which have a length.
 fn fields(mut message: &[u8]) -> Vec<(u8, &[u8])> {
     let mut fields = Vec::new();
     while let [tag, rest @ ..] = message {
@@ -63,14 +64,15 @@ fn fields(mut message: &[u8]) -> Vec<(u8, &[u8])> {
     fields
 }
 
-/// Whether a reader takes what the slot says.
+/// Returns true if a reader accepts the slot's record.
 fn visible() -> bool {
     // SAFETY: null or a record, perhaps a wiped one.
     unsafe { (*own_slot()).context.load(Relaxed).cast::<Record>().as_ref() }
         .is_some_and(|record| record.valid == VALID)
 }
 
-/// Runs in the child; 0, or the number of what is wrong: a child of a process with threads should do no more than it must.
+/// Runs in the child. Returns 0, or the number of the failed check. A child of a process with threads should
+/// do no more than it must.
 fn child(inside: u64, parents: u64) -> i32 {
     let wrong = |what: i32, right: bool| if right { 0 } else { what };
     let mut found = wrong(1, !visible());
@@ -103,7 +105,7 @@ fn forked(fork: impl FnOnce() -> libc::pid_t, inside: u64, parents: u64) {
     }
 }
 
-/// One test: it is about the process.
+/// A single test, because it concerns the whole process.
 #[test]
 fn a_child_is_at_nothing() {
     assert_eq!(process_context(), None);
@@ -117,17 +119,16 @@ fn a_child_is_at_nothing() {
     let ids = current().unwrap().span_id;
     // SAFETY: the child ends soon.
     forked(|| unsafe { libc::fork() }, inside, ids);
-    // Without the C library's knowledge, as some sandboxes and runtimes do.
-    // SAFETY: as above.
+    // Without the C library, as some sandboxes and runtimes do. SAFETY: the child ends soon.
     forked(
         || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t },
         inside,
         ids,
     );
-    // The parent's is as it was.
+    // The parent's state is unchanged.
     assert!(visible() && current().is_some_and(|current| current.span_id == ids));
     assert_eq!(process_context().unwrap().1.len(), 2);
-    // All that a byte can tell apart, and the map says them all.
+    // All keys that a byte can distinguish, and the process context contains all of them.
     for i in 2..keys::KEYS_MAX {
         label(&format!("{i:063}"), "")
             .unwrap_or_else(|e| assert_eq!(e, flightline_context::LabelError::Full));

@@ -1,4 +1,5 @@
-//! Scopes with a recorder in the process: what a reader of a thread's variable finds, and what the recorder is told.
+//! Scopes with a recorder in the process: the contents of a thread's variable, and the reports to the
+//! recorder.
 
 mod counting;
 
@@ -33,7 +34,7 @@ unsafe extern "C" fn samples() -> *const AtomicU32 {
     SAMPLES.with(|word| &raw const **word)
 }
 unsafe extern "C" fn on_span(end: *const SpanEnd) {
-    // SAFETY: complete for the time of the call, with texts as long as it says.
+    // SAFETY: the struct is complete during the call, with texts of the given lengths.
     let told = unsafe {
         let text = |at: *const u8, len: u32| {
             let bytes = if at.is_null() { &[] } else { std::slice::from_raw_parts(at, len as usize) };
@@ -42,7 +43,7 @@ unsafe extern "C" fn on_span(end: *const SpanEnd) {
         let end = &*end;
         (text(end.name, end.name_len), text(end.labels, end.labels_len), end.samples)
     };
-    // Not in what is counted.
+    // Outside of the counted work.
     TOLD.lock().unwrap_or_else(PoisonError::into_inner).push(told);
 }
 unsafe extern "C" fn on_scope(_: *const ScopeEnd) {}
@@ -68,7 +69,7 @@ fn turn() -> MutexGuard<'static, ()> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     set_recorder(&RECORDER);
     MODE.store(mode::SAMPLED, Relaxed);
-    // One test fills the table of keys, which is the process's.
+    // One test fills the table of keys, which the whole process shares.
     for key in ["application", "attempt", "vertex", "rows", "part", "dag", "task", "only", "step"] {
         assert!(keys::index(key).is_some());
     }
@@ -80,9 +81,9 @@ fn told() -> Vec<(String, String, u32)> {
     std::mem::take(&mut *TOLD.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The labels that a sample of this thread would have, `None` if it is in nothing.
+/// The labels that a sample of this thread would have, `None` if the thread has no activation.
 fn seen() -> Option<Vec<(String, String)>> {
-    // SAFETY: what the variable of this thread points at is a record.
+    // SAFETY: this thread's variable is null or points to a record.
     let record = unsafe { (*own_slot()).context.load(Relaxed).cast::<Record>().as_ref() }?;
     assert_eq!(record.valid, VALID);
     let names: Vec<&str> = keys::all().collect();
@@ -91,7 +92,7 @@ fn seen() -> Option<Vec<(String, String)>> {
     Some(attrs.map(|(key, value)| (names[usize::from(key)].to_owned(), text(value))).collect())
 }
 
-/// The same as `key=value`, in order.
+/// The same labels as `key=value`, in order.
 fn line() -> String {
     let labels = seen().unwrap_or_default();
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
@@ -110,7 +111,7 @@ fn nested_scopes_add_and_the_last_value_counts() {
         {
             let _attempt = scope([("vertex", "Map 1"), ("attempt", "0")]);
             assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0");
-            // A span within has them, of the same trace or of another tracer's.
+            // A span within the scope has the labels, in the same trace or in another tracer's.
             let span = Span::new("inner");
             let inside = span.enter();
             label("rows", "7").unwrap();
@@ -121,7 +122,7 @@ fn nested_scopes_add_and_the_last_value_counts() {
             assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0");
             drop((third, other));
             drop(inside);
-            // As in order, so by number.
+            // A number as the value.
             let _part = scope([("part", 12)]);
             assert_eq!(line(), "application=app_1 vertex=Map 1 attempt=0 part=12");
         }
@@ -139,7 +140,7 @@ fn nested_scopes_add_and_the_last_value_counts() {
     );
 }
 
-/// Two attempts in one process, each on two threads of a pool that take turns with them.
+/// Two attempts in one process, each on two threads of a pool that alternate between them.
 #[test]
 fn parallel_attempts_never_mix() {
     let _turn = turn();
@@ -159,7 +160,7 @@ fn parallel_attempts_never_mix() {
                     }
                     assert_eq!(line(), format!("dag=d task={name} only={name}"));
                     {
-                        // A step in for the other: exactly its labels, then ours again.
+                        // A step into the other attempt: exactly its labels, then this one's again.
                         let (other, theirs) = [(&attempts[1], "b"), (&attempts[0], "a")][(first + round) % 2];
                         let _there = other.enter();
                         assert_eq!(line(), format!("dag=d task={theirs} only={theirs}"));
@@ -199,11 +200,12 @@ fn handed_on_and_ended_elsewhere() {
     assert_eq!(line(), "task=t", "what another thread let go of is still ours");
     assert!(told().is_empty());
     drop(here);
-    // The last one ends it, wherever that is; without a sample all the same.
+    // The last owner ends the scope, on any thread, and even without a sample.
     thread::spawn(move || drop(shared)).join().unwrap();
     assert_eq!(told(), [("scope".to_owned(), r#"{"task":"t"}"#.to_owned(), 0)]);
     assert_eq!(seen(), None);
-    // A scope that was made elsewhere, and a thread that ends in it: the next one begins with nothing.
+    // A scope that was created on another thread, and a thread that ends in it: the next thread begins
+    // without labels.
     let made = thread::spawn(|| Scope::new([("task", "u")])).join().unwrap();
     thread::scope(|threads| threads.spawn(|| std::mem::forget(made.enter())).join().unwrap());
     thread::spawn(|| assert_eq!(seen(), None)).join().unwrap();
@@ -226,7 +228,7 @@ fn a_panic_ends_it() {
     assert_eq!(line(), "attempt=1");
 }
 
-/// Out of order, as by guards that are kept: nothing of one attempt is left for the next.
+/// Left out of order, as by guards that are stored: the next attempt inherits nothing.
 #[test]
 fn left_in_any_order() {
     let _turn = turn();
@@ -246,7 +248,7 @@ fn nothing_is_allocated_and_a_recording_that_begins_later_has_the_labels() {
     counting::check();
     MODE.store(mode::OFF, Relaxed);
     let id = 7_u64;
-    // The first of a thread maps its room, and this recorder's word is on the heap.
+    // The first activation of a thread maps memory, and this recorder's word is on the heap.
     SAMPLES.with(|word| assert_eq!(word.load(Relaxed), 0));
     drop(scope([("task", "warm")]));
     let off = asked(|| {
@@ -260,26 +262,26 @@ fn nothing_is_allocated_and_a_recording_that_begins_later_has_the_labels() {
     let attempt = scope([("task", id)]);
     MODE.store(mode::SAMPLED, Relaxed);
     assert_eq!(line(), "task=7");
-    // Nobody saw when it began: nothing is told of that.
+    // No recording was active when it began, so its start is unknown and it is not reported.
     drop(attempt);
     assert_eq!(told(), []);
     TOLD.lock().unwrap().reserve(2000);
     let on = asked(|| (0..1000).for_each(|_| drop(scope([("task", id)]))));
-    // What the test notes down is two texts for each.
+    // The test itself stores two texts for each.
     assert_eq!((on, told().len()), (2000, 1000));
 }
 
 #[test]
 fn what_finds_no_place_is_told() {
     let _turn = turn();
-    // Long values: cut between characters, and one sees that.
+    // Long values are cut between characters, and end in `…`.
     let long = "ä".repeat(4000);
     let cut = scope([("k", &long)]);
     let value = seen().unwrap()[0].1.clone();
     assert!(value.ends_with("ä…") && value.len() <= VALUE_MAX && value.len() > VALUE_MAX - 4, "{value}");
     assert_eq!(cut.left_out(), 0);
     drop(cut);
-    // In pieces that end anywhere.
+    // A value in pieces that end anywhere.
     struct Pieces;
     impl fmt::Display for Pieces {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -291,7 +293,7 @@ fn what_finds_no_place_is_told() {
     let _pieces = scope([("k", Pieces)]);
     assert_eq!(seen().unwrap()[0].1, format!("{}…", "x".repeat(252)));
     drop(_pieces);
-    // A value that cannot be had, keys that cannot be; empty values are values.
+    // A value whose formatting fails, and invalid keys; empty values are values.
     struct Fails;
     impl fmt::Display for Fails {
         fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -307,7 +309,8 @@ fn what_finds_no_place_is_told() {
     drop(bad);
     told();
 
-    // Ten thousand: as many as may be, the first ones; the process's table of keys has room for others afterwards.
+    // Ten thousand labels: the first ones up to the limit are set, and the process's table of keys has room
+    // for others afterwards.
     let known = keys::all().count();
     let many = scope((0..10_000).map(|i| (format!("key_{i}"), i)));
     assert_eq!(many.left_out() as usize, 10_000 - SCOPE_LABELS_MAX);
@@ -316,7 +319,7 @@ fn what_finds_no_place_is_told() {
     assert_eq!(labels[63], ("key_63".to_owned(), "63".to_owned()));
     assert_eq!(labels[64], (LEFT_OUT.to_owned(), "9936".to_owned()));
     {
-        // One within adds up what both had no place for; what is there can be set anew.
+        // An inner scope adds up the labels that both had no place for; existing labels can be set again.
         let within = scope((0..100).map(|i| (format!("key_{}", 2 * i), "again")));
         assert_eq!(within.left_out(), 9936 + 100 - SCOPE_LABELS_MAX as u32);
         let labels = seen().unwrap();
@@ -324,7 +327,8 @@ fn what_finds_no_place_is_told() {
         assert_eq!(labels.last().unwrap().1, within.left_out().to_string());
     }
     drop(many);
-    // 600 bytes: two values of 255, the third does not fit, a short one does; a full scope takes a shorter value of its own key.
+    // 600 bytes: two values of 255, the third does not fit, a short one does. A full scope accepts a shorter
+    // value for one of its own keys.
     let full =
         scope([("a", "x".repeat(255)), ("b", "x".repeat(255)), ("c", "x".repeat(255)), ("d", "y".into())]);
     assert_eq!((full.left_out(), seen().unwrap().len()), (1, 4));
@@ -333,7 +337,7 @@ fn what_finds_no_place_is_told() {
     let of = |key: &str| labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.len());
     assert_eq!((within.left_out(), of("a"), of("b"), of("e")), (2, Some(254), Some(5), None));
     drop((within, full));
-    // Keys without end, as of who puts values into keys: 256 and no more.
+    // Unlimited different keys, as from a program that puts values into keys: 256 and no more.
     for i in 0..300 {
         drop(scope([(format!("wrong_{i}"), i)]));
     }

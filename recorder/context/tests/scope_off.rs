@@ -1,4 +1,4 @@
-//! Scopes where nobody can record: nothing at all.
+//! Scopes without a recorder: they do nothing at all.
 
 mod counting;
 
@@ -9,7 +9,7 @@ use std::thread;
 use counting::asked;
 use flightline_context::{Scope, Span, current, own_slot, scope};
 
-/// A value that must not be looked at.
+/// A value that must not be formatted.
 struct Untouched;
 
 impl fmt::Display for Untouched {
@@ -23,7 +23,7 @@ fn published() -> bool {
     !unsafe { (*own_slot()).context.load(Relaxed) }.is_null()
 }
 
-/// KB that are wiped on a fork, as is what threads map that are in something.
+/// KB of memory that is wiped on a fork, as threads with an activation map it.
 fn mapped_wiped() -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let (mut size, mut sum) = (0, 0);
@@ -40,7 +40,7 @@ fn mapped_wiped() -> usize {
 #[test]
 fn nothing_is_allocated_and_nothing_looked_at() {
     counting::check();
-    // Whether there is a recorder is found out once.
+    // The recorder is searched for once.
     assert!(!Scope::new([("task", "t")]).is_on());
     let untouched = (0..10_000).map(|i| -> (&str, Untouched) { panic!("label {i} is made") });
     let count = asked(|| {
@@ -58,12 +58,12 @@ fn nothing_is_allocated_and_nothing_looked_at() {
     });
     assert_eq!(count, 0);
     assert_eq!(flightline_context::keys::all().count(), 0, "no key is known");
-    // On a thread of its own, as threads have some of the C library's.
+    // On a separate thread, because other threads already have such memory of the C library.
     let elsewhere = thread::spawn(|| {
         let before = mapped_wiped();
         let _task = scope([("task", "t")]);
         assert_eq!(mapped_wiped(), before, "no memory is mapped for threads or keys");
-        // As it would be: a span is published whether there is a recorder or not.
+        // For comparison: a span is published with or without a recorder.
         let span = Span::root("published");
         let _inside = span.enter();
         assert!(published() && mapped_wiped() > before);

@@ -1,4 +1,5 @@
-//! The way in as programs use it, without a recorder: what a reader of OTEP 4947 finds in the thread's variable.
+//! The API as programs use it, without a recorder: the contents of the thread's variable for a reader of OTEP
+//! 4947.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -13,9 +14,9 @@ fn context(id: u64) -> SpanContext {
     SpanContext { trace_id: [9; 16], span_id: id, flags: 1, ..SpanContext::default() }
 }
 
-/// What a reader sees: span id, and labels by index.
+/// Returns the data that a reader sees: span id, and labels by index.
 fn seen() -> Option<(u64, Vec<(u8, String)>)> {
-    // SAFETY: what the variable of this thread points at is a record.
+    // SAFETY: this thread's variable is null or points to a record.
     let record = unsafe { (*own_slot()).context.load(Relaxed).cast::<Record>().as_ref() }?;
     assert_eq!(record.valid, VALID);
     let attrs = labels(&record.attrs[..record.attrs_size.into()]);
@@ -24,13 +25,13 @@ fn seen() -> Option<(u64, Vec<(u8, String)>)> {
 }
 
 fn car() -> &'static SideCar {
-    // SAFETY: as above; ours has a side-car before it.
+    // SAFETY: this thread's variable points to a record of this crate, which has a side-car before it.
     unsafe { &*(*own_slot()).context.load(Relaxed).sub(SIDE_CAR_BEFORE).cast() }
 }
 
-/// Id of the record that the one in force leads to.
+/// Id of the record that the active one links to.
 fn previous() -> u64 {
-    // SAFETY: what was in force before is so again after this.
+    // SAFETY: the previous record becomes active again after this one, so it is valid.
     let record = unsafe { car().previous.cast::<Record>().as_ref() };
     record.map_or(0, |record| u64::from_be_bytes(record.span_id))
 }
@@ -43,12 +44,12 @@ fn nested_and_out_of_order() {
         tokens.push(enter(&Entering { context: &context(id), name: "", attrs: &[], owner: id }));
         assert_eq!((seen().unwrap().0, car().local_root_span_id, previous()), (id, 1, id - 1));
     }
-    // The middle one first: nothing is seen of that.
+    // The middle one first: this is not visible to a reader.
     assert!(exit(tokens[1]).is_some() && exit(tokens[1]).is_none());
     assert_eq!((seen().unwrap().0, previous()), (3, 1));
     assert!(exit_owner(3).is_some() && exit_owner(2).is_none());
     assert_eq!(seen().unwrap().0, 1);
-    // Another thread's token says nothing here.
+    // A token of another thread is invalid here.
     let first = tokens[0];
     thread::spawn(move || assert!(exit(first).is_none())).join().unwrap();
     assert!(exit(first).is_some());
@@ -62,7 +63,7 @@ fn many_levels_and_no_more() {
     let deep = tokens.iter().take_while(|token| **token != 0).count();
     assert!((4000..5000).contains(&deep) && tokens[deep..].iter().all(|token| *token == 0));
     assert_eq!(seen().unwrap().0, deep as u64);
-    // Every third, then the others from above: what is seen is always the innermost that is left.
+    // Every third, then the others from above: a reader always sees the innermost one that is left.
     tokens.truncate(deep);
     let mut left: Vec<usize> = (0..deep).filter(|i| i % 3 != 0).collect();
     (0..deep).step_by(3).for_each(|i| assert!(exit(tokens[i]).is_some()));
@@ -96,14 +97,14 @@ fn labels_are_inherited_within_a_trace() {
         drop(other);
     }
     assert_eq!(seen().unwrap().1.len(), 2);
-    // Full: as it was.
+    // Full: the labels are unchanged.
     let long = "x".repeat(255);
     assert_eq!(label("c", &long), Ok(()));
     assert_eq!(label("d", &long), Ok(()));
     assert_eq!(label("e", &long), Err(LabelError::Full));
     assert_eq!(seen().unwrap().1.len(), 4);
     drop(inside);
-    // The span kept them, for its next activation.
+    // The span stored them for its next activation.
     let again = outer.enter();
     assert_eq!(seen().unwrap().1.len(), 4);
     drop(again);
@@ -136,7 +137,7 @@ fn names_that_nobody_keeps() {
     }
     for (i, token) in tokens.into_iter().enumerate().rev() {
         let car = car();
-        // SAFETY: valid while the record is in force.
+        // SAFETY: valid while the record is active.
         let name = unsafe { std::slice::from_raw_parts(car.name, car.name_len as usize) };
         let name = std::str::from_utf8(name).unwrap();
         assert!(name.starts_with(&format!("{i}ää")) && (254..=255).contains(&name.len()), "{name}");
@@ -145,10 +146,11 @@ fn names_that_nobody_keeps() {
     assert_eq!(seen(), None);
 }
 
-/// The block of a thread that ended is another's next, or is unmapped: nothing grows with the number of threads that there were.
+/// The block of a thread that ended is reused by another thread, or unmapped: memory does not grow with the
+/// number of past threads.
 #[test]
 fn blocks_are_given_back() {
-    // What is wiped on a fork is ours.
+    // Memory that is wiped on a fork belongs to this crate.
     let mapped = || {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let (mut size, mut sum) = (0, 0u64);
@@ -174,7 +176,8 @@ fn blocks_are_given_back() {
     round();
     let before = mapped();
     (0..20).for_each(|_| round());
-    // In KB. A thread of these has 13 blocks of 16 KB, 2000 of them 416 MB; 64 blocks are kept, and other tests have threads.
+    // In KB. Each of these threads has 13 blocks of 16 KB, and 2000 of them 416 MB; 64 blocks are retained,
+    // and other tests have threads too.
     let after = mapped();
     assert!(before > 0 && after < before + 50_000, "{before} {after}");
 }

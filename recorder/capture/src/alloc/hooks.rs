@@ -1,6 +1,7 @@
-//! What the exported functions do while allocations are sampled.
+//! The exported allocator functions while allocations are sampled.
 //!
-//! What is not sampled ends in a jump to the allocator's function, so it costs a few instructions and no stack.
+//! A call that is not sampled ends in a jump to the allocator's function, so it costs a few instructions and
+//! no stack.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,14 +12,16 @@ use super::{FUNCTIONS, REAL, due, freed, sampled, watched, words};
 
 type Pointer = *mut c_void;
 
-/// The allocator's function `index`. A call of it at the end of a function here is a jump.
+/// Returns the allocator's function `index`. A call of it at the end of a function here is compiled to a
+/// jump.
 ///
 /// # Safety
 /// The allocator has that function, and it has the type `F`.
 #[inline(always)]
 unsafe fn real<F: Copy>(index: u16) -> F {
     let address = REAL.get(usize::from(index)).map_or(0, |f| f.load(Relaxed));
-    // SAFETY: by the contract; a function pointer is one word.
+    // SAFETY: the caller guarantees that the function exists and has the type `F`; a function pointer is one
+    // word.
     unsafe { core::mem::transmute_copy::<usize, F>(&address) }
 }
 
@@ -28,8 +31,9 @@ type Two = unsafe extern "C" fn(usize, usize) -> Pointer;
 type Realloc = unsafe extern "C" fn(Pointer, usize) -> Pointer;
 type PosixMemalign = unsafe extern "C" fn(*mut Pointer, usize, usize) -> c_int;
 
-/// Addresses of the functions here, to `sample` allocations and to `watch` frees; 0 where the allocator's own is right. In
-/// musl that is so for functions that call another one of these by its name.
+/// Returns the addresses of the functions here, to `sample` allocations and to `watch` frees. An entry is 0
+/// if the allocator's own function must be used. In musl this is the case for functions that call another one
+/// of these by its name.
 pub fn addresses(sample: bool, watch: bool) -> [usize; FUNCTIONS] {
     let when = |condition: bool, hook: usize| if condition { hook } else { 0 };
     let once = sample && !cfg!(target_env = "musl");
@@ -49,7 +53,7 @@ unsafe extern "C" fn malloc(size: usize) -> Pointer {
     if words::take(size) {
         return one(size, function::MALLOC);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Malloc>(function::MALLOC)(size) }
 }
 
@@ -57,7 +61,7 @@ unsafe extern "C" fn valloc(size: usize) -> Pointer {
     if words::take(size) {
         return one(size, function::VALLOC);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Malloc>(function::VALLOC)(size) }
 }
 
@@ -65,7 +69,7 @@ unsafe extern "C" fn valloc(size: usize) -> Pointer {
 #[inline(never)]
 fn one(size: usize, index: u16) -> Pointer {
     let weight = due(size);
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     let address = unsafe { real::<Malloc>(index)(size) };
     if let Some(weight) = weight {
         sampled(address as usize, size, weight, index);
@@ -74,12 +78,12 @@ fn one(size: usize, index: u16) -> Pointer {
 }
 
 unsafe extern "C" fn calloc(count: usize, each: usize) -> Pointer {
-    // What overflows is refused by the allocator.
+    // The allocator refuses a size that overflows.
     let (size, overflows) = count.overflowing_mul(each);
     if !overflows && words::take(size) {
         return two(count, each, size, function::CALLOC);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Two>(function::CALLOC)(count, each) }
 }
 
@@ -87,7 +91,7 @@ unsafe extern "C" fn aligned_alloc(align: usize, size: usize) -> Pointer {
     if words::take(size) {
         return two(align, size, size, function::ALIGNED_ALLOC);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Two>(function::ALIGNED_ALLOC)(align, size) }
 }
 
@@ -95,7 +99,7 @@ unsafe extern "C" fn memalign(align: usize, size: usize) -> Pointer {
     if words::take(size) {
         return two(align, size, size, function::MEMALIGN);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Two>(function::MEMALIGN)(align, size) }
 }
 
@@ -103,7 +107,7 @@ unsafe extern "C" fn memalign(align: usize, size: usize) -> Pointer {
 #[inline(never)]
 fn two(a: usize, b: usize, size: usize, index: u16) -> Pointer {
     let weight = due(size);
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     let address = unsafe { real::<Two>(index)(a, b) };
     if let Some(weight) = weight {
         sampled(address as usize, size, weight, index);
@@ -113,10 +117,10 @@ fn two(a: usize, b: usize, size: usize, index: u16) -> Pointer {
 
 unsafe extern "C" fn posix_memalign(out: *mut Pointer, align: usize, size: usize) -> c_int {
     if words::take(size) {
-        // SAFETY: passed on.
+        // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
         return unsafe { into(out, align, size) };
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<PosixMemalign>(function::POSIX_MEMALIGN)(out, align, size) }
 }
 
@@ -124,7 +128,7 @@ unsafe extern "C" fn posix_memalign(out: *mut Pointer, align: usize, size: usize
 #[inline(never)]
 unsafe fn into(out: *mut Pointer, align: usize, size: usize) -> c_int {
     let weight = due(size);
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     let failed = unsafe { real::<PosixMemalign>(function::POSIX_MEMALIGN)(out, align, size) };
     if let Some(weight) = weight.filter(|_| failed == 0) {
         // SAFETY: the allocator has written the address there.
@@ -137,22 +141,23 @@ unsafe extern "C" fn free(address: Pointer) {
     if watched().is_some_and(|set| set.maybe(address as usize)) {
         freed(address as usize);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Free>(function::FREE)(address) }
 }
 
 unsafe extern "C" fn realloc(address: Pointer, size: usize) -> Pointer {
     let due = words::take(size);
     if due || watched().is_some_and(|set| set.maybe(address as usize)) {
-        // SAFETY: passed on.
+        // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
         return unsafe { moved(address, size, due) };
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     unsafe { real::<Realloc>(function::REALLOC)(address, size) }
 }
 
-/// A new size is a new allocation. The free of the old one is told before it happens: afterwards another thread may be
-/// given the address. (If the allocator then refuses, the old block has been told as free although it is not.)
+/// Samples a `realloc`: a new size is a new allocation. The free of the old block is recorded before it
+/// happens, because another thread may be given the address right afterwards. (If the allocator then refuses,
+/// the free of a live block has been recorded.)
 #[cold]
 #[inline(never)]
 unsafe fn moved(address: Pointer, size: usize, is_due: bool) -> Pointer {
@@ -160,7 +165,7 @@ unsafe fn moved(address: Pointer, size: usize, is_due: bool) -> Pointer {
     if size <= isize::MAX as usize {
         freed(address as usize);
     }
-    // SAFETY: passed on.
+    // SAFETY: this is the allocator's function of that type, and the arguments are the program's own.
     let new = unsafe { real::<Realloc>(function::REALLOC)(address, size) };
     if let Some(weight) = weight {
         sampled(new as usize, size, weight, function::REALLOC);

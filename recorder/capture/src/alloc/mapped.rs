@@ -1,11 +1,14 @@
-//! Pages that the program takes from the kernel itself: by `mmap`, `mremap`, `sbrk`, `brk`.
+//! Pages that the program requests from the kernel itself, by `mmap`, `mremap`, `sbrk` or `brk`.
 //!
-//! They are sampled in the same stream of bytes as `malloc`'s. What an allocator behind ours maps is not: its memory is
-//! counted when it hands it out (the C library's own calls do not come here, those of another one are known by where they
-//! are made). A mapping counts if it is anonymous and writable: a reservation is no memory, and a file's pages are the file's.
+//! They are sampled in the same stream of bytes as the allocations of `malloc`. Mappings of the allocator
+//! behind this object are not sampled: that memory counts when the allocator hands it out. (The C library's
+//! own calls do not come here. Calls of another allocator are recognised by their return address.) A mapping
+//! counts if it is anonymous and writable: a reservation uses no memory, and a file's pages belong to the
+//! file.
 //!
-//! A range may be given back in parts, and by being mapped over. Once a sampled one is watched, everything given back
-//! between the lowest and the highest such address is told; the drain knows what it hits.
+//! A range may be unmapped in parts, or by mapping over it. Once a sampled mapping is watched, every range
+//! unmapped between the lowest and the highest such address is recorded, and the drain finds the mappings
+//! that it belongs to.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::AtomicUsize;
@@ -22,13 +25,13 @@ const PAGE: usize = 4096;
 /// `MREMAP_DONTUNMAP`
 const DONTUNMAP: c_int = 4;
 
-/// First and last address of the object that the allocator behind ours is in; nothing if it is the C library.
+/// First and last address of the allocator's object; empty if the allocator is the C library.
 static ALLOCATOR: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// What sampled mappings that are watched lie between.
+/// Lowest and highest address of the watched mappings.
 static WATCHED: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
 
-/// `true` if mappings are sampled, or watched until they are given back.
+/// Returns true if mappings are sampled, or watched until they are unmapped.
 #[inline]
 pub fn is_enabled() -> bool {
     SAMPLING.load(Relaxed) || watching()
@@ -38,13 +41,13 @@ fn watching() -> bool {
     WATCHED[1].load(Relaxed) != 0 && watched().is_some()
 }
 
-/// Nothing is watched any more.
+/// Forgets all watched mappings.
 pub(super) fn forget() {
     WATCHED[0].store(usize::MAX, Relaxed);
     WATCHED[1].store(0, Relaxed);
 }
 
-/// Pages were mapped: `at` with `bytes`, called from `caller`.
+/// Handles a new mapping of `bytes` bytes at `at`, called from `caller`.
 pub fn mapped(at: usize, bytes: usize, protection: c_int, flags: c_int, caller: usize) {
     if flags & libc::MAP_FIXED != 0 {
         unmapped(at, bytes);
@@ -54,8 +57,9 @@ pub fn mapped(at: usize, bytes: usize, protection: c_int, flags: c_int, caller: 
     }
 }
 
-/// A mapping is about to be moved or resized, `fixed` to an address that the program chose. What it leaves behind may be
-/// another thread's at once, so that is told before; if the kernel then refuses, it has been told although it is still there.
+/// Handles a mapping that is about to be moved or resized, `fixed` to an address that the program chose. The
+/// range that it leaves may belong to another thread immediately afterwards, so its free is recorded before
+/// the call. If the kernel then refuses, the free of a range that still exists has been recorded.
 pub fn moving(old: usize, old_bytes: usize, new_bytes: usize, flags: c_int) {
     if flags & DONTUNMAP != 0 || !old.is_multiple_of(PAGE) || new_bytes == 0 {
         return;
@@ -67,7 +71,8 @@ pub fn moving(old: usize, old_bytes: usize, new_bytes: usize, flags: c_int) {
     }
 }
 
-/// It was, and is now at `at`. As with `realloc`, a new size is a new allocation; where it stayed, what was added is.
+/// Handles a mapping that has moved to `at`. As with `realloc`, a new size is a new allocation. If it stayed
+/// in place, only the added part is.
 pub fn moved(old: usize, old_bytes: usize, at: usize, bytes: usize, flags: c_int, caller: usize) {
     if flags & libc::MREMAP_FIXED != 0 {
         unmapped(at, bytes);
@@ -81,7 +86,7 @@ pub fn moved(old: usize, old_bytes: usize, at: usize, bytes: usize, flags: c_int
     }
 }
 
-/// Where the program's data ends has changed.
+/// Handles a change of the program break.
 pub fn end_moved(from: usize, to: usize, by_sbrk: bool, caller: usize) {
     if to < from {
         given_back(to, from - to);
@@ -90,7 +95,7 @@ pub fn end_moved(from: usize, to: usize, by_sbrk: bool, caller: usize) {
     }
 }
 
-/// Pages are given back, or about to be. What the kernel will refuse is not.
+/// Handles pages that were unmapped or are about to be. Calls that the kernel will refuse are ignored.
 pub fn unmapped(at: usize, bytes: usize) {
     if let Some(whole) = bytes.checked_next_multiple_of(PAGE).filter(|_| at.is_multiple_of(PAGE)) {
         given_back(at, whole);
@@ -105,7 +110,7 @@ fn given_back(at: usize, bytes: usize) {
     let extra = [at as u64, bytes as u64];
     let event = Event { kind: event_kind::FREE, index: alloc_flags::MAPPED, value: 0, extra: &extra };
     if recording() {
-        // What finds no room is counted by the callee.
+        // `record` counts an event that finds no room.
         let _ = sync_event::record(&event, false);
     } else {
         count_unrecorded(&event);
@@ -133,7 +138,8 @@ pub(super) fn record(at: usize, bytes: usize, event: Event<'_>) {
     let _ = sync_event::record(&Event { index, extra: &[at as u64, bytes as u64], ..event }, true);
 }
 
-/// Whether the mapping at an address is no file's, as the kernel's list has it. Asked for what `mremap` moved only.
+/// Returns true if the kernel's map shows an anonymous mapping at this address. Only called after an `mremap`
+/// that moved a mapping.
 fn is_anonymous(address: usize) -> bool {
     const PATH: &CStr = c"/proc/self/maps";
     let Ok(fd) = os::open(PATH, libc::O_RDONLY, 0) else { return false };
@@ -156,7 +162,7 @@ fn is_anonymous(address: usize) -> bool {
             from += len + 1;
         }
         if from == 0 && have == buffer.len() {
-            // A path longer than that: its line is cut, what follows is looked for as well.
+            // A path longer than the buffer: its line is cut, and its rest is parsed as a line of its own.
             have = 0;
         }
         buffer.copy_within(from..have, 0);
@@ -164,7 +170,7 @@ fn is_anonymous(address: usize) -> bool {
     }
 }
 
-/// What a line of the list says of an address: `None` if it is about another one.
+/// Parses one line of the map: `None` if it is about another address, else whether the mapping is anonymous.
 fn line_says(line: &[u8], address: usize) -> Option<bool> {
     let mut fields = line.split(|c| *c == b' ').filter(|field| !field.is_empty());
     let mut range = fields.next()?.split(|c| *c == b'-').map(hexadecimal);
@@ -178,7 +184,7 @@ fn hexadecimal(digits: &[u8]) -> Option<usize> {
     digits.iter().try_fold(0usize, |n, digit| Some(n << 4 | (*digit as char).to_digit(16)? as usize))
 }
 
-/// Notes where the allocator behind ours is, whose own mappings do not count. Not for handlers.
+/// Stores the bounds of the allocator's object, whose own mappings do not count. Not for handlers.
 pub(super) fn learn_allocator() {
     struct Search {
         allocator: usize,

@@ -1,9 +1,10 @@
-//! Allocations sampled by bytes, and the frees of what was sampled.
+//! Samples allocations by bytes, and records the frees of sampled allocations.
 //!
-//! `preload` exports `malloc` and its relatives; each is a jump through its entry of [`SLOTS`]. While nothing is
-//! recorded that leads straight to the allocator behind ours. With the engine on it leads to a function here that
-//! counts bytes down (`words`), and once in a while takes a sample (`chance`). Frees are looked at only if what is
-//! never freed is wanted; the addresses that matter are in a `set`.
+//! `preload` exports `malloc` and its relatives; each is a jump through its entry of [`SLOTS`]. While no
+//! allocations are recorded, the entry leads straight to the allocator behind this object. With the engine
+//! enabled, it leads to a function here that counts bytes down (`words`) and takes a sample when the count is
+//! used up (`sampler`). Frees are checked only with the engine `live`; the addresses of sampled allocations
+//! are in a `set`.
 //!
 //! **Nothing here allocates, locks or changes `errno`**, so it may be entered from anywhere: by the loader, before the
 //! program's first instruction, between `fork` and `exec`, from a signal handler.
@@ -28,31 +29,32 @@ use crate::session::Attached;
 use crate::{os, sandbox, session};
 use set::Set;
 
-/// Functions that are interposed.
+/// Number of interposed functions.
 pub const FUNCTIONS: usize = 8;
 
 /// Their names; indices are [`flightline_in_signal::layout::alloc_function`].
 pub const NAMES: [&CStr; FUNCTIONS] =
     [c"malloc", c"free", c"calloc", c"realloc", c"posix_memalign", c"aligned_alloc", c"memalign", c"valloc"];
 
-/// Where each exported function jumps to; 0: to its own first call.
+/// Jump targets of the exported functions; 0: the code for the function's own first call.
 pub static SLOTS: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
 
-/// The functions of the allocator behind ours, set once by [`publish()`]: where slots lead while nothing is recorded.
+/// The functions of the allocator behind this object, set once by [`publish()`]. The slots lead there while
+/// no allocations are recorded.
 static REAL: [AtomicUsize; FUNCTIONS] = [const { AtomicUsize::new(0) }; FUNCTIONS];
 
-/// Whether allocations are sampled; if not, frees may still be watched.
+/// True while allocations are sampled. Otherwise frees may still be watched.
 static SAMPLING: AtomicBool = AtomicBool::new(false);
 
-/// Mean bytes from one sample to the next.
+/// Mean bytes between two samples.
 static INTERVAL: AtomicU64 = AtomicU64::new(0);
 
-/// Addresses to watch for; null: frees are not recorded.
+/// Addresses whose frees are recorded; null: no frees are recorded.
 static SET: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
-/// The same, kept while frees are not recorded.
+/// The same memory, retained while frees are not recorded.
 static SET_MEMORY: AtomicPtr<Set> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Tells the allocator behind ours.
+/// Sets the functions of the allocator behind this object.
 ///
 /// # Safety
 /// `real[i]` does what the function [`NAMES`]`[i]` does, and has its type.
@@ -69,15 +71,15 @@ fn set_slots(targets: [usize; FUNCTIONS]) {
     }
 }
 
-/// Whether this object's functions are the ones that programs call. Not so in the linked library, which exports none.
+/// Returns true if programs call the exported functions of this object. The linked library exports none.
 pub fn available() -> bool {
     REAL[0].load(Relaxed) != 0
 }
 
-/// Switches sampling as the session wants it now. Async-signal-safe.
+/// Enables or disables sampling according to the session page. Async-signal-safe.
 ///
-/// While the session lasts, frees stay watched once they are: also of what was sampled before a pause or before other
-/// engines were chosen, which would look never freed else.
+/// Once enabled, the tracking of frees stays on for the whole session. Otherwise allocations sampled before a
+/// pause or a change of engines would be reported as never freed.
 pub fn apply(attached: &Attached) {
     let page = attached.session();
     if page.stop.load(Acquire) != 0 || !available() {
@@ -96,7 +98,8 @@ pub fn apply(attached: &Attached) {
     set_slots(core::array::from_fn(|i| if hooks[i] != 0 { hooks[i] } else { REAL[i].load(Relaxed) }));
 }
 
-/// The same at the start of a recording, when the loader may be asked: an allocator's own `operator new` is sampled too.
+/// Does the same at the start of a recording, when calls of the loader are allowed: an allocator's own
+/// `operator new` is sampled too.
 pub fn start(attached: &Attached) {
     apply(attached);
     if available() {
@@ -108,7 +111,7 @@ pub fn start(attached: &Attached) {
     }
 }
 
-/// Switches sampling off. Async-signal-safe.
+/// Disables sampling. Async-signal-safe.
 pub fn off() {
     if available() {
         set_slots(REAL.each_ref().map(|f| f.load(Relaxed)));
@@ -119,7 +122,7 @@ pub fn off() {
     }
 }
 
-/// The child of a fork: other random numbers than its parent's, no addresses of its parent's, nothing sampled until it
+/// Prepares the child of a fork: a new random sequence, an empty address set, and no samples until the child
 /// is recorded itself.
 pub fn in_child() {
     words::set_random(0);
@@ -143,14 +146,14 @@ fn set_memory() -> *mut Set {
     match SET_MEMORY.compare_exchange(core::ptr::null_mut(), new, Release, Acquire) {
         Ok(_) => new,
         Err(known) => {
-            // SAFETY: mapped above, unknown to anybody.
+            // SAFETY: mapped above, and not shared with any other thread.
             unsafe { os::unmap(address, size_of::<Set>()) };
             known
         }
     }
 }
 
-/// Empties the set, giving its memory back.
+/// Empties the set and releases its memory.
 fn forget_addresses() {
     let set = SET_MEMORY.load(Acquire);
     if !set.is_null() {
@@ -163,7 +166,8 @@ fn watched() -> Option<&'static Set> {
     unsafe { SET.load(Relaxed).as_ref() }
 }
 
-/// An allocation of `size` bytes made a sample due: what it stands for, or nothing if this was only the thread's first.
+/// Handles an allocation of `size` bytes that used up the bytes to the next sample point. Returns the bytes
+/// that the sample represents, or `None` if this was only the thread's first allocation.
 fn due(size: usize) -> Option<u64> {
     let interval = INTERVAL.load(Relaxed);
     let mut random = words::random();
@@ -172,7 +176,7 @@ fn due(size: usize) -> Option<u64> {
         random = seed();
     }
     let mut gap = sampler::gap(interval, &mut random);
-    // Nothing was drawn yet for the thread's first allocation: is it before its first sample point?
+    // No gap was drawn before the thread's first allocation: test if it ends before the first sample point.
     let weight = match gap.checked_sub(size as u64).filter(|_| first) {
         Some(left) => {
             gap = left;
@@ -190,8 +194,8 @@ fn due(size: usize) -> Option<u64> {
     weight
 }
 
-/// Different in every thread and process. A restricted thread makes no system call here: where the clock has no vDSO it
-/// is one.
+/// Returns a seed that differs between threads and processes. A restricted thread does not read the clock,
+/// which is a system call on machines without a vDSO clock.
 fn seed() -> u64 {
     let page: Option<&SessionPage> = state::get().map(|state| state.session);
     let mut mixed = page.map_or(0, |page| page.seed) ^ words::here() as u64;
@@ -202,7 +206,7 @@ fn seed() -> u64 {
     sampler::next(&mut mixed).max(1)
 }
 
-/// Whether this process is recorded; a session that is over switches everything off.
+/// Returns true if this process is recorded. Disables everything if the session has ended.
 fn recording() -> bool {
     if sandbox::applies() {
         return false;
@@ -215,7 +219,8 @@ fn recording() -> bool {
     true
 }
 
-/// Whether allocations are wanted at this moment: the command that says so may still be on its way.
+/// Returns true if the session page enables allocations at this moment. The command that applies a change may
+/// not have arrived yet.
 fn is_enabled() -> bool {
     state::get().is_some_and(|state| {
         let page = state.session;
@@ -244,7 +249,7 @@ fn sampled(address: usize, size: usize, weight: u64, function: u16) {
     }
 }
 
-/// Records the free of an address if its allocation was.
+/// Records the free of an address if its allocation was sampled.
 #[inline(never)]
 fn freed(address: usize) {
     if !watched().is_some_and(|set| set.remove(address)) {
@@ -258,7 +263,7 @@ fn freed(address: usize) {
     }
 }
 
-/// A thread that may make no system calls records nothing; that is counted.
+/// Counts an event of a thread that may make no system calls, and therefore records none.
 fn count_unrecorded(event: &Event<'_>) {
     if let Some(state) = state::get().filter(|_| sandbox::applies()) {
         publish::lose(state, event);

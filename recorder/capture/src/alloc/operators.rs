@@ -1,9 +1,10 @@
-//! `operator new` and `delete` of allocators that bring their own (jemalloc, mimalloc, tcmalloc).
+//! `operator new` and `delete` of allocators that define their own (jemalloc, mimalloc, tcmalloc).
 //!
-//! The C++ library's operators call `malloc`, which is ours. Those of such an allocator do not; and exporting the operators
-//! ourselves would be wrong for programs that load a C++ library later and privately. So, where the allocator behind ours
-//! has them, the entries by which loaded objects reach them are pointed at functions here that count first. An object that
-//! is loaded later calls the allocator's directly: what it allocates by `new` is not seen then.
+//! The C++ library's operators call `malloc`, which this object interposes. Those of such an allocator do
+//! not. Exporting the operators from this object would be wrong for programs that load a C++ library later
+//! and privately. So, if the allocator has its own operators, the relocation entries of loaded objects are
+//! changed to functions here that count first. An object that is loaded later calls the allocator's operators
+//! directly, so its `new` is not sampled.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::AtomicUsize;
@@ -41,10 +42,10 @@ const NAMES: [&CStr; OPERATORS] = [
     c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
 ];
 
-/// The allocator's operators; 0: it has none of that name.
+/// The allocator's operators; 0: it has none with that name.
 static OWN: [AtomicUsize; OPERATORS] = [const { AtomicUsize::new(0) }; OPERATORS];
 
-/// What a `new` that is due stands for, 0 if nothing.
+/// Returns the bytes that a sample of this `new` represents, 0 if no sample is due.
 extern "C" fn due_by_new(size: usize) -> u64 {
     due(size).unwrap_or(0)
 }
@@ -55,8 +56,8 @@ extern "C" fn sampled_by_new(address: usize, size: usize, weight: u64) {
     }
 }
 
-/// `new` number `I`: counts, and goes on to the allocator's by a jump; a sample calls it instead, in a frame that an
-/// exception may pass.
+/// `new` number `I`: counts the bytes, and jumps to the allocator's operator. For a sample it calls the
+/// operator instead, from a frame through which an exception can be thrown.
 #[unsafe(naked)]
 unsafe extern "C" fn new<const I: usize>() {
     core::arch::naked_asm!(
@@ -76,7 +77,7 @@ unsafe extern "C" fn new<const I: usize>() {
         "mov rdx, qword ptr [rsp]",
         "mov rsi, qword ptr [rsp + 8]",
         "mov rdi, qword ptr [rsp + 16]",
-        // Size, weight and the place for the address.
+        // Size, weight and the slot for the address.
         "mov qword ptr [rsp + 8], rax",
         "call qword ptr [rip + {own} + {offset}]",
         "mov qword ptr [rsp], rax",
@@ -104,7 +105,7 @@ unsafe extern "C" fn delete<const I: usize>(address: usize, a: usize, b: usize) 
         freed(address);
     }
     let own = OWN.get(I).map_or(0, |own| own.load(Relaxed));
-    // SAFETY: the allocator's operator; arguments it does not have are ignored.
+    // SAFETY: this is the allocator's operator; it ignores arguments that it does not have.
     unsafe { core::mem::transmute::<usize, Delete>(own)(address, a, b) }
 }
 
@@ -117,7 +118,7 @@ fn hooks() -> [usize; OPERATORS] {
     list!(0 1 2 3 4 5 6 7 ; 8 9 10 11 12 13 14 15 16 17 18 19)
 }
 
-/// First address of the object that holds an address.
+/// First address of the object that contains an address.
 fn containing_object(address: usize) -> Option<usize> {
     let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the loader fills the structure.
@@ -126,7 +127,7 @@ fn containing_object(address: usize) -> Option<usize> {
     found.then(|| unsafe { info.assume_init() }.dli_fbase as usize)
 }
 
-/// Points all loaded objects' entries for operators of the allocator behind ours to functions here. Not for handlers.
+/// Changes all loaded objects' entries for the allocator's operators to functions here. Not for handlers.
 pub fn watch() {
     let allocator = containing_object(REAL[0].load(Relaxed));
     let libc = containing_object(libc::getenv as unsafe extern "C" fn(*const c_char) -> *mut c_char as usize);
@@ -183,7 +184,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, skip: *m
     0
 }
 
-/// Goes through the relocations of one object.
+/// Changes the relocated entries of one object.
 ///
 /// # Safety
 /// `dynamic` is the dynamic section of the object loaded with this bias.
@@ -205,10 +206,10 @@ unsafe fn patch(bias: usize, mut dynamic: *const [usize; 2], relro: &core::ops::
         if let Some(word) = words.get_mut(tag) {
             *word = value;
         }
-        // SAFETY: not at the end yet.
+        // SAFETY: the null entry has not been reached yet, so another one follows.
         dynamic = unsafe { dynamic.add(1) };
     }
-    // glibc keeps addresses there, musl what the file has.
+    // glibc stores relocated addresses there, musl the values of the file.
     let address = |value: usize| if value < bias { bias.wrapping_add(value) } else { value };
     let (names, symbols) = (address(words[STRTAB]), address(words[SYMTAB]));
     if words[STRTAB] == 0 || words[SYMTAB] == 0 {
@@ -219,7 +220,7 @@ unsafe fn patch(bias: usize, mut dynamic: *const [usize; 2], relro: &core::ops::
         if table == 0 || bytes == 0 {
             continue;
         }
-        // SAFETY: the object's relocations, as its dynamic section says.
+        // SAFETY: the object's relocations, according to its dynamic section.
         let entries =
             unsafe { core::slice::from_raw_parts(address(table) as *const libc::Elf64_Rela, bytes / 24) };
         for entry in entries {
@@ -245,7 +246,7 @@ unsafe fn patch(bias: usize, mut dynamic: *const [usize; 2], relro: &core::ops::
             // SAFETY: a word that the loader relocated.
             let slot_word = unsafe { &*(slot as *const AtomicUsize) };
             let now = slot_word.load(Relaxed);
-            // An entry that is bound at its first call leads into its own object until then.
+            // A lazily bound entry points into its own object until its first call.
             let unbound = kind == JUMP_SLOT && containing_object(now) == containing_object(slot);
             if own == 0 || (now != own && !unbound) {
                 continue;

@@ -1,13 +1,14 @@
-//! Which allocations are sampled, and what a sample stands for.
+//! Decides which allocations are sampled, and computes the weight of a sample.
 //!
-//! Sample points lie in the stream of allocated bytes like a Poisson process: gaps are exponential with the interval
-//! as mean. An allocation of `s` bytes is sampled if a point falls into it, with probability `p = 1 − e^(−s/interval)`; it
-//! then stands for `s / p` bytes, so that sums over samples are unbiased for any mixture of sizes. After a sample a new
-//! gap is drawn; the process has no memory, so that changes nothing.
+//! Sample points lie in the stream of allocated bytes like a Poisson process: gaps are exponential with the
+//! interval as mean. An allocation of `s` bytes is sampled if a point falls into it, with probability `p = 1
+//! − e^(−s/interval)`; it then represents `s / p` bytes, so that sums over samples are unbiased for any
+//! mixture of sizes. After a sample a new gap is drawn, which is correct because the process is memoryless.
 //!
-//! Logarithm and exponential are computed here: the mathematical library is not one that every program has loaded.
+//! Logarithm and exponential are computed here, because not every program has loaded the mathematical
+//! library.
 
-/// The next 64 random bits (splitmix64).
+/// Returns the next 64 random bits (splitmix64).
 pub fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -47,7 +48,7 @@ fn probability(x: f64) -> f64 {
     if x > 50.0 {
         return 1.0;
     }
-    // Halved until a short series is exact, then doubled again by p(2y) = p(y) (2 − p(y)).
+    // Halve `x` until a short series is exact, then double by p(2y) = p(y) (2 − p(y)).
     let mut y = x;
     let mut halvings = 0;
     while y > 0.02 {
@@ -61,7 +62,7 @@ fn probability(x: f64) -> f64 {
     p
 }
 
-/// Bytes until the next sample, with this mean.
+/// Returns the bytes until the next sample, drawn with this mean.
 pub fn gap(interval: u64, state: &mut u64) -> u64 {
     if interval <= 1 {
         return 0;
@@ -69,7 +70,8 @@ pub fn gap(interval: u64, state: &mut u64) -> u64 {
     (-ln(unit(next(state))) * interval as f64) as u64
 }
 
-/// Bytes that a sample of `size` bytes stands for. The fraction is rounded by chance, so that rounding has no bias either.
+/// Returns the bytes that a sample of `size` bytes represents. The fraction is rounded at random, so that
+/// rounding has no bias either.
 pub fn weight(size: usize, interval: u64, state: &mut u64) -> u64 {
     if interval <= 1 || size == 0 {
         return size as u64;
@@ -112,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The whole scheme over a stream of mixed sizes: each size's estimate is right within five standard errors.
+    /// The sampler over a stream of mixed sizes: each size's estimate is right within five standard errors.
     #[test]
     fn estimates_are_unbiased_for_every_size() {
         let interval = 4096;

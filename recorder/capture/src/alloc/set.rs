@@ -1,24 +1,25 @@
-//! The addresses of sampled allocations that are not freed yet.
+//! The set of addresses of sampled allocations that are not freed yet.
 //!
-//! **Problem.** Every `free` must know whether its address was sampled; almost none was. So a miss may cost a few ns at
-//! most, in memory that stays small, and no thread may ever wait.
+//! **Problem.** Every `free` must check if its address was sampled; almost none was. So a miss may cost a few
+//! ns at most, the memory must be small, and no thread may ever wait.
 //!
-//! **Mechanism.** Two tables. `filter`: a counter per hash of an address, 16 KiB, which stays in the first cache level; 0
-//! means that no such address is in the set. `slots`: buckets of one cache line; an address is in one of its two
-//! buckets. An address is inserted by the thread that just got it from the allocator and removed by the one that gives it
-//! back, so no two threads ever insert or remove the same one at the same time, and what the allocator orders between
-//! them orders these accesses too. Counters that reached their maximum stay there.
+//! **Mechanism.** Two tables. `filter`: a counter per hash of an address, 16 KiB, which stays in the first
+//! cache level; 0 means that no such address is in the set. `slots`: buckets of one cache line; an address is
+//! in one of its two buckets. The thread that just got an address from the allocator inserts it, and the
+//! thread that frees it removes it. So two threads never insert or remove the same address at the same time,
+//! and the allocator's synchronization between them orders these accesses too. Counters that reached their
+//! maximum stay there.
 //!
-//! **Fork.** The memory is wiped in a child: it does not record frees of what its parent allocated.
+//! **Fork.** The memory is wiped in a child: it does not record frees of its parent's allocations.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU64};
 
-/// log2 of the counters.
+/// log2 of the number of counters.
 const FILTER_BITS: u32 = 14;
 /// Addresses in a bucket: one cache line.
 const WAYS: usize = 8;
-/// log2 of the buckets.
+/// log2 of the number of buckets.
 const BUCKET_BITS: u32 = 15;
 
 /// A set of addresses in zeroed memory.
@@ -37,7 +38,7 @@ fn hash(address: usize, factor: u64, bits: u32) -> usize {
 }
 
 impl Set {
-    /// `false` if the address is certainly not in the set.
+    /// Returns false if the address is certainly not in the set.
     #[inline(always)]
     pub fn maybe(&self, address: usize) -> bool {
         self.counter(address).is_some_and(|counter| counter.load(Relaxed) != 0)
@@ -49,16 +50,16 @@ impl Set {
     }
 
     fn buckets(&self, address: usize) -> impl Iterator<Item = &[AtomicU64; WAYS]> {
-        // The filter's hash takes the same upper bits of the first product: other ones here.
+        // The filter's hash uses the same upper bits of the first product, so these are different ones.
         let places =
             [hash(address, FIRST.rotate_left(17) | 1, BUCKET_BITS), hash(address, SECOND, BUCKET_BITS)];
         places.into_iter().filter_map(|at| self.slots.get(at))
     }
 
-    /// Puts an address in; `false` if there is no room.
+    /// Inserts an address. Returns false if there is no room.
     pub fn insert(&self, address: usize) -> bool {
         let Some(counter) = self.counter(address) else { return false };
-        // The emptier bucket, so that both fill evenly.
+        // Use the emptier bucket, so that both fill evenly.
         let used = |bucket: &[AtomicU64; WAYS]| bucket.iter().filter(|slot| slot.load(Relaxed) != 0).count();
         for _ in 0..WAYS {
             let Some(bucket) = self.buckets(address).min_by_key(|bucket| used(bucket)) else { return false };
@@ -72,7 +73,7 @@ impl Set {
         false
     }
 
-    /// Takes an address out; `false` if it was not in.
+    /// Removes an address. Returns false if it was not in the set.
     pub fn remove(&self, address: usize) -> bool {
         if address == 0 {
             return false;
@@ -121,7 +122,7 @@ mod tests {
             assert!(set.remove(address));
         }
         assert!(!set.remove(0), "null is never in it, whatever a free place looks like");
-        // Nothing is left: not one bucket and not one counter.
+        // Every bucket and every counter is empty.
         assert!(set.slots.iter().flatten().all(|slot| slot.load(Relaxed) == 0));
         assert!(set.filter.iter().all(|counter| counter.load(Relaxed) == 0));
     }
@@ -133,7 +134,7 @@ mod tests {
         let set = set();
         let kept = (1..=2 * CAPACITY).filter(|i| set.insert(i * 48)).count();
         assert!(kept > CAPACITY * 9 / 10 && kept <= CAPACITY, "{kept}");
-        // Counters that are full do not hide anything.
+        // Saturated counters do not hide an address.
         assert!((1..=2 * CAPACITY).filter(|i| set.maybe(i * 48) && set.remove(i * 48)).count() == kept);
     }
 

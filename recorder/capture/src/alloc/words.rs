@@ -1,8 +1,8 @@
 //! Two thread-local words of the allocation sampler, in the initial-exec model like
-//! [`flightline_in_signal::tls`]: bytes left until the next sample, and the state of the random numbers (0 in a new
-//! thread: nothing drawn yet).
+//! [`flightline_in_signal::tls`]. They are the bytes left until the next sample, and the state of the random
+//! numbers (0 in a new thread, before its first draw).
 
-/// Defines the words, with the type of symbol that the assembler of this architecture wants.
+/// Defines the words, with the symbol type in the syntax of this architecture's assembler.
 macro_rules! define {
     ($nobits:literal) => {
         core::arch::global_asm!(
@@ -40,7 +40,8 @@ fn words() -> *mut [u64; 2] {
             a = out(reg) at, options(nostack, readonly, pure));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
+    // SAFETY: computes the address of this thread's own words; the offset comes from the GOT entry the linker
+    // made.
     unsafe {
         core::arch::asm!(
             "adrp {a}, :gottprel:flightline_alloc",
@@ -52,7 +53,7 @@ fn words() -> *mut [u64; 2] {
     at
 }
 
-/// Counts `bytes` down; `true` if a sample is due, after which [`set_left`] must follow.
+/// Counts `bytes` down. Returns true if a sample is due, after which [`set_left`] must follow.
 #[inline(always)]
 pub fn take(bytes: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -78,13 +79,13 @@ pub fn take(bytes: usize) -> bool {
     }
 }
 
-/// Bytes until the next sample.
+/// Sets the number of bytes until the next sample.
 pub fn set_left(bytes: u64) {
     // SAFETY: this thread's own words.
     unsafe { (*words())[0] = bytes };
 }
 
-/// State of the random numbers.
+/// Returns the state of the random numbers.
 pub fn random() -> u64 {
     // SAFETY: this thread's own words.
     unsafe { (*words())[1] }

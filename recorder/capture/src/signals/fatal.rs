@@ -1,12 +1,13 @@
-//! Last words: signals that end the process are sampled before they do, in every thread.
+//! Last samples: when a signal is about to end the process, every thread is sampled before.
 //!
 //! | program's disposition | what happens |
 //! |---|---|
 //! | default | a sample here, a last sample of every other thread, then the default action with the signal's own siginfo, registers, core |
-//! | handler | a sample here (a few; floods are counted), then a jump to the program's handler: it finds the frame, stack, mask and flags it asked for, as our front is installed with its own |
-//! | ignore | we are not installed |
+//! | handler | a sample here (a few; floods are counted), then a jump to the program's handler: it finds the frame, stack, mask and flags it requested, because the recorder's handler is installed with the same ones |
+//! | ignore | the recorder's handler is not installed |
 //!
-//! The signals are never taken out of masks: blocked is blocked. SIGTRAP comes here through [`super::foreign`].
+//! The signals are never stripped from masks: a blocked signal is really blocked. SIGTRAP comes here through
+//! [`super::foreign`].
 
 use flightline_in_signal::command::LAST_SAMPLE;
 use flightline_in_signal::layout::{session_flags, slot_state};
@@ -16,32 +17,33 @@ use flightline_in_signal::{clock, cookie, fatal};
 use super::*;
 use crate::session::{self, Attached};
 
-/// Signals in front of which we stand.
+/// Signals before whose dispositions the recorder's handler is installed.
 const FATAL: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGSYS];
 static FRONTS: [Shadow; 6] = [const { Shadow::new() }; 6];
-/// Signals whose dispositions go through here, as bits.
+/// Signals whose dispositions this module manages, as bits.
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
-/// Thread that took the signal which ends the process, and the signal in the upper half; 0 while none did.
+/// Thread that received the signal which ends the process, with the signal in the upper half; 0 if there is
+/// none.
 static DYING: AtomicU64 = AtomicU64::new(0);
-/// Last samples of other threads that were taken.
+/// Number of last samples of other threads that were taken.
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
 
-/// Pieces of a map that are kept; of a larger one nothing is.
+/// Maximum number of 4 KiB blocks of a stored map; a larger map is not stored.
 const MAP_PIECES: usize = 8192;
-/// How long the dying thread waits for the others, if one of them does not come.
+/// Maximum time that the dying thread waits for the others.
 const WAIT_NS: u64 = 500_000_000;
-/// How long a thread stands still after its last sample: the process is over long before.
+/// Maximum time that a thread pauses after its last sample: the process ends long before.
 const STAND_NS: u64 = 1_000_000_000;
-/// Signals with a handler of the program's: so many at once are recorded, then one in so many ns.
+/// Signals with a handler of the program: this many are recorded in a row, then one per interval in ns.
 const BURST: u64 = 16;
 const EVERY_NS: u64 = 1_000_000_000;
-/// When the next one would be due if they had come evenly.
+/// Time when the next one would be due if they had come evenly.
 static DUE: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
-    /// Lets [`on_fatal`] look, then jumps to the program's handler as if the kernel had called it, or returns.
+    /// Calls [`on_fatal`], then jumps to the program's handler as if the kernel had called it, or returns.
     fn flightline_fatal_entry(signo: c_int, info: *mut c_void, context: *mut c_void);
 }
 
@@ -122,7 +124,8 @@ pub fn watched() -> KernelSet {
     WATCHED.load(Acquire)
 }
 
-/// What we install before a disposition of the program's: with a handler, all as the program wants it.
+/// The action to install before a disposition of the program: if it is a handler, with the program's mask and
+/// flags.
 fn front(program: &Disposition) -> libc::sigaction {
     let ours = entry_address();
     to_c(&if is_function(program.handler) {
@@ -133,21 +136,21 @@ fn front(program: &Disposition) -> libc::sigaction {
     })
 }
 
-/// The disposition that the kernel has, or `None` for a signal that does not exist.
+/// Returns the kernel's disposition, or `None` for a signal that does not exist.
 pub(super) fn installed(signo: c_int) -> Option<Disposition> {
     // SAFETY: all-zero is a valid structure.
     let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-    // SAFETY: only asks.
+    // SAFETY: only reads the disposition.
     (unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) } == 0).then(|| from_c(&now))
 }
 
-/// The program's disposition, if we stand before it.
+/// Returns the program's disposition, if the recorder's handler is installed before it.
 pub fn disposition(signo: c_int) -> Option<Disposition> {
     let front = front_for_signal(signo).filter(|_| watched() & bit(signo) != 0)?;
     installed(signo).map(|now| if now.handler == entry_address() { front.load() } else { now })
 }
 
-/// Puts fronts before the dispositions of this process, if the session wants last samples.
+/// Installs handlers before the dispositions of this process, if the session enables last samples.
 pub fn apply(attached: &Attached) {
     if attached.session().flags & session_flags::FATAL_SIGNALS == 0 || watched() != 0 {
         return;
@@ -166,7 +169,7 @@ fn install() {
                 if program.handler != libc::SIG_IGN {
                     shadow.store(program);
                     let ours = front(&program);
-                    // SAFETY: the entry needs nothing but what was stored before.
+                    // SAFETY: the entry only needs the data that was stored before.
                     unsafe { real::sigaction(*signo, &raw const ours, core::ptr::null_mut()) };
                 }
             }
@@ -174,7 +177,7 @@ fn install() {
     });
 }
 
-/// Gives the program its dispositions back: recording is over, or a thread is about to give up system calls.
+/// Restores the program's dispositions: recording has ended, or a thread is about to give up system calls.
 pub fn uninstall() {
     if watched() == 0 {
         return;
@@ -193,7 +196,7 @@ pub fn uninstall() {
     });
 }
 
-/// In the child of a fork: another thread may have held a lock, or have been dying.
+/// Called in the child of a fork: another thread may have held a lock, or have been dying.
 pub(super) fn reset() {
     DYING.store(0, Relaxed);
     for shadow in &FRONTS {
@@ -206,7 +209,7 @@ pub(super) fn reset() {
 /// # Safety
 /// As the function itself.
 pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
-    // SAFETY: null or a valid structure, by the contract.
+    // SAFETY: the caller guarantees null or a valid structure.
     let new = unsafe { new.as_ref() }.map(from_c);
     let Some(shadow) = front_for_signal(signo) else { return -1 };
     let borrowed = fork_token::is_borrowed();
@@ -215,7 +218,7 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
             let now = installed(signo)?;
             let before = if now.handler == entry_address() { shadow.load() } else { now };
             if let Some(new) = new {
-                // Somebody gives back what the kernel told it.
+                // The program restores a disposition that it read from the kernel.
                 let new = if new.handler == entry_address() { shadow.load() } else { new };
                 let action = if borrowed || new.handler == libc::SIG_IGN {
                     to_c(&new)
@@ -223,7 +226,7 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
                     shadow.store(new);
                     front(&new)
                 };
-                // SAFETY: the program's own disposition, or our front before it.
+                // SAFETY: the program's own disposition, or the recorder's handler before it.
                 if unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) } != 0 {
                     return None;
                 }
@@ -233,13 +236,14 @@ pub(super) unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut
     });
     let Some(before) = done else { return -1 };
     if !old.is_null() {
-        // SAFETY: valid for writes, by the contract.
+        // SAFETY: the caller guarantees that it is valid for writes.
         unsafe { old.write(to_c(&before)) };
     }
     0
 }
 
-/// Called by the entry with the handler's arguments; the program's handler to go on to, 0 if there is none.
+/// Called by the entry with the handler's arguments. Returns the program's handler to continue with, 0 if
+/// there is none.
 unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_void) -> usize {
     let Some(shadow) = front_for_signal(signo) else { return 0 };
     let program = shadow.load();
@@ -251,7 +255,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
         return program.handler;
     }
     if !is_function(program.handler) {
-        // What is sent to the first process of a container is ignored if it has no handler.
+        // The kernel ignores a signal to the first process of a container if it has no handler.
         if signal_code(info) <= 0 && sys::getpid() == 1 {
             return 0;
         }
@@ -260,16 +264,16 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
         foreign::die(signo, info, context);
         return 0;
     }
-    // SAFETY: as above.
+    // SAFETY: the handler's own arguments.
     unsafe { caught(signo, info, context) };
     if program.flags & libc::SA_RESETHAND != 0 {
-        // The kernel has taken our front away with the program's handler.
+        // The kernel has reset the recorder's handler together with the program's.
         let default = Disposition { handler: libc::SIG_DFL, ..program };
         shadow::with_all_blocked(|| {
             CHANGES.with(|| {
                 shadow.store(default);
                 let ours = front(&default);
-                // SAFETY: our own entry.
+                // SAFETY: the recorder's own entry.
                 unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) };
             });
         });
@@ -277,7 +281,7 @@ unsafe extern "C" fn on_fatal(signo: c_int, info: *mut c_void, context: *mut c_v
     program.handler
 }
 
-/// The session that wants last samples of this process now.
+/// Returns the session if it enables last samples of this process now.
 fn recording_last_samples() -> Option<&'static Attached> {
     session::current().filter(|attached| {
         let session = attached.session();
@@ -285,7 +289,7 @@ fn recording_last_samples() -> Option<&'static Attached> {
     })
 }
 
-/// The words of [`kind`], and the address that could not be used.
+/// Returns the words of [`kind`], and the address of the failed access.
 ///
 /// # Safety
 /// `info` is the kernel's siginfo.
@@ -294,7 +298,7 @@ unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS]
     // SAFETY: the address, or sender and its user, are the eight bytes at offset 16.
     let word = unsafe { info.cast::<u64>().add(2).read() };
     let signal = u64::from(signo as u32) | u64::from(code as u32) << 32;
-    // Of a general protection fault the kernel tells no address.
+    // The kernel reports no address of a general protection fault.
     let told = code > 0 && code != SI_KERNEL;
     let address = if told { word } else { 0 };
     let sender = if code <= 0 { word & 0xffff_ffff } else { 0 };
@@ -304,7 +308,7 @@ unsafe fn signal_words(signo: c_int, info: *const c_void) -> ([u64; kind::WORDS]
 
 const SI_KERNEL: c_int = 0x80;
 
-/// A signal for which the program has a handler.
+/// Records a signal for which the program has a handler.
 ///
 /// # Safety
 /// The arguments of a signal handler.
@@ -316,15 +320,15 @@ pub(super) unsafe fn caught(signo: c_int, info: *const c_void, context: *const c
     if next > now + BURST * EVERY_NS || DUE.compare_exchange(due, next, Relaxed, Relaxed).is_err() {
         return fatal::pass(&attached.state);
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
     let (words, fault) = unsafe { signal_words(signo, info) };
     let old = sys::block_signals();
-    // SAFETY: every signal is blocked.
+    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
     unsafe { fatal::record(&attached.state, kind::CAUGHT, &words, fault, context) };
     sys::restore_signals(old);
 }
 
-/// A signal that ends the process.
+/// Records a signal that ends the process.
 ///
 /// # Safety
 /// The arguments of a signal handler.
@@ -332,20 +336,20 @@ pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *con
     let Some(attached) = recording_last_samples() else { return };
     shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let tid = sys::gettid();
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
     let (words, fault) = unsafe { signal_words(signo, info) };
-    // From the exchange on threads answer that happen to be sampled.
+    // After the exchange, threads that are sampled by chance answer too.
     let before = ANSWERED.load(Acquire);
     let dying = u64::from(tid) | u64::from(signo as u32) << 32;
     let first = DYING.compare_exchange(0, dying, AcqRel, Relaxed).is_ok();
     if first {
-        // Before the sample: whoever reads it finds the map.
+        // Before the sample, so that a reader of the sample finds the map.
         let _ = keep_map(attached);
     }
-    // SAFETY: every signal is blocked.
+    // SAFETY: every signal is blocked, and the caller guarantees that `context` is the kernel's.
     let told = unsafe { fatal::record(&attached.state, kind::FATAL, &words, fault, context) };
     if !first {
-        // Two at once. The first one ends the process; and it may be waiting for this thread.
+        // Two threads at once. The first one ends the process, and it may be waiting for this thread.
         ANSWERED.fetch_add(u32::from(told), Release);
         stand();
         return;
@@ -355,7 +359,8 @@ pub(super) unsafe fn last_words(signo: c_int, info: *const c_void, context: *con
     }
 }
 
-/// The map that a dead process no longer has: of libraries that no sample was in yet nobody knows.
+/// Stores the map, which a dead process no longer has. Without it, libraries that are in no earlier sample
+/// would be unknown.
 fn keep_map(attached: &Attached) -> Result<(), c_int> {
     let (new, done) = (attached.own_file(".maps-last"), attached.own_file(".maps"));
     let from = os::open(c"/proc/self/maps", libc::O_RDONLY, 0)?;
@@ -379,7 +384,8 @@ fn signals_prof() -> bool {
     owned() & bit(SIGPROF) != 0
 }
 
-/// Asks every other thread for its last sample, and waits for them. So many answers had been given `before`.
+/// Requests the last sample of every other thread, and waits for them. `before` is the number of answers
+/// before.
 fn ask_others(attached: &Attached, own: u32, before: u32) {
     let mut asked = 0u32;
     for slot in attached.state.slots.iter().take_while(|slot| slot.state.load(Relaxed) != 0) {
@@ -411,14 +417,14 @@ fn ask(tid: u32) -> bool {
     unsafe { os::syscall(libc::SYS_rt_tgsigqueueinfo, args) }.is_ok()
 }
 
-/// A signal of ours in any thread. If the process is dying this thread's last sample is taken, and it stands still until
-/// the end. `true` if that was all that the signal was for.
+/// Handles a recorder signal in any thread. If the process is dying, takes this thread's last sample and
+/// pauses it until the end. Returns true if the signal had no other purpose.
 ///
 /// # Safety
 /// The arguments of a handler, every signal blocked.
 pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *const c_void) -> bool {
     let dying = DYING.load(Acquire);
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `info` is the kernel's siginfo.
     let asked = signo == SIGPROF && unsafe { is_question(info) };
     if dying == 0 {
         return asked;
@@ -426,7 +432,7 @@ pub(super) unsafe fn on_signal(signo: c_int, info: *const c_void, context: *cons
     let tid = dying as u32;
     let Some(attached) = recording_last_samples().filter(|_| tid != sys::gettid()) else { return asked };
     let words = [dying >> 32, 0, u64::from(tid)];
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees the arguments of a handler, with every signal blocked.
     if unsafe { fatal::record(&attached.state, kind::LAST, &words, u64::MAX, context) } {
         ANSWERED.fetch_add(1, Release);
     }
@@ -443,7 +449,8 @@ unsafe fn is_question(info: *const c_void) -> bool {
         && value().is_some_and(|c| c.source == cookie::FROM_CONTROL && c.slot == LAST_SAMPLE)
 }
 
-/// Nothing of the program runs any more in this thread, unless the process lives on (the first of a container can).
+/// Pauses this thread, so that no more of the program runs in it, unless the process lives on (the first
+/// process of a container can).
 fn stand() {
     let until = clock::monotonic_ns() + STAND_NS;
     while DYING.load(Acquire) != 0 && clock::monotonic_ns() < until {

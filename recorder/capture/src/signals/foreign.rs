@@ -1,4 +1,4 @@
-//! Signals that are not ours go where the program wanted them.
+//! Forwards signals that the recorder did not send, according to the program's dispositions.
 
 use super::*;
 
@@ -8,7 +8,8 @@ pub(super) fn signal_code(info: *const c_void) -> c_int {
     unsafe { info.cast::<c_int>().add(2).read() }
 }
 
-/// Sends a received signal again with all it carried, to this thread or (as far as the kernel lets us) the process.
+/// Sends a received signal again with all its data, to this thread or (as far as the kernel allows it) to the
+/// process.
 pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
     let pid = sys::getpid() as usize;
     if to_process {
@@ -17,8 +18,8 @@ pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
         if unsafe { os::syscall(libc::SYS_rt_sigqueueinfo, args) }.is_ok() {
             return;
         }
-        // Only the main thread may repeat what kill(2) or the kernel sent; others send it anew, in their own name.
-        // SAFETY: no pointers.
+        // Only the main thread may repeat a signal of kill(2) or of the kernel; other threads send a new one
+        // in their own name. SAFETY: no pointers.
         if unsafe { os::syscall(libc::SYS_kill, [pid, signo as usize, 0, 0, 0, 0]) }.is_ok() {
             return;
         }
@@ -33,12 +34,14 @@ pub(super) fn send_again(signo: c_int, info: *const c_void, to_process: bool) {
     }
 }
 
-/// What our handler calls for a signal that is not ours. Runs on the handler's stack with every signal blocked.
+/// Called by the recorder's handler for a signal that is not the recorder's. Runs on the handler's stack with
+/// every signal blocked.
 pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: *mut c_void) {
     let Some(shadow) = shadow_disposition(signo) else { return };
     let program = shadow.load();
     let code = signal_code(info);
-    // By an instruction of the program: the kernel would not let it be blocked or ignored.
+    // The trap of an instruction of the program: the kernel would kill the program if the signal were blocked
+    // or ignored.
     let forced = signo == SIGTRAP && code > 0;
     if shadow::shadow() & bit(signo) as usize != 0 {
         if forced {
@@ -63,11 +66,11 @@ pub(super) unsafe extern "C" fn chain(signo: c_int, info: *mut c_void, context: 
 /// The program's disposition alone decides, because the thread has no shadow mask.
 ///
 /// # Safety
-/// The arguments of our handler.
+/// The arguments of the recorder's handler.
 #[cold]
 pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context: *mut c_void) {
     if is_ours(signo, info) {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees the arguments of the recorder's handler.
         return unsafe { handler::on_foreign_thread(signo, info) };
     }
     let Some(shadow) = shadow_disposition(signo) else { return };
@@ -77,7 +80,7 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
         libc::SIG_IGN if !forced => {}
         libc::SIG_IGN | libc::SIG_DFL => default_action(signo, info, context),
         handler => {
-            // SAFETY: by the contract.
+            // SAFETY: the caller guarantees the arguments of the recorder's handler.
             unsafe { interrupt(signo, info, context, &program) };
             // SAFETY: the program installed this address as a handler of this signal.
             let handler = unsafe { core::mem::transmute::<usize, Handler>(handler) };
@@ -85,29 +88,31 @@ pub(super) unsafe fn on_foreign_thread(signo: c_int, info: *mut c_void, context:
             let interrupted = unsafe { *interrupted_mask(context) };
             let own = if program.flags & libc::SA_NODEFER == 0 { bit(signo) } else { 0 };
             shadow::kernel_mask(libc::SIG_SETMASK, Some(interrupted | program.mask | own));
-            // SAFETY: as above.
+            // SAFETY: the program installed this function as a handler of this signal, and gets the signal's
+            // own arguments.
             unsafe { handler(signo, info, context) };
         }
     }
 }
 
-/// The mask that returning from the handler restores.
+/// Returns the mask that is restored when the handler returns.
 pub(super) fn interrupted_mask(context: *mut c_void) -> *mut KernelSet {
     let context = context.cast::<libc::ucontext_t>();
     // SAFETY: a field of the kernel's ucontext; its set of 64 signals is the start of the C library's.
     unsafe { (&raw mut (*context).uc_sigmask).cast() }
 }
 
-/// The default action, as if nobody had installed a handler.
+/// Executes the default action, as if no handler were installed.
 pub(super) fn die(signo: c_int, info: *mut c_void, context: *mut c_void) {
     if owned() & bit(signo) != 0 {
-        // The kernel keeps one pending signal of each number: the parent would see the death of a sample's signal.
+        // The kernel queues one pending signal of each number: the parent could see the siginfo of a sampling
+        // signal as the cause of death.
         masks::disarm_held();
     }
     default_action(signo, info, context);
 }
 
-/// Lets the kernel carry out the default action. Uses no thread-local memory.
+/// Lets the kernel execute the default action. Uses no thread-local memory.
 pub(super) fn default_action(signo: c_int, info: *mut c_void, context: *mut c_void) {
     set_kernel_handler(signo, libc::SIG_DFL);
     // SAFETY: inside the signal frame.
@@ -115,7 +120,7 @@ pub(super) fn default_action(signo: c_int, info: *mut c_void, context: *mut c_vo
     send_again(signo, info, false);
 }
 
-/// The program blocked this signal and waits for it elsewhere: really block it and let it be pending.
+/// Holds a signal that the program blocked and waits for elsewhere: really blocks it and makes it pending.
 fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
     let mask = interrupted_mask(context);
     // SAFETY: inside the signal frame.
@@ -127,17 +132,18 @@ fn hold(signo: c_int, info: *mut c_void, context: *mut c_void, code: c_int) {
 
 static HOLDS: AtomicU32 = AtomicU32::new(0);
 
-/// Counts held signals. A thread that waits for such a signal may have been woken in vain by it.
+/// Returns the number of held signals so far. A thread that waits for such a signal may have been woken in
+/// vain by it.
 pub fn holds() -> u32 {
     HOLDS.load(Acquire)
 }
 
 type Handler = unsafe extern "C" fn(c_int, *mut c_void, *mut c_void);
 
-/// SIGPROF asks for an end, a trap says that something is wrong.
+/// Records last samples for a trap, which means an error. SIGPROF is a request to end.
 fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
     if signo == SIGTRAP {
-        // SAFETY: the arguments of our handler.
+        // SAFETY: the arguments of the recorder's handler.
         unsafe { fatal::last_words(signo, info, context) };
     }
 }
@@ -145,20 +151,20 @@ fn last_words(signo: c_int, info: *mut c_void, context: *mut c_void) {
 /// Ends the interrupted system call if the program's handler does, see [`restart`].
 ///
 /// # Safety
-/// The arguments of our handler.
+/// The arguments of the recorder's handler.
 unsafe fn interrupt(signo: c_int, info: *mut c_void, context: *mut c_void, program: &Disposition) {
     // An instruction that traps interrupts no system call.
     let trapped = signo == SIGTRAP && signal_code(info) > 0;
     if program.flags & libc::SA_RESTART == 0 && !trapped {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that `context` is a signal frame.
         unsafe { restart::interrupt(context) };
     }
 }
 
-/// Runs the program's handler as the kernel would have.
+/// Runs the program's handler in the same way as the kernel would.
 fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, program: &Disposition) {
     if signo == SIGTRAP {
-        // SAFETY: the arguments of our handler.
+        // SAFETY: the arguments of the recorder's handler.
         unsafe { fatal::caught(signo, info, context) };
     }
     if program.flags & libc::SA_RESETHAND != 0 {
@@ -178,14 +184,16 @@ fn run(signo: c_int, info: *mut c_void, context: *mut c_void, shadow: &Shadow, p
     {
         return;
     }
-    // A signal of ours that is pending while the program's handler runs would swallow one that the handler sends itself.
+    // A recorder signal that is pending while the program's handler runs would absorb one that the handler
+    // sends itself.
     if mask & masks::used() != 0 {
         masks::disarm_held();
     }
     // SAFETY: the program installed this address as a handler of this signal.
     let handler = unsafe { core::mem::transmute::<usize, Handler>(program.handler) };
     shadow::kernel_mask(libc::SIG_SETMASK, Some(mask));
-    // SAFETY: as above. It may leave by longjmp: then the thread is armed again at its next change of the mask.
+    // SAFETY: the program installed this function as a handler of this signal. It may leave by longjmp: then
+    // the thread is armed again at its next change of the mask.
     unsafe { handler(signo, info, context) };
     // SAFETY: inside the signal frame.
     if shadow::shadow() & shadow::HELD != 0 && unsafe { *interrupted_mask(context) } & owned() == 0 {

@@ -1,11 +1,12 @@
-//! SIGTRAP and SIGPROF shared with the program: our handler is installed, the program's own dispositions live in a
-//! table here, and a signal that is not ours goes on to where the program wanted it.
+//! Shares SIGTRAP and SIGPROF with the program: the recorder's handler is installed, the program's own
+//! dispositions are in a table here, and a signal that the recorder did not send is forwarded according to
+//! them.
 //!
 //! | program's disposition | what a foreign signal does |
 //! |---|---|
 //! | default | really kills the process (the default action is installed and the signal sent again) |
-//! | ignore | nothing, except a trap by the program's own instruction, which kills as without us |
-//! | handler | runs with the mask, flags and stack it asked for |
+//! | ignore | nothing, except a trap by the program's own instruction, which kills as it would without the recorder |
+//! | handler | runs with the mask, flags and stack it requested |
 //! | blocked, no handler | is held: really blocked and sent again, so that it stays pending until unblocked or waited for |
 
 use core::ffi::{c_int, c_void};
@@ -32,7 +33,7 @@ mod restart;
 pub use foreign::holds;
 use foreign::{chain, interrupted_mask, send_again, signal_code};
 
-/// The program's disposition of one signal of ours.
+/// The program's disposition of one of the recorder's signals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disposition {
     /// `sa_handler` or `sa_sigaction`.
@@ -41,7 +42,7 @@ pub struct Disposition {
     pub flags: c_int,
     /// `sa_mask`.
     pub mask: KernelSet,
-    /// `sa_restorer` as the program gave it.
+    /// `sa_restorer` as the program set it.
     pub restorer: usize,
 }
 
@@ -84,7 +85,8 @@ impl Shadow {
             if version & 1 == 0 && self.version.load(Relaxed) == version {
                 return now;
             }
-            // This process is a copy made in the middle of the change; the thread that made it does not exist here.
+            // This process was forked in the middle of a change, and the thread that made it does not exist
+            // here.
             if !CHANGES.is_locked() && self.version.load(Relaxed) == version {
                 return now;
             }
@@ -92,7 +94,7 @@ impl Shadow {
         }
     }
 
-    /// Only under [`CHANGES`], with all signals blocked.
+    /// Called only under [`CHANGES`], with all signals blocked.
     fn store(&self, new: Disposition) {
         self.version.fetch_add(1, AcqRel);
         core::sync::atomic::fence(Release);
@@ -112,12 +114,12 @@ fn shadow_disposition(signo: c_int) -> Option<&'static Shadow> {
     }
 }
 
-/// Signals whose handler is ours, as bits.
+/// Signals whose installed handler is the recorder's, as bits.
 pub fn owned() -> KernelSet {
     OWNED.load(Acquire)
 }
 
-/// Signals of ours for which the program has no handler: they are stripped from masks.
+/// The recorder's signals for which the program has no handler: they are stripped from masks.
 pub fn strippable() -> KernelSet {
     let mut set = owned();
     for signo in SIGNALS {
@@ -139,8 +141,8 @@ fn our_action() -> libc::sigaction {
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = entry as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // All 64 signals, with those that the C library keeps for itself and sigfillset leaves out.
-    // SAFETY: the first word of a local set.
+    // All 64 signals, including those that the C library reserves and sigfillset omits. SAFETY: the first
+    // word of a local set.
     unsafe { (&raw mut action.sa_mask).cast::<u64>().write(!0) };
     action
 }
@@ -162,12 +164,12 @@ fn to_c(d: &Disposition) -> libc::sigaction {
     action.sa_flags = d.flags;
     // SAFETY: the first word of a local set.
     unsafe { (&raw mut action.sa_mask).cast::<u64>().write(d.mask) };
-    // SAFETY: null or the address of a function of this type, as the program or libc gave it.
+    // SAFETY: null or the address of a function of this type, set by the program or libc.
     action.sa_restorer = unsafe { core::mem::transmute::<usize, Option<extern "C" fn()>>(d.restorer) };
     action
 }
 
-/// Installs our handler for `signals` (bits); the program's dispositions go into the table.
+/// Installs the recorder's handler for `signals` (bits), and stores the program's dispositions in the table.
 pub fn install(signals: KernelSet) {
     shadow::with_all_blocked(|| {
         CHANGES.with(|| {
@@ -177,7 +179,7 @@ pub fn install(signals: KernelSet) {
                 }
                 // SAFETY: all-zero is a valid structure.
                 let mut old: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only asks.
+                // SAFETY: only reads the disposition.
                 if unsafe { real::sigaction(signo, core::ptr::null(), &raw mut old) } != 0 {
                     continue;
                 }
@@ -187,7 +189,8 @@ pub fn install(signals: KernelSet) {
                 }
                 OWNED.fetch_or(bit(signo), AcqRel);
                 let ours = our_action();
-                // SAFETY: our handler may run at any time from here on; it needs nothing but what `attach` installed.
+                // SAFETY: the recorder's handler may run at any time from here on; it only needs the data
+                // that `attach` installed.
                 if unsafe { real::sigaction(signo, &raw const ours, core::ptr::null_mut()) } != 0 {
                     OWNED.fetch_and(!bit(signo), AcqRel);
                 }
@@ -196,7 +199,7 @@ pub fn install(signals: KernelSet) {
     });
 }
 
-/// Gives the program its dispositions back. Nothing may be armed any more.
+/// Restores the program's dispositions. Nothing may be armed any more.
 pub fn uninstall() {
     shadow::with_all_blocked(|| {
         CHANGES.with(|| {
@@ -206,9 +209,9 @@ pub fn uninstall() {
                 }
                 // SAFETY: all-zero is a valid structure.
                 let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
-                // SAFETY: only asks.
+                // SAFETY: only reads the disposition.
                 unsafe { real::sigaction(signo, core::ptr::null(), &raw mut now) };
-                // Somebody who replaced us without going through the wrappers keeps what it installed.
+                // A program that replaced the recorder's handler without the wrappers keeps its own.
                 if now.sa_sigaction == entry as *const () as usize
                     && let Some(shadow) = shadow_disposition(signo)
                 {
@@ -222,11 +225,11 @@ pub fn uninstall() {
     });
 }
 
-/// In the child of a fork: ends changes that other threads of the parent were making.
+/// Called in the child of a fork: ends changes that other threads of the parent were making.
 pub fn forget_cut_changes() {
     fatal::reset();
     for shadow in &SHADOWS {
-        // A change cut in two by the fork: the next store makes it whole again.
+        // The fork interrupted a change; the next store completes it.
         shadow.version.store(shadow.version.load(Relaxed) & !1, Relaxed);
     }
 }
@@ -238,14 +241,14 @@ pub fn forget_cut_changes() {
 pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     let ours = shadow_disposition(signo).filter(|_| owned() & bit(signo) != 0);
     if fatal::watched() & bit(signo) != 0 {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `sigaction` for these arguments.
         return unsafe { fatal::change(signo, new, old) };
     }
     let Some(shadow) = ours else {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees the contract of `sigaction` for these arguments.
         return unsafe { real::sigaction(signo, new, old) };
     };
-    // SAFETY: null or a valid structure, by the contract.
+    // SAFETY: the caller guarantees null or a valid structure.
     let new = unsafe { new.as_ref() }.map(from_c);
     if fork_token::is_borrowed() {
         let Some(now) = fatal::installed(signo) else { return -1 };
@@ -258,7 +261,7 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
             }
         }
         if !old.is_null() {
-            // SAFETY: valid for writes, by the contract.
+            // SAFETY: the caller guarantees that it is valid for writes.
             unsafe { old.write(to_c(&before)) };
         }
         return 0;
@@ -273,7 +276,7 @@ pub unsafe fn change(signo: c_int, new: *const libc::sigaction, old: *mut libc::
         })
     });
     if !old.is_null() {
-        // SAFETY: valid for writes, by the contract.
+        // SAFETY: the caller guarantees that it is valid for writes.
         unsafe { old.write(to_c(&before)) };
     }
     0
@@ -283,17 +286,17 @@ fn is_entry(now: &Disposition) -> bool {
     now.handler == entry as *const () as usize
 }
 
-/// The program's disposition of a signal of ours.
+/// Returns the program's disposition of one of the recorder's signals.
 pub fn disposition(signo: c_int) -> Option<Disposition> {
     shadow_disposition(signo).filter(|_| owned() & bit(signo) != 0).map(Shadow::load)
 }
 
-/// The program's disposition of a signal of [`kept`].
+/// Returns the program's disposition of a signal of [`intercepted`].
 pub fn program_disposition(signo: c_int) -> Option<Disposition> {
     disposition(signo).or_else(|| fatal::disposition(signo))
 }
 
-/// Signals whose dispositions the program may change by [`change`] only, as bits.
+/// Signals whose dispositions the program may change only by [`change`], as bits.
 pub fn intercepted() -> KernelSet {
     owned() | fatal::watched()
 }
@@ -305,7 +308,8 @@ pub fn intercepted() -> KernelSet {
 pub fn bare_for_exec() -> KernelSet {
     let mask = shadow::kernel_mask(libc::SIG_BLOCK, Some(masks::hidden()));
     for signo in SIGNALS {
-        // The child of a vfork may have replaced our handler in the kernel's table; the disposition here is its parent's.
+        // The child of a vfork may have replaced the recorder's handler in the kernel's table; the
+        // disposition here is its parent's.
         if disposition(signo).is_some_and(|d| d.handler == libc::SIG_IGN)
             && fatal::installed(signo).is_some_and(|now| is_entry(&now))
         {
@@ -322,7 +326,7 @@ pub fn dress_again(mask: KernelSet) {
             |_: &Disposition| fatal::installed(signo).is_some_and(|now| now.handler == libc::SIG_IGN);
         if disposition(signo).filter(|d| d.handler == libc::SIG_IGN).is_some_and(|d| ignored(&d)) {
             let action = our_action();
-            // SAFETY: our own handler.
+            // SAFETY: the recorder's own handler.
             unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
         }
     }
@@ -337,8 +341,8 @@ fn set_kernel_handler(signo: c_int, handler: usize) {
     unsafe { real::sigaction(signo, &raw const action, core::ptr::null_mut()) };
 }
 
-/// Takes our own signals out of the calling thread's queue, so that none is pending when another image starts;
-/// others are sent again.
+/// Removes the recorder's signals from the calling thread's queue, so that none is pending when another image
+/// starts. Other signals are sent again.
 pub fn swallow_pending() {
     let set = owned();
     for _ in 0..8 {
@@ -367,7 +371,7 @@ pub fn swallow_pending() {
     }
 }
 
-/// `true` for a signal that one of our engines or the drain sent.
+/// Returns true for a signal that one of the recorder's engines or the drain sent.
 pub fn is_ours(signo: c_int, info: *const c_void) -> bool {
     const TRAP_PERF: c_int = 6;
     let code = signal_code(info);
@@ -387,7 +391,7 @@ unsafe extern "C" fn entry(signo: c_int, info: *mut c_void, context: *mut c_void
     if unsafe { fatal::on_signal(signo, info, context) } {
         return;
     }
-    // SAFETY: as above.
+    // SAFETY: installed with SA_SIGINFO and a full mask.
     if unsafe { handler::on_signal(signo, info, context) } {
         // SAFETY: the same context.
         unsafe { restart::decide_again(context) };

@@ -1,6 +1,6 @@
-//! A handler without `SA_ONSTACK` expects the interrupted thread's own stack, which may be much larger than the
-//! alternate one that our handler was put on. So the signal frame is copied there, and returning from our handler
-//! enters the program's.
+//! A handler without `SA_ONSTACK` expects the interrupted thread's own stack, which may be much larger than
+//! the alternate one on which the recorder's handler runs. So the signal frame is copied there, and returning
+//! from the recorder's handler enters the program's.
 
 use super::*;
 
@@ -16,7 +16,7 @@ const CONTEXT_REGISTERS: usize = 40;
 const CONTEXT_FPREGS: usize = CONTEXT_REGISTERS + 184;
 const FLAG_DIRECTION_TRAP: i64 = 0x400 | 0x100;
 
-/// `true` if the frame was moved; `false` if our handler already runs on the right stack.
+/// Returns true if the frame was moved; false if the recorder's handler already runs on the right stack.
 pub fn move_frame(
     signo: c_int,
     info: *mut c_void,
@@ -48,14 +48,15 @@ pub fn move_frame(
         core::ptr::copy_nonoverlapping(state as *const u8, state_to as *mut u8, state_bytes);
         core::ptr::copy_nonoverlapping(info.cast::<u8>(), info_to as *mut u8, INFO_BYTES);
         core::ptr::copy_nonoverlapping(context.cast::<u8>(), context_to as *mut u8, CONTEXT_BYTES);
-        // The restorer's address lies right below the context.
+        // The restorer's address is in the word before the context.
         let restorer = context.cast::<usize>().sub(1).read();
         (frame as *mut usize).write(restorer);
         if state != 0 {
             ((context_to + CONTEXT_FPREGS) as *mut usize).write(state_to);
         }
     }
-    // SAFETY: our own frame: returning from it enters the handler, with a fresh floating point state.
+    // SAFETY: the recorder's own frame: returning from it enters the handler, with a fresh floating point
+    // state.
     unsafe {
         let registers = &mut (*uc).uc_mcontext.gregs;
         registers[libc::REG_RIP as usize] = handler as i64;

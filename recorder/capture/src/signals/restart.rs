@@ -1,8 +1,9 @@
 //! System calls that signals interrupt.
 //!
-//! Our handlers are installed with `SA_RESTART`, and the kernel decides with the first handler of several whether an interrupted call
-//! is made again. A program whose handler has no `SA_RESTART` expects `EINTR`: a read with `alarm` would wait for ever. If such a
-//! handler runs after ours, or is called by ours, the decision is taken back.
+//! The recorder's handlers are installed with `SA_RESTART`. If several signals are pending, the kernel
+//! decides with the first handler whether an interrupted call is restarted. A program whose handler has no
+//! `SA_RESTART` expects `EINTR`: otherwise a read with `alarm` would wait forever. If such a handler runs
+//! after the recorder's, or is called by it, the decision is reversed.
 
 use super::*;
 
@@ -44,17 +45,19 @@ const WAITING: [libc::c_long; 34] = [
     libc::SYS_copy_file_range,
 ];
 
-/// The call about to be made again by the interrupted code: its number, and where its result goes.
+/// Returns the call that the interrupted code is about to restart: its number, and a function that sets its
+/// result.
 ///
 /// # Safety
 /// `context` is a signal frame's.
 #[cfg(target_arch = "x86_64")]
 unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `context` is a signal frame.
     let registers = unsafe { &mut (*context).uc_mcontext.gregs };
     let at = registers[libc::REG_RIP as usize];
-    // The kernel leaves the address behind the instruction in rcx, and sets the counter back to the instruction.
+    // The kernel stores the address after the instruction in rcx, and sets the program counter back to the
+    // instruction.
     if registers[libc::REG_RCX as usize] != at.wrapping_add(2) {
         return None;
     }
@@ -72,7 +75,7 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
 #[cfg(target_arch = "aarch64")]
 unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl FnOnce(i64))> {
     const SVC: u32 = 0xd400_0001;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `context` is a signal frame.
     let registers = unsafe { &mut (*context).uc_mcontext };
     // SAFETY: the interrupted instruction is mapped.
     if unsafe { (registers.pc as *const u32).read() } != SVC {
@@ -90,17 +93,18 @@ unsafe fn waiting(context: *mut libc::ucontext_t) -> Option<(libc::c_long, impl 
 /// # Safety
 /// `context` is a signal frame's.
 unsafe fn restarted(context: *mut c_void) -> Option<impl FnOnce(i64)> {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `context` is a signal frame.
     let (number, end) = unsafe { waiting(context.cast()) }?;
     WAITING.contains(&number).then_some(end)
 }
 
-/// Ends the interrupted call after a signal of the recorder, if the handler of a signal that is pending behind it would end it.
+/// Ends the interrupted call after a signal of the recorder, if the handler of another pending signal would
+/// end it.
 ///
 /// # Safety
 /// `context` is the frame of a signal of the recorder, and every signal is blocked.
 pub unsafe fn decide_again(context: *mut c_void) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `context` is a signal frame.
     let Some(end) = (unsafe { restarted(context) }) else { return };
     // A pending SIGPROF or SIGTRAP may be the recorder's own. If it is the program's, [`interrupt`] ends the call.
     // SAFETY: inside the signal frame.
@@ -115,13 +119,13 @@ pub unsafe fn decide_again(context: *mut c_void) {
 /// # Safety
 /// `context` is a signal frame's.
 pub unsafe fn interrupt(context: *mut c_void) {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees that `context` is a signal frame.
     if let Some(end) = unsafe { restarted(context) } {
         end(-i64::from(libc::EINTR));
     }
 }
 
-/// Returns true if the handler that the kernel has for this signal ends system calls.
+/// Returns true if the kernel's handler for this signal ends system calls.
 fn interrupts(signo: c_int) -> bool {
     // The kernel's structure: handler, flags, restorer, mask.
     let mut now = [0u64; 4];

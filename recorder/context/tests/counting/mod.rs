@@ -1,4 +1,4 @@
-//! An allocator that counts what the calling thread asks it for.
+//! An allocator that counts the allocations of the calling thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -12,32 +12,33 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: all is the system's allocator's; a word without a destructor is counted beside it.
+// SAFETY: all calls are forwarded to the system's allocator; the counter is a thread-local word without a
+// destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees the contract of the allocator, to which the call is forwarded.
         unsafe { System.alloc(layout) }
     }
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees the contract of the allocator, to which the call is forwarded.
         unsafe { System.realloc(at, layout, size) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the caller.
+        // SAFETY: the caller guarantees the contract of the allocator, to which the call is forwarded.
         unsafe { System.dealloc(at, layout) }
     }
 }
 
-/// How often this thread asked meanwhile.
+/// Returns the number of this thread's allocations during `work`.
 pub fn asked(work: impl FnOnce()) -> u64 {
     let before = ASKED.get();
     work();
     ASKED.get() - before
 }
 
-/// It does count.
+/// Checks that the counter works.
 pub fn check() {
     assert_eq!(asked(|| drop(std::hint::black_box(Box::new(1u64)))), 1);
     assert_eq!(asked(|| ()), 0);

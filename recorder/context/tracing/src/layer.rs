@@ -1,4 +1,4 @@
-//! The layer.
+//! The `tracing` layer.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -19,15 +19,16 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-/// The field that `tracing-opentelemetry` names spans by, if they have it.
+/// The field with the name that `tracing-opentelemetry` gives a span.
 const NAME: &str = "otel.name";
 
-/// The fields by which OpenTelemetry's conventions name what a server was asked for: `GET /orders/{id}`.
+/// The fields in which OpenTelemetry's conventions store a server's request, for names like `GET
+/// /orders/{id}`.
 const ROUTE: &str = "http.route";
 const METHODS: [&str; 2] = ["http.request.method", "http.method"];
 
-/// Enters on the thread what is entered in `tracing`, and tells of spans that ended. Tasks that are polled on several threads are
-/// where they are polled. Made by [`layer`].
+/// Enters a span on the thread when it is entered in `tracing`, and reports spans that ended. A task that is
+/// polled on several threads is entered on the thread that polls it. Created by [`layer`].
 pub struct FlightlineLayer<S> {
     labels: Vec<&'static str>,
     #[cfg(feature = "opentelemetry")]
@@ -41,7 +42,7 @@ impl<S> fmt::Debug for FlightlineLayer<S> {
     }
 }
 
-/// A layer that makes ids of its own and no labels.
+/// Creates a layer with its own ids and no labels.
 pub fn layer<S>() -> FlightlineLayer<S> {
     FlightlineLayer {
         labels: Vec::new(),
@@ -52,14 +53,16 @@ pub fn layer<S>() -> FlightlineLayer<S> {
 }
 
 impl<S> FlightlineLayer<S> {
-    /// Fields of spans that become labels: of the span and of all it encloses. Few and of few values: whoever reads adds up by them.
+    /// Sets the fields of spans that become labels, of the span and of all spans within. Use few fields with
+    /// few values, because readers group by them.
     pub fn with_labels(mut self, fields: impl IntoIterator<Item = &'static str>) -> Self {
         self.labels.extend(fields);
         self
     }
 
-    /// Takes the ids of OpenTelemetry's current context, which a `tracing_opentelemetry` layer that was added *before* this one makes
-    /// current when a span is entered (its `with_context_activation`, on by default). Spans without one keep ids of our own.
+    /// Uses the ids of OpenTelemetry's current context. A `tracing_opentelemetry` layer that was added
+    /// *before* this one makes it current when a span is entered (its `with_context_activation`, on by
+    /// default). Spans without such ids have ids of this layer.
     #[cfg(feature = "opentelemetry")]
     pub fn with_opentelemetry(mut self) -> Self {
         self.opentelemetry = true;
@@ -83,10 +86,10 @@ impl<S> FlightlineLayer<S> {
     }
 }
 
-/// What we keep with a span.
+/// The layer's data of a span.
 struct SpanData {
     context: SpanContext,
-    /// OpenTelemetry's ids, looked for when it is first entered.
+    /// OpenTelemetry's ids, read when the span is entered first.
     #[cfg(feature = "opentelemetry")]
     adopted: OnceLock<Option<SpanContext>>,
     name: Option<Box<str>>,
@@ -118,7 +121,7 @@ struct ServerRequest {
 }
 
 impl ServerRequest {
-    /// By its route: a method alone is no name.
+    /// Returns the route with its method; a method alone is no name.
     fn name(&self) -> Option<Cow<'_, str>> {
         match (self.method.as_deref(), self.route.as_deref()?) {
             (Some(method), route) => Some(format!("{method} {route}").into()),
@@ -131,13 +134,13 @@ fn span_context<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<Span
     span.extensions().get::<SpanData>().map(|data| *data.context())
 }
 
-/// Takes the fields that are wanted.
+/// Collects the selected fields.
 struct Fields<'a, S> {
     layer: &'a FlightlineLayer<S>,
     name: Option<Box<str>>,
     asked: Option<Box<ServerRequest>>,
     labels: Option<Box<Labels>>,
-    /// Whether the span is the thread's innermost one, which shows a change at once.
+    /// True if the span is the thread's innermost one, so that a change takes effect at once.
     active: bool,
 }
 
@@ -150,7 +153,7 @@ impl<S> Fields<'_, S> {
             _ => {}
         }
         if self.layer.labels.contains(&field.name()) {
-            // What does not fit is left out.
+            // A label that does not fit is omitted.
             let _ = self.labels.get_or_insert_default().set(field.name(), value);
             if self.active {
                 let _ = label(field.name(), value);
@@ -161,14 +164,14 @@ impl<S> Fields<'_, S> {
     fn format(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         if self.layer.wants(field) {
             let mut text = Cut::default();
-            // It ends where there is no room.
+            // The text ends where there is no more room.
             let _ = text.write_fmt(value);
             self.take(field, &text.0);
         }
     }
 }
 
-/// A text that ends where a label would: what a program's `Debug` prints may be long.
+/// A text of limited length, because a program's `Debug` output may be long.
 #[derive(Default)]
 struct Cut(String);
 
@@ -199,7 +202,7 @@ where
         let Some(span) = ctx.span(id) else { return };
         let parent = match span.parent() {
             Some(parent) => span_context(&parent),
-            // Something else may be entered: by C code, or the span that a request came in.
+            // Another activation may enclose it: of C code, or of the span of an incoming request.
             None if attributes.is_contextual() => current(),
             None => None,
         };
@@ -221,7 +224,7 @@ where
         let Some(span) = ctx.span(id) else { return };
         let active = innermost_owner() == Some(id.into_u64());
         let mut fields = Fields { layer: self, name: None, asked: None, labels: None, active };
-        // A value's `Debug` may use `tracing` itself: not while we hold the span's data.
+        // A value's `Debug` may use `tracing` itself, so the span's data must not be locked.
         if let Some(data) = span.extensions_mut().get_mut::<SpanData>() {
             fields.labels = data.labels.take();
             fields.asked = data.asked.take();
@@ -264,7 +267,7 @@ where
     fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {}
 }
 
-/// Adds up in a span's data what its activations had.
+/// Adds the results of an activation to its span's data.
 #[cold]
 fn keep<S: Subscriber + for<'a> LookupSpan<'a>>(ended: &Ended, id: &Id, ctx: &Context<'_, S>) {
     let Some(span) = ctx.span(id) else { return };

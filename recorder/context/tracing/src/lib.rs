@@ -1,5 +1,5 @@
-//! Tells [`flightline_context`] what a program that uses `tracing` or OpenTelemetry is working at, so that a profiler's samples know
-//! their span.
+//! Passes the active spans of `tracing` or OpenTelemetry to [`flightline_context`], so that a profiler's
+//! samples contain their span.
 //!
 //! ```
 //! use tracing_subscriber::prelude::*;
@@ -10,9 +10,10 @@
 //! });
 //! ```
 //!
-//! On top of `tracing-opentelemetry` (feature `opentelemetry`) the layer takes OpenTelemetry's ids: see
-//! `FlightlineLayer::with_opentelemetry`. Programs that use OpenTelemetry without `tracing` call `observe_opentelemetry` and add a
-//! `FlightlineProcessor` to their tracer provider (feature `opentelemetry-sdk`).
+//! On top of `tracing-opentelemetry` (feature `opentelemetry`) the layer uses OpenTelemetry's ids, see
+//! `FlightlineLayer::with_opentelemetry`. Programs that use OpenTelemetry without `tracing` call
+//! `observe_opentelemetry` and add a `FlightlineProcessor` to their tracer provider (feature
+//! `opentelemetry-sdk`).
 
 mod layer;
 #[cfg(feature = "opentelemetry")]

@@ -1,4 +1,4 @@
-//! OpenTelemetry's contexts.
+//! Follows OpenTelemetry's contexts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use opentelemetry::Context;
 use opentelemetry::context::{ContextObserver, GlobalContextObserver};
 use opentelemetry::trace::TraceContextExt;
 
-/// Ids of a context's span, if it has one.
+/// Returns the ids of a context's span, if it has one.
 fn ids(context: &Context) -> Option<SpanContext> {
     if !context.has_active_span() {
         return None;
@@ -24,7 +24,8 @@ fn ids(context: &Context) -> Option<SpanContext> {
     })
 }
 
-/// The current context's ids for a span that has just been entered; parent and local root are those of its parent in `tracing`.
+/// Returns the current context's ids for a span that has just been entered. Parent and local root are those
+/// of its parent in `tracing`.
 pub(crate) fn adopt(own: &SpanContext, parent: impl FnOnce() -> Option<SpanContext>) -> Option<SpanContext> {
     let ids = Context::map_current(ids)?;
     let parent = parent().filter(|parent| parent.trace_id == ids.trace_id && parent.span_id != own.span_id);
@@ -35,39 +36,40 @@ pub(crate) fn adopt(own: &SpanContext, parent: impl FnOnce() -> Option<SpanConte
     })
 }
 
-/// Says whose activations these are.
+/// The owner of the activations of this module.
 const OWNER: u64 = u64::MAX;
 
-/// What is known of a span that is not over and was sampled.
+/// The data of a sampled span that has not ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Sampled {
     pub(crate) samples: u32,
     pub(crate) local_root_span_id: u64,
 }
 
-/// Spans that were sampled and are not over, by their ids. Only if somebody tells their ends.
+/// Sampled spans that have not ended, by their ids. Used only with a `FlightlineProcessor`, which removes
+/// them at their end.
 static SAMPLED: Mutex<Option<HashMap<u64, Sampled>>> = Mutex::new(None);
 
-/// Spans that are kept in mind at most; the program has lost the ends of so many.
+/// Maximum number of stored spans; a program that exceeds it has lost the ends of that many.
 const MOST: usize = 1 << 16;
 
 fn sampled() -> MutexGuard<'static, Option<HashMap<u64, Sampled>>> {
     SAMPLED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on samples of spans are kept until [`take`] asks for them.
+/// Stores the samples of spans from now on, until [`take`] removes them.
 #[cfg(feature = "opentelemetry-sdk")]
 pub(crate) fn keep() {
     sampled().get_or_insert_default();
 }
 
-/// What is known of a span, if it was sampled.
+/// Removes the stored data of a span, if it was sampled.
 #[cfg(feature = "opentelemetry-sdk")]
 pub(crate) fn take(span_id: u64) -> Option<Sampled> {
     sampled().as_mut()?.remove(&span_id)
 }
 
-/// Leaves the innermost activation; `recording`: its span is not over.
+/// Leaves the innermost activation; `recording`: its span has not ended.
 fn leave(recording: bool) -> bool {
     let inside = current();
     let ours = innermost_owner() == Some(OWNER);
@@ -90,7 +92,7 @@ struct Observer;
 
 impl Observer {
     fn enter(to: &Context) {
-        // Without a span: nothing is to be seen, whatever was entered around it.
+        // A context without a span hides every activation around it.
         let none = SpanContext::default();
         let context = ids(to).or_else(|| current().map(|_| none));
         if let Some(context) = &context {
@@ -105,7 +107,8 @@ impl ContextObserver for Observer {
     }
 
     fn on_context_exit(&self, from: &Context, to: &Context) {
-        // Guards that were dropped out of order have been left without a word: until what is current is what it should be.
+        // Guards that were dropped out of order have caused no call. So leave activations until the current
+        // one is the expected one.
         let wanted = ids(to).map(|ids| (ids.trace_id, ids.span_id));
         let mut recording = from.span().is_recording();
         while leave(recording) {
@@ -120,12 +123,13 @@ impl ContextObserver for Observer {
     }
 }
 
-/// Enters on each thread the span of OpenTelemetry's current context, however it becomes current: `attach`, `with_context` of futures,
-/// or a `tracing_opentelemetry` layer; instead of [`crate::FlightlineLayer`], not besides it. A recorder tells of such spans in which
-/// samples were taken and when they were active; their names and ends it knows if the tracer provider has a `FlightlineProcessor`
+/// Enters the span of OpenTelemetry's current context on each thread, however it becomes current: by
+/// `attach`, by `with_context` of futures, or by a `tracing_opentelemetry` layer. Use it instead of
+/// [`crate::FlightlineLayer`], not together with it. A recorder records the activations of spans that contain
+/// samples. It knows the names and ends of the spans only if the tracer provider has a `FlightlineProcessor`
 /// (feature `opentelemetry-sdk`).
 ///
-/// OpenTelemetry has one observer in a process, the first that is set.
+/// OpenTelemetry has one observer per process, the first one that is set.
 pub fn observe_opentelemetry() {
     GlobalContextObserver::set(Arc::new(Observer));
 }

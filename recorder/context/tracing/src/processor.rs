@@ -1,4 +1,4 @@
-//! Names and ends of spans, from OpenTelemetry's SDK.
+//! Names and ends of spans from OpenTelemetry's SDK.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +9,8 @@ use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 
 use crate::otel;
 
-/// Tells a recorder of the spans that ended in which samples were taken, with their names. For a tracer provider, beside what
-/// exports spans, in programs that call [`crate::observe_opentelemetry`].
+/// Reports spans that ended and contain samples to the recorder, with their names. Add it to a tracer
+/// provider, alongside the exporters, in programs that call [`crate::observe_opentelemetry`].
 ///
 /// ```
 /// # use opentelemetry_sdk::trace::SdkTracerProvider;
@@ -24,13 +24,13 @@ pub struct FlightlineProcessor {
 }
 
 impl FlightlineProcessor {
-    /// One that tells no labels.
+    /// Creates a processor that reports no labels.
     pub fn new() -> FlightlineProcessor {
         otel::keep();
         FlightlineProcessor::default()
     }
 
-    /// Attributes that become labels of the spans that are told; samples do not have them.
+    /// Sets the attributes that become labels of the reported spans. Samples do not have these labels.
     pub fn with_labels(mut self, attributes: impl IntoIterator<Item = &'static str>) -> Self {
         self.labels.extend(attributes);
         self
@@ -45,7 +45,7 @@ impl SpanProcessor for FlightlineProcessor {
         let ids = &span.span_context;
         let span_id = u64::from_be_bytes(ids.span_id().to_bytes());
         let known = otel::take(span_id);
-        // One that is ended before it is left.
+        // The span may end before it is left, so its open activation counts too.
         let samples = known.map_or(0, |known| known.samples).saturating_add(samples_so_far(span_id));
         if now_ns == 0 {
             return;
@@ -63,10 +63,10 @@ impl SpanProcessor for FlightlineProcessor {
         };
         let mut labels = Labels::new();
         for attribute in span.attributes.iter().filter(|a| self.labels.contains(&a.key.as_str())) {
-            // What finds no room is left out.
+            // A label that does not fit is omitted.
             let _ = labels.set(attribute.key.as_str(), &attribute.value.as_str());
         }
-        // The SDK goes by another clock, which may have been set since.
+        // The SDK uses another clock, which may have been set since.
         let ago = SystemTime::now().duration_since(span.start_time).unwrap_or_default();
         let start_ns = now_ns.saturating_sub(u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX)).max(1);
         span_ended(&context, &span.name, start_ns, samples, labels.bytes());

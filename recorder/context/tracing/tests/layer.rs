@@ -1,4 +1,4 @@
-//! What a thread's context says while a program uses `tracing` and OpenTelemetry, without a recorder.
+//! The contents of a thread's context while a program uses `tracing` and OpenTelemetry, without a recorder.
 
 use std::future::Future;
 use std::pin::pin;
@@ -33,14 +33,14 @@ fn alone_nested_and_out_of_order() {
         assert_eq!((b.trace_id, b.parent_span_id, b.local_root_span_id), (a.trace_id, a.span_id, a.span_id));
         drop(in_outer);
         assert_eq!(span_id(), b.span_id);
-        // Siblings made before `a` was entered are roots.
+        // Siblings created before `a` was entered are roots.
         let in_inner = inner.enter();
         assert_ne!(current().unwrap().trace_id, a.trace_id);
         drop(in_inner);
         other.in_scope(|| assert_ne!(current().unwrap().trace_id, a.trace_id));
         drop(in_child);
         assert_eq!(current(), None);
-        // Again and within itself.
+        // Entered again within itself.
         let in_outer = outer.enter();
         outer.in_scope(|| assert_eq!(span_id(), a.span_id));
         assert_eq!(span_id(), a.span_id);
@@ -54,7 +54,7 @@ impl Wake for Nobody {
     fn wake(self: Arc<Self>) {}
 }
 
-/// A task that is polled by hand, on whatever thread.
+/// A task that is polled by hand, on any thread.
 async fn steps(mut each: impl FnMut()) {
     for _ in 0..4 {
         each();
@@ -77,7 +77,7 @@ fn a_task_is_where_it_is_polled() {
                 .instrument(info_span!("task")),
         )
     });
-    // Each poll on a thread of its own, which has a span of its own around it.
+    // Each poll on a separate thread, inside a span of that thread.
     loop {
         let dispatch = dispatch.clone();
         let (done, back) = thread::spawn(move || {
@@ -129,7 +129,7 @@ fn tasks_of_a_runtime_see_their_own_span_alone() {
         for task in tasks {
             task.await.unwrap();
         }
-        // A worker between tasks is at nothing.
+        // A worker has no activation between tasks.
         tokio::spawn(async { assert_eq!(current(), None) }).await.unwrap();
     });
 }

@@ -1,4 +1,4 @@
-//! What a recorder is told: one that counts samples when this test says so.
+//! The reports to a recorder that counts samples when this test requests it.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -24,11 +24,11 @@ struct Told {
     span: Option<SpanEnd>,
     scope: Option<ScopeEnd>,
 }
-// SAFETY: the pointers in it are not followed after the call.
+// SAFETY: its pointers are not followed after the call.
 unsafe impl Send for Told {}
 
 thread_local! {
-    /// One word for each thread, for good.
+    /// One word for each thread, never freed.
     static SAMPLES: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
     static RECORDED: Cell<bool> = const { Cell::new(true) };
 }
@@ -41,19 +41,19 @@ unsafe extern "C" fn samples() -> *const AtomicU32 {
     if RECORDED.get() { SAMPLES.with(|word| &raw const **word) } else { std::ptr::null() }
 }
 fn text(at: *const u8, len: u32) -> String {
-    // SAFETY: as the description of the calls says.
+    // SAFETY: the ABI guarantees `len` bytes at `at` during the call; null was ruled out.
     let bytes = if at.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(at, len as usize) } };
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 unsafe extern "C" fn span(end: *const SpanEnd) {
-    // SAFETY: complete for the time of the call.
+    // SAFETY: the struct is complete during the call.
     let end = unsafe { *end };
     assert!(end.size as usize == size_of::<SpanEnd>() && end.start_ns <= end.end_ns);
     let (name, labels) = (text(end.name, end.name_len), text(end.labels, end.labels_len));
     TOLD.lock().unwrap().push(Told { name, labels, span: Some(end), scope: None });
 }
 unsafe extern "C" fn scope(end: *const ScopeEnd) {
-    // SAFETY: as above.
+    // SAFETY: the struct is complete during the call.
     let end = unsafe { *end };
     assert!(end.size as usize == size_of::<ScopeEnd>() && end.start_ns <= end.end_ns);
     TOLD.lock().unwrap().push(Told { scope: Some(end), ..Told::default() });
@@ -91,13 +91,13 @@ fn now() -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// One test: there is one recorder in a process.
+/// A single test, because there is one recorder in a process.
 #[test]
 fn what_had_samples_is_told() {
     set_recorder(&RECORDER);
     let before = now();
 
-    // Nothing without a sample.
+    // A span without a sample is not reported.
     let outer = Span::root("outer");
     drop(outer.enter());
     assert!(told().0.is_empty());
@@ -139,7 +139,7 @@ fn what_had_samples_is_told() {
         ("outer", r#"{"endpoint":"/\"pay\""}"#, 1)
     );
 
-    // Of a thread that is not recorded nothing, of others' spans the activations alone.
+    // A thread that is not recorded reports nothing, and spans of other libraries only their activations.
     RECORDED.set(false);
     {
         let _inside = enter_context(Span::root("x").context());
@@ -153,8 +153,8 @@ fn what_had_samples_is_told() {
     let (scopes, spans) = told();
     assert_eq!((scopes.len(), spans.len()), (1, 0));
 
-    // What another writer had put in force may be gone when an activation over it ends: nobody looks at it.
-    // SAFETY: this thread's own slot.
+    // Another writer's record may be freed when an activation above it ends, so it must not be read. SAFETY:
+    // this thread's own slot.
     let slot = unsafe { &(*own_slot()).context };
     slot.store(std::ptr::without_provenance_mut(64), Relaxed);
     {
@@ -175,7 +175,7 @@ fn what_had_samples_is_told() {
     MODE.store(mode::OFF, Relaxed);
     let span = Span::root("off");
     drop(span.enter());
-    // It began when nobody recorded: when is not known.
+    // No recording was active when the span began, so its start is unknown.
     MODE.store(mode::ALL, Relaxed);
     drop(span);
     let (scopes, spans) = told();
@@ -188,7 +188,7 @@ fn through_the_layer() {
     let span = dispatcher::with_default(&dispatch, || {
         info_span!("request", tenant = "a", size = 5, other = "x", status = tracing::field::Empty)
     });
-    // On three threads, a sample each; a field that comes later.
+    // On three threads, one sample each, with a field that is recorded later.
     for i in 0..3 {
         let span = span.clone();
         thread::spawn(move || {
@@ -219,7 +219,7 @@ fn through_the_layer() {
     asked(&dispatch);
 }
 
-/// Spans of servers are named by what was asked for, as OpenTelemetry names them.
+/// Spans of servers are named by the request, as OpenTelemetry names them.
 fn asked(dispatch: &Dispatch) {
     use tracing::field::{Empty, display};
     dispatcher::with_default(dispatch, || {
@@ -235,7 +235,7 @@ fn asked(dispatch: &Dispatch) {
     assert_eq!(names, ["GET /users/{id}", "http.request", "users", "PUT /late"]);
 }
 
-/// Names and ends are the SDK's, whether a span is left before it ends or after.
+/// Names and ends come from the SDK, whether a span is left before or after its end.
 fn through_opentelemetry() {
     observe_opentelemetry();
     let processor = FlightlineProcessor::new().with_labels(["http.route"]);
