@@ -1,7 +1,8 @@
-//! How the shared object is linked.
+//! Linker options of the shared object.
 
 fn main() {
-    // Everything resolved at load time (no lazy binding in a handler), never unloaded, own calls stay inside.
+    // Resolve everything at load time (no lazy binding in a handler), never unload, and bind the object's own
+    // calls to itself.
     for arg in [
         "-Wl,-z,now",
         "-Wl,-z,nodelete",

@@ -14,10 +14,10 @@ use flightline_in_signal::layout::SessionPage;
 use crate::helper::{self, Service, Settings};
 use crate::real::{KeepErrno, publish};
 
-/// Longest wait of a call that starts, stops or dumps a recording, ms.
+/// Maximum wait of a call that starts, stops or dumps a recording, ms.
 const LONGEST_CALL_MS: u64 = 5000;
 
-/// `struct flightline_options`: grows at its end, `size` says how much of it the caller knows.
+/// `struct flightline_options`. It grows at its end; `size` is the size that the caller was compiled with.
 #[repr(C)]
 pub struct Options {
     size: usize,
@@ -36,14 +36,14 @@ pub struct Options {
 /// Serialises start and stop.
 static DOOR: Spin = Spin::new();
 
-/// 1 while this process is recorded by this object.
+/// Returns 1 while this object records this process.
 #[unsafe(no_mangle)]
 pub extern "C" fn flightline_active() -> c_int {
     c_int::from(flightline_capture::is_active())
 }
 
 fn text<'a>(word: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: null or a C string, by the contract of `flightline_start`.
+    // SAFETY: null or a C string, which the caller of `flightline_start` guarantees.
     (!word.is_null()).then(|| unsafe { CStr::from_ptr(word) })
 }
 
@@ -54,9 +54,9 @@ fn text<'a>(word: *const c_char) -> Option<&'a CStr> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: all-zero is no options at all.
+    // SAFETY: all-zero is a valid structure without any option.
     let mut known: Options = unsafe { core::mem::zeroed() };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees null or `size` bytes of the structure.
     let given = unsafe { copy_known(options, &mut known) };
     if !given || known.size < core::mem::offset_of!(Options, rate_hz) {
         return -libc::EINVAL;
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
     })
 }
 
-/// `struct flightline_join_options`: grows at its end.
+/// `struct flightline_join_options`. It grows at its end.
 #[repr(C)]
 pub struct JoinOptions {
     size: usize,
@@ -120,16 +120,16 @@ pub struct JoinOptions {
     program: *const c_char,
 }
 
-/// Has a profiling service record this process when it is asked to; see `flightline.h`.
+/// Lets a profiling service record this process on request; see `flightline.h`.
 ///
 /// # Safety
 /// `options` is null or points at `size` bytes of a `struct flightline_join_options`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_join(options: *const JoinOptions) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: all-zero is no options at all.
+    // SAFETY: all-zero is a valid structure without any option.
     let mut known: JoinOptions = unsafe { core::mem::zeroed() };
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees null or `size` bytes of the structure.
     if !unsafe { copy_known(options, &mut known) } || known.rate_hz > 1_000 || known.reserved != 0 {
         return -libc::EINVAL;
     }
@@ -152,15 +152,16 @@ pub unsafe extern "C" fn flightline_join(options: *const JoinOptions) -> c_int {
     })
 }
 
-/// Copies what both sides know of a structure whose first word is its size. `false` if there is none.
+/// Copies the members that both sides have of a structure whose first word is its size. Returns false if
+/// `from` is null.
 ///
 /// # Safety
-/// `from` is null or points at as many bytes as its first word says; all bytes make a valid `T`.
+/// `from` is null or points at as many bytes as its first word says; any bytes are a valid `T`.
 unsafe fn copy_known<T>(from: *const T, to: &mut T) -> bool {
     if from.is_null() {
         return false;
     }
-    // SAFETY: by the contract; no more than both sides know is copied.
+    // SAFETY: the caller guarantees that many bytes; no more than the size of `T` is copied.
     unsafe {
         let size = from.cast::<usize>().read();
         core::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut *to).cast(), size.min(size_of::<T>()));
@@ -168,7 +169,7 @@ unsafe fn copy_known<T>(from: *const T, to: &mut T) -> bool {
     }
 }
 
-/// Waits until `done`, at most `ms`.
+/// Waits for `done`, at most `ms`.
 fn wait(ms: u64, done: impl Fn() -> bool) -> c_int {
     let begin = clock::monotonic_ns();
     while !done() {
@@ -198,10 +199,11 @@ pub extern "C" fn flightline_stop() -> c_int {
 pub extern "C" fn flightline_dump() -> c_int {
     let _errno = KeepErrno::new();
     let Some(attached) = session::current() else { return -libc::ESRCH };
-    // Pages of sessions stay readable, so the reference may outlive the recording.
+    // Pages of sessions stay mapped, so the reference may outlive the recording.
     let page: &'static SessionPage = attached.state.session;
     let wanted = page.flush_wanted.fetch_add(1, Relaxed) + 1;
-    // The recorder watches this folder. Where it cannot be reached any more the recorder comes by itself, within a tenth of a second.
+    // The recorder watches this directory. If the path is no longer reachable, the recorder sees the request
+    // at its next poll, within a tenth of a second.
     if let Ok(dir) = attached.dir.cstr() {
         let (here, now) = (libc::AT_FDCWD as usize, 0);
         // SAFETY: the kernel reads the path.

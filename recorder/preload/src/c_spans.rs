@@ -1,4 +1,4 @@
-//! The functions of `flightline.h` that say what a thread is working at.
+//! The functions of `flightline.h` for spans and scopes.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
@@ -18,24 +18,24 @@ pub struct Ids {
     reserved: [u8; 7],
 }
 
-/// A C string as far as it is UTF-8.
+/// Returns the part of a C string before the first invalid UTF-8.
 fn text<'a>(word: *const c_char) -> Option<&'a str> {
     if word.is_null() {
         return None;
     }
-    // SAFETY: a C string, by the contract of the functions.
+    // SAFETY: a C string, which the callers of the functions guarantee.
     let bytes = unsafe { CStr::from_ptr(word) }.to_bytes();
     bytes.utf8_chunks().next().map_or(Some(""), |chunk| Some(chunk.valid()))
 }
 
-/// Enters a span that somebody else made; see `flightline.h`.
+/// Enters a span of another library by its ids; see `flightline.h`.
 ///
 /// # Safety
 /// `ids` is null or points at a `struct flightline_span_context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_enter(ids: *const Ids) -> u64 {
     let _errno = KeepErrno::new();
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees null or a valid structure.
     let Some(ids) = (unsafe { ids.as_ref() }) else { return 0 };
     let context = SpanContext {
         trace_id: ids.trace_id,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn flightline_enter(ids: *const Ids) -> u64 {
     context::enter(&Entering { context: &context, name: "", attrs: &[], owner: 0 })
 }
 
-/// Leaves what was entered; see `flightline.h`.
+/// Leaves a span of [`flightline_enter`]; see `flightline.h`.
 #[unsafe(no_mangle)]
 pub extern "C" fn flightline_exit(token: u64) -> c_int {
     let _errno = KeepErrno::new();
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn flightline_label(key: *const c_char, value: *const c_ch
     }
 }
 
-/// Ids of the thread's span; see `flightline.h`.
+/// Returns the ids of the thread's span; see `flightline.h`.
 ///
 /// # Safety
 /// `ids` is null or may be written.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn flightline_current(ids: *mut Ids) -> c_int {
         flags: context.flags,
         reserved: [0; 7],
     };
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees that `ids` may be written; null was ruled out above.
     unsafe { ids.write(found) };
     0
 }
@@ -117,22 +117,22 @@ pub struct ScopeLabel {
     value: *const c_char,
 }
 
-/// `struct flightline_scope`: room for ours, which the program keeps where it likes.
+/// `struct flightline_scope`: room for a [`Scope`], which the program allocates anywhere.
 #[repr(C, align(8))]
 pub struct ScopeRoom {
     size: usize,
-    /// [`BEGUN`] while there is a scope in `room`.
+    /// [`BEGUN`] while `room` contains a scope.
     state: usize,
     token: u64,
     room: MaybeUninit<Scope>,
 }
 
-/// Bytes of the structure in the header.
+/// Size of the structure in the header, bytes.
 const SCOPE_BYTES: usize = 1024;
 const BEGUN: usize = usize::from_ne_bytes(*b"flscope1");
 const _: () = assert!(size_of::<ScopeRoom>() <= SCOPE_BYTES && align_of::<Scope>() <= 8);
 
-/// A C string's text, with what is not UTF-8 replaced.
+/// The text of a C string, in which invalid UTF-8 is replaced.
 struct Lossy<'a>(&'a [u8]);
 
 impl fmt::Display for Lossy<'_> {
@@ -147,13 +147,13 @@ impl fmt::Display for Lossy<'_> {
     }
 }
 
-/// Key and value; no key, or one that is not UTF-8, is one that is left out, and no value an empty one.
+/// Returns key and value. A label with a null or invalid key is left out; a null value is an empty one.
 fn parse_label(label: &ScopeLabel) -> (&str, Lossy<'_>) {
     let bytes = |word: *const c_char| {
         if word.is_null() {
             return &[][..];
         }
-        // SAFETY: a C string, by the contract of `flightline_scope_begin`.
+        // SAFETY: a C string, which the caller of `flightline_scope_begin` guarantees.
         unsafe { CStr::from_ptr(word) }.to_bytes()
     };
     (core::str::from_utf8(bytes(label.key)).unwrap_or_default(), Lossy(bytes(label.value)))
@@ -170,16 +170,16 @@ pub unsafe extern "C" fn flightline_scope_begin(
     count: usize,
 ) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees a structure whose first word is its size; null was ruled out.
     if scope.is_null() || unsafe { (*scope).size } < size_of::<ScopeRoom>() || labels.is_null() && count != 0
     {
         return -libc::EINVAL;
     }
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees `count` labels.
     let labels = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(labels, count) } };
     let begun = Scope::new(labels.iter().map(parse_label));
     let left_out = begun.left_out();
-    // SAFETY: as large as it has to be, as its size says; what stood in it before was no scope, by the caller.
+    // SAFETY: the size was checked above, and the caller guarantees that the structure contains no scope yet.
     unsafe {
         (*scope).room.write(begun);
         (*scope).state = BEGUN;
@@ -188,14 +188,14 @@ pub unsafe extern "C" fn flightline_scope_begin(
     c_int::try_from(left_out).unwrap_or(c_int::MAX)
 }
 
-/// Enters a scope on another thread; see `flightline.h`.
+/// Enters a scope on an additional thread; see `flightline.h`.
 ///
 /// # Safety
 /// `scope` is null or points at a `struct flightline_scope`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_scope_enter(scope: *const ScopeRoom) -> u64 {
     let _errno = KeepErrno::new();
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees null or a structure; [`BEGUN`] means that it contains a scope.
     unsafe {
         if scope.is_null() || (*scope).state != BEGUN {
             return 0;
@@ -204,14 +204,14 @@ pub unsafe extern "C" fn flightline_scope_enter(scope: *const ScopeRoom) -> u64 
     }
 }
 
-/// Leaves a scope on such a thread; see `flightline.h`.
+/// Leaves a scope on an additional thread; see `flightline.h`.
 ///
 /// # Safety
 /// As [`flightline_scope_enter`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_scope_exit(scope: *const ScopeRoom, token: u64) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: by the caller.
+    // SAFETY: the caller guarantees null or a structure; [`BEGUN`] means that it contains a scope.
     let left = unsafe {
         !scope.is_null() && (*scope).state == BEGUN && (*scope).room.assume_init_ref().leave(token)
     };
@@ -225,13 +225,14 @@ pub unsafe extern "C" fn flightline_scope_exit(scope: *const ScopeRoom, token: u
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_scope_end(scope: *mut ScopeRoom) -> c_int {
     let _errno = KeepErrno::new();
-    // SAFETY: by the caller; once it is not begun any more, nobody has it.
+    // SAFETY: the caller guarantees null or a structure; [`BEGUN`] means that it contains a scope. After the
+    // state has changed, no call uses it any more.
     unsafe {
         if scope.is_null() || (*scope).state != BEGUN {
             return -libc::ESRCH;
         }
         let (token, begun) = ((*scope).token, (*scope).room.assume_init_mut());
-        // 0: the thread had no place for it.
+        // Token 0: the thread had no free level for the scope.
         if token != 0 && !begun.leave(token) {
             return -libc::ESRCH;
         }

@@ -1,8 +1,9 @@
 //! Starts the drain for a program that `flightline record` did not start.
 //!
-//! `flightline drain` becomes nobody's child: an intermediate process is made with exit signal 0 (no `wait` of the
-//! program sees it) and ends at once. Everything between the forks is raw system calls. The program waits for the
-//! session at most [`START_MS`]; if anything fails it says so in one line and runs on.
+//! `flightline drain` does not become a child of the program: an intermediate process is created with exit
+//! signal 0 (no `wait` of the program sees it) and ends at once. Only raw system calls are made between the
+//! forks. The program waits for the session at most [`START_MS`]. After a failure it prints one line and
+//! continues.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -17,20 +18,21 @@ use crate::machine::{Config, Program};
 mod joined;
 pub use joined::{Service, has_joined, join_service};
 
-/// Longest wait for the drain's session while a program starts, ms.
+/// Maximum wait for the drain's session while a program starts, ms.
 const START_MS: u64 = 500;
 
-/// What to record and where to.
+/// The settings of a recording and its output.
 pub struct Settings<'a> {
-    /// Options of `flightline drain` as they are called there, without `--`, and their values: as text, where they are given.
+    /// The values of the options of `flightline drain`, in the order of [`OPTIONS`]; `None` for options that
+    /// are not set.
     pub options: [Option<&'a CStr>; OPTIONS.len()],
     /// Path of the `flightline` program.
     pub program: Option<&'a CStr>,
-    /// Nobody looks at this program's stderr: what there is to say goes to the system's log.
+    /// The program's stderr is not used: messages go to the system's log.
     pub silent: bool,
 }
 
-/// An option of `flightline drain`, and what it is called in the environment and in the machine's settings.
+/// An option of `flightline drain`, with its names in the environment and in the machine's settings.
 pub struct Choice {
     option: &'static CStr,
     variable: &'static CStr,
@@ -41,7 +43,7 @@ const fn choice(option: &'static CStr, variable: &'static CStr, name: &'static s
     Choice { option, variable, name: name.as_bytes() }
 }
 
-/// What can be asked for, in the order of [`Settings::options`].
+/// The options, in the order of [`Settings::options`].
 pub const OPTIONS: [Choice; 11] = [
     choice(c"--output", c"FLIGHTLINE_OUTPUT", "output"),
     choice(c"--repository", c"FLIGHTLINE_REPOSITORY", "repository"),
@@ -55,15 +57,16 @@ pub const OPTIONS: [Choice; 11] = [
     choice(c"--label", c"FLIGHTLINE_LABELS", "labels"),
     choice(c"--spans", c"FLIGHTLINE_SPANS", "spans"),
 ];
-/// Index of the output and of the repository in [`OPTIONS`].
+/// Index of the output in [`OPTIONS`].
 pub const OUTPUT: usize = 0;
-/// See [`OUTPUT`].
+/// Index of the repository in [`OPTIONS`].
 pub const REPOSITORY: usize = 1;
-/// The first option that only a repository has, and the one after the last.
+/// Range of the options that are valid only with a repository.
 const OF_REPOSITORY: [usize; 2] = [5, 9];
 
 impl<'a> Settings<'a> {
-    /// Options by `value`, which knows where they stand; `None` if there is nowhere to record to. A repository goes before a file.
+    /// Reads the options through `value`. Returns `None` without an output. A repository takes precedence
+    /// over a file.
     fn by(value: impl Fn(&Choice) -> Option<&'a CStr>, silent: bool) -> Option<Settings<'a>> {
         let mut options = [None; OPTIONS.len()];
         for (to, option) in options.iter_mut().zip(&OPTIONS) {
@@ -73,7 +76,7 @@ impl<'a> Settings<'a> {
         (settings.target().is_some()).then_some(settings)
     }
 
-    /// Without what cannot be together.
+    /// Removes the options that cannot be combined.
     pub fn sorted(mut self) -> Settings<'a> {
         let repository = self.options.get(REPOSITORY).is_some_and(Option::is_some);
         for (index, option) in self.options.iter_mut().enumerate() {
@@ -85,7 +88,7 @@ impl<'a> Settings<'a> {
         self
     }
 
-    /// Where the recording goes.
+    /// Returns the output of the recording.
     pub fn target(&self) -> Option<&'a CStr> {
         self.options
             .get(REPOSITORY)
@@ -97,10 +100,11 @@ impl<'a> Settings<'a> {
 
 type Path = Text<1024>;
 
-/// Session directory of a helper that is ready.
+/// Session directory of a helper that has started.
 pub type Session = Text<256>;
 
-/// Starts a recording with the settings of the environment: the object was preloaded by hand. `true` if any was asked for.
+/// Starts a recording with the settings of the environment: the object was preloaded by hand. Returns true if
+/// the environment names an output.
 pub fn start_from_environment() -> bool {
     let Some(settings) = Settings::by(|option| os::env(option.variable), false) else { return false };
     let program = Program::own();
@@ -114,7 +118,7 @@ pub fn start_from_environment() -> bool {
         return true;
     }
     let mut settings = Settings { program: os::env(c"FLIGHTLINE_BIN"), ..settings };
-    // The recorder reads them in each process's own environment.
+    // The recorder reads the labels in each process's own environment.
     if let Some(labels) = settings.options.last_mut() {
         *labels = None;
     }
@@ -122,7 +126,7 @@ pub fn start_from_environment() -> bool {
     true
 }
 
-/// Starts a recording if the machine's settings want this program to be recorded; or joins the service they name.
+/// Starts a recording if the machine's settings select this program, or joins the service that they name.
 pub fn start_by_machine() {
     let (Some(config), Some(program)) = (Config::read(), Program::own()) else { return };
     if !config.allows(&program) {
@@ -159,8 +163,8 @@ fn start(settings: &Settings<'_>) {
 /// Starts the helper and waits for its session, at most `most_ms`.
 ///
 /// # Errors
-/// An errno: `ENOENT` without a `flightline` program, `ETIMEDOUT` when it was not ready in time, `EPROTO` when it gave up
-/// (it has said why on stderr).
+/// An errno: `ENOENT` without a `flightline` program, `ETIMEDOUT` if it was not ready in time, `EPROTO` if it
+/// failed (it has printed the reason to stderr).
 pub fn launch(settings: &Settings<'_>, most_ms: u64) -> Result<Session, c_int> {
     let program = find(settings.program).ok_or(libc::ENOENT)?;
     let program = program.cstr()?;
@@ -172,7 +176,7 @@ pub fn launch(settings: &Settings<'_>, most_ms: u64) -> Result<Session, c_int> {
     let given = given.flat_map(|(option, value)| [value.map(|_| option.option), *value]);
     let last = [settings.silent.then_some(c"--syslog")];
     let words = first.into_iter().chain(given).chain(last).flatten();
-    // One entry stays null: the end.
+    // One entry stays null, to end the array.
     for (to, word) in argv.iter_mut().zip(words) {
         *to = word.as_ptr();
     }
@@ -180,23 +184,23 @@ pub fn launch(settings: &Settings<'_>, most_ms: u64) -> Result<Session, c_int> {
     read_session(&reader, most_ms)
 }
 
-/// What becomes of the descriptor with number 3 in the process that is started.
+/// The use of descriptor 3 in the process that is started.
 #[derive(Clone, Copy)]
 enum Ready {
-    /// It is kept and told when all is ready.
+    /// The helper writes to it when it is ready.
     Told,
-    /// It closes when the program has begun.
+    /// It is closed when the program has started.
     Begun,
 }
 
-/// Starts a program that is nobody's child and has nothing of ours open but stderr. What comes from the other end of its
-/// descriptor with number 3, or `!` if it cannot be run.
+/// Starts a program that is not a child of this process, with no descriptors but stderr and number 3. Returns
+/// the other end of descriptor 3. It yields `!` if the program cannot be run.
 fn detach(program: &CStr, argv: &[*const c_char], ready: Ready, silent: bool) -> Result<Fd, c_int> {
     let (reader, writer) = pipe()?;
     let mut space = Stripped::new();
     // SAFETY: the environment of this process, which outlives the call.
     let envp = unsafe { space.strip(environment()) };
-    // Signals stay out of the children, which share nothing but their copies of our handlers.
+    // Block signals in the children, which only have copies of the recorder's handlers.
     let old = shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let child = fork(0);
     if child == Ok(0) {
@@ -224,13 +228,13 @@ fn pipe() -> Result<(Fd, Fd), c_int> {
     let args = [fds.as_mut_ptr() as usize, libc::O_CLOEXEC as usize, 0, 0, 0, 0];
     // SAFETY: the kernel writes two descriptors.
     unsafe { os::syscall(libc::SYS_pipe2, args) }?;
-    // SAFETY: both were just made, nobody else owns them.
+    // SAFETY: both were just created, and no other code owns them.
     Ok(unsafe { (Fd::own(fds[0]), Fd::own(fds[1])) })
 }
 
-/// A copy of this process with the given exit signal; 0 in the copy.
+/// Forks this process with the given exit signal. Returns 0 in the child.
 fn fork(exit_signal: usize) -> Result<usize, c_int> {
-    // SAFETY: no flags, no pointers: a plain fork. The copy makes raw system calls only.
+    // SAFETY: no flags, no pointers: a plain fork. The child makes raw system calls only.
     unsafe { os::syscall(libc::SYS_clone, [exit_signal, 0, 0, 0, 0, 0]) }
 }
 
@@ -252,7 +256,8 @@ fn reap(pid: usize) {
     }
 }
 
-/// In the grandchild: a session of its own, no descriptor but stderr and the pipe, nothing blocked.
+/// Called in the grandchild: creates a session, closes all descriptors but stderr and the pipe, unblocks all
+/// signals, and executes the program.
 fn become_helper(
     program: &CStr,
     argv: &[*const c_char],
@@ -265,7 +270,7 @@ fn become_helper(
     // SAFETY: no pointers in any of these.
     unsafe {
         let _ = os::syscall(libc::SYS_setsid, [0; 6]);
-        // Above the low numbers first, so that nothing needed is overwritten.
+        // Move the pipe above the low numbers first, so that they can be overwritten.
         let high = os::syscall(libc::SYS_fcntl, [writer.raw() as usize, libc::F_DUPFD as usize, 10, 0, 0, 0]);
         let null = os::open(c"/dev/null", libc::O_RDWR, 0);
         if let Ok(null) = &null {
@@ -286,7 +291,7 @@ fn become_helper(
         core::mem::forget(null);
         shadow::kernel_mask(libc::SIG_SETMASK, Some(0));
         let args = [program.as_ptr() as usize, argv.as_ptr() as usize, envp as usize, 0, 0, 0];
-        // The arrays are null-terminated and live here.
+        // The arrays are null-terminated and live until the call.
         let _ = os::syscall(libc::SYS_execve, args);
         let text = b"!\n";
         let _ = os::syscall(libc::SYS_write, [READY, text.as_ptr() as usize, text.len(), 0, 0, 0]);
@@ -294,7 +299,7 @@ fn become_helper(
     exit(127)
 }
 
-/// One line: the directory, or `!` and why not.
+/// Reads one line: the directory, or `!` and the reason of a failure.
 fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
     let mut line = [0u8; 255];
     let mut len = 0;
@@ -321,7 +326,7 @@ fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
     }
     let text = line.split(|b| *b == b'\n').next().unwrap_or_default();
     if let Some(why) = text.strip_prefix(b"!") {
-        // A drain that gives up says why on stderr itself.
+        // A drain that fails prints the reason to stderr itself.
         return Err(if why.is_empty() { libc::ENOEXEC } else { libc::EPROTO });
     }
     let mut dir = Session::new();
@@ -331,7 +336,8 @@ fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
 
 // ----- where the program is -------------------------------------------------------------------------------------
 
-/// Named by the user; beside this object (a build directory), in `../bin` of it (a package); on `PATH`.
+/// Finds the `flightline` program: the path set by the user; next to this object (a build directory); in
+/// `../bin` of it (a package); on `PATH`.
 fn find(named: Option<&CStr>) -> Option<Path> {
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         let mut path = Path::new();
@@ -360,7 +366,7 @@ fn executable(path: &Path) -> bool {
     })
 }
 
-/// Directory that this object was loaded from.
+/// Returns the directory from which this object was loaded.
 fn own_directory() -> Option<Path> {
     // SAFETY: all-zero is a valid structure.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
@@ -379,8 +385,8 @@ fn own_directory() -> Option<Path> {
 
 // ----- the session in the environment, for children -------------------------------------------------------------
 
-/// Adds a variable to this process's environment, as in that of its children, in place of one of the same name. Not by
-/// `setenv`, which allocates.
+/// Adds a variable to the environment of this process and its children, or replaces it. `setenv` is not used,
+/// because it allocates.
 fn publish(name: &[u8], value: &[u8]) {
     unsafe extern "C" {
         static mut environ: *const *const c_char;

@@ -1,10 +1,10 @@
 //! `libflightline.so`: the recorder as an object to preload, and its C API ([`flightline.h`](../include/flightline.h)).
 //!
-//! The only crate of the workspace that exports symbols (`exports.txt` lists them all). Each exported function is a
-//! thin door: `interpose` leads to the C library's own function and tells `capture` what the program does,
-//! `start` runs before the program's `main`, `c_api` is for programs that control the recording themselves.
-//! No heap: the crate is `no_std`, so nothing of it can enter the program's `malloc`. A build that unwinds, as those of development do,
-//! needs `std` for that, and enters it when it panics.
+//! The only crate of the workspace that exports symbols (`exports.txt` lists them all). Each exported
+//! function is a thin hook: `interpose` forwards to the C library's own function and reports the call to
+//! `capture`, `start` runs before the program's `main`, and `c_api` is for programs that control the
+//! recording themselves. The crate uses no heap: it is `no_std`, so none of its code can enter the program's
+//! `malloc`. A build that unwinds, such as a development build, needs `std` and enters it when it panics.
 #![cfg_attr(panic = "abort", no_std)]
 
 mod c_api;
@@ -20,12 +20,12 @@ mod start;
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     flightline_capture::os::say(&[b"internal error, the program is stopped"]);
-    // SAFETY: ends the process; nothing of ours may continue after a broken invariant.
+    // SAFETY: ends the process; the recorder must not continue after a broken invariant.
     unsafe { libc::abort() }
 }
 
-// The prebuilt `core` names a personality routine although nothing here unwinds. It lets foreign unwinding (a cancelled
-// thread, say) pass.
+// The prebuilt `core` refers to a personality routine although no code here unwinds. The routine lets foreign
+// unwinding (a cancelled thread, say) pass.
 #[cfg(all(panic = "abort", target_arch = "x86_64"))]
 core::arch::global_asm!(
     ".hidden rust_eh_personality",

@@ -1,5 +1,6 @@
-//! Machine-wide use: the object stands in `/etc/ld.so.preload`, so that every program loads it, and records those that
-//! [`CONFIG`] allows. Everything else, and everything that runs with another's rights, is left alone without a word.
+//! Machine-wide use: `/etc/ld.so.preload` names the object, so that every program loads it, and the programs
+//! that [`CONFIG`] allows are recorded. All other programs, and programs with raised privileges, are left
+//! alone silently.
 
 use core::ffi::CStr;
 
@@ -9,18 +10,19 @@ use flightline_capture::os;
 const CONFIG: &CStr = c"/etc/flightline.conf";
 /// Objects that the loader loads into every program.
 const LD_SO_PRELOAD: &CStr = c"/etc/ld.so.preload";
-/// Users below are the system's (login.defs: UID_MIN).
+/// Lower user ids belong to the system (login.defs: UID_MIN).
 const FIRST_USER: u32 = 1000;
-/// Longest configuration, bytes.
+/// Maximum size of the configuration, bytes.
 const MAX_CONFIG: usize = 8192;
 
-/// Whether this process got rights that its caller has not: then nothing is to be believed that the caller wrote.
+/// Returns true if this process has privileges that its caller lacks: then data that the caller controls must
+/// not be trusted.
 pub fn secure() -> bool {
     // SAFETY: no pointers.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
-/// Whether the loader loads our object into every program of the machine.
+/// Returns true if the loader loads this object into every program of the machine.
 pub fn wide() -> bool {
     let mut text = [0u8; 2048];
     let Ok(file) = os::open(LD_SO_PRELOAD, libc::O_RDONLY, 0) else { return false };
@@ -35,7 +37,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// By `/proc`.
+    /// Reads the path from `/proc`.
     pub fn own() -> Option<Program> {
         let mut path = [0; 1024];
         let len = os::readlink(c"/proc/self/exe", &mut path).ok()?;
@@ -50,12 +52,13 @@ impl Program {
         self.path().rsplit(|b| *b == b'/').next().unwrap_or_default()
     }
 
-    /// Whether it is the recorder, which never records itself: each would start the next.
+    /// Returns true if this is the recorder, which never records itself: each would start another one.
     pub fn is_recorder(&self) -> bool {
         self.name() == b"flightline"
     }
 
-    /// Whether an entry of `list` means this program: a name, a path, or the beginning of one with `*`.
+    /// Returns how an entry of `list` matches this program: by a name, by a path, or by the start of one with
+    /// `*`.
     pub fn listed(&self, list: &[u8]) -> Option<Listed> {
         let mut found = None;
         for entry in list.split(|b| matches!(b, b',' | b' ' | b'\t')).filter(|entry| !entry.is_empty()) {
@@ -70,12 +73,12 @@ impl Program {
     }
 }
 
-/// How a program was found in a list.
+/// How a program matched a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Listed {
-    /// In full.
+    /// By its full name or path.
     ByName,
-    /// By `*`.
+    /// By a pattern with `*`.
     ByPattern,
 }
 
@@ -85,7 +88,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads them; only root's word counts. One that is too long counts as none.
+    /// Reads the settings. The file must belong to root; a file that is too long is ignored.
     pub fn read() -> Option<Config> {
         let file = os::open(CONFIG, libc::O_RDONLY, 0).ok()?;
         let meta = os::stat(&file).ok()?;
@@ -97,7 +100,7 @@ impl Config {
         if len >= MAX_CONFIG {
             return None;
         }
-        // Values become C strings where they stand.
+        // Values become C strings in place.
         let mut end = true;
         for byte in config.text.iter_mut().rev() {
             match byte {
@@ -110,7 +113,7 @@ impl Config {
         Some(config)
     }
 
-    /// Values of `name`, in order.
+    /// Returns the values of `name`, in order.
     fn values(&self, name: &'static [u8]) -> impl Iterator<Item = &CStr> {
         let lines = self.text.split_inclusive(|b| *b == 0);
         lines.filter_map(move |line| {
@@ -121,17 +124,18 @@ impl Config {
         })
     }
 
-    /// The value of `name`; the first counts.
+    /// Returns the first value of `name`.
     pub fn value(&self, name: &'static [u8]) -> Option<&CStr> {
         self.values(name).find(|value| !value.is_empty())
     }
 
-    /// Whether `program` is to be recorded: listed, and for those of the system listed by its own name.
+    /// Returns true if `program` must be recorded: it is listed, and for the system's users listed by its own
+    /// name.
     pub fn allows(&self, program: &Program) -> bool {
         let listed = self.values(b"allow").filter_map(|list| program.listed(list.to_bytes()));
         let user = os::euid() >= FIRST_USER;
         let mut allowed = listed.filter(|how| *how == Listed::ByName || user);
-        // The first process's end is the machine's.
+        // The end of the first process is the end of the machine.
         !program.is_recorder() && allowed.next().is_some() && flightline_in_signal::sys::getpid() != 1
     }
 }

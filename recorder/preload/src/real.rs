@@ -1,4 +1,4 @@
-//! The C library's functions behind the names we export.
+//! The C library's functions behind the names that this object exports.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,8 +26,8 @@ impl Next {
         self.name
     }
 
-    /// The definition of a name in a version, where the C library has several with different objects behind them:
-    /// without a version older ones of it answer with the oldest.
+    /// Looks up one version of a name, if the C library has several with different objects: without a
+    /// version, older C libraries return the oldest.
     pub const fn versioned(name: &'static CStr, version: &'static CStr) -> Next {
         Next { name, version: Some(version), address: AtomicUsize::new(0) }
     }
@@ -85,7 +85,7 @@ macro_rules! look_up {
 }
 pub(crate) use look_up;
 
-/// `next!("name" as type)`: the C library's function, `None` where it has none.
+/// `next!("name" as type)`: the C library's function, `None` if it has none.
 macro_rules! next {
     ($name:literal as $type:ty) => {{
         $crate::real::look_up! { static NEXT: $crate::real::Next = $crate::real::Next::new($name); }
@@ -122,7 +122,7 @@ fn each(visit: impl Fn(&Next)) {
     }
     let (first, end) = (&raw const FIRST as usize, &raw const END as usize);
     let count = (end - first) / size_of::<Next>();
-    // SAFETY: the linker's bounds of the section, which holds nothing but these (see `look_up!`).
+    // SAFETY: the linker's bounds of the section, which contains only these values (see `look_up!`).
     unsafe { core::slice::from_raw_parts(first as *const Next, count) }.iter().for_each(visit);
 }
 
@@ -133,11 +133,11 @@ pub fn fail(errno: i32) -> i32 {
     -1
 }
 
-/// Keeps `errno` as it was, whatever happens meanwhile.
+/// Saves `errno`, and restores it on drop.
 pub struct KeepErrno(i32);
 
 impl KeepErrno {
-    /// Remembers it.
+    /// Saves the present value.
     pub fn new() -> KeepErrno {
         // SAFETY: the calling thread's own errno.
         KeepErrno(unsafe { *libc::__errno_location() })

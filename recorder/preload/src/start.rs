@@ -1,4 +1,4 @@
-//! Before `main` and after `exit`.
+//! The code before `main` and after `exit`.
 
 use flightline_capture::{Moment, exit, os};
 use flightline_in_signal::layout::SESSION_ENV;
@@ -15,15 +15,15 @@ static INIT: extern "C" fn() = before_main;
 #[unsafe(link_section = ".fini_array")]
 static FINI: extern "C" fn() = after_exit;
 
-/// Joins the session named in the environment, or starts one if an output is named there or the machine's settings want it, or
-/// waits for a command.
+/// Joins the session named in the environment, or starts one if the environment names an output or the
+/// machine's settings select the program, or waits for a command.
 extern "C" fn before_main() {
     let _errno = KeepErrno::new();
     real::publish();
     let (from, to) = own_code();
     sync_event::set_own_code(from, to);
     flightline_capture::context::offer();
-    // What the environment says of a program with more rights than its caller is the caller's word.
+    // The caller of a program with raised privileges controls its environment, which must not be trusted.
     if machine::secure() || os::env(c"FLIGHTLINE").is_some_and(|word| word == c"off") {
         return;
     }
@@ -58,14 +58,14 @@ extern "C" fn before_main() {
     }
 }
 
-/// `FLIGHTLINE=dormant`: the program is recorded when somebody asks for it.
+/// `FLIGHTLINE=dormant`: the program waits for a command to be recorded.
 fn wait_if_dormant() {
     if os::env(c"FLIGHTLINE").is_some_and(|word| word == c"dormant") {
         flightline_capture::wait_for_commands();
     }
 }
 
-/// This object in memory, as the linker laid it out.
+/// Returns the address range of this object in memory, from symbols of the linker.
 fn own_code() -> (u64, u64) {
     unsafe extern "C" {
         static __ehdr_start: u8;
@@ -74,12 +74,13 @@ fn own_code() -> (u64, u64) {
     (&raw const __ehdr_start as u64, &raw const _end as u64)
 }
 
-/// `true` if the loader mapped us together with the program, not a later `dlopen`.
+/// Returns true if the loader mapped this object together with the program, not by a later `dlopen`.
 fn preloaded() -> bool {
     os::env(c"LD_PRELOAD").is_some_and(|list| list.to_bytes().windows(10).any(|part| part == b"flightline"))
 }
 
-/// In the program we keep quiet: the drain tells what it did not get. `FLIGHTLINE_DEBUG` makes us speak.
+/// Prints the reason of a failed join only with `FLIGHTLINE_DEBUG`. Otherwise the program's output is not
+/// changed: the drain reports processes that it did not get.
 fn explain(refused: flightline_capture::join::Refused) {
     if os::env(c"FLIGHTLINE_DEBUG").is_none() {
         return;

@@ -30,7 +30,7 @@ static DYING: AtomicU64 = AtomicU64::new(0);
 /// Number of last samples of other threads that were taken.
 static ANSWERED: AtomicU32 = AtomicU32::new(0);
 
-/// Maximum number of 4 KiB blocks of a stored map; a larger map is not stored.
+/// Maximum number of 1 KiB reads of a stored map; a larger map is not stored.
 const MAP_PIECES: usize = 8192;
 /// Maximum time that the dying thread waits for the others.
 const WAIT_NS: u64 = 500_000_000;

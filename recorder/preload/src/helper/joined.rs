@@ -1,5 +1,5 @@
-//! Has a profiling service record this program when it is asked to: an agent beside us comes to the service, we wait for its
-//! commands like any program that waits to be recorded.
+//! Lets a profiling service record this program on request. An agent next to the program connects to the
+//! service, and the program waits for commands like any program that waits to be recorded.
 
 use core::ffi::{CStr, c_char};
 
@@ -9,12 +9,13 @@ use flightline_in_signal::sys;
 use super::{Ready, START_MS, detach, find, publish, read_session};
 use crate::machine::{Config, Program};
 
-/// Address of the service. The agent reads it, and what else is meant for it, in the environment itself.
+/// Address of the service. The agent reads it, and its other settings, from the environment itself.
 const SERVICE: &CStr = c"FLIGHTLINE_JOIN";
-/// The process that an agent was started for, so that what it executes and starts gets no second one.
+/// The process for which an agent was started, so that programs that it executes or starts do not get a
+/// second one.
 const JOINED: &CStr = c"FLIGHTLINE_JOINED";
 
-/// An option of `flightline agent`, and what it is called in the machine's settings.
+/// An option of `flightline agent`, with its name in the machine's settings.
 const OPTIONS: [(&CStr, &[u8]); 5] = [
     (c"--join", b"join"),
     (c"--token-file", b"join-token-file"),
@@ -23,18 +24,20 @@ const OPTIONS: [(&CStr, &[u8]); 5] = [
     (c"--label", b"labels"),
 ];
 
-/// What an agent is told; what is not given it reads in the environment.
+/// The settings of an agent. It reads the missing ones from the environment.
 #[derive(Default)]
 pub struct Service<'a> {
-    /// Options of `flightline agent`, in the order of service, token, authority, rate of what is recorded all the time, labels.
+    /// Options of `flightline agent`, in this order: service, token, authority, rate of the continuous
+    /// recording, labels.
     pub options: [Option<&'a CStr>; OPTIONS.len()],
     /// Path of the `flightline` program.
     pub program: Option<&'a CStr>,
-    /// Nobody looks at this program's stderr.
+    /// The program's stderr is not used.
     pub silent: bool,
 }
 
-/// `true` if the environment names a service; then this program waits for commands. An agent is started if there is none yet.
+/// Joins the service if the environment names one: the program waits for commands, and an agent is started if
+/// there is none yet. Returns true if a service is named.
 pub fn join_service() -> bool {
     if os::env(SERVICE).is_none_or(|url| url.is_empty()) {
         return false;
@@ -48,7 +51,7 @@ pub fn join_service() -> bool {
     if listed == Some(false) {
         return true;
     }
-    // What a program that has joined starts is part of it, unless it is asked for by name.
+    // A program that a joined program starts belongs to it, unless it is selected by name.
     let part = if listed.is_none() { os::env(JOINED).is_some() } else { has_joined() };
     flightline_capture::wait_for_commands();
     if !part {
@@ -60,7 +63,7 @@ pub fn join_service() -> bool {
     true
 }
 
-/// By the machine's settings, which allow this program. `true` if they name a service.
+/// Joins the service if the machine's settings, which allow this program, name one. Returns true if they do.
 pub fn join_by_machine(config: &Config) -> bool {
     let mut service = Service { program: config.value(b"program"), silent: true, ..Service::default() };
     for (to, (_, name)) in service.options.iter_mut().zip(OPTIONS) {
@@ -79,7 +82,7 @@ pub fn join_by_machine(config: &Config) -> bool {
     true
 }
 
-/// Whether this process has an agent, perhaps from when it was another program.
+/// Returns true if this process has an agent, possibly started before it executed the present program.
 pub fn has_joined() -> bool {
     os::env(JOINED).is_some_and(|of| of.to_bytes() == own_pid().bytes())
 }
@@ -115,13 +118,13 @@ impl Service<'_> {
         let words = [program, c"agent"].map(Some).into_iter().chain(given);
         let words = words.chain([c"--pid", pid.cstr()?].map(Some)).flatten();
         let mut argv = [core::ptr::null::<c_char>(); 5 + 2 * OPTIONS.len()];
-        // One entry stays null: the end.
+        // One entry stays null, to end the array.
         for (to, word) in argv.iter_mut().zip(words) {
             *to = word.as_ptr();
         }
         let reader = detach(program, &argv, Ready::Begun, self.silent)?;
         match read_session(&reader, START_MS) {
-            // The agent has begun, or is about to: nobody waits for it, nor it for the service.
+            // The agent has started, or is about to. Neither this process nor the agent waits.
             Ok(_) | Err(libc::EPROTO | libc::ETIMEDOUT) => Ok(()),
             Err(errno) => Err(errno),
         }

@@ -1,8 +1,9 @@
-//! The allocator's functions. Each is a jump: to the allocator behind us, or to what samples it
-//! ([`flightline_capture::alloc`]).
+//! The allocator's functions. Each is a jump: to the allocator behind this object, or to the sampling
+//! function ([`flightline_capture::alloc`]).
 //!
-//! The first call of any of them looks the real ones up. A C library's `dlsym` may itself allocate (glibc before 2.34
-//! does): what is asked for meanwhile comes out of a small [`EARLY`] area, whose blocks are recognised for ever.
+//! The first call of any of them looks the real ones up. A C library's `dlsym` may itself allocate (glibc
+//! before 2.34 does): such allocations come from a small [`EARLY`] area, whose blocks are recognised by their
+//! address and never reused.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -20,7 +21,7 @@ type Two = unsafe extern "C" fn(usize, usize) -> Pointer;
 type Realloc = unsafe extern "C" fn(Pointer, usize) -> Pointer;
 type PosixMemalign = unsafe extern "C" fn(*mut Pointer, usize, usize) -> c_int;
 
-/// An exported function: a jump through its slot, or to its first call while that is empty.
+/// Defines an exported function: a jump through its slot, or to its first call while the slot is empty.
 macro_rules! entry {
     ($(#[$doc:meta])* $name:ident, $index:path, $first:ident) => {
         $(#[$doc])*
@@ -109,8 +110,8 @@ const LOOKING: u32 = 1;
 const KNOWN: u32 = 2;
 static LOOKUP: AtomicU32 = AtomicU32::new(UNKNOWN);
 
-/// Looks the real functions up and fills the slots. `false` while that is under way: here or in another thread, which
-/// may be waiting for a lock that this one holds.
+/// Looks the real functions up and fills the slots. Returns false while a lookup is running, in this thread
+/// or in another one, which may be waiting for a lock that this thread holds.
 pub fn look_up() -> bool {
     match LOOKUP.compare_exchange(UNKNOWN, LOOKING, AcqRel, Acquire) {
         Ok(_) => {}
@@ -131,13 +132,13 @@ pub fn look_up() -> bool {
         real[usize::from(function::FREE)] = guarded_free as Free as usize;
         real[usize::from(function::REALLOC)] = guarded_realloc as Realloc as usize;
     }
-    // SAFETY: the loader's functions of these names, ours of the same types.
+    // SAFETY: the loader's functions of these names, and guards of this module with the same types.
     unsafe { alloc::publish(&real) };
     LOOKUP.store(KNOWN, Release);
     true
 }
 
-/// For a function that no library behind us has.
+/// Returns a replacement for a function that no later library defines.
 fn missing(index: usize) -> usize {
     unsafe extern "C" fn no_memory() -> Pointer {
         fail(libc::ENOMEM);
@@ -154,7 +155,7 @@ fn missing(index: usize) -> usize {
     }
 }
 
-/// What the slot of a function leads to, once the real ones are known.
+/// Returns the target of a function's slot, if the real functions are known.
 macro_rules! known {
     ($index:expr => $type:ty) => {
         look_up().then(|| {
@@ -167,7 +168,7 @@ macro_rules! known {
 
 unsafe extern "C" fn first_malloc(size: usize) -> Pointer {
     match known!(function::MALLOC => Malloc) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(size) },
         None => early(size, ALIGN),
     }
@@ -175,16 +176,16 @@ unsafe extern "C" fn first_malloc(size: usize) -> Pointer {
 
 unsafe extern "C" fn first_calloc(count: usize, each: usize) -> Pointer {
     match known!(function::CALLOC => Two) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(count, each) },
-        // The area is zeroed, and no block of it is used twice.
+        // The area is zeroed, and each block of it is used once.
         None => early(count.saturating_mul(each), ALIGN),
     }
 }
 
 unsafe extern "C" fn first_aligned(align: usize, size: usize) -> Pointer {
     match known!(function::ALIGNED_ALLOC => Two) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(align, size) },
         None => early(size, align),
     }
@@ -192,7 +193,7 @@ unsafe extern "C" fn first_aligned(align: usize, size: usize) -> Pointer {
 
 unsafe extern "C" fn first_memalign(align: usize, size: usize) -> Pointer {
     match known!(function::MEMALIGN => Two) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(align, size) },
         None => early(size, align),
     }
@@ -200,7 +201,7 @@ unsafe extern "C" fn first_memalign(align: usize, size: usize) -> Pointer {
 
 unsafe extern "C" fn first_valloc(size: usize) -> Pointer {
     match known!(function::VALLOC => Malloc) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(size) },
         None => early(size, 4096),
     }
@@ -208,36 +209,37 @@ unsafe extern "C" fn first_valloc(size: usize) -> Pointer {
 
 unsafe extern "C" fn first_posix_memalign(out: *mut Pointer, align: usize, size: usize) -> c_int {
     if let Some(real) = known!(function::POSIX_MEMALIGN => PosixMemalign) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         return unsafe { real(out, align, size) };
     }
     let block = early(size, align);
     if block.is_null() {
         return libc::ENOMEM;
     }
-    // SAFETY: by the function's contract.
+    // SAFETY: the caller of `posix_memalign` guarantees that `out` may be written.
     unsafe { out.write(block) };
     0
 }
 
 unsafe extern "C" fn first_free(address: Pointer) {
-    // Nothing but early blocks and null can be freed before the first allocation by the real one.
+    // Before the first allocation by the real function, only early blocks and null can be freed.
     if let Some(real) = known!(function::FREE => Free) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         unsafe { real(address) }
     }
 }
 
 unsafe extern "C" fn first_realloc(address: Pointer, size: usize) -> Pointer {
     match known!(function::REALLOC => Realloc) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the allocator's function.
         Some(real) => unsafe { real(address, size) },
-        // SAFETY: an early block or null: nothing else exists yet.
+        // SAFETY: an early block or null, because the real function has not allocated yet.
         None => unsafe { grown(address, early(size, ALIGN), size) },
     }
 }
 
-// ----- blocks from before the allocator is known ----------------------------------------------------------------
+// ----- blocks allocated before the allocator is known
+// ----------------------------------------------------------------
 
 const EARLY_BYTES: usize = 64 * 1024;
 const ALIGN: usize = 16;
@@ -245,7 +247,7 @@ const ALIGN: usize = 16;
 #[repr(C, align(4096))]
 struct Early(core::cell::UnsafeCell<[u8; EARLY_BYTES]>);
 
-// SAFETY: parts of it are given away, each once.
+// SAFETY: each part of the area is handed out once.
 unsafe impl Sync for Early {}
 
 static EARLY: Early = Early(core::cell::UnsafeCell::new([0; EARLY_BYTES]));
@@ -253,7 +255,7 @@ static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
 static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
 static REAL_REALLOC: AtomicUsize = AtomicUsize::new(0);
 
-/// A zeroed block that is never used again. In front of it, its size.
+/// Returns a zeroed block that is never reused. Its size is stored before it.
 fn early(size: usize, align: usize) -> Pointer {
     let base = EARLY.0.get() as usize;
     let align = align.max(ALIGN);
@@ -266,7 +268,7 @@ fn early(size: usize, align: usize) -> Pointer {
         fail(libc::ENOMEM);
         return core::ptr::null_mut();
     }
-    // SAFETY: inside the area, and this part of it is ours by the update above; 16 bytes in front of it too.
+    // SAFETY: inside the area, and the update above reserved this part, with the 16 bytes before it.
     unsafe { ((base + block - ALIGN) as *mut usize).write(size) };
     (base + block) as Pointer
 }
@@ -275,10 +277,10 @@ fn is_early(address: Pointer) -> bool {
     (address as usize).wrapping_sub(EARLY.0.get() as usize) < EARLY_BYTES
 }
 
-/// The contents of an early block, or nothing, moved to a new one.
+/// Copies the contents of an early block, if any, to a new one.
 unsafe fn grown(old: Pointer, new: Pointer, size: usize) -> Pointer {
     if !new.is_null() && !old.is_null() {
-        // SAFETY: an early block has its size in front of it; the new one has `size` bytes.
+        // SAFETY: the size of an early block is stored before it; the new one has `size` bytes.
         unsafe {
             let len = (old as usize - ALIGN) as *const usize;
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), len.read().min(size));
@@ -297,7 +299,8 @@ unsafe extern "C" fn guarded_free(address: Pointer) {
 
 unsafe extern "C" fn guarded_realloc(address: Pointer, size: usize) -> Pointer {
     if is_early(address) {
-        // SAFETY: as promised by the caller of `realloc`.
+        // SAFETY: the caller of `realloc` guarantees a valid block; both blocks are large enough for the
+        // copy.
         return unsafe { grown(address, malloc_by_slot(size), size) };
     }
     let real = REAL_REALLOC.load(Relaxed);
@@ -307,6 +310,6 @@ unsafe extern "C" fn guarded_realloc(address: Pointer, size: usize) -> Pointer {
 
 fn malloc_by_slot(size: usize) -> Pointer {
     let address = SLOTS[usize::from(function::MALLOC)].load(Acquire);
-    // SAFETY: filled before any early block can be seen by the guards.
+    // SAFETY: the slot was filled before the guards can see an early block.
     unsafe { core::mem::transmute::<usize, Malloc>(address)(size) }
 }

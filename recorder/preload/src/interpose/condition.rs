@@ -1,4 +1,5 @@
-//! Waiting for a condition: always a wait. glibc has two versions of the oldest functions, whose objects differ.
+//! Waits for a condition, each of which counts as a wait. glibc has two versions of the oldest functions,
+//! with different objects.
 
 use core::ffi::{c_int, c_void};
 
@@ -15,7 +16,8 @@ look_up! {
     static CONDITION_TIMED: Both<1> = Both::new(c"pthread_cond_timedwait", c"GLIBC_2.3.2");
 }
 
-/// `pthread_cond_wait(3)`: adds where the call returns to, which tells the version that is meant.
+/// `pthread_cond_wait(3)`: adds the return address of the call, which determines the version that the caller
+/// uses.
 ///
 /// # Safety
 /// As the function itself.
@@ -39,7 +41,7 @@ pub unsafe extern "C" fn pthread_cond_wait(_object: *mut c_void, _mutex: *mut c_
 #[cfg(not(target_arch = "x86_64"))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_wait(object: *mut c_void, mutex: *mut c_void) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { condition_wait(object, mutex, 0) }
 }
 
@@ -49,14 +51,14 @@ unsafe extern "C" fn condition_wait(object: *mut c_void, mutex: *mut c_void, cal
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Wait>>(CONDITION_WAIT.address(caller)) };
     let Some(real) = real else { return libc::ENOSYS };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, mutex) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { waiting(lock::CONDITION, object as usize, Limit::None, -1, || real(object, mutex)) }
 }
 
-/// `pthread_cond_timedwait(3)`: as [`pthread_cond_wait`].
+/// `pthread_cond_timedwait(3)`: adds the return address like [`pthread_cond_wait`].
 ///
 /// # Safety
 /// As the function itself.
@@ -88,7 +90,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
     mutex: *mut c_void,
     until: *const timespec,
 ) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { condition_timedwait(object, mutex, until, 0) }
 }
 
@@ -103,14 +105,14 @@ unsafe extern "C" fn condition_timedwait(
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Wait>>(CONDITION_TIMED.address(caller)) };
     let Some(real) = real else { return libc::ENOSYS };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, mutex, until) };
     }
     let call = || {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         unsafe { real(object, mutex, until) }
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe {
         waiting(
             lock::CONDITION,
@@ -137,14 +139,14 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, clockid_t, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return libc::ENOSYS };
     if !lock_waits::is_enabled() || !usual(clock) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, mutex, clock, until) };
     }
     let call = || {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         unsafe { real(object, mutex, clock, until) }
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { waiting(lock::CONDITION, object as usize, Limit::until(clock, until), libc::ETIMEDOUT, call) }
 }
 
@@ -158,10 +160,10 @@ pub unsafe extern "C" fn cnd_wait(object: *mut c_void, mutex: *mut c_void) -> c_
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, mutex) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { waiting(lock::CONDITION, object as usize, Limit::None, -1, || real(object, mutex)) }
 }
 
@@ -179,14 +181,14 @@ pub unsafe extern "C" fn cnd_timedwait(
     type Wait = unsafe extern "C" fn(*mut c_void, *mut c_void, *const timespec) -> c_int;
     let Some(real) = real!(NEXT, Wait) else { return THRD_ERROR };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, mutex, until) };
     }
     let call = || {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         unsafe { real(object, mutex, until) }
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe {
         let limit = Limit::until(libc::CLOCK_REALTIME, until);
         waiting(lock::CONDITION, object as usize, limit, THRD_TIMEDOUT, call)

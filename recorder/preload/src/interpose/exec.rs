@@ -1,4 +1,5 @@
-//! exec and spawn in all their forms. The variadic ones gather their arguments in a few instructions and go on here.
+//! exec and spawn in all their forms. The variadic functions gather their arguments in a few instructions and
+//! call the code here.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -19,7 +20,8 @@ fn environment() -> Words {
     unsafe { environ }
 }
 
-/// Looks at the target, disarms, calls; on return (the exec failed) everything is as before.
+/// Inspects the target, disarms the process and calls exec. If it returns, it has failed, and the state from
+/// before is restored.
 ///
 /// # Safety
 /// Pointers as for `execve(2)`.
@@ -31,7 +33,7 @@ unsafe fn execute(
 ) -> c_int {
     let strip = {
         let _errno = KeepErrno::new();
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees pointers as for `execve(2)`.
         unsafe { exec::inspect(path, search, envp) }
     };
     let leaving_call = |envp| {
@@ -42,19 +44,20 @@ unsafe fn execute(
         r
     };
     if strip {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees pointers as for `execve(2)`.
         unsafe { without_us(envp, leaving_call) }
     } else {
         leaving_call(envp)
     }
 }
 
-/// Calls with an environment that does not name our object. Apart, as its frame is large: only programs that cannot
-/// be recorded are started from here.
+/// Calls with an environment that does not name this object. A separate function because of its large frame,
+/// which only programs that cannot be recorded need.
 #[inline(never)]
 unsafe fn without_us(envp: Words, call: impl FnOnce(Words) -> c_int) -> c_int {
     let mut space = Stripped::new();
-    // SAFETY: by the contract of the callers; `space` lives until the call is over.
+    // SAFETY: the callers guarantee an environment as for `execve(2)`; `space` lives until the call has
+    // returned.
     let envp = unsafe { space.strip(envp) };
     call(envp)
 }
@@ -68,7 +71,7 @@ type Execve = unsafe extern "C" fn(*const c_char, Words, Words) -> c_int;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -> c_int {
     let Some(real) = next!(c"execve" as Execve) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execute(path, false, envp, |envp| real(path, argv, envp)) }
 }
 
@@ -78,7 +81,7 @@ pub unsafe extern "C" fn execve(path: *const c_char, argv: Words, envp: Words) -
 /// As `execv(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execve(path, argv, environment()) }
 }
 
@@ -89,7 +92,7 @@ pub unsafe extern "C" fn execv(path: *const c_char, argv: Words) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Words, envp: Words) -> c_int {
     let Some(real) = next!(c"execvpe" as Execve) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execute(file, true, envp, |envp| real(file, argv, envp)) }
 }
 
@@ -99,7 +102,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: Words, envp: Words) 
 /// As `execvp(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvp(file: *const c_char, argv: Words) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execvpe(file, argv, environment()) }
 }
 
@@ -113,7 +116,7 @@ pub unsafe extern "C" fn fexecve(fd: c_int, argv: Words, envp: Words) -> c_int {
     let Some(real) = next!(c"fexecve" as Fexecve) else { return fail(libc::ENOSYS) };
     let mut path = flightline_capture::os::Text::<64>::new();
     path.put(b"/proc/self/fd/").number(fd.max(0) as u64);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execute(path.as_ptr(), false, envp, |envp| real(fd, argv, envp)) }
 }
 
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn execveat(
     let Some(real) = next!(c"execveat" as Execveat) else { return fail(libc::ENOSYS) };
     let mut name = flightline_capture::os::Text::<1024>::new();
     name.put(b"/proc/self/fd/").number(dir.max(0) as u64);
-    // SAFETY: null or a C string, by the contract.
+    // SAFETY: the caller guarantees null or a C string.
     let relative = if path.is_null() { c"" } else { unsafe { core::ffi::CStr::from_ptr(path) } };
     let whole = match relative.to_bytes() {
         [b'/', ..] => path,
@@ -144,18 +147,19 @@ pub unsafe extern "C" fn execveat(
             name.as_ptr()
         }
     };
-    // SAFETY: passed on; `whole` is a C string that lives here or in the caller.
+    // SAFETY: the program's own call, forwarded; `whole` is a C string that lives in this function or in the
+    // caller.
     unsafe { execute(whole, false, envp, |envp| real(dir, path, argv, envp, flags)) }
 }
 
-/// `execl` and `execle` with their arguments gathered in memory: the array ends with a null, for `execle` the
-/// environment follows it.
+/// `execl` and `execle` with their arguments in an array that ends with a null. For `execle` the environment
+/// follows the null.
 unsafe extern "C" fn from_list(path: *const c_char, argv: Words, with_environment: bool) -> c_int {
     let envp = if with_environment {
         let mut at = argv;
-        // SAFETY: the array is null-terminated, by the contract of the variadic function.
+        // SAFETY: the caller of the variadic function guarantees a null-terminated list.
         while unsafe { !at.read().is_null() } {
-            // SAFETY: not at the null yet.
+            // SAFETY: the null has not been reached yet.
             at = unsafe { at.add(1) };
         }
         // SAFETY: the word after the null is the environment.
@@ -163,22 +167,22 @@ unsafe extern "C" fn from_list(path: *const c_char, argv: Words, with_environmen
     } else {
         environment()
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { execve(path, argv, envp) }
 }
 
 unsafe extern "C" fn list_plain(path: *const c_char, argv: Words) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { from_list(path, argv, false) }
 }
 
 unsafe extern "C" fn list_with_environment(path: *const c_char, argv: Words) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { from_list(path, argv, true) }
 }
 
-/// A variadic exec function: the register arguments are laid down right below those that the caller passed on the
-/// stack, which makes the array that the callee wants. Rust cannot define variadic functions.
+/// A variadic exec function. Rust cannot define variadic functions, so the register arguments are stored
+/// right below those that the caller passed on the stack, which results in the array that the callee needs.
 macro_rules! variadic {
     ($(#[$doc:meta])* $name:ident => $callee:path) => {
         $(#[$doc])*
@@ -188,7 +192,7 @@ macro_rules! variadic {
         pub unsafe extern "C" fn $name() -> c_int {
             core::arch::naked_asm!(
                 ".cfi_startproc",
-                // The return address moves below the array; the callee never sees where it was.
+                // The return address moves below the array, so that the array is contiguous.
                 "pop r10",
                 ".cfi_adjust_cfa_offset -8",
                 ".cfi_register rip, r10",
@@ -275,7 +279,7 @@ type Spawn = unsafe extern "C" fn(
     Words,
 ) -> c_int;
 
-/// Looks at the target; the child takes over the mask that the program believes in.
+/// Inspects the target, and gives the child the mask that the program believes in.
 ///
 /// # Safety
 /// As `posix_spawn(3)`.
@@ -288,15 +292,15 @@ unsafe fn spawn(
     argv: Words,
     envp: Words,
 ) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees pointers as for `posix_spawn(3)`.
     let strip = unsafe { exec::inspect(path, search, if envp.is_null() { environment() } else { envp }) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let call = |envp| unsafe {
         let _mask = exec::spawning();
         real(pid, path, options[0], options[1], argv, envp)
     };
     if strip {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees pointers as for `posix_spawn(3)`.
         unsafe { without_us(if envp.is_null() { environment() } else { envp }, call) }
     } else {
         call(envp)
@@ -304,12 +308,13 @@ unsafe fn spawn(
 }
 
 look_up! {
-    // The older version gives a file without an interpreter to the shell.
+    // The older version runs a file without an interpreter with the shell.
     static SPAWN: Both<2> = Both::new(c"posix_spawn", c"GLIBC_2.15");
     static SPAWN_BY_NAME: Both<3> = Both::new(c"posix_spawnp", c"GLIBC_2.15");
 }
 
-/// The functions with the names that programs call: they add where the call returns to, which tells the version that is meant.
+/// The functions that programs call. They add the return address of the call, which determines the version
+/// that the caller uses.
 macro_rules! spawns {
     ($($(#[$doc:meta])* $name:ident $inner:ident, $both:expr, $search:expr;)*) => { $(
         $(#[$doc])*
@@ -355,7 +360,7 @@ macro_rules! spawns {
             argv: Words,
             envp: Words,
         ) -> c_int {
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             unsafe { $inner(pid, path, actions, attr, argv, envp, 0) }
         }
 
@@ -371,7 +376,7 @@ macro_rules! spawns {
             // SAFETY: null or a version of that function; both have this type.
             let real = unsafe { core::mem::transmute::<*mut c_void, Option<Spawn>>($both.address(caller)) };
             let Some(real) = real else { return libc::ENOSYS };
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             unsafe { spawn(real, $search, pid, path, [actions, attr], argv, envp) }
         }
     )* };

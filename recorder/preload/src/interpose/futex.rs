@@ -1,5 +1,5 @@
-//! The futex system call through the C library's `syscall`: how Rust's standard library, parking_lot and C++'s atomics
-//! and semaphores wait.
+//! The futex system call through the C library's `syscall`. Rust's standard library, parking_lot and C++'s
+//! atomics and semaphores wait this way.
 
 use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
@@ -12,7 +12,7 @@ use libc::{c_long, timespec};
 use super::seccomp::{Syscall, real_syscall};
 use crate::real::fail;
 
-/// Bits beside the operation.
+/// Flags next to the operation.
 const PRIVATE: c_int = 128;
 const REALTIME: c_int = 256;
 const WAIT: c_int = 0;
@@ -41,15 +41,15 @@ pub unsafe extern "C" fn futex(
     let plain = bits & !(PRIVATE | REALTIME);
     let waits_here = matches!(plain, WAIT | LOCK_PI | WAIT_BITSET | WAIT_REQUEUE_PI | LOCK_PI2);
     if !waits_here || !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(number, word, operation, value, timeout, word2, value3) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { wait(real, number, [word, operation, value, timeout, word2, value3], plain) }
 }
 
 /// # Safety
-/// As [`futex`].
+/// The same requirements as for [`futex`].
 unsafe fn wait(real: Syscall, number: c_long, args: [usize; 6], plain: c_int) -> c_long {
     let [word, operation, value, timeout, word2, value3] = args;
     let time = timeout as *const timespec;
@@ -58,23 +58,23 @@ unsafe fn wait(real: Syscall, number: c_long, args: [usize; 6], plain: c_int) ->
         _ if operation as c_int & REALTIME != 0 => libc::CLOCK_REALTIME,
         _ => libc::CLOCK_MONOTONIC,
     };
-    // A bad address is the kernel's to refuse, so the limit is read when the kernel has taken it.
+    // The kernel must refuse a bad address, so the limit is read only after the kernel has accepted it.
     let limit = || {
         // SAFETY: null or an address that the kernel has read a time from.
         unsafe { if plain == WAIT { Limit::after(time) } else { Limit::until(by_clock, time) } }
     };
     let wait = if plain == LOCK_PI || plain == LOCK_PI2 {
-        // SAFETY: a lock word of the program, which has just tried to take it by an atomic operation.
+        // SAFETY: a lock word of the program, which has just tried to acquire it by an atomic operation.
         let owner = unsafe { &*(word as *const AtomicU32) }.load(Relaxed) & TID;
         Wait::begin_owned(lock::FUTEX_PI, word, Limit::None, owner)
     } else {
         Wait::begin_owned(lock::FUTEX, word, Limit::None, 0)
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(number, word, operation, value, timeout, word2, value3) };
     // SAFETY: the calling thread's own errno.
     let errno = if r < 0 { unsafe { *libc::__errno_location() } } else { 0 };
-    // Another value than expected: there was nothing to wait for.
+    // With another value than expected the call did not wait.
     let waited = matches!(errno, 0 | libc::ETIMEDOUT | libc::EINTR);
     if waited {
         wait.limited(limit()).end(errno == libc::ETIMEDOUT);

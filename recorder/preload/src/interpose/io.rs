@@ -1,5 +1,5 @@
-//! Reads, writes and the like. The call is the C library's, with all that belongs to it (cancellation, `errno`); only
-//! its duration is looked at.
+//! Reads, writes and similar calls. The C library's function makes the call, with its cancellation point and
+//! `errno`; only the duration is measured here.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -9,7 +9,8 @@ use libc::{iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, 
 
 use crate::real::{Next, fail, look_up};
 
-/// `timed! { OPERATION: fn NAME c"NAME"(FD, ARGUMENTS) -> RESULT, wanted }`: `wanted` tells whether no bytes are the end.
+/// `timed! { OPERATION: fn NAME c"NAME"(FD, ARGUMENTS) -> RESULT, wanted }`: `wanted` is true if a result of
+/// 0 bytes means the end of the file.
 macro_rules! timed {
     ($($operation:expr => fn $name:ident $text:literal($fd:ident: c_int $(, $arg:ident: $type:ty)* $(,)?) -> $ret:ty,
         $wanted:expr;)*) => {
@@ -31,11 +32,11 @@ macro_rules! timed {
             let function = unsafe { core::mem::transmute::<*mut c_void, Option<Function>>(address) };
             let Some(function) = function else { return fail(libc::ENOSYS) as $ret };
             if !slow_io::is_enabled() {
-                // SAFETY: passed on.
+                // SAFETY: the program's own call, forwarded to the C library's function.
                 return unsafe { function($fd $(, $arg)*) };
             }
             let call = Call::begin($operation, $fd);
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             let r = unsafe { function($fd $(, $arg)*) };
             call.end(r as i64, r == 0 && $wanted);
             r
@@ -47,14 +48,14 @@ macro_rules! timed {
 /// # Safety
 /// As `readv(2)`.
 unsafe fn room(buffers: *const iovec, count: c_int) -> bool {
-    // SAFETY: the kernel has just taken the same array.
+    // SAFETY: the kernel has just accepted the same array.
     unsafe { slow_io::any_room(buffers, count) }
 }
 
 /// # Safety
 /// As `recvmsg(2)`.
 unsafe fn message_room(message: *const msghdr) -> bool {
-    // SAFETY: the kernel has just taken the same structure.
+    // SAFETY: the kernel has just accepted the same structure.
     unsafe { room((*message).msg_iov, (*message).msg_iovlen as c_int) }
 }
 
@@ -62,20 +63,20 @@ timed! {
     io::READ => fn read c"read"(fd: c_int, to: *mut c_void, bytes: size_t) -> ssize_t, bytes > 0;
     io::READ => fn pread c"pread"(fd: c_int, to: *mut c_void, bytes: size_t, at: off_t) -> ssize_t, bytes > 0;
     io::READ => fn pread64 c"pread64"(fd: c_int, to: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t, bytes > 0;
-    // SAFETY: passed on.
+    // SAFETY: the kernel has just accepted the same array.
     io::READ => fn readv c"readv"(fd: c_int, to: *const iovec, count: c_int) -> ssize_t, unsafe { room(to, count) };
     io::READ => fn preadv c"preadv"(fd: c_int, to: *const iovec, count: c_int, at: off_t) -> ssize_t,
-        // SAFETY: passed on.
+        // SAFETY: the kernel has just accepted the same array.
         unsafe { room(to, count) };
     io::READ => fn preadv64 c"preadv64"(fd: c_int, to: *const iovec, count: c_int, at: off64_t) -> ssize_t,
-        // SAFETY: passed on.
+        // SAFETY: the kernel has just accepted the same array.
         unsafe { room(to, count) };
     io::READ => fn preadv2 c"preadv2"(fd: c_int, to: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t,
-        // SAFETY: passed on.
+        // SAFETY: the kernel has just accepted the same array.
         unsafe { room(to, count) };
     io::READ => fn preadv64v2 c"preadv64v2"(
         fd: c_int, to: *const iovec, count: c_int, at: off64_t, flags: c_int,
-    // SAFETY: passed on.
+    // SAFETY: the kernel has just accepted the same array.
     ) -> ssize_t, unsafe { room(to, count) };
 
     io::WRITE => fn write c"write"(fd: c_int, from: *const c_void, bytes: size_t) -> ssize_t, false;
@@ -96,7 +97,7 @@ timed! {
         fd: c_int, to: *mut c_void, bytes: size_t, flags: c_int, peer: *mut sockaddr, len: *mut socklen_t,
     ) -> ssize_t, bytes > 0;
     io::READ => fn recvmsg c"recvmsg"(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
-        // SAFETY: passed on.
+        // SAFETY: the kernel has just accepted the same structure.
         unsafe { message_room(message) };
     io::WRITE => fn send c"send"(fd: c_int, from: *const c_void, bytes: size_t, flags: c_int) -> ssize_t, false;
     io::WRITE => fn sendto c"sendto"(
@@ -113,7 +114,8 @@ timed! {
     io::ACCEPT => fn accept4 c"accept4"(fd: c_int, peer: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int,
         false;
 
-    // What programs built with _FORTIFY_SOURCE call: the C library checks the size of the buffer.
+    // Programs built with _FORTIFY_SOURCE call these functions, in which the C library checks the size of the
+    // buffer.
     io::READ => fn __read_chk c"__read_chk"(fd: c_int, to: *mut c_void, bytes: size_t, room: size_t) -> ssize_t,
         bytes > 0;
     io::READ => fn __pread_chk c"__pread_chk"(
@@ -145,11 +147,11 @@ pub unsafe extern "C" fn connect(fd: c_int, peer: *const sockaddr, len: socklen_
     let real = unsafe { core::mem::transmute::<*mut c_void, Option<Function>>(address) };
     let Some(real) = real else { return fail(libc::ENOSYS) };
     if !slow_io::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(fd, peer, len) };
     }
     let call = Call::begin(io::CONNECT, fd);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(fd, peer, len) };
     // SAFETY: the calling thread's own errno.
     let bad = r < 0 && matches!(unsafe { *libc::__errno_location() }, libc::EFAULT | libc::EINVAL);
@@ -163,13 +165,13 @@ pub unsafe extern "C" fn connect(fd: c_int, peer: *const sockaddr, len: socklen_
     r
 }
 
-/// Bytes of `count` messages that were sent or received.
+/// Returns the bytes of `count` messages that were sent or received.
 ///
 /// # Safety
 /// The kernel has filled `count` entries.
 unsafe fn total(messages: *const mmsghdr, count: c_int) -> i64 {
     let all = (0..count.max(0) as usize).map(|i| {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees that the kernel has filled `count` entries.
         i64::from(unsafe { (*messages.add(i)).msg_len })
     });
     if count < 0 { -1 } else { all.sum() }
@@ -190,11 +192,11 @@ pub unsafe extern "C" fn recvmmsg(
     type Function = unsafe extern "C" fn(c_int, *mut mmsghdr, c_uint, c_int, *mut timespec) -> c_int;
     let Some(real) = crate::real::next!(c"recvmmsg" as Function) else { return fail(libc::ENOSYS) };
     if !slow_io::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(fd, messages, count, flags, timeout) };
     }
     let call = Call::begin(io::READ, fd);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(fd, messages, count, flags, timeout) };
     // SAFETY: filled by the call.
     call.end(unsafe { total(messages, r) }, false);
@@ -210,18 +212,18 @@ pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_ui
     type Function = unsafe extern "C" fn(c_int, *mut mmsghdr, c_uint, c_int) -> c_int;
     let Some(real) = crate::real::next!(c"sendmmsg" as Function) else { return fail(libc::ENOSYS) };
     if !slow_io::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(fd, messages, count, flags) };
     }
     let call = Call::begin(io::WRITE, fd);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(fd, messages, count, flags) };
     // SAFETY: filled by the call.
     call.end(unsafe { total(messages, r) }, false);
     r
 }
 
-/// `copy_file_range(2)`, timed: told of the file that is written.
+/// `copy_file_range(2)`, timed; recorded with the file that is written.
 ///
 /// # Safety
 /// As the function itself.
@@ -240,11 +242,11 @@ pub unsafe extern "C" fn copy_file_range(
         return fail(libc::ENOSYS) as ssize_t;
     };
     if !slow_io::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(from, from_at, to, to_at, bytes, flags) };
     }
     let call = Call::begin(io::WRITE, to);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(from, from_at, to, to_at, bytes, flags) };
     call.end(r as i64, false);
     r

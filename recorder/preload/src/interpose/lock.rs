@@ -1,5 +1,5 @@
-//! Locks and other things that threads wait for. Each door tries first, with the C library's own function, so that
-//! only contention costs a look at the clock; what the program gets is what the C library answers.
+//! Locks and other objects that threads wait for. Each hook tries to lock first, with the C library's own
+//! function, so that the clock is read only under contention. The program gets the result of the C library.
 
 use core::ffi::{c_int, c_void};
 
@@ -13,18 +13,18 @@ type Plain = unsafe extern "C" fn(*mut c_void) -> c_int;
 type Timed = unsafe extern "C" fn(*mut c_void, *const timespec) -> c_int;
 type Clocked = unsafe extern "C" fn(*mut c_void, clockid_t, *const timespec) -> c_int;
 
-/// The function behind one of the statics below, if the C library has it.
+/// Returns the function of one of the statics below, if the C library has it.
 ///
 /// # Safety
 /// That function has the type `F`.
 #[inline]
 pub(super) unsafe fn real<F: Copy>(next: &Next) -> Option<F> {
     let address = next.address();
-    // SAFETY: null or a function of that type, by the contract.
+    // SAFETY: null or a function that has the type `F`, as the caller guarantees.
     unsafe { core::mem::transmute_copy::<*mut c_void, Option<F>>(&address) }
 }
 
-/// `real!(NEXT, Type)`: only for the names whose types are given beside them.
+/// `real!(NEXT, Type)`: only for names whose types are defined next to them.
 macro_rules! real {
     ($next:expr, $type:ty) => {{
         const { assert!(size_of::<Option<$type>>() == size_of::<*mut c_void>()) };
@@ -44,7 +44,7 @@ look_up! {
     static WRITE_TRY: Next = Next::new(c"pthread_rwlock_trywrlock");
 }
 
-/// Looks where this C library keeps the owner of a lock. Before the program runs.
+/// Finds where this C library stores the owner of a lock. Called before the program runs.
 pub fn learn() {
     look_up! {
         static MUTEX_LEAVE: Next = Next::new(c"pthread_mutex_unlock");
@@ -58,15 +58,17 @@ pub fn learn() {
     unsafe { lock_waits::learn_owners([take, leave], [take_write, leave_write]) };
 }
 
-/// Clocks that every C library takes for a limit. With another the C library refuses, even if the lock is free.
+/// Returns true for clocks that every C library accepts for a limit. With another clock the C library fails,
+/// even if the lock is free.
 pub(super) fn usual(clock: clockid_t) -> bool {
     clock == libc::CLOCK_REALTIME || clock == libc::CLOCK_MONOTONIC
 }
 
-/// Tries, then waits. `busy` is what trying says of a lock that is taken; anything else is the answer.
+/// Tries to lock, then waits. `busy` is the result of the attempt if the lock is held; any other result is
+/// returned.
 ///
 /// # Safety
-/// `object` is what the functions want.
+/// `object` is an object of the functions' type.
 #[inline]
 unsafe fn take(
     attempt: Option<Plain>,
@@ -78,20 +80,20 @@ unsafe fn take(
     call: impl FnOnce() -> c_int,
 ) -> c_int {
     if let Some(attempt) = attempt {
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees an object of the function's type.
         let r = unsafe { attempt(object) };
         if r != busy {
             return r;
         }
     }
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees an object of this kind.
     let wait = unsafe { Wait::begin(kind, object as usize, limit()) };
     let r = call();
     wait.end(r == late);
     r
 }
 
-/// Functions that take a lock: without a limit, by the wall clock, by any clock.
+/// Functions that acquire a lock: without a limit, with a limit of the wall clock, with a limit of any clock.
 macro_rules! locks {
     ($($(#[$doc:meta])* plain $name:ident $text:literal, $kind:expr, $attempt:expr;)*) => { $(
         $(#[$doc])*
@@ -103,10 +105,10 @@ macro_rules! locks {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
             if !lock_waits::is_enabled() {
-                // SAFETY: passed on.
+                // SAFETY: the program's own call, forwarded to the C library's function.
                 return unsafe { real(object) };
             }
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             unsafe { take(real!($attempt, Plain), libc::EBUSY, $kind, object, || Limit::None, -1, || real(object)) }
         }
     )* };
@@ -120,14 +122,14 @@ macro_rules! locks {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Timed) else { return libc::ENOSYS };
             if !lock_waits::is_enabled() {
-                // SAFETY: passed on.
+                // SAFETY: the program's own call, forwarded to the C library's function.
                 return unsafe { real(object, until) };
             }
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             let limit = || unsafe { Limit::until(libc::CLOCK_REALTIME, until) };
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             let call = || unsafe { real(object, until) };
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             unsafe { take(real!($attempt, Plain), libc::EBUSY, $kind, object, limit, libc::ETIMEDOUT, call) }
         }
     )* };
@@ -141,14 +143,14 @@ macro_rules! locks {
             look_up! { static NEXT: Next = Next::new($text); }
             let Some(real) = real!(NEXT, Clocked) else { return libc::ENOSYS };
             if !lock_waits::is_enabled() || !usual(clock) {
-                // SAFETY: passed on.
+                // SAFETY: the program's own call, forwarded to the C library's function.
                 return unsafe { real(object, clock, until) };
             }
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             let limit = || unsafe { Limit::until(clock, until) };
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             let call = || unsafe { real(object, clock, until) };
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library's function.
             unsafe { take(real!($attempt, Plain), libc::EBUSY, $kind, object, limit, libc::ETIMEDOUT, call) }
         }
     )* };
@@ -197,10 +199,10 @@ pub unsafe extern "C" fn mtx_lock(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"mtx_lock"); }
     let Some(real) = real!(NEXT, Plain) else { return THRD_ERROR };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object) };
     }
-    // SAFETY: passed on; both C libraries keep a `pthread_mutex_t` in a `mtx_t`.
+    // SAFETY: the program's own call, forwarded; both C libraries store a `pthread_mutex_t` in a `mtx_t`.
     unsafe {
         take(real!(MTX_TRY, Plain), THRD_BUSY, lock::MUTEX, object, || Limit::None, -1, || real(object))
     }
@@ -215,20 +217,20 @@ pub unsafe extern "C" fn mtx_timedlock(object: *mut c_void, until: *const timesp
     look_up! { static NEXT: Next = Next::new(c"mtx_timedlock"); }
     let Some(real) = real!(NEXT, Timed) else { return THRD_ERROR };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, until) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let limit = || unsafe { Limit::until(libc::CLOCK_REALTIME, until) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let call = || unsafe { real(object, until) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { take(real!(MTX_TRY, Plain), THRD_BUSY, lock::MUTEX, object, limit, THRD_TIMEDOUT, call) }
 }
 
 // ----- semaphores -----------------------------------------------------------------------------------------------
 
-/// Waits for a semaphore. Trying first must not skip the cancellation point that waiting is.
+/// Waits for a semaphore. The first attempt must not skip the cancellation point of the wait.
 ///
 /// # Safety
 /// `object` is a semaphore.
@@ -242,13 +244,13 @@ unsafe fn take_semaphore(object: *mut c_void, limit: Limit, call: impl FnOnce() 
         // SAFETY: no arguments.
         unsafe { test() };
         let errno = KeepErrno::new();
-        // SAFETY: by the contract.
+        // SAFETY: the caller guarantees a semaphore.
         if unsafe { attempt(object) } == 0 {
             return 0;
         }
         drop(errno);
     }
-    // SAFETY: nothing of a semaphore is looked at.
+    // SAFETY: no memory of a semaphore is read.
     let wait = unsafe { Wait::begin(lock::SEMAPHORE, object as usize, limit) };
     let r = call();
     // SAFETY: the calling thread's own errno.
@@ -265,10 +267,10 @@ pub unsafe extern "C" fn sem_wait(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"sem_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return fail(libc::ENOSYS) };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { take_semaphore(object, Limit::None, || real(object)) }
 }
 
@@ -281,10 +283,10 @@ pub unsafe extern "C" fn sem_timedwait(object: *mut c_void, until: *const timesp
     look_up! { static NEXT: Next = Next::new(c"sem_timedwait"); }
     let Some(real) = real!(NEXT, Timed) else { return fail(libc::ENOSYS) };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, until) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { take_semaphore(object, Limit::until(libc::CLOCK_REALTIME, until), || real(object, until)) }
 }
 
@@ -301,17 +303,18 @@ pub unsafe extern "C" fn sem_clockwait(
     look_up! { static NEXT: Next = Next::new(c"sem_clockwait"); }
     let Some(real) = real!(NEXT, Clocked) else { return fail(libc::ENOSYS) };
     if !lock_waits::is_enabled() || !usual(clock) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object, clock, until) };
     }
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     unsafe { take_semaphore(object, Limit::until(clock, until), || real(object, clock, until)) }
 }
 
-// ----- waiting for an event: always a wait ----------------------------------------------------------------------
+// ----- waits for an event, which always count as waits
+// ----------------------------------------------------------------------
 
 /// # Safety
-/// None of the object is looked at.
+/// `kind` is one of the kinds whose object is not read.
 #[inline]
 pub(super) unsafe fn waiting(
     kind: u64,
@@ -320,7 +323,7 @@ pub(super) unsafe fn waiting(
     late: c_int,
     call: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: by the kinds that come here.
+    // SAFETY: the caller guarantees a kind whose object is not read.
     let wait = unsafe { Wait::begin(kind, object, limit) };
     let r = call();
     wait.end(r == late);
@@ -336,11 +339,11 @@ pub unsafe extern "C" fn pthread_barrier_wait(object: *mut c_void) -> c_int {
     look_up! { static NEXT: Next = Next::new(c"pthread_barrier_wait"); }
     let Some(real) = real!(NEXT, Plain) else { return libc::ENOSYS };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(object) };
     }
-    // The thread that comes last gets -1: no error number is it.
-    // SAFETY: passed on.
+    // The thread that arrives last gets -1, so the value for a timeout must be another one. SAFETY: the
+    // program's own call, forwarded to the C library's function.
     unsafe { waiting(lock::BARRIER, object as usize, Limit::None, -2, || real(object)) }
 }
 
@@ -354,9 +357,9 @@ pub unsafe extern "C" fn pthread_join(thread: libc::pthread_t, result: *mut *mut
     type Join = unsafe extern "C" fn(libc::pthread_t, *mut *mut c_void) -> c_int;
     let Some(real) = real!(NEXT, Join) else { return libc::ENOSYS };
     if !lock_waits::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(thread, result) };
     }
-    // SAFETY: passed on; the address is a name here, nothing is read from it.
+    // SAFETY: the program's own call, forwarded; the address only identifies the thread and is not read.
     unsafe { waiting(lock::JOIN, thread as usize, Limit::None, -1, || real(thread, result)) }
 }

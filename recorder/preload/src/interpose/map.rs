@@ -1,5 +1,5 @@
-//! Pages taken from the kernel and given back. The call is the C library's; before it is known, and so early that asking
-//! for it could come back here, it is the kernel's.
+//! Pages that the program maps and unmaps. The calls go to the C library. Before its functions are known, at
+//! a time when a lookup could come back here, they go to the kernel.
 
 use core::ffi::{c_int, c_void};
 
@@ -17,24 +17,24 @@ look_up! {
 
 const FAILED: usize = usize::MAX;
 
-/// The function behind ours, if it is known.
+/// Returns the C library's function, if it is known.
 fn known<F: Copy>(next: &Next) -> Option<F> {
     let address = next.known();
-    // SAFETY: a function pointer is one word, and each caller names the type that the function of this name has.
+    // SAFETY: a function pointer is one word, and each caller names the type of the function with this name.
     (!address.is_null()).then(|| unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address) })
 }
 
 /// # Safety
 /// As the call itself.
 unsafe fn kernel(number: libc::c_long, args: [usize; 6]) -> usize {
-    // SAFETY: passed on.
+    // SAFETY: the caller guarantees the contract of the system call.
     unsafe { os::syscall(number, args) }.unwrap_or_else(|errno| {
         fail(errno);
         FAILED
     })
 }
 
-/// `NAME(…)` with the address of its caller as one argument more, by a jump where that goes into a register.
+/// `NAME(…)` with the return address as an additional argument: by a jump, because a register is free for it.
 macro_rules! with_caller {
     ($($(#[$doc:meta])* $name:ident => $inner:ident, $x86:literal, $arm:literal;)*) => {$(
         $(#[$doc])*
@@ -65,7 +65,7 @@ macro_rules! with_caller {
 }
 
 with_caller! {
-    /// `mremap(2)`, whose sixth register no argument uses.
+    /// `mremap(2)`, which does not use the sixth register.
     mremap => mremap_from, "r9", "x5";
     /// `sbrk(2)`
     sbrk => sbrk_from, "rsi", "x1";
@@ -73,7 +73,7 @@ with_caller! {
     brk => brk_from, "rsi", "x1";
 }
 
-/// All six registers are taken: the caller goes onto the stack.
+/// All six registers are used, so the return address goes onto the stack.
 macro_rules! mmap {
     ($($name:ident)*) => {$(
         /// `mmap(2)`
@@ -121,11 +121,11 @@ unsafe extern "C" fn mmap_from(
 ) -> usize {
     type Mmap = unsafe extern "C" fn(usize, usize, c_int, c_int, c_int, usize) -> usize;
     let got = match known::<Mmap>(&MMAP) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         Some(real) => unsafe { real(at, bytes, protection, flags, fd, offset) },
         None => {
             let args = [at, bytes, protection as usize, flags as usize, fd as usize, offset];
-            // SAFETY: passed on.
+            // SAFETY: the program's own call, forwarded to the C library or the kernel.
             unsafe { kernel(libc::SYS_mmap, args) }
         }
     };
@@ -136,7 +136,7 @@ unsafe extern "C" fn mmap_from(
     got
 }
 
-/// `munmap(2)`. It is told before: afterwards the pages may be another thread's.
+/// `munmap(2)`. Recorded before the call, because the pages may belong to another thread afterwards.
 ///
 /// # Safety
 /// As the function itself.
@@ -147,9 +147,9 @@ pub unsafe extern "C" fn munmap(at: usize, bytes: usize) -> c_int {
         mapped::unmapped(at, bytes);
     }
     match known::<unsafe extern "C" fn(usize, usize) -> c_int>(&MUNMAP) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         Some(real) => unsafe { real(at, bytes) },
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         None => unsafe { kernel(libc::SYS_munmap, [at, bytes, 0, 0, 0, 0]) as c_int },
     }
 }
@@ -169,9 +169,9 @@ unsafe extern "C" fn mremap_from(
         mapped::moving(old, old_bytes, bytes, flags);
     }
     let got = match known::<Mremap>(&MREMAP) {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         Some(real) => unsafe { real(old, old_bytes, bytes, flags, at) },
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         None => unsafe { kernel(libc::SYS_mremap, [old, old_bytes, bytes, flags as usize, at, 0]) },
     };
     if got != FAILED && wanted {
@@ -187,7 +187,7 @@ unsafe extern "C" fn sbrk_from(change: isize, caller: usize) -> usize {
         fail(libc::ENOMEM);
         return FAILED;
     };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library or the kernel.
     let before = unsafe { real(change) };
     if before != FAILED && change != 0 && mapped::is_enabled() {
         let _errno = KeepErrno::new();
@@ -200,12 +200,12 @@ unsafe extern "C" fn brk_from(to: usize, caller: usize) -> c_int {
     BRK.address();
     let Some(real) = known::<unsafe extern "C" fn(usize) -> c_int>(&BRK) else { return fail(libc::ENOMEM) };
     if !mapped::is_enabled() {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library or the kernel.
         return unsafe { real(to) };
     }
-    // SAFETY: an end of 0 is refused by telling where it is.
+    // SAFETY: the kernel refuses an end of 0 and returns the current one.
     let before = unsafe { os::syscall(libc::SYS_brk, [0; 6]) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library or the kernel.
     let r = unsafe { real(to) };
     if let (0, Ok(before)) = (r, before) {
         let _errno = KeepErrno::new();

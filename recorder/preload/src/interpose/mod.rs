@@ -1,4 +1,4 @@
-//! The interposed functions, by what they are about. Each is as thread- and async-signal-safe as the C library's own.
+//! The interposed functions, by topic. Each is as thread-safe and async-signal-safe as the C library's own.
 
 mod alloc;
 mod condition;

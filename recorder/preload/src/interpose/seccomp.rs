@@ -17,7 +17,7 @@ type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
 pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
     let Some(real) = next!(c"prctl" as Prctl) else { return fail(libc::ENOSYS) };
     if option != libc::PR_SET_SECCOMP {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         let r = unsafe { real(option, a, b, c, d) };
         if option == libc::PR_SET_NAME && r == 0 {
             let _errno = KeepErrno::new();
@@ -27,7 +27,7 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
         return r;
     }
     let entering = seccomp::enter(false);
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(option, a, b, c, d) };
     let _errno = KeepErrno::new();
     entering.done(r);
@@ -37,16 +37,16 @@ pub unsafe extern "C" fn prctl(option: c_int, a: usize, b: usize, c: usize, d: u
 /// The C library's `syscall`, set before the program runs.
 static REAL: AtomicUsize = AtomicUsize::new(0);
 
-/// `syscall(2)` as the C library has it.
+/// The type of the C library's `syscall(2)`.
 pub type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
-/// Looks the real function up; until then calls take the slow way.
+/// Looks the real function up; until then calls take the slow path.
 pub fn publish() {
     let real = real_syscall().map_or(0, |f| f as usize);
     REAL.store(real, Ordering::Relaxed);
 }
 
-/// The C library's function.
+/// Returns the C library's function.
 pub fn real_syscall() -> Option<Syscall> {
     next!(c"syscall" as Syscall)
 }
@@ -62,13 +62,13 @@ unsafe extern "C" fn slow(
 ) -> c_long {
     let Some(real) = real_syscall() else { return c_long::from(fail(libc::ENOSYS)) };
     if number != libc::SYS_seccomp {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(number, a, b, c, d, e, f) };
     }
     const GET_ACTION_AVAIL: usize = 2;
     const ALL_THREADS: usize = 1;
     let entering = (a < GET_ACTION_AVAIL).then(|| seccomp::enter(a == 1 && b & ALL_THREADS != 0));
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(number, a, b, c, d, e, f) };
     if let Some(entering) = entering {
         let _errno = KeepErrno::new();
@@ -77,7 +77,7 @@ unsafe extern "C" fn slow(
     r
 }
 
-/// Passes every call on by a jump, but for seccomp and futexes.
+/// Forwards every call by a jump, except for seccomp and futexes.
 ///
 /// # Safety
 /// As `syscall(2)`.
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn syscall() -> c_long {
     )
 }
 
-/// Passes every call on by a jump, but for seccomp and futexes.
+/// Forwards every call by a jump, except for seccomp and futexes.
 ///
 /// # Safety
 /// As `syscall(2)`.

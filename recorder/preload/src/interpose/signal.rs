@@ -1,4 +1,4 @@
-//! Signal dispositions, masks, waiting for signals, alternate stacks.
+//! Signal dispositions, masks, waits for signals, alternate stacks.
 
 use core::ffi::{c_int, c_long};
 
@@ -17,14 +17,14 @@ fn is_ours(signo: c_int) -> bool {
     signals::intercepted() & bit(signo) != 0
 }
 
-/// Changes the program's disposition of a signal; ours stays installed.
+/// Changes the program's disposition of a signal; the recorder's handler stays installed.
 ///
 /// # Safety
 /// As `sigaction(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signo: c_int, new: *const Action, old: *mut Action) -> c_int {
     crate::real::publish();
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { signals::change(signo, new, old) }
 }
 
@@ -38,7 +38,7 @@ fn action(handler: Handler, flags: c_int, mask: u64) -> Action {
     action
 }
 
-/// Replaces the disposition of a signal of ours; the old handler.
+/// Replaces the program's disposition of a recorder signal. Returns the old handler.
 fn swap(signo: c_int, new: &Action) -> Handler {
     let mut old = action(0, 0, 0);
     // SAFETY: both are valid structures.
@@ -58,17 +58,17 @@ pub unsafe extern "C" fn signal(signo: c_int, handler: Handler) -> Handler {
         return swap(signo, &action(handler, libc::SA_RESTART, bit(signo)));
     }
     let Some(real) = next!(c"signal" as Signal) else { return SIG_ERR };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo, handler) }
 }
 
-/// The same under its old name.
+/// `signal` under its old name.
 ///
 /// # Safety
 /// As `signal(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn bsd_signal(signo: c_int, handler: Handler) -> Handler {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { signal(signo, handler) }
 }
 
@@ -86,11 +86,11 @@ pub unsafe extern "C" fn sysv_signal(signo: c_int, handler: Handler) -> Handler 
         return system_v(signo, handler);
     }
     let Some(real) = next!(c"sysv_signal" as Signal) else { return SIG_ERR };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo, handler) }
 }
 
-/// What `signal` is under `_XOPEN_SOURCE`.
+/// The function that `signal` becomes under `_XOPEN_SOURCE`.
 ///
 /// # Safety
 /// As `sysv_signal(3)`.
@@ -100,11 +100,11 @@ pub unsafe extern "C" fn __sysv_signal(signo: c_int, handler: Handler) -> Handle
         return system_v(signo, handler);
     }
     let Some(real) = next!(c"__sysv_signal" as Signal) else { return SIG_ERR };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo, handler) }
 }
 
-/// Changes one signal in the calling thread's mask; `true` if it was blocked.
+/// Changes one signal in the calling thread's mask. Returns true if it was blocked.
 fn block(how: c_int, signo: c_int) -> bool {
     // SAFETY: all-zero is a valid set.
     let (mut set, mut old): (sigset_t, sigset_t) = unsafe { core::mem::zeroed() };
@@ -124,7 +124,7 @@ fn block(how: c_int, signo: c_int) -> bool {
 pub unsafe extern "C" fn sigset(signo: c_int, handler: Handler) -> Handler {
     if !is_ours(signo) {
         let Some(real) = next!(c"sigset" as Signal) else { return SIG_ERR };
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded with its arguments.
         return unsafe { real(signo, handler) };
     }
     let (was_blocked, old) = if handler == SIG_HOLD {
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn sighold(signo: c_int) -> c_int {
         return 0;
     }
     let Some(real) = next!(c"sighold" as OneSignal) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo) }
 }
 
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn sigrelse(signo: c_int) -> c_int {
         return 0;
     }
     let Some(real) = next!(c"sigrelse" as OneSignal) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo) }
 }
 
@@ -180,11 +180,11 @@ pub unsafe extern "C" fn sigignore(signo: c_int) -> c_int {
         return 0;
     }
     let Some(real) = next!(c"sigignore" as OneSignal) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo) }
 }
 
-/// Whether a signal's handler interrupts system calls.
+/// Sets whether a signal's handler interrupts system calls.
 ///
 /// # Safety
 /// As `siginterrupt(3)`.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn siginterrupt(signo: c_int, flag: c_int) -> c_int {
         return 0;
     }
     let Some(real) = next!(c"siginterrupt" as Siginterrupt) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(signo, flag) }
 }
 
@@ -210,7 +210,7 @@ type Sigmask = unsafe extern "C" fn(c_int, *const sigset_t, *mut sigset_t) -> c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     let Some(real) = next!(c"sigprocmask" as Sigmask) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::change(real, how, set, old) }
 }
 
@@ -221,11 +221,12 @@ pub unsafe extern "C" fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int {
     let Some(real) = next!(c"pthread_sigmask" as Sigmask) else { return libc::ENOSYS };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::change(real, how, set, old) }
 }
 
-/// Replaces the mask of signals 1 to 32; the old one. dash clears its mask with this in the child of a `vfork`.
+/// Replaces the mask of signals 1 to 32, and returns the old one. dash clears its mask with this in the child
+/// of a `vfork`.
 ///
 /// # Safety
 /// As `sigsetmask(3)`.
@@ -234,7 +235,7 @@ pub unsafe extern "C" fn sigsetmask(mask: c_int) -> c_int {
     change_bsd(libc::SIG_SETMASK, mask)
 }
 
-/// Adds to the mask of signals 1 to 32; the old one.
+/// Adds to the mask of signals 1 to 32, and returns the old one.
 ///
 /// # Safety
 /// As `sigblock(3)`.
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn sigblock(mask: c_int) -> c_int {
     change_bsd(libc::SIG_BLOCK, mask)
 }
 
-/// The mask of signals 1 to 32.
+/// Returns the mask of signals 1 to 32.
 ///
 /// # Safety
 /// As `siggetmask(3)`.
@@ -262,13 +263,14 @@ fn change_bsd(how: c_int, mask: c_int) -> c_int {
     if r == 0 { unsafe { (&raw const old).cast::<u64>().read() as c_int } } else { r }
 }
 
-/// Gives the thread a larger alternate stack than it asked for, if our handler might not fit on that.
+/// Gives the thread a larger alternate stack than it requested, if the recorder's handler might not fit on
+/// that.
 ///
 /// # Safety
 /// As `sigaltstack(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::stack_t) -> c_int {
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     match unsafe { stacks::change(new, old) } {
         Ok(()) => 0,
         Err(errno) => fail(errno),
@@ -280,12 +282,12 @@ pub unsafe extern "C" fn sigaltstack(new: *const libc::stack_t, old: *mut libc::
 type Sigtimedwait = unsafe extern "C" fn(*const sigset_t, *mut siginfo_t, *const timespec) -> c_int;
 type Sigwait = unsafe extern "C" fn(*const sigset_t, *mut c_int) -> c_int;
 
-/// `true` if a wait for `set` could take a signal of ours.
+/// Returns true if a wait for `set` could receive a recorder signal.
 ///
 /// # Safety
 /// `set` is null or an initialised set.
 unsafe fn may_take_ours(set: *const sigset_t) -> bool {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees an initialised set; null was ruled out.
     !set.is_null() && unsafe { shadow::from_c(set) } & signals::owned() != 0
 }
 
@@ -293,10 +295,11 @@ fn now_ns() -> i128 {
     i128::from(flightline_in_signal::clock::monotonic_ns())
 }
 
-/// `true` if a wait was ended because another thread took the signal that woke it, and sends it again. That thread may
-/// be on its way: it gets a moment.
+/// Returns true if a wait ended because another thread received the signal that woke it, and sends it again.
+/// That thread may still be running its handler, so this waits a moment for it.
 fn stolen(set: *const sigset_t, holds: u32) -> bool {
-    // SAFETY: checked by the callers.
+    // SAFETY: the callers have checked that the set is not null, and their callers guarantee that it is
+    // initialised.
     let wanted = unsafe { shadow::from_c(set) };
     for _ in 0..10 {
         if signals::holds() != holds || shadow::pending() & wanted != 0 {
@@ -309,7 +312,7 @@ fn stolen(set: *const sigset_t, holds: u32) -> bool {
     false
 }
 
-/// Waits for a signal that is not ours, until the time is up.
+/// Waits for a signal that is not the recorder's, until the timeout.
 ///
 /// # Safety
 /// As `sigtimedwait(2)`.
@@ -318,14 +321,14 @@ unsafe fn wait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const times
     // SAFETY: all-zero is a valid siginfo.
     let mut own: siginfo_t = unsafe { core::mem::zeroed() };
     let to = if info.is_null() { &raw mut own } else { info };
-    // SAFETY: null or a valid timeout, by the contract.
+    // SAFETY: the caller guarantees null or a valid timeout.
     let limit = unsafe { timeout.as_ref() };
     let until = limit.map(|t| now_ns() + i128::from(t.tv_sec) * 1_000_000_000 + i128::from(t.tv_nsec));
     let mut rest = limit.copied();
     loop {
         let timeout = rest.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         let holds = signals::holds();
-        // SAFETY: passed on, with a place for the siginfo.
+        // SAFETY: the program's own call, forwarded with memory for the siginfo.
         let signo = unsafe { real(set, to, timeout) };
         // SAFETY: the calling thread's own errno.
         let interrupted = signo < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
@@ -344,7 +347,7 @@ unsafe fn wait(set: *const sigset_t, info: *mut siginfo_t, timeout: *const times
     }
 }
 
-/// Never returns a signal of ours.
+/// Never returns a recorder signal.
 ///
 /// # Safety
 /// As `sigtimedwait(2)`.
@@ -354,56 +357,56 @@ pub unsafe extern "C" fn sigtimedwait(
     info: *mut siginfo_t,
     timeout: *const timespec,
 ) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees null or an initialised set.
     if unsafe { may_take_ours(set) } {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded with its arguments.
         return unsafe { wait(set, info, timeout) };
     }
     let Some(real) = next!(c"sigtimedwait" as Sigtimedwait) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(set, info, timeout) }
 }
 
-/// Never returns a signal of ours.
+/// Never returns a recorder signal.
 ///
 /// # Safety
 /// As `sigwaitinfo(2)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
     type Sigwaitinfo = unsafe extern "C" fn(*const sigset_t, *mut siginfo_t) -> c_int;
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees null or an initialised set.
     if unsafe { may_take_ours(set) } {
-        // SAFETY: passed on; no timeout.
+        // SAFETY: the program's own call, forwarded without a timeout.
         return unsafe { wait(set, info, core::ptr::null()) };
     }
     let Some(real) = next!(c"sigwaitinfo" as Sigwaitinfo) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { real(set, info) }
 }
 
-/// Never returns a signal of ours.
+/// Never returns a recorder signal.
 ///
 /// # Safety
 /// As `sigwait(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigwait(set: *const sigset_t, signo: *mut c_int) -> c_int {
-    // SAFETY: by the contract.
+    // SAFETY: the caller guarantees null or an initialised set.
     if !unsafe { may_take_ours(set) } {
         let Some(real) = next!(c"sigwait" as Sigwait) else { return libc::ENOSYS };
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded with its arguments.
         return unsafe { real(set, signo) };
     }
     loop {
-        // SAFETY: passed on; no siginfo, no timeout.
+        // SAFETY: the program's own call, forwarded without a siginfo and a timeout.
         let got = unsafe { wait(set, core::ptr::null_mut(), core::ptr::null()) };
         if got > 0 {
-            // SAFETY: valid for writes, by the contract.
+            // SAFETY: the caller guarantees that `signo` may be written.
             unsafe { signo.write(got) };
             return 0;
         }
         // SAFETY: the calling thread's own errno.
         let errno = unsafe { *libc::__errno_location() };
-        // sigwait does not end by other signals.
+        // Other signals do not end a sigwait.
         if errno != libc::EINTR {
             return errno;
         }
@@ -418,7 +421,7 @@ pub unsafe extern "C" fn sigwait(set: *const sigset_t, signo: *mut c_int) -> c_i
 pub unsafe extern "C" fn sigsuspend(mask: *const sigset_t) -> c_int {
     type Sigsuspend = unsafe extern "C" fn(*const sigset_t) -> c_int;
     let Some(real) = next!(c"sigsuspend" as Sigsuspend) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(mask)) }
 }
 
@@ -436,7 +439,7 @@ pub unsafe extern "C" fn ppoll(
     type Ppoll =
         unsafe extern "C" fn(*mut libc::pollfd, libc::nfds_t, *const timespec, *const sigset_t) -> c_int;
     let Some(real) = next!(c"ppoll" as Ppoll) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(fds, count, timeout, mask)) }
 }
 
@@ -456,7 +459,7 @@ pub unsafe extern "C" fn pselect(
     type Set = *mut libc::fd_set;
     type Pselect = unsafe extern "C" fn(c_int, Set, Set, Set, *const timespec, *const sigset_t) -> c_int;
     let Some(real) = next!(c"pselect" as Pselect) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(count, read, write, other, timeout, mask)) }
 }
 
@@ -474,7 +477,7 @@ pub unsafe extern "C" fn epoll_pwait(
 ) -> c_int {
     type Wait = unsafe extern "C" fn(c_int, *mut libc::epoll_event, c_int, c_int, *const sigset_t) -> c_int;
     let Some(real) = next!(c"epoll_pwait" as Wait) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(epoll, events, count, timeout, mask)) }
 }
 
@@ -493,11 +496,11 @@ pub unsafe extern "C" fn epoll_pwait2(
     type Wait =
         unsafe extern "C" fn(c_int, *mut libc::epoll_event, c_int, *const timespec, *const sigset_t) -> c_int;
     let Some(real) = next!(c"epoll_pwait2" as Wait) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(epoll, events, count, timeout, mask)) }
 }
 
-/// The call behind `ppoll` in programs built with `_FORTIFY_SOURCE`.
+/// The function that `ppoll` becomes in programs built with `_FORTIFY_SOURCE`.
 ///
 /// # Safety
 /// As `ppoll(2)`; the C library checks `bytes` against `count`.
@@ -517,6 +520,6 @@ pub unsafe extern "C" fn __ppoll_chk(
         usize,
     ) -> c_int;
     let Some(real) = next!(c"__ppoll_chk" as Ppoll) else { return fail(libc::ENOSYS) };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded with its arguments.
     unsafe { masks::during(mask, || real(fds, count, timeout, mask, bytes)) }
 }

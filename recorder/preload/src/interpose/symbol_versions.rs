@@ -1,8 +1,10 @@
-//! Functions that glibc has in two versions which differ: old objects mean the older one, and some build tools ask for it by
-//! name to run everywhere. Our door has no version, so both come to it, and it asks whose call this is.
+//! Functions with two different versions in glibc. Old objects use the older one, and some build tools select
+//! it by name to run on all systems. The hook here has no version, so the calls of both come to it, and it
+//! finds out which version the caller uses.
 //!
-//! An object's import says which version it is bound to. It is found once per call site, through `_dl_find_object` (glibc
-//! 2.35); without that, or called through a pointer from elsewhere, the newer one is meant.
+//! An object's import contains the version that it is bound to. It is looked up once per call site, through
+//! `_dl_find_object` (glibc 2.35). Without that function, or for a call through a pointer of another object,
+//! the newer version is used.
 
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::AtomicUsize;
@@ -27,7 +29,7 @@ impl<const INDEX: usize> Both<INDEX> {
         Both { newer: Next::versioned(name, newer), older: Next::versioned(name, OLDER) }
     }
 
-    /// The version meant by the call that returns to `caller`.
+    /// Returns the version used by the call that returns to `caller`.
     #[inline]
     pub fn address(&self, caller: usize) -> *mut c_void {
         if cfg!(all(target_env = "gnu", target_arch = "x86_64")) && self.is_older(caller) {
@@ -51,17 +53,17 @@ impl<const INDEX: usize> Both<INDEX> {
     }
 }
 
-/// Call site, function and what was found: one word, so that no reader sees half of it.
+/// Call site, function and result, in one word, so that no reader sees half of it.
 static SITES: [AtomicUsize; 128] = [const { AtomicUsize::new(0) }; 128];
 
-/// Objects went away: others may call from there.
+/// Clears the cache after objects were unloaded, because other objects may be mapped at their addresses.
 pub fn forget() {
     for site in &SITES {
         site.store(0, Relaxed);
     }
 }
 
-/// What of a `link_map` is public.
+/// The public part of a `link_map`.
 #[repr(C)]
 struct LinkMap {
     bias: usize,
@@ -69,36 +71,39 @@ struct LinkMap {
     dynamic: *const [usize; 2],
 }
 
-/// `true` if the object that holds `caller` imports `name` in the older version; `None`: it does not import it.
+/// Returns true if the object that contains `caller` imports `name` in the older version; `None` if it does
+/// not import it.
 #[cold]
 #[inline(never)]
 fn imports(caller: usize, name: &CStr) -> Option<bool> {
     let map = flightline_in_signal::loader::link_map(caller as u64)?.cast::<LinkMap>();
-    // SAFETY: the loader's description of a loaded object, which does not go away while its code calls us.
+    // SAFETY: the loader's description of a loaded object, which is not unloaded while its code calls this
+    // function.
     let (bias, dynamic) = unsafe { ((*map).bias, (*map).dynamic) };
     if dynamic.is_null() {
         return None;
     }
-    // SAFETY: as above.
+    // SAFETY: the dynamic section of a loaded object, which is not unloaded while its code calls this
+    // function.
     let object = unsafe { Object::from_dynamic(bias, dynamic) }?;
-    // SAFETY: as above.
+    // SAFETY: the object is not unloaded while its code calls this function.
     unsafe { object.is_older(name) }
 }
 
-/// Tables of a loaded object, by its dynamic section.
+/// Tables of a loaded object, found through its dynamic section.
 struct Object {
     names: usize,
     symbols: usize,
     /// Number of each symbol's version.
     versions: usize,
-    /// Versions that are needed, by library.
+    /// Required versions, by library.
     needs: usize,
     relocations: [(usize, usize); 2],
 }
 
 impl Object {
     /// # Safety
-    /// `dynamic` is the dynamic section of an object loaded with this bias, and stays.
+    /// `dynamic` is the dynamic section of an object loaded with this bias that is not unloaded.
     unsafe fn from_dynamic(bias: usize, mut dynamic: *const [usize; 2]) -> Option<Object> {
         let mut object = Object { names: 0, symbols: 0, versions: 0, needs: 0, relocations: [(0, 0); 2] };
         loop {
@@ -118,7 +123,7 @@ impl Object {
                 0x6fff_fffe => object.needs = address,
                 _ => {}
             }
-            // SAFETY: not at the end yet.
+            // SAFETY: the null entry has not been reached yet.
             dynamic = unsafe { dynamic.add(1) };
         }
         let complete =
@@ -141,7 +146,7 @@ impl Object {
                 if text == name {
                     // SAFETY: every symbol has a version where there are versions.
                     let version = unsafe { (self.versions as *const u16).add(symbol).read() };
-                    // SAFETY: as above.
+                    // SAFETY: the object is loaded, as the caller guarantees.
                     return Some(unsafe { self.is_named_older(version & 0x7fff) });
                 }
             }
@@ -162,7 +167,7 @@ impl Object {
             let [_, _, entries, next_library] = unsafe { (library as *const Need).read() };
             let mut at = library + entries as usize;
             loop {
-                // SAFETY: as above.
+                // SAFETY: the section's lists end where the offset of the next entry is zero.
                 let [_, number, name, next] = unsafe { (at as *const Entry).read() };
                 if number >> 16 & 0x7fff == u32::from(version) {
                     // SAFETY: a name of the object.

@@ -25,17 +25,17 @@ pub unsafe extern "C" fn pthread_create(
     let Some(real) = next!(c"pthread_create" as PthreadCreate) else { return libc::EAGAIN };
     let pending = {
         let _errno = KeepErrno::new();
-        // SAFETY: the program's attributes, by the contract.
+        // SAFETY: the caller guarantees null or initialised attributes.
         let stack = unsafe { threads::stack_bytes(attr) };
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees null or initialised attributes.
         let mask = unsafe { blocked_signals(attr) };
         threads::prepare(function as *const () as usize, argument, stack, mask)
     };
     let Some(pending) = pending else {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(thread, attr, function, argument) };
     };
-    // SAFETY: passed on, with our trampoline and its argument.
+    // SAFETY: the program's own call, forwarded with the recorder's trampoline and its argument.
     let r = unsafe { real(thread, attr, threads::entry(), pending.argument()) };
     if r != 0 {
         pending.cancel();
@@ -45,7 +45,8 @@ pub unsafe extern "C" fn pthread_create(
 
 type GetMask = unsafe extern "C" fn(*const libc::pthread_attr_t, *mut libc::sigset_t) -> c_int;
 
-/// Returns the signals that `attr` blocks in the new thread, if it says so (`pthread_attr_setsigmask_np`, glibc 2.32).
+/// Returns the signals that `attr` blocks in the new thread, if they are set (`pthread_attr_setsigmask_np`,
+/// glibc 2.32).
 ///
 /// # Safety
 /// `attr` is null or initialised.
@@ -54,9 +55,9 @@ unsafe fn blocked_signals(attr: *const libc::pthread_attr_t) -> Option<KernelSet
         return None;
     }
     let get = next!(c"pthread_attr_getsigmask_np" as GetMask)?;
-    // SAFETY: all zero is a set.
+    // SAFETY: all-zero is a valid set.
     let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
-    // SAFETY: initialised attributes, by the contract, and a set of our own.
+    // SAFETY: the caller guarantees initialised attributes; the set is a local.
     let found = unsafe { get(attr, &raw mut set) } == 0;
     // SAFETY: a set, written by the call.
     found.then(|| unsafe { shadow::from_c(&raw const set) })
@@ -71,7 +72,7 @@ type SetName = unsafe extern "C" fn(libc::pthread_t, *const c_char) -> c_int;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *const c_char) -> c_int {
     let Some(real) = next!(c"pthread_setname_np" as SetName) else { return libc::ENOSYS };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { real(thread, name) };
     if r == 0 {
         let _errno = KeepErrno::new();
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn pthread_setname_np(thread: libc::pthread_t, name: *cons
 
 type ThrdCreate = unsafe extern "C" fn(*mut c_void, StartFn, *mut c_void) -> c_int;
 
-/// C11's way to the same.
+/// The C11 form of `pthread_create`.
 ///
 /// # Safety
 /// As `thrd_create(3)`. The start function returns an `int`; the trampoline does not look at it.
@@ -95,15 +96,15 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, function: StartFn, arg
     let Some(real) = next!(c"thrd_create" as ThrdCreate) else { return THRD_ERROR };
     let pending = {
         let _errno = KeepErrno::new();
-        // SAFETY: null stands for the default attributes.
+        // SAFETY: null means the default attributes.
         let stack = unsafe { threads::stack_bytes(core::ptr::null()) };
         threads::prepare(function as *const () as usize, argument, stack, None)
     };
     let Some(pending) = pending else {
-        // SAFETY: passed on.
+        // SAFETY: the program's own call, forwarded to the C library's function.
         return unsafe { real(thread, function, argument) };
     };
-    // SAFETY: passed on, with our trampoline and its argument.
+    // SAFETY: the program's own call, forwarded with the recorder's trampoline and its argument.
     let r = unsafe { real(thread, threads::entry(), pending.argument()) };
     if r != 0 {
         pending.cancel();
@@ -113,14 +114,14 @@ pub unsafe extern "C" fn thrd_create(thread: *mut c_void, function: StartFn, arg
 
 type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// Keeps the walker off the memory of libraries that go away.
+/// Prevents that the walker reads the memory of unloaded libraries.
 ///
 /// # Safety
 /// As `dlclose(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = next!(c"dlclose" as Dlclose) else { return -1 };
-    // SAFETY: passed on.
+    // SAFETY: the program's own call, forwarded to the C library's function.
     let r = unsafe { dlclose::dlclose(real, handle) };
     super::symbol_versions::forget();
     r

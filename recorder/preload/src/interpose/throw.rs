@@ -1,5 +1,5 @@
-//! C++ exceptions and Rust panics on their way to the unwinder. The doors leave no frame behind: they tell of the
-//! exception, then jump to the function with everything as it was.
+//! C++ exceptions and Rust panics on their way to the unwinder. The hooks leave no frame behind: they record
+//! the exception, then jump to the function with all registers as they were.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -7,8 +7,9 @@ use flightline_capture::exceptions;
 
 use crate::real::{KeepErrno, Next, look_up};
 
-/// Where a function of a language's runtime lives. A library that was opened with `RTLD_LOCAL` finds ours first and
-/// brings the real one with it, out of sight of `RTLD_NEXT`: then it is looked for with that library's eyes.
+/// Returns the address of a function of a language's runtime. A library that was opened with `RTLD_LOCAL`
+/// finds the hook first and loads the real function with it, in a scope that `RTLD_NEXT` does not search.
+/// Then the function is looked up in the scope of that library.
 fn target(next: &Next, caller: *const c_void) -> usize {
     let address = next.address() as usize;
     if address != 0 {
@@ -16,7 +17,7 @@ fn target(next: &Next, caller: *const c_void) -> usize {
     }
     let found = by_caller(next.name(), caller);
     if found == 0 {
-        // The caller was linked against it, so this cannot be; to return is not possible.
+        // The caller was linked against the function, so this cannot happen; and the hook cannot return.
         flightline_capture::os::say(&[b"cannot find ", next.name().to_bytes(), b", the program is stopped"]);
         // SAFETY: ends the process, as an exception that cannot be thrown does.
         unsafe { libc::abort() };
@@ -27,7 +28,7 @@ fn target(next: &Next, caller: *const c_void) -> usize {
 fn by_caller(name: &CStr, caller: *const c_void) -> usize {
     // SAFETY: all-zero is a valid structure.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for; the structure is written.
+    // SAFETY: any address is allowed; the structure is only written.
     if unsafe { libc::dladdr(caller, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return 0;
     }
@@ -40,7 +41,7 @@ fn by_caller(name: &CStr, caller: *const c_void) -> usize {
     }
     // SAFETY: a live handle; the name is NUL-terminated.
     let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-    // The caller keeps its object loaded; `libc::dlclose` would be our own door.
+    // The caller keeps its object loaded; `libc::dlclose` would call the hook of this object.
     type Close = unsafe extern "C" fn(*mut c_void) -> c_int;
     if let Some(close) = crate::real::next!(c"dlclose" as Close) {
         // SAFETY: opened above.
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn __cxa_throw() {
     )
 }
 
-/// Begins to unwind for an exception of any language.
+/// Starts to unwind for an exception of any language.
 ///
 /// # Safety
 /// As the function itself, see the Itanium C++ ABI.
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn __cxa_throw() {
     )
 }
 
-/// Begins to unwind for an exception of any language.
+/// Starts to unwind for an exception of any language.
 ///
 /// # Safety
 /// As the function itself, see the Itanium C++ ABI.
