@@ -1,4 +1,4 @@
-//! One chunk as far as it has been read: its header, types, constants and the line from ticks to time.
+//! One chunk, as far as it has been read: its header, types, constants and the conversion from ticks to time.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::types::Types;
 
 const NANOS: i64 = 1_000_000_000;
 
-/// What is needed to understand the events of a chunk.
+/// The data needed to decode the events of a chunk.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Which chunk of the input.
+    /// Index of the chunk in the input.
     pub index: ChunkIndex,
-    /// Where its header starts.
+    /// Offset of its header.
     pub offset: FileOffset,
-    /// The header as it stands in the input; for a live or unpatched chunk it may say little.
+    /// The header as it is in the input. In a live or unpatched chunk its fields may not be set yet.
     pub header: ChunkHeader,
     /// The declared types.
     pub types: Arc<Types>,
-    /// The constants met so far.
+    /// The constants read so far.
     pub pools: Pools,
 }
 
 impl Chunk {
-    /// Nanoseconds since 1970 of a point in the chunk's ticks.
+    /// Converts a point in the chunk's ticks to nanoseconds since 1970.
     pub fn epoch_nanos(&self, ticks: i64) -> i64 {
         let since = i128::from(ticks) - i128::from(self.header.start_ticks.0);
         let nanos = i128::from(self.header.start_nanos) + self.scaled(since);
         nanos.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }
 
-    /// Nanoseconds of a span of the chunk's ticks.
+    /// Converts a duration in the chunk's ticks to nanoseconds.
     pub fn span_nanos(&self, ticks: i64) -> i64 {
         self.scaled(i128::from(ticks)).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }

@@ -6,23 +6,23 @@ use crate::ids::TypeId;
 pub const MAGIC: [u8; 4] = *b"FLR\0";
 /// Size of a chunk's header in bytes.
 pub const HEADER_LEN: usize = 68;
-/// Major version written and, beside 1, read.
+/// Major version that is written. The reader also accepts 1.
 pub const MAJOR: u16 = 2;
-/// Minor version written, as JDK 17 and 25 do.
+/// Minor version that is written, as by JDK 17 and 25.
 pub const MINOR: u16 = 1;
 
-/// Header flag: integers are varints. Always set by us; JMC and jfrs insist on it.
+/// Header flag: integers are varints. This writer always sets it, because JMC and jfrs require it.
 pub const FLAG_COMPRESSED: u16 = 1;
 /// Header flag: the recording ends with this chunk.
 pub const FLAG_FINAL: u16 = 2;
 
-/// Header state: nothing will change any more.
+/// Header state: the chunk is finished and does not change any more.
 pub const STATE_FINISHED: u8 = 0;
 /// Header state: first live generation.
 pub const STATE_FIRST: u8 = 1;
 /// Header state: last live generation; [`STATE_FIRST`] follows.
 pub const STATE_LAST: u8 = 254;
-/// Header state: offsets are being rewritten, read again later.
+/// Header state: offsets are being rewritten; read the header again later.
 pub const STATE_UPDATING: u8 = 255;
 
 /// Type id of the metadata event.
@@ -34,7 +34,7 @@ pub const CHECKPOINT_EVENT: TypeId = TypeId(1);
 pub const CHECKPOINT_FLUSH: u8 = 1;
 /// Checkpoint flag: the only pool is a `jdk.types.ChunkHeader`.
 pub const CHECKPOINT_HEADER: u8 = 2;
-/// Checkpoint flag: constants that never change.
+/// Checkpoint flag: the constants never change.
 pub const CHECKPOINT_STATICS: u8 = 4;
 
 /// String tag: null.

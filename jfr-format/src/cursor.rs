@@ -1,4 +1,5 @@
-//! The only place that takes bytes out of the input: every read is checked against what is left.
+//! Reads bytes of the input. This is the only module that does so, and it checks every read against the
+//! remaining length.
 
 use crate::constants::*;
 use crate::error::Malformed;
@@ -20,21 +21,21 @@ impl<'a> Cursor<'a> {
         Self { data, pos: 0 }
     }
 
-    /// Starts at `pos`, or at the end if that lies beyond it.
+    /// Starts at `pos`, or at the end if `pos` lies after it.
     // Consumers call this once per event. Without `#[inline]` the cursor is returned through memory, and the
-    // position of the walk stays in memory, too.
+    // position of the walk also stays in memory.
     #[inline]
     pub fn at(data: &'a [u8], pos: usize) -> Self {
         Self { data, pos: pos.min(data.len()) }
     }
 
-    /// Bytes consumed so far.
+    /// Returns the number of bytes consumed so far.
     #[inline]
     pub fn pos(&self) -> usize {
         self.pos
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes left.
     #[inline]
     pub fn left(&self) -> usize {
         self.data.len() - self.pos
@@ -45,7 +46,7 @@ impl<'a> Cursor<'a> {
         self.data.get(self.pos..).unwrap_or_default()
     }
 
-    /// One raw byte.
+    /// Reads one raw byte.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Malformed> {
         let byte = *self.data.get(self.pos).ok_or(Malformed::End)?;
@@ -53,7 +54,7 @@ impl<'a> Cursor<'a> {
         Ok(byte)
     }
 
-    /// `len` raw bytes.
+    /// Reads `len` raw bytes.
     #[inline]
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let bytes = self.rest().get(..len).ok_or(Malformed::End)?;
@@ -61,21 +62,21 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// Big-endian 4 raw bytes.
+    /// Reads 4 raw bytes, big-endian.
     pub fn be_u32(&mut self) -> Result<u32, Malformed> {
         let bytes = self.rest().first_chunk::<4>().ok_or(Malformed::End)?;
         self.pos += 4;
         Ok(u32::from_be_bytes(*bytes))
     }
 
-    /// Big-endian 8 raw bytes.
+    /// Reads 8 raw bytes, big-endian.
     pub fn be_u64(&mut self) -> Result<u64, Malformed> {
         let bytes = self.rest().first_chunk::<8>().ok_or(Malformed::End)?;
         self.pos += 8;
         Ok(u64::from_be_bytes(*bytes))
     }
 
-    /// A variable-length integer: little-endian groups of 7 bits, the ninth byte whole.
+    /// Reads a variable-length integer: little-endian groups of 7 bits; all 8 bits of the ninth byte.
     #[inline(always)]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
         match self.data.get(self.pos) {
@@ -105,8 +106,8 @@ impl<'a> Cursor<'a> {
         Ok(squeeze(word & keep))
     }
 
-    /// As [`varint`](Self::varint), without a branch on the length: for fields whose lengths change from event to
-    /// event, where a wrong guess costs more than the decoding.
+    /// Reads a varint without a branch on its length. For fields whose lengths change from event to event,
+    /// where a mispredicted branch costs more than the decoding.
     #[inline(always)]
     pub fn varint_branchless(&mut self) -> Result<u64, Malformed> {
         let Some((word, len)) = self.short_varint() else { return self.varint() };
@@ -114,7 +115,7 @@ impl<'a> Cursor<'a> {
         Ok(squeeze(word))
     }
 
-    /// Steps over one varint, without a branch on its length.
+    /// Skips one varint, without a branch on its length.
     #[inline(always)]
     pub fn skip_varint_branchless(&mut self) -> Result<(), Malformed> {
         let Some((_, len)) = self.short_varint() else { return self.varint().map(drop) };
@@ -122,7 +123,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The bytes of a varint of at most eight bytes, as they stand, and their number; `None` also near the end.
+    /// Returns the raw bytes of a varint of at most eight bytes, and their number. `None` for longer ones,
+    /// and near the end of the data.
     #[inline(always)]
     fn short_varint(&self) -> Option<(u64, usize)> {
         let word = u64::from_le_bytes(*self.rest().first_chunk::<8>()?);
@@ -133,7 +135,7 @@ impl<'a> Cursor<'a> {
         Some((word & (ends ^ (ends - 1)), ends.trailing_zeros() as usize / 8 + 1))
     }
 
-    /// With fewer than eight bytes left, the usual place of an event's last fields.
+    /// Reads a varint with fewer than eight bytes left, as in the last fields of a chunk.
     fn varint_near_end(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for (i, &byte) in self.rest().iter().take(MAX_LEN - 1).enumerate() {
@@ -146,7 +148,7 @@ impl<'a> Cursor<'a> {
         Err(Malformed::End)
     }
 
-    /// Steps over `n` varints; at the end of the data the whole ones before it are behind the cursor.
+    /// Skips `n` varints. At the end of the data, the cursor stops after the last complete one.
     #[inline]
     pub fn skip_varints(&mut self, n: u64) -> Result<(), Malformed> {
         let after = simd::skip(self.data, self.pos, n);
@@ -154,25 +156,25 @@ impl<'a> Cursor<'a> {
         if after.left == 0 { Ok(()) } else { Err(Malformed::End) }
     }
 
-    /// A count of elements of at least one byte each.
+    /// Reads a count of elements, each of at least one byte.
     #[inline]
     pub fn count(&mut self) -> Result<usize, Malformed> {
         let count = self.varint()?;
         if count > self.left() as u64 { Err(Malformed::Count) } else { Ok(count as usize) }
     }
 
-    /// A string in any of the six encodings.
+    /// Reads a string in any of the six encodings.
     pub fn string(&mut self) -> Result<StringRef<'a>, Malformed> {
         Ok(strings::get(self.data, &mut self.pos)?)
     }
 
-    /// A string in any of the six encodings, its text not yet decoded.
+    /// Reads a string in any of the six encodings, without decoding its text.
     #[inline]
     pub fn undecoded(&mut self) -> Result<Undecoded<'a>, Malformed> {
         Ok(strings::get_undecoded(self.data, &mut self.pos)?)
     }
 
-    /// A string of a frequent kind; otherwise the cursor stays.
+    /// Reads a string of a frequent kind; for any other string the cursor does not move.
     #[inline(always)]
     pub fn short_text(&mut self) -> Option<TextRef<'a>> {
         let (short, size) = Short::parse(self.rest())?;
@@ -181,7 +183,7 @@ impl<'a> Cursor<'a> {
         Some(text)
     }
 
-    /// Steps over a string.
+    /// Skips a string.
     #[inline]
     pub fn skip_string(&mut self) -> Result<(), Malformed> {
         match self.byte()? {
@@ -213,7 +215,7 @@ fn squeeze(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Bytes, value, bytes consumed. The first group is the table of the format description.
+    /// Bytes and value. The first group is the table of the format description.
     const VARINTS: &[(&[u8], u64)] = &[
         (&[0x00], 0),
         (&[0x7f], 127),

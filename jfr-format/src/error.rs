@@ -1,7 +1,7 @@
-//! What can be wrong with bytes that claim to be a recording.
+//! Errors in bytes that claim to be a recording.
 //!
-//! [`DecodeError`] and [`Malformed`] are what the codecs say of a slice; [`Error`] is what a reader of a file or
-//! stream says, with the place in the input.
+//! The codecs return [`DecodeError`] and [`Malformed`] for a slice; a reader of a file or stream returns
+//! [`Error`], with the offset in the input.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,12 @@ use std::io;
 use crate::constants::HEADER_LEN;
 use crate::ids::ChunkIndex;
 
-/// A piece of input could not be decoded.
+/// A part of the input could not be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Offset of the offending piece, counted from the start of the slice that was decoded.
+    /// Offset of the invalid part, counted from the start of the slice that was decoded.
     pub at: usize,
-    /// What is wrong there.
+    /// The kind of error.
     pub kind: DecodeErrorKind,
 }
 
@@ -22,7 +22,7 @@ pub struct DecodeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// The input ends inside the piece: more bytes may cure it.
+    /// The input ends inside the part: more bytes may complete it.
     Truncated,
     /// A string starts with an encoding byte that does not exist.
     StringEncoding(u8),
@@ -51,24 +51,23 @@ impl std::error::Error for DecodeError {}
 /// Result of this crate's fallible operations.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A byte sequence that is not what the format asks for. Small, so that the hot path returns it in a register;
-/// [`Error`] adds the place.
+/// An invalid byte sequence. Small, so that the hot path returns it in a register; [`Error`] adds the offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
     /// The bytes end inside a value.
     End,
-    /// A count promises more elements than there are bytes left.
+    /// A count declares more elements than there are bytes left.
     Count,
     /// A string starts with an unknown encoding byte.
     StringEncoding,
     /// Structures are nested deeper than any recording needs.
     Depth,
-    /// An event has more values than any recording needs, most of them the same ones over and over.
+    /// An event has more values than any recording needs, most of them repetitions.
     Values,
-    /// A field, pool or event names a type that the chunk's metadata does not declare.
+    /// A field, pool or event refers to a type that the chunk's metadata does not declare.
     UnknownType,
-    /// A constant pool has values of a primitive type. The JDK refuses the chunk.
+    /// A constant pool with a primitive type. The JDK refuses the chunk.
     PrimitivePool,
     /// An event is smaller than its own head or larger than the chunk or the limit.
     EventSize,
@@ -101,41 +100,42 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Something that can be read without loss but contradicts itself, or that other readers read otherwise.
+/// Data that is contradictory but can be read without loss, or that other readers read differently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Nonconformance {
-    /// The header's clock makes so many ticks per second; ticks are taken for nanoseconds.
+    /// The header's clock declares this invalid number of ticks per second; ticks are treated as nanoseconds.
     Frequency(i64),
-    /// The header says that integers are not compressed. No writer does that: they are read as if they were.
+    /// The header declares that integers are not compressed. No writer does that, so they are read as
+    /// compressed.
     Uncompressed,
-    /// A chunk that is said to be finished, whose header was never completed.
+    /// A chunk is marked as finished, but its header was never completed.
     Unpatched,
-    /// The header says that it is being changed just now, and never was after.
+    /// The header declares that it is being changed, and was never completed.
     Updating,
-    /// The chunk ends elsewhere than its header says.
+    /// The chunk's end differs from the one in its header.
     ChunkSize {
-        /// Bytes by the header.
+        /// Size in bytes according to the header.
         declared: u64,
-        /// Bytes by the events.
+        /// Size in bytes according to the events.
         found: u64,
     },
-    /// There is no metadata event where the header says.
+    /// The header's metadata offset does not point to a metadata event.
     MetadataOffset(u64),
-    /// There is no checkpoint where the header says.
+    /// The header's checkpoint offset does not point to a checkpoint.
     CheckpointOffset(u64),
-    /// A checkpoint says that the one before it is where none is.
+    /// A checkpoint refers to a previous one at an offset without a checkpoint.
     CheckpointChain {
-        /// Where the first one leads, from the start of the chunk.
+        /// The offset that the first of these refers to, from the start of the chunk.
         target: u64,
-        /// How many such there are.
+        /// Number of such checkpoints.
         count: u64,
     },
-    /// A checkpoint comes before itself in the chain.
+    /// The chain of checkpoints is a circle.
     CheckpointCircle,
-    /// Checkpoints that the chain does not lead to. They are read like the others.
+    /// Checkpoints that are not in the chain. They are read like the others.
     Unchained {
-        /// How many.
+        /// Number of them.
         count: u64,
     },
     /// A type was declared again with another name or other fields. The first declaration holds.
@@ -151,13 +151,13 @@ pub enum Nonconformance {
         class: String,
         /// Its key.
         key: u64,
-        /// How many constants of the type were.
+        /// Number of such constants of the type.
         count: u64,
     },
 }
 
 impl Nonconformance {
-    /// What was being read.
+    /// Returns the name of the structure that was being read.
     pub(crate) fn within(&self) -> &'static str {
         match self {
             Self::CheckpointChain { .. } | Self::CheckpointCircle | Self::Unchained { .. } => {
@@ -221,7 +221,7 @@ impl fmt::Display for Nonconformance {
     }
 }
 
-/// What kind of fault it is.
+/// The kind of an [`Error`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -229,68 +229,69 @@ pub enum ErrorKind {
     Io(io::Error),
     /// There is no chunk header here (`FLR\0`, version 1 or 2).
     NotJfr,
-    /// The input holds no byte.
+    /// The input is empty.
     Empty,
     /// The input ends within the header of its first chunk.
     HeaderCut {
-        /// Bytes of it that are there.
+        /// Number of its bytes in the input.
         bytes: u64,
     },
     /// A structure of the format is broken.
     Malformed(Malformed),
     /// The chunk has no metadata, so its events cannot be decoded.
     NoMetadata,
-    /// The header says that the chunk is still being written.
+    /// The header marks the chunk as still being written.
     Unfinished,
     /// The input ends before the chunk does.
     Truncated {
-        /// Bytes the header promises beyond the end of the input; 0 if it makes no promise.
+        /// Number of bytes that are missing according to the header; 0 if unknown.
         missing: u64,
     },
     /// Bytes that belong to no chunk were skipped.
     Skipped {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
     /// Events of a type that the metadata does not declare were skipped.
     UnknownEvents {
         /// The undeclared type id.
         type_id: u64,
-        /// How many events.
+        /// Number of events.
         count: u64,
     },
-    /// A declared struct does not fit the type it stands for: which, and why.
+    /// A declared struct does not fit its type: the struct and the reason.
     View(String),
-    /// The chunk does not conform to the format; nothing of it was lost.
+    /// The chunk does not conform to the format; no data was lost.
     Nonconformance(Nonconformance),
-    /// The same of the types beyond those told one by one.
+    /// Events of further undeclared types, after those that were reported individually.
     UnknownTypes {
-        /// How many types more.
+        /// Number of types.
         types: u64,
-        /// How many events of theirs.
+        /// Number of their events.
         events: u64,
     },
 }
 
-/// Longest name in a message, in bytes: a recording may declare a name of megabytes and a thousand faults under it.
+/// Maximum length of a name in a message, in bytes: a recording may declare a name of megabytes and cause a
+/// thousand errors with it.
 const LONGEST_NAME: usize = 300;
 
-/// A name from the recording as a message shows it.
+/// Shortens a name from the recording for a message.
 pub(crate) fn shortened(name: impl Into<String>) -> String {
     let mut name = name.into();
     if name.len() > LONGEST_NAME {
         let end = name.floor_char_boundary(LONGEST_NAME);
-        // The rest is given back, not only hidden.
+        // Allocate a short string, to free the long one.
         name = format!("{}…", &name[..end]);
     }
     name
 }
 
-/// A fault, the offset in the input, the chunk and what was being read.
+/// An error, its offset in the input, the chunk and the structure that was being read.
 #[derive(Debug)]
 pub struct Error(Box<Fault>);
 
-/// Kept aside, so that results are small where nothing is wrong.
+/// Boxed, so that results without an error are small.
 #[derive(Debug)]
 struct Fault {
     kind: ErrorKind,
@@ -313,7 +314,7 @@ impl Error {
         Self::new(ErrorKind::Malformed(what), at, Some(chunk), within)
     }
 
-    /// A fault found while the fields of an event were taken out by a binding.
+    /// Creates an error for a fault that occurred while a binding read the fields of an event.
     pub fn from_fault(what: Malformed, at: u64, chunk: ChunkIndex, within: impl Into<String>) -> Self {
         Self::malformed(what, at, chunk, within)
     }
@@ -323,22 +324,22 @@ impl Error {
         Self::new(ErrorKind::Io(source), at, None, "the input")
     }
 
-    /// What is wrong.
+    /// Returns the kind of error.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// Offset from the start of the input, in bytes.
+    /// Returns the offset from the start of the input, in bytes.
     pub fn at(&self) -> u64 {
         self.0.at
     }
 
-    /// The chunk it was found in, if in one.
+    /// Returns the chunk with the error, if it is in one.
     pub fn chunk(&self) -> Option<ChunkIndex> {
         self.0.chunk
     }
 
-    /// What was being read, in words.
+    /// Returns the name of the structure that was being read.
     pub fn within(&self) -> &str {
         &self.0.within
     }
@@ -372,7 +373,7 @@ impl fmt::Display for Error {
                 write!(f, "skipped {events} events of {types} more undeclared types")?;
             }
         }
-        // Nothing was read: the place is the name of the input.
+        // The input was not read, and its name is the location.
         if matches!(self.0.kind, ErrorKind::Io(_)) && self.0.at == 0 {
             return Ok(());
         }

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub const LEN: usize = HEADER_LEN;
 /// The bytes that change while a chunk grows, without the state: size to ticks per second.
 pub const PATCHED: Range<usize> = CHUNK_SIZE..STATE;
-/// Where the state byte is.
+/// Offset of the state byte.
 pub const STATE: usize = 64;
 
 const MAJOR_AT: usize = 4;
@@ -32,7 +32,7 @@ pub(crate) const TICKS_PER_SECOND: usize = 56;
 pub(crate) const FLAGS: usize = 66;
 const _: () = assert!(FLAGS + 2 == LEN);
 
-/// The fields of a chunk header, as they stand in the file.
+/// The fields of a chunk header, as in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHeader {
     /// 1 or 2.
@@ -60,7 +60,7 @@ pub struct ChunkHeader {
 }
 
 impl ChunkHeader {
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn encode(&self) -> [u8; LEN] {
         let mut out = [0; LEN];
         out[..MAJOR_AT].copy_from_slice(&MAGIC);
@@ -78,15 +78,15 @@ impl ChunkHeader {
         out
     }
 
-    /// Ticks per second; a billion where the header says that the clock stands still or goes backwards.
+    /// Returns the ticks per second; a billion if the header's value is zero or negative.
     pub fn frequency(&self) -> i64 {
         if self.ticks_per_second > 0 { self.ticks_per_second } else { 1_000_000_000 }
     }
 
-    /// Reads the header at the start of `input`. Only magic and major version are judged here.
+    /// Reads the header at the start of `input`. Only magic and major version are checked here.
     ///
     /// # Errors
-    /// Wrong magic (also if fewer than 68 bytes are there), truncation, unknown major version.
+    /// Wrong magic (even in an input of fewer than 68 bytes), truncation, unknown major version.
     pub fn decode(input: &[u8]) -> Result<ChunkHeader, DecodeError> {
         let seen = &input[..input.len().min(MAGIC.len())];
         if !MAGIC.starts_with(seen) {

@@ -1,4 +1,4 @@
-//! Numbers that mean something, each a type of its own.
+//! Numbers with a meaning, each with its own type.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ id! {
 pub struct ChunkIndex(pub u32);
 
 impl ChunkIndex {
-    /// Counted from 1, as people do.
+    /// Counted from 1, for display.
     pub fn number(self) -> u64 {
         u64::from(self.0) + 1
     }

@@ -1,4 +1,4 @@
-//! Reading and writing JDK Flight Recorder files (format 2.x). Knows nothing of profiling or processes.
+//! Reads and writes JDK Flight Recorder files (format 2.x). Independent of profiling and processes.
 //!
 //! ```text
 //! file  = chunk, chunk, …                       nothing between or after them

@@ -1,9 +1,9 @@
-//! Constant pools of one chunk: where each constant lies, found by type and key.
+//! Constant pools of one chunk: the position of each constant, by type and key.
 //!
 //! ```text
 //! start  duration  delta  flags(1 byte)  poolCount  { typeId  count  { key  value }* }*
 //! ```
-//! Values stay as bytes until asked for. The first definition of a key wins, as in the JDK, jfr-converter, jfrs and
+//! Values are decoded on demand. The first definition of a key wins, as in the JDK, jfr-converter, jfrs and
 //! the Go parser.
 
 use std::borrow::Cow;
@@ -27,12 +27,12 @@ pub struct CheckpointHead {
     pub delta: i64,
     /// `CHECKPOINT_*` bits.
     pub flags: u8,
-    /// How many pools follow.
+    /// Number of pools that follow.
     pub pools: usize,
 }
 
 impl CheckpointHead {
-    /// The distance to the checkpoint before alone.
+    /// Reads only the distance to the previous checkpoint.
     pub(crate) fn delta(cursor: &mut Cursor<'_>) -> Result<i64, Malformed> {
         cursor.skip_varints(2)?; // start, duration
         Ok(cursor.varint()? as i64)
@@ -45,20 +45,21 @@ impl CheckpointHead {
     }
 }
 
-/// The bytes of one checkpoint and where they lie in the input.
+/// The bytes of one checkpoint and their offset in the input.
 #[derive(Debug)]
 struct Segment {
     bytes: Bytes,
     offset: u64,
 }
 
-/// Bytes of text kept per byte of checkpoint: UTF-16 grows threefold in UTF-8, and symbols and strings share theirs.
+/// Maximum bytes of cached text per byte of checkpoint: UTF-16 grows threefold in UTF-8, and symbols and
+/// strings share their text.
 const TEXTS_PER_BYTE: usize = 4;
 
-/// All constants of a chunk met so far.
+/// All constants of a chunk that have been read so far.
 ///
-/// Reading a checkpoint only notes where its constants lie, in file order. A pool gets its index when somebody first
-/// asks it for a key: most pools of most recordings are never asked.
+/// Reading a checkpoint only stores the positions of its constants, in file order. A pool gets its index at
+/// the first lookup of a key: most pools of most recordings are never used.
 #[derive(Debug, Default)]
 pub struct Pools {
     segments: Vec<Segment>,
@@ -66,7 +67,7 @@ pub struct Pools {
     hash: KeyHash,
     /// Sum of the segments' bytes.
     bytes: usize,
-    /// Bytes of all texts kept.
+    /// Size of all cached texts in bytes.
     kept: AtomicUsize,
 }
 
@@ -74,7 +75,7 @@ pub struct Pools {
 struct Table {
     entries: Vec<Entry>,
     lookup: OnceLock<Lookup>,
-    /// Text of the constants, as far as somebody asked for it, by [`Lookup::slot`].
+    /// Decoded texts of constants, by [`Lookup::slot`].
     texts: OnceLock<Vec<OnceLock<OwnedText>>>,
 }
 
@@ -84,7 +85,7 @@ struct Entry {
     place: Location,
 }
 
-/// Where a constant lies.
+/// The position of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Location {
     segment: u32,
@@ -94,14 +95,14 @@ struct Location {
 /// A constant's bytes, from its first byte to the end of its checkpoint, and their offset in the input.
 #[derive(Clone, Copy, Debug)]
 pub struct RawConstant<'a> {
-    /// The value and whatever follows it.
+    /// The value and the bytes after it.
     pub bytes: &'a [u8],
     /// Offset of the first byte in the input.
     pub offset: u64,
 }
 
 impl Pools {
-    /// The constant `key` of the pool of `class`.
+    /// Returns the constant `key` of the pool of `class`.
     #[inline]
     pub fn get(&self, class: ClassIndex, key: u64) -> Option<RawConstant<'_>> {
         self.constant(self.by_class.get(class.0 as usize)?.get(key, &self.hash)?)
@@ -114,7 +115,7 @@ impl Pools {
         Some(RawConstant { bytes, offset: segment.offset + u64::from(place.at) })
     }
 
-    /// The text of the constant `key` of the pool of `class`, if it has been kept.
+    /// Returns the text of the constant `key` of the pool of `class`, if it is cached.
     #[inline]
     pub(crate) fn known_text(&self, class: ClassIndex, key: u64) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
@@ -122,8 +123,8 @@ impl Pools {
         texts.get(table.lookup(&self.hash).slot(&table.entries, key, &self.hash)?)?.get().map(OwnedText::text)
     }
 
-    /// Keeps the text of a constant as long as the pools are kept. Not beyond a small multiple of their bytes: a few
-    /// bytes make a constant whose text is that of another one.
+    /// Caches the text of a constant for the lifetime of the pools. The cache is limited to a small multiple
+    /// of their size, because a constant of a few bytes may refer to the text of another one.
     pub(crate) fn keep_text(&self, class: ClassIndex, key: u64, text: Cow<'_, str>) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
         let lookup = table.lookup(&self.hash);
@@ -141,24 +142,25 @@ impl Pools {
         Some(slot.get_or_init(|| text.into()).text())
     }
 
-    /// How many constants the pool of `class` holds.
+    /// Returns the number of constants in the pool of `class`.
     pub fn len(&self, class: ClassIndex) -> usize {
         self.keys(class).count()
     }
 
-    /// Whether no constant was met.
+    /// Returns true if no constant has been read.
     pub fn is_empty(&self) -> bool {
         self.by_class.iter().all(|table| table.entries.is_empty())
     }
 
-    /// Keys of the pool of `class`, in the order of their definitions.
+    /// Returns the keys of the pool of `class`, in the order of their definitions.
     pub fn keys(&self, class: ClassIndex) -> impl Iterator<Item = u64> + '_ {
         let table = self.by_class.get(class.0 as usize);
         table.into_iter().flat_map(|table| table.keys(&self.hash))
     }
 
-    /// Constants that were defined again with other content, of the pools that somebody asked: what and where. Only
-    /// of types without references: the JDK defines classes and methods again with other keys of the same symbols.
+    /// Returns constants that were defined again with other content, with their offsets, for pools that were
+    /// used. Only types without references are checked: the JDK defines classes and methods again with other
+    /// keys of the same symbols.
     pub(crate) fn redefined(&self, types: &Types) -> Vec<(Nonconformance, u64)> {
         let mut found = Vec::new();
         for (at, table) in self.by_class.iter().enumerate() {
@@ -186,7 +188,7 @@ impl Pools {
                         continue;
                     }
                     let value = again.bytes.get(..cursor.pos()).unwrap_or_default();
-                    // A value that starts with all bytes of another is that value.
+                    // The bytes start with all bytes of the other value, so the values are equal.
                     if self.constant(defined).is_some_and(|before| !before.bytes.starts_with(value)) {
                         count += 1;
                         first.get_or_insert((entry.key, again.offset));
@@ -207,7 +209,7 @@ impl Pools {
         found
     }
 
-    /// Nothing, in the memory of what was there: chunks of one recording are much alike.
+    /// Empties the pools and retains their memory, because chunks of one recording are similar.
     pub(crate) fn emptied(mut self) -> Self {
         self.segments.clear();
         self.bytes = 0;
@@ -220,13 +222,13 @@ impl Pools {
         self
     }
 
-    /// Notes the constants of one checkpoint: `payload` is the event after its type id, `offset` its place in the
-    /// input.
+    /// Adds the constants of one checkpoint: `payload` is the event after its type id, `offset` its position
+    /// in the input.
     ///
     /// Returns the head and the bytes read.
     ///
     /// # Errors
-    /// The fault and its position in `payload`; the constants before it are kept.
+    /// The fault and its position in `payload`; the constants before it are retained.
     pub(crate) fn add(
         &mut self,
         types: &Types,
@@ -309,7 +311,7 @@ impl Table {
         self.lookup.get_or_init(|| Lookup::new(&self.entries, hash))
     }
 
-    /// Whether a key occurs twice; `false` if nobody has asked for any.
+    /// Returns true if a key occurs twice; false if no key was looked up.
     fn repeats(&self) -> bool {
         let distinct = match self.lookup.get() {
             None => return false,
@@ -327,13 +329,14 @@ impl Table {
     }
 }
 
-/// Key → place of the first entry with it.
+/// Key → position of the first entry with it.
 #[derive(Debug)]
 enum Lookup {
-    /// By key, less the smallest: keys of symbols, stacks and threads mostly count up. Events name them in any order, so
-    /// that each load is a cache miss: hence the places themselves.
+    /// Indexed by key minus the smallest: keys of symbols, stacks and threads mostly count up. Events use
+    /// them in any order, so each lookup is a cache miss. Storing the positions directly avoids a second
+    /// miss.
     Dense { first: u64, places: Vec<Location> },
-    /// Indexes of entries by hash, the next free one taken if that one is; a power of two, at most half full.
+    /// Indexes of entries by hash, with linear probing; a power of two, at most half full.
     Hashed { places: Vec<u32> },
 }
 
@@ -341,7 +344,7 @@ const NOWHERE: Location = Location { segment: u32::MAX, at: 0 };
 
 const FREE: u32 = u32::MAX;
 
-/// Most places of an array over keys of which `count` are there.
+/// Maximum length of an array by key, for `count` keys.
 fn dense_limit(count: usize) -> u64 {
     4 * count as u64 + 64
 }
@@ -364,7 +367,7 @@ impl Lookup {
     }
 
     fn hashed(entries: &[Entry], hash: &KeyHash) -> Self {
-        // Room for as many again, so that growing by one entry at a time stays cheap.
+        // Twice as much room, so that growing by one entry at a time stays cheap.
         let mut places = vec![FREE; (entries.len() * 4).next_power_of_two()];
         for index in 0..entries.len() {
             insert_hashed(&mut places, entries, index, hash);
@@ -372,7 +375,7 @@ impl Lookup {
         Self::Hashed { places }
     }
 
-    /// Notes one more entry, unless its key has one.
+    /// Adds an entry, unless its key already has one.
     fn insert(&mut self, entries: &[Entry], index: usize, hash: &KeyHash) {
         let Entry { key, place: new } = entries[index];
         match self {
@@ -409,8 +412,8 @@ impl Lookup {
         }
     }
 
-    /// A number below [`slots`](Self::slots) that belongs to the key. It stays while a dense lookup stays dense, and a
-    /// hashed one hashed.
+    /// Returns a number below [`slots`](Self::slots) for the key. It does not change as long as a dense
+    /// lookup stays dense, or a hashed one hashed.
     #[inline]
     fn slot(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<usize> {
         match self {
@@ -434,7 +437,7 @@ fn insert_hashed(places: &mut [u32], entries: &[Entry], index: usize, hash: &Key
     }
 }
 
-/// Where the key is, or the free place where it would be.
+/// Returns the slot of the key, or the free slot for it.
 #[inline]
 fn find_slot(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usize {
     let mask = places.len() - 1;
@@ -454,7 +457,7 @@ fn find_slot(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usi
 pub struct KeyHash(u64);
 
 impl KeyHash {
-    /// The hash of two numbers, by one more multiplication.
+    /// Returns the hash of two numbers, with one more multiplication.
     #[inline(always)]
     pub fn pair(&self, a: u64, b: u64) -> u64 {
         let mut hasher = KeyHasher(self.0);
@@ -478,7 +481,7 @@ impl BuildHasher for KeyHash {
     }
 }
 
-/// State of [`KeyHash`].
+/// The state of [`KeyHash`].
 #[derive(Clone, Debug)]
 pub struct KeyHasher(u64);
 
@@ -514,8 +517,9 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// Walks the pools of a checkpoint: `entry(class, key, value)` for each constant, `pool(count)` behind each pool.
-/// Gives the head and where the content ends. A pool of a primitive type is an error, as it is to the JDK: damage can look like one.
+/// Walks the pools of a checkpoint: calls `entry(class, key, value)` for each constant, and `pool(count)`
+/// after each pool. Returns the head and the end of the content. As in the JDK, a pool of a primitive type is
+/// an error, because damage can look like one.
 pub(crate) fn walk_pools(
     types: &Types,
     payload: &[u8],
@@ -546,7 +550,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Whatever the keys and whenever the index is made, the first entry of a key is found.
+    /// For any keys, and an index created at any time, the first entry of a key is found.
     fn check(keys: &[u64], asked_after: usize) {
         let hash = KeyHash::default();
         let mut table = Table::default();

@@ -1,4 +1,4 @@
-//! Recordings one behind the other in one file.
+//! Joins recordings, one after the other, in one file.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -21,23 +21,24 @@ use crate::header::ChunkHeader;
 use crate::pool::walk_pools;
 use crate::types::ClassIndex;
 
-/// Clocks further apart than this are not the same: two readings of the clocks of one JVM differ by microseconds.
+/// Clocks that differ by more than this are different ones: two readings of the clocks of one JVM differ by
+/// microseconds.
 const SAME_CLOCK: i64 = 10_000_000;
-/// A chunk that starts this near to the end of the one before, by the same clock, goes on with its recording.
+/// A chunk that starts this close to the end of the previous one, by the same clock, continues its recording.
 const SAME_RECORDING: i128 = 100_000_000;
-/// Clashes told one by one.
+/// Maximum number of clashes that are listed individually.
 const TOLD: usize = 20;
 
 /// One recording.
 #[derive(Debug)]
 pub struct Part {
-    /// What to call it in reports.
+    /// Its name in reports.
     pub name: String,
     /// Its bytes.
     pub source: Source,
 }
 
-/// The chunks of a recording: where they are and their headers, as far as the headers' sizes lead.
+/// Returns the chunks of a recording: their ranges and headers, as far as the headers' sizes lead.
 pub fn chunks(source: &Source) -> Vec<(Range<usize>, ChunkHeader)> {
     let bytes = source.bytes();
     let mut out = Vec::new();
@@ -54,7 +55,7 @@ pub fn chunks(source: &Source) -> Vec<(Range<usize>, ChunkHeader)> {
     out
 }
 
-/// A constant that has another value under the same key in the part before.
+/// A constant with another value under the same key in the previous part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
     /// Type of the constants.
@@ -65,34 +66,35 @@ pub struct Clash {
     pub part: String,
 }
 
-/// What readers will get wrong in the joined file, or would have.
+/// Data that readers get wrong in the joined file, or would have got wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts {
-    /// Parts of chunks whose ticks are on another line than the first chunk's, and by how many nanoseconds: the JDK
-    /// applies the first chunk's line to all.
+    /// Chunks whose clock differs from the first chunk's: the name of the part, and the difference in
+    /// nanoseconds. The JDK applies the first chunk's clock to all.
     pub clocks: Vec<(String, i64)>,
-    /// How many constants clash between one part and the next: the JDK shows the former's values.
+    /// Number of constants that clash between one part and the next: the JDK shows the values of the former.
     pub clashes: u64,
-    /// The first of them.
+    /// The first clashes.
     pub examples: Vec<Clash>,
-    /// Metadata ids changed, because the same id stood for other types: the JDK would have lost events.
+    /// Number of metadata ids changed, because the same id declared other types: the JDK would have lost
+    /// events.
     pub metadata_ids: u64,
-    /// Chunks with other ids of types and the first part's clock, so that neither constants nor clocks of other recordings
-    /// touch theirs.
+    /// Number of chunks that got their own type ids and the first part's clock, so that neither constants nor
+    /// clocks of other recordings affect them.
     pub rebased: u64,
-    /// Parts that are not sound, and why: repair them first.
+    /// Parts that are not sound, with the reason: repair them first.
     pub unsound: Vec<(String, &'static str)>,
 }
 
 impl Conflicts {
-    /// Whether all readers will read the result alike.
+    /// Returns true if all readers read the result in the same way.
     pub fn none(&self) -> bool {
         self.clocks.is_empty() && self.clashes == 0 && self.unsound.is_empty()
     }
 }
 
-/// Whether a part goes on with the recording of the one before: one clock, no gap. Then it numbers its constants and types
-/// as that does, and readers know.
+/// Returns true if a part continues the recording of the previous part: the same clock, and no gap. Then it
+/// numbers its constants and types in the same way, as readers expect.
 fn continues(before: &Part, part: &Part) -> bool {
     let (before, part) = (chunks(&before.source), chunks(&part.source));
     let (Some((_, first)), Some((_, last)), Some((_, next))) = (before.first(), before.last(), part.first())
@@ -104,15 +106,16 @@ fn continues(before: &Part, part: &Part) -> bool {
     off(first, next).abs() <= SAME_CLOCK && gap.abs() <= SAME_RECORDING
 }
 
-/// Writes the parts one behind the other, in the order given. Every byte stays, but for metadata ids that stand for
-/// different types and for starts of chunks in the nanosecond in which another one starts.
+/// Writes the parts one after the other, in the given order. No byte changes, except metadata ids that
+/// declare different types, and starts of chunks in the same nanosecond as another one.
 ///
-/// With `rebase`, parts that do not go on with the one before get ids of their own: the metadata's, and those of all types
-/// that have constants or stood for something else; and the clock of the first part, by which their ticks are told anew, to
-/// the nanosecond if it is that fine. The JDK's readers find constants by type id and key in the chunk before too, and apply
-/// the first chunk's clock to all (JDK 25, whatever the metadata id); so chunks of different recordings are read as they
-/// were. Stacks and methods get keys behind those of the recordings before: Pyroscope knows them by these alone. No event,
-/// constant or time changes.
+/// With `rebase`, parts that do not continue the previous one get new ids: the metadata's, and those of all
+/// types that have constants or whose id is used for another type. Their ticks are converted to the clock of
+/// the first part, to the nanosecond if its resolution allows that. The JDK's readers also look up constants
+/// by type id and key in the previous chunk, and apply the first chunk's clock to all chunks (JDK 25, for any
+/// metadata id). With new ids and a common clock, chunks of different recordings are read correctly. Stacks
+/// and methods get keys above those of the previous recordings, because Pyroscope identifies them by the keys
+/// alone. No event, constant or time changes.
 ///
 /// # Errors
 /// Those of `out`.
@@ -131,13 +134,13 @@ struct Joined {
     rebase: bool,
     conflicts: Conflicts,
     ids: Ids,
-    /// Metadata of the current recording, and what its ids are now.
+    /// Metadata of the current recording, and its new ids.
     new_ids: HashMap<(u64, Bytes), u64>,
     space: TypeSpace,
     keys: KeySpace,
-    /// There was a recording before the current one.
+    /// A recording precedes the current one.
     other: bool,
-    /// The first chunk of all, and of the current recording.
+    /// The first chunk of the whole result, and of the current recording.
     first: Option<ChunkHeader>,
     recording: Option<ChunkHeader>,
     before: Constants,
@@ -194,7 +197,7 @@ impl Joined {
         Ok(())
     }
 
-    /// Writes a sound chunk with ids that are its recording's own; the first recording stays as it is.
+    /// Writes a sound chunk with its recording's own ids; the first recording does not change.
     fn rebased(&mut self, source: &Source, found: &ScannedChunk, out: &mut dyn Write) -> io::Result<()> {
         let Some((_, range)) = found.preferred_metadata(source.bytes()) else { return Ok(()) };
         let content = source.bytes().slice(range);
@@ -205,7 +208,7 @@ impl Joined {
                 pooled.insert(class.id);
                 self.keys.note(&class.name, key);
             };
-            // What cannot be read has been told as a flaw.
+            // Constants that cannot be read have been reported as damage.
             let _ = walk_pools(&found.types, &source.bytes()[checkpoint.payload.clone()], note, |_| {});
         }
         let type_ids = self.space.enter(&found.types, &pooled);
@@ -241,7 +244,8 @@ impl Joined {
 }
 
 impl Joined {
-    /// From the clock of the current recording, by which the JDK reads all its chunks alone, to that of the first.
+    /// Conversion from the clock of the current recording, which the JDK applies to all its chunks, to that
+    /// of the first recording.
     fn clock(&self, header: &ChunkHeader) -> Option<Clock> {
         let same = |other: &ChunkHeader| other.ticks_per_second == header.ticks_per_second;
         let own = self.recording.filter(same).unwrap_or(*header);
@@ -249,7 +253,7 @@ impl Joined {
     }
 }
 
-/// How far the first chunk's line is off at the start of another chunk.
+/// Returns the deviation of the first chunk's clock at the start of another chunk.
 fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
     if first.ticks_per_second != header.ticks_per_second {
         return i64::MAX;
@@ -260,7 +264,7 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
     off.clamp(i128::from(-i64::MAX), i128::from(i64::MAX)) as i64
 }
 
-/// Copies a chunk, with another header if there is one; gives how many metadata ids were changed.
+/// Copies a chunk, with another header if there is one. Returns the number of metadata ids that were changed.
 fn copy(
     source: &Source,
     found: &ScannedChunk,
@@ -302,7 +306,7 @@ impl Constants {
             let payload = &source.bytes()[checkpoint.payload.clone()];
             let note = |class: ClassIndex, key, value: Range<usize>| {
                 let Some(class) = found.types.class(class) else { return };
-                // Copies of the header are no constants.
+                // Copies of the header are not constants.
                 if &*class.name == "jdk.types.ChunkHeader" {
                     return;
                 }
@@ -313,7 +317,7 @@ impl Constants {
                     of_type.insert(key, hash.hash_one(&payload[value]));
                 }
             };
-            // What cannot be read has been told as a flaw.
+            // Constants that cannot be read have been reported as damage.
             let _ = walk_pools(&found.types, payload, note, |_| {});
         }
     }
@@ -345,7 +349,8 @@ mod tests {
 
     const OF_STACKS: [&str; 2] = ["jdk.types.StackTrace", "jdk.types.Method"];
 
-    /// Of each chunk the keys of stacks and methods, and how often events and constants refer to one that is not there.
+    /// Returns, for each chunk, the keys of stacks and methods, and the number of references to keys that are
+    /// missing.
     fn keys(bytes: Bytes) -> Vec<([HashSet<u64>; 2], usize)> {
         let source = Source::from(bytes);
         let (mut at, mut chunks) = (0, Vec::new());

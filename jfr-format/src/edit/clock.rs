@@ -1,13 +1,13 @@
-//! Ticks of one clock as ticks of another that tell the same time.
+//! Converts ticks of one clock to ticks of another clock for the same time.
 
 use crate::header::ChunkHeader;
 use crate::ids::Ticks;
 
 const NANOS: i128 = 1_000_000_000;
-/// No time is longer, in nanoseconds: 146 years, by which any frequency can be multiplied.
+/// Maximum time in nanoseconds: 146 years, which can be multiplied by any frequency.
 const LONGEST: i128 = 1 << 62;
 
-/// Where a clock was at some time, and how fast it goes.
+/// The position of a clock at some time, and its frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line {
     ticks: i64,
@@ -20,7 +20,7 @@ impl Line {
         Self { ticks: header.start_ticks.0, nanos: header.start_nanos, frequency: header.frequency() }
     }
 
-    /// Nanoseconds since 1970, as readers reckon: towards the line's start.
+    /// Nanoseconds since 1970, rounded as by readers: towards the line's start.
     fn time(&self, ticks: i64) -> i128 {
         i128::from(self.nanos) + self.span(i128::from(ticks) - i128::from(self.ticks))
     }
@@ -29,8 +29,9 @@ impl Line {
         ticks * NANOS / i128::from(self.frequency)
     }
 
-    /// The inverse of [`Self::span`]: ticks that are `nanos` for all readers, also for those that reckon in floating point,
-    /// so best from the middle of that nanosecond; the nearest ticks where they are longer.
+    /// The inverse of [`Self::span`]: ticks that all readers convert to `nanos`, including those that use
+    /// floating point. So it selects the middle of that nanosecond if possible; the nearest tick if ticks are
+    /// longer than a nanosecond.
     fn ticks_in(&self, nanos: i128) -> i128 {
         let (nanos, frequency) = (nanos.clamp(-LONGEST, LONGEST), i128::from(self.frequency));
         match frequency / NANOS {
@@ -46,7 +47,7 @@ impl Line {
     }
 }
 
-/// From one line to another.
+/// A conversion from one line to another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     from: Line,
@@ -54,7 +55,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// `None` if the lines are one.
+    /// Returns `None` if the lines are equal.
     pub(super) fn new(from: Line, to: Line) -> Option<Self> {
         let at = i128::from(from.ticks) - i128::from(to.ticks);
         let same = from.frequency == to.frequency && to.time(from.ticks) == i128::from(from.nanos);
@@ -62,13 +63,13 @@ impl Clock {
         (!same || !exact).then_some(Self { from, to })
     }
 
-    /// A point in time.
+    /// Converts a point in time.
     pub(super) fn stamp(&self, ticks: i64) -> i64 {
         let since = self.from.time(ticks) - i128::from(self.to.nanos);
         narrow(ticks, i128::from(self.to.ticks) + self.to.ticks_in(since))
     }
 
-    /// A span. A clock as fast keeps all of it.
+    /// Converts a duration. Clocks of the same frequency leave it unchanged.
     pub(super) fn span(&self, ticks: i64) -> i64 {
         if self.from.frequency == self.to.frequency {
             return ticks;
@@ -76,8 +77,9 @@ impl Clock {
         narrow(ticks, self.to.ticks_in(self.from.span(i128::from(ticks))))
     }
 
-    /// The header of a chunk of the one clock, by the other. Most readers go by it alone, so it is as near to the line as
-    /// can be; on it, where ticks are longer than a nanosecond: then all times are whole ticks of the line to all readers.
+    /// Converts a chunk's header from one clock to the other. Most readers use the header alone, so it is as
+    /// close to the line as possible. If ticks are longer than a nanosecond, it lies on the line: then all
+    /// times are whole ticks of the line for all readers.
     pub(super) fn header(&self, header: &ChunkHeader) -> ChunkHeader {
         let since = self.from.time(header.start_ticks.0) - i128::from(self.to.nanos);
         let ticks = i128::from(self.to.ticks) + self.to.nearest(since);
@@ -109,16 +111,16 @@ mod tests {
         assert_eq!(clock.stamp(930), 3_080);
         assert_eq!(clock.stamp(932), 3_080);
         assert_eq!(clock.stamp(933), 3_081);
-        // 300 ns in front of the line.
+        // 300 ns before the line.
         assert_eq!(clock.stamp(0), 2_770);
         assert_eq!((clock.span(3), clock.span(0), clock.span(2)), (1, 0, 0));
         // Back: the middle of a nanosecond, 1.5 ticks rounded up.
         let clock = Clock::new(line(70, 2_000, 1_000_000_000), line(900, 5_000, 3_000_000_000)).unwrap();
         assert_eq!(clock.stamp(3_071), 905);
-        // To a clock that has a tick in 100 ns: the nearest.
+        // To a clock with a tick of 100 ns: the nearest one.
         let clock = Clock::new(line(0, 1_000, 1_000_000_000), line(0, 0, 10_000_000)).unwrap();
         assert_eq!((clock.stamp(49), clock.stamp(50), clock.span(151)), (10, 11, 2));
-        // Readers that go by the header of each chunk read the same as those that go by the first.
+        // Readers that use the header of each chunk read the same times as those that use the first.
         let mut bytes = [0; crate::header::LEN];
         bytes[..8].copy_from_slice(b"FLR\0\0\x02\0\x01");
         let mut header = ChunkHeader::decode(&bytes).unwrap();
@@ -156,7 +158,7 @@ mod tests {
         assert!(Clock::new(line(1_000, 50_000, 2_000_000_001), a).is_some());
     }
 
-    /// As the JDK reckons, in floating point.
+    /// The JDK's conversion, in floating point.
     #[test]
     fn times_stay_to_the_nanosecond() {
         let jdk = |line: Line, ticks: i64| {

@@ -1,4 +1,4 @@
-//! A recording with some of its events, and the constants that those need.
+//! Writes a recording with some of its events, and the constants that they need.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
@@ -22,58 +22,59 @@ use crate::pool::{Pools, walk_pools};
 use crate::strings::StringRef;
 use crate::types::{ClassIndex, Kind, Types};
 
-/// What becomes of an event.
+/// The decision on an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It stays.
+    /// Retain the event.
     Keep,
-    /// It stays if anything else of its chunk does. With a range, of what lies in front of it the last chunk's events of
-    /// each type stay that the first chunk kept has not.
+    /// Retain the event if any other event of its chunk is retained. With a range, the last chunk before it
+    /// that has events of such a type also contributes them, if the first retained chunk has none of that
+    /// type.
     Context,
-    /// It goes.
+    /// Drop the event.
     Drop,
 }
 
-/// What else to do.
+/// The settings of a filter run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope<'a> {
-    /// Keep all constants, not only those that the remaining events need.
+    /// Retain all constants, not only those that the remaining events need.
     pub all_constants: bool,
-    /// The interval, in nanoseconds since 1970, that the headers shall say; chunks without events in it are dropped.
+    /// The interval for the headers, in nanoseconds since 1970; chunks without events in it are dropped.
     pub range: Option<(i64, i64)>,
-    /// Text to replace.
+    /// The text to replace.
     pub redaction: Option<Redaction<'a>>,
 }
 
-/// How much of a type stayed.
+/// Statistics of a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Events there were.
+    /// Number of events before.
     pub all: u64,
-    /// Events dropped.
+    /// Number of events dropped.
     pub dropped: u64,
 }
 
-/// What was done.
+/// Statistics of a filter run.
 #[derive(Clone, Debug, Default)]
 pub struct Filtered {
-    /// Chunks read.
+    /// Number of chunks read.
     pub chunks: u64,
-    /// Chunks written.
+    /// Number of chunks written.
     pub written: u64,
-    /// Bytes written.
+    /// Number of bytes written.
     pub output: u64,
     /// Events by type.
     pub types: BTreeMap<String, Share>,
-    /// Events of chunks in front of the range that were kept as context.
+    /// Number of events from chunks before the range that were retained as context.
     pub context: u64,
-    /// Texts of events replaced; those of constants are not counted.
+    /// Number of texts of events that were replaced; texts of constants are not counted.
     pub redacted: u64,
-    /// Bytes that could not be read.
+    /// Number of bytes that could not be read.
     pub unread: u64,
 }
 
-/// Writes what `decide` wants of a recording, chunk by chunk, each written anew.
+/// Writes the events of a recording that `decide` selects. Each chunk is rebuilt.
 ///
 /// # Errors
 /// Those of `out`.
@@ -119,11 +120,11 @@ struct Filter<'a, 'd> {
     ids: Ids,
     starts: UniqueStartTimes,
     effort: Effort,
-    /// Types of context met in chunks that were dropped so far, and the last chunk of each.
+    /// Context types of the chunks that were dropped so far, and the last chunk with each.
     passed: BTreeMap<String, usize>,
 }
 
-/// The pool of `java.lang.String`, which texts of events may refer to.
+/// Returns the pool of `java.lang.String`, to which texts of events may refer.
 fn strings(source: &Source, found: &ScannedChunk) -> HashMap<u64, String> {
     let (types, bytes) = (&found.types, source.bytes());
     let mut strings = HashMap::new();
@@ -135,13 +136,13 @@ fn strings(source: &Source, found: &ScannedChunk) -> HashMap<u64, String> {
                 strings.entry(key).or_insert_with(|| text.into_owned());
             }
         };
-        // The readable constants of a damaged one stay.
+        // The readable constants of a damaged checkpoint are retained.
         let _ = walk_pools(types, payload, add, |_| {});
     }
     strings
 }
 
-/// A chunk understood.
+/// A chunk whose types and constants are known.
 struct Opened {
     found: ScannedChunk,
     chunk: Chunk,
@@ -149,7 +150,7 @@ struct Opened {
 }
 
 impl Filter<'_, '_> {
-    /// Deals with the chunk at `at`; gives where it ends.
+    /// Processes the chunk at `at`. Returns its end.
     fn chunk(&mut self, at: usize, header: ChunkHeader) -> io::Result<usize> {
         let opened = match self.open(at, header) {
             Ok(opened) => opened,
@@ -179,7 +180,7 @@ impl Filter<'_, '_> {
         Ok(end)
     }
 
-    /// The chunk at `at`, or where it ends if it has no metadata.
+    /// Opens the chunk at `at`. Returns its end as the error if it has no metadata.
     fn open(&mut self, at: usize, header: ChunkHeader) -> Result<Opened, usize> {
         let (source, bytes) = (self.source, self.source.bytes());
         let mut found = scan::scan(source, &mut self.effort, at, header, None);
@@ -209,7 +210,7 @@ impl Filter<'_, '_> {
         }
     }
 
-    /// Writes the context that the first chunk kept, which has these types of it, lacks.
+    /// Writes the context that the first retained chunk lacks; `here` are the context types that it has.
     fn context(&mut self, types: &Types, here: &HashSet<ClassIndex>) -> io::Result<()> {
         let mut passed = std::mem::take(&mut self.passed);
         for class in here.iter().filter_map(|&index| types.class(index)) {
@@ -260,7 +261,7 @@ impl Filter<'_, '_> {
         rebuilt.write(self.out)
     }
 
-    /// Decides on every event; with `only`, nothing but context of these types stays.
+    /// Decides on every event. With `only`, only context events of these types are retained.
     fn pick(&mut self, opened: &Opened, only: Option<&HashSet<&str>>) -> Picked {
         let Opened { found, chunk, change } = opened;
         let (bytes, types) = (self.source.bytes(), &*chunk.types);
@@ -325,17 +326,17 @@ impl Filter<'_, '_> {
 struct Picked {
     kept: RetainedEvents,
     used: Option<HashSet<Key>>,
-    /// Something stays for its own sake.
+    /// An event other than context is retained.
     any: bool,
-    /// Types of context.
+    /// The types of retained context.
     context: HashSet<ClassIndex>,
     last: Option<i64>,
-    /// By class.
+    /// Statistics by class.
     shares: Vec<Share>,
     redacted: u64,
 }
 
-/// Constants that are needed, by what will be written.
+/// The constants that are needed by the values that will be written.
 struct Marks<'a> {
     rewrite: &'a Rewrite,
     used: HashSet<Key>,
@@ -352,7 +353,7 @@ impl Marks<'_> {
         let mut made = Vec::new();
         let mut bytes = bytes;
         if self.rewrite.touches(class) {
-            // Up to its end: what follows a constant is none of it.
+            // Up to the end of the constant: the bytes after it do not belong to it.
             let mut cursor = Cursor::new(bytes);
             let whole = crate::types::layout::skip_value(types.classes(), class, &mut cursor).is_ok();
             let read = whole.then(|| self.rewrite.value(types, class, &bytes[..cursor.pos()], &mut made));
@@ -361,7 +362,7 @@ impl Marks<'_> {
             }
             bytes = &made;
         }
-        // What cannot be read refers to nothing.
+        // A value that cannot be read refers to no constant.
         let _ = references::each(types, class, &mut Cursor::new(bytes), &mut refer);
     }
 
@@ -375,12 +376,12 @@ impl Marks<'_> {
     }
 }
 
-/// Makes a header say the part of its interval that lies in `from..to`. Start and ticks stay on the same line: the
-/// JDK applies the first chunk's to all.
+/// Narrows the interval of a header to `from..to`. Start and ticks stay on the same line, because the JDK
+/// applies the first chunk's line to all.
 fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
     let end = header.start_nanos.saturating_add(header.duration_nanos);
     let (step_ticks, step_nanos) = step(header);
-    // What was going on in the range may have been written in a chunk that began behind it.
+    // An event in the range may have been written in a chunk that began after it.
     let steps = match header.start_nanos {
         start if start < from => from.saturating_sub(start) / step_nanos,
         start if start >= to => -(start.saturating_sub(to) / step_nanos + 1),
@@ -394,8 +395,8 @@ fn narrow(header: &mut ChunkHeader, from: i64, to: i64) {
     header.duration_nanos = end.min(to).saturating_sub(header.start_nanos).max(0);
 }
 
-/// First and last nanosecond since 1970 of a recording, by its headers; by the events where a header was never
-/// completed. `None` without a chunk.
+/// Returns the first and last nanosecond since 1970 of a recording, by its headers; by the events if a header
+/// was never completed. `None` without a chunk.
 pub fn time_range(source: &Source) -> Option<(i64, i64)> {
     let bytes = source.bytes();
     let mut effort = Effort::default();
@@ -460,7 +461,8 @@ mod tests {
         [header.start_nanos, header.duration_nanos, header.start_nanos + header.duration_nanos]
     }
 
-    /// Also one that began behind the range and holds what was going on in it: a length of 0 would mean that none is known.
+    /// Also a chunk that began after the range and contains events of it: a duration of 0 would mean that it
+    /// is unknown.
     #[test]
     fn a_chunk_lies_in_the_range() {
         assert_eq!(narrowed(5_000, 4_000, 9_000), [5_000, 1_000, 6_000]);

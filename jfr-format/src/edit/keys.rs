@@ -1,32 +1,35 @@
-//! Keys of constants over several recordings.
+//! Keys of constants across several recordings.
 
-/// Types whose keys readers take to mean the same in all chunks: Pyroscope does, of methods of the lowest 32 bits.
+/// Types whose keys some readers treat as equal in all chunks: Pyroscope does, with the lowest 32 bits for
+/// methods.
 const TYPES: [&str; 2] = ["jdk.types.StackTrace", "jdk.types.Method"];
-/// Larger keys are left out of account: what has them hardly counts from one, and keys shall not grow without end.
+/// Larger keys are ignored: their writer hardly counts from one, and keys must not grow without limit.
 const MOST: u64 = u32::MAX as u64;
 
-/// How much larger the keys of a recording become.
+/// The increase of a recording's keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shift([u64; TYPES.len()]);
 
 impl Shift {
-    /// That of the constants of a type.
+    /// Returns the increase for constants of a type.
     pub(super) fn offset(&self, name: &str) -> u64 {
         TYPES.iter().zip(self.0).find(|(of, _)| **of == name).map_or(0, |(_, by)| by)
     }
 }
 
-/// The key that stands for `key`: no two become one, and 0, which is no constant, stays.
+/// Returns the new key of `key`. Different keys stay different, and 0, which means no constant, does not
+/// change.
 pub(super) fn moved(key: u64, by: u64) -> u64 {
     match key.checked_add(by) {
         _ if key == 0 => 0,
         Some(moved) => moved,
-        // Around the end, but for 0.
+        // Wrap around, and skip 0.
         None => key.wrapping_add(by).wrapping_add(1),
     }
 }
 
-/// Keys that are taken: where a recording counts anew, its keys go behind those of all before.
+/// The keys in use. When a recording starts to count again, its keys are moved above those of all previous
+/// recordings.
 #[derive(Debug, Default)]
 pub(super) struct KeySpace {
     last: [u64; TYPES.len()],
@@ -34,17 +37,17 @@ pub(super) struct KeySpace {
 }
 
 impl KeySpace {
-    /// Another recording begins.
+    /// Begins another recording.
     pub(super) fn begin(&mut self) {
         self.shift = Shift(self.last);
     }
 
-    /// That of the current recording.
+    /// Returns the increase for the current recording.
     pub(super) fn shift(&self) -> Shift {
         self.shift
     }
 
-    /// Notes a constant of the current recording, by its type and the key it comes with.
+    /// Registers a constant of the current recording, by its type and its original key.
     pub(super) fn note(&mut self, name: &str, key: u64) {
         let Some(at) = TYPES.iter().position(|of| *of == name) else { return };
         let moved = moved(key, self.shift.0[at]);

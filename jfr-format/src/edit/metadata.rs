@@ -1,4 +1,4 @@
-//! Metadata events changed: another id, other type ids, a region.
+//! Changes metadata events: another id, other type ids, a region.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -10,21 +10,21 @@ use crate::strings::{self, StringRef};
 use crate::types::Types;
 use crate::varint;
 
-/// Other ids for types, old to new.
+/// New ids of types, old to new.
 pub(super) type TypeIds = HashMap<u64, u64>;
 
-/// Ids of metadata: the JDK keeps the chunk before's types when the ids are equal.
+/// Ids of metadata: if the ids are equal, the JDK uses the types of the previous chunk.
 #[derive(Default)]
 pub(super) struct Ids {
     of: HashMap<u64, Bytes>,
-    /// By the bytes that an id takes and what it stands for.
+    /// Ids by their length in bytes and the declared types.
     by_tree: HashMap<(usize, Bytes), u64>,
-    /// By the bytes that an id takes: where to look for one that is free, going down.
+    /// By the length of an id in bytes: the next candidate for a free one, counting down.
     free: HashMap<usize, u64>,
 }
 
 impl Ids {
-    /// The id that this content must have instead of its own; `None` if its own will do.
+    /// Returns the id that this content needs instead of its own; `None` if it can retain its own.
     pub(super) fn other(&mut self, content: &Bytes) -> Option<u64> {
         let (id, tree) = id_and_tree(content)?;
         let len = varint::len(id);
@@ -34,7 +34,7 @@ impl Ids {
                 None
             }
             Some(same) if *same == tree => None,
-            // The same bytes, so that nothing moves; ids of one byte are enough for 128 sets of types.
+            // The same length, so that no byte moves; ids of one byte are enough for 128 sets of types.
             Some(_) => match self.by_tree.get(&(len, tree.clone())) {
                 Some(&known) => Some(known),
                 None => self.fresh(len, tree),
@@ -42,7 +42,7 @@ impl Ids {
         }
     }
 
-    /// An id that nothing had before and nothing else gets.
+    /// Returns an id that was not used before, and reserves it.
     pub(super) fn unused(&mut self) -> Option<u64> {
         (1..=3).find_map(|len| self.fresh(len, Bytes::new()))
     }
@@ -67,7 +67,7 @@ impl Ids {
     }
 }
 
-/// The id of a metadata event's content, and what follows it.
+/// Returns the id of a metadata event's content, and the bytes after it.
 pub(super) fn id_and_tree(content: &Bytes) -> Option<(u64, Bytes)> {
     let mut cursor = Cursor::new(content);
     cursor.skip_varints(2).ok()?;
@@ -75,7 +75,7 @@ pub(super) fn id_and_tree(content: &Bytes) -> Option<(u64, Bytes)> {
     Some((id, content.slice(cursor.pos()..)))
 }
 
-/// Where the id of a metadata event is and how many bytes it takes.
+/// Returns the range of the id in a metadata event.
 pub(super) fn id_place(content: &[u8]) -> Option<Range<usize>> {
     let mut cursor = Cursor::new(content);
     cursor.skip_varints(2).ok()?;
@@ -84,7 +84,7 @@ pub(super) fn id_place(content: &[u8]) -> Option<Range<usize>> {
     Some(from..cursor.pos())
 }
 
-/// `value` in exactly `len` bytes.
+/// Encodes `value` in exactly `len` bytes.
 pub(super) fn in_bytes(value: u64, len: usize) -> Option<Vec<u8>> {
     if varint::len(value) > len || len > varint::MAX_LEN {
         return None;
@@ -97,23 +97,25 @@ pub(super) fn in_bytes(value: u64, len: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Ids of types over several recordings: where two use one id for different things, the second's get others.
+/// Ids of types across several recordings: if two use one id for different types, the second one's get new
+/// ids.
 #[derive(Default)]
 pub(super) struct TypeSpace {
-    /// What each id stood for first, and whether it had constants.
+    /// The first use of each id, and whether the type had constants.
     names: HashMap<u64, (String, bool)>,
-    /// The ids that the current recording had and what they are now.
+    /// The ids of the current recording and their new values.
     mapped: HashMap<(u64, String), u64>,
     next: u64,
 }
 
 impl TypeSpace {
-    /// Another recording begins: its constants are others.
+    /// Begins another recording, with other constants.
     pub(super) fn begin(&mut self) {
         self.mapped.clear();
     }
 
-    /// The ids that must change, of a chunk of the current recording; `pooled` are the types it has constants of.
+    /// Returns the ids that must change in a chunk of the current recording; `pooled` are the types with
+    /// constants.
     pub(super) fn enter(&mut self, types: &Types, pooled: &HashSet<u64>) -> TypeIds {
         let own: HashSet<u64> = types.classes().iter().map(|class| class.id).collect();
         let mut changed = TypeIds::new();
@@ -141,7 +143,7 @@ impl TypeSpace {
     }
 
     fn unused(&mut self, own: &HashSet<u64>) -> u64 {
-        // Behind what JVMs number their types with.
+        // Above the range in which JVMs number their types.
         self.next = self.next.max(1 << 15);
         while self.names.contains_key(&self.next) || own.contains(&self.next) {
             self.next += 1;
@@ -151,18 +153,18 @@ impl TypeSpace {
     }
 }
 
-/// The content of a metadata event with a region, which the JDK insists on, if it has none; with another id; and with
-/// other ids of types.
+/// Returns the content of a metadata event with a region, which the JDK requires, if it has none; with
+/// another id; and with other ids of types.
 pub(super) fn metadata(content: &[u8], types: &Types, id: Option<u64>, type_ids: &TypeIds) -> Vec<u8> {
     let edited = edit(content, types.region.is_none(), id, type_ids);
     edited.unwrap_or_else(|| content.to_vec())
 }
 
-/// Strings of a metadata event, and those that are added.
+/// Strings of a metadata event, and added ones.
 struct Strings<'a> {
     known: Vec<StringRef<'a>>,
     added: Vec<String>,
-    /// Where the added ids of types are.
+    /// Indexes of the strings of added type ids.
     ids: HashMap<u64, u64>,
 }
 
@@ -219,7 +221,7 @@ fn edit(content: &[u8], region: bool, id: Option<u64>, type_ids: &TypeIds) -> Op
     let children = cursor.varint().ok()?;
     varint::put(&mut tree, children + u64::from(region));
     let mut left = children;
-    // Elements still to come; each takes a byte at least, so this ends.
+    // The number of elements to come. Each takes at least one byte, so the loop ends.
     while left > 0 {
         element(&mut cursor, &mut strings, type_ids, &mut tree)?;
         let children = cursor.varint().ok()?;

@@ -1,16 +1,17 @@
-//! Making recordings out of recordings: repair, joining, splitting, leaving events out.
+//! Edits recordings: repairs, joins, splits and filters them.
 //!
 //! ```text
 //! bytes ─► scan ─► ScannedChunk: header, types, checkpoints, runs of whole events     of any bytes, whatever is wrong
 //!                    ├─ sound and unchanged ─► copied as it is
 //!                    └─ else ─► rebuild: header, metadata, checkpoints newly chained, the events that stay
 //! ```
-//! What is rebuilt keeps the bytes of its events and constants, unless text is redacted, or ids of types, keys and ticks are told
-//! anew because another recording uses them otherwise; sizes, offsets and the checkpoint chain are new. All functions take
-//! the whole input (a [`Source`]) and write chunk after chunk, each in passes: it is read, judged, and written by the ranges
-//! and the bit per event that judging left. Pages of a mapped file are let go behind each pass. So memory is some 10 MB, a bit
-//! per event and some 50 bytes per constant of the largest chunk. What searching behind
-//! damage may cost is linear in the input (`scan::Effort`, `read/resync.rs`).
+//! A rebuilt chunk has the original bytes of its events and constants, unless text is redacted, or type ids,
+//! keys and ticks are converted because another recording uses them differently; sizes, offsets and the
+//! checkpoint chain are new. All functions take the whole input (a [`Source`]) and write chunk after chunk,
+//! each in passes: it is read, decided on, and written by the ranges and the bit per event that the decision
+//! left. Pages of a mapped file are released after each pass. So memory is some 10 MB, a bit per event and
+//! some 50 bytes per constant of the largest chunk. The cost of searching after damage is linear in the size
+//! of the input (`scan::Effort`, `read/resync.rs`).
 
 mod assemble;
 mod clock;

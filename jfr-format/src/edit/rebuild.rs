@@ -1,4 +1,4 @@
-//! A chunk written anew: header, metadata, checkpoints chained one to the next, then the events that stay.
+//! Rebuilds a chunk: header, metadata, chained checkpoints, then the retained events.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -21,13 +21,13 @@ use crate::varint;
 
 /// The pool of header copies that HotSpot writes; a copy of the old header would be wrong in the new chunk.
 const CHUNK_HEADER_TYPE: &str = "jdk.types.ChunkHeader";
-/// Longest run of events written at once.
+/// Maximum bytes of events written at once.
 const RUN: usize = 1 << 20;
 
 /// A constant: its type and key.
 pub(super) type Key = (ClassIndex, u64);
 
-/// What else becomes of the bytes of events and constants that stay.
+/// Further changes to the bytes of retained events and constants.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     /// Texts that are replaced.
@@ -36,9 +36,9 @@ pub(super) struct Change {
     pub(super) type_ids: TypeIds,
     /// Larger keys of constants.
     pub(super) keys: Shift,
-    /// Constants with other content: their bytes behind the key.
+    /// Constants with other content: their bytes after the key.
     pub(super) replaced: HashMap<Key, Vec<u8>>,
-    /// Constants besides: id of their type, how many, their bytes with keys.
+    /// Additional constants: id of their type, number, bytes with keys.
     pub(super) added: Vec<(u64, (u64, Vec<u8>))>,
 }
 
@@ -47,7 +47,7 @@ impl Change {
         self.type_ids.get(&old).copied().unwrap_or(old)
     }
 
-    /// Appends the event if it is to be written otherwise than it stands; gives whether it is.
+    /// Appends the event if it changes. Returns true if it does.
     pub(super) fn event(&self, types: &Types, bytes: &[u8], event: &Framed, out: &mut Vec<u8>) -> bool {
         let from = out.len();
         let class = types.class_index(event.type_id).filter(|&class| self.rewrite.touches(class));
@@ -69,7 +69,7 @@ impl Change {
     }
 }
 
-/// A chunk ready to be written.
+/// A chunk that is ready to be written.
 pub(super) struct Rebuilt<'a> {
     source: &'a Source,
     found: &'a ScannedChunk,
@@ -77,20 +77,21 @@ pub(super) struct Rebuilt<'a> {
     header: ChunkHeader,
     pieces: Vec<OutputPart>,
     kept: RetainedEvents,
-    /// The constants written.
+    /// The retained constants.
     constants: HashSet<Key>,
-    /// Constants left out because they were defined already, belong to no type or refer to what never came.
+    /// Number of constants dropped because they were already defined, belong to no type or refer to a missing
+    /// constant.
     pub(super) dropped_constants: u64,
 }
 
-/// Some bytes of the result.
+/// A part of the result.
 enum OutputPart {
     Made(Vec<u8>),
     Input(Range<usize>),
 }
 
 impl Rebuilt<'_> {
-    /// Writes it.
+    /// Writes the chunk.
     pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let bytes = self.source.bytes();
         out.write_all(&self.header.encode())?;
@@ -126,7 +127,7 @@ impl Rebuilt<'_> {
         out.write_all(&bytes[run])
     }
 
-    /// The events that stay.
+    /// Iterates over the retained events.
     pub(super) fn retained_events(&self) -> impl Iterator<Item = Framed> + '_ {
         let events = self.found.events(self.source).enumerate();
         events.filter(|(i, _)| self.kept.has(*i)).map(|(_, event)| event)
@@ -137,13 +138,14 @@ impl Rebuilt<'_> {
         self.constants.contains(&key)
     }
 
-    /// Bytes it takes.
+    /// Returns the size of the chunk in bytes.
     pub(super) fn size(&self) -> u64 {
         self.header.size
     }
 }
 
-/// Which events stay: a bit for each, in the order of [`ScannedChunk::events`], and the bytes that they will take.
+/// The retained events: a bit for each, in the order of [`ScannedChunk::events`], and the size that they will
+/// take in bytes.
 #[derive(Default)]
 pub(super) struct RetainedEvents {
     bits: Vec<u64>,
@@ -152,7 +154,7 @@ pub(super) struct RetainedEvents {
 }
 
 impl RetainedEvents {
-    /// Notes the next event: the size it will have, if it stays.
+    /// Adds the decision on the next event: its size if it is retained.
     pub(super) fn push(&mut self, size: Option<usize>) {
         if self.seen.is_multiple_of(64) {
             self.bits.push(0);
@@ -169,19 +171,19 @@ impl RetainedEvents {
     }
 }
 
-/// What a chunk is put together from.
+/// The parts from which a chunk is rebuilt.
 pub(super) struct Plan<'a> {
-    /// Says the clock, the start and the duration.
+    /// The header with the clock, the start and the duration.
     pub(super) header: ChunkHeader,
-    /// The content of a metadata event behind its type id.
+    /// The content of a metadata event after its type id.
     pub(super) metadata: &'a [u8],
     pub(super) kept: RetainedEvents,
-    /// The constants to keep, all if none.
+    /// The constants to retain; all if `None`.
     pub(super) used: Option<&'a HashSet<Key>>,
     pub(super) change: &'a Change,
 }
 
-/// Puts a chunk together.
+/// Rebuilds a chunk.
 pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Plan<'a>) -> Rebuilt<'a> {
     let types = &found.types;
     let mut out = Pieces { size: LEN as u64, pieces: Vec::new() };
@@ -244,7 +246,7 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Pla
     }
 }
 
-/// Which constants stay.
+/// The constants to retain.
 struct RetainedConstants<'a> {
     used: Option<&'a HashSet<Key>>,
     bad: HashSet<Key>,
@@ -269,7 +271,7 @@ impl<'a> RetainedConstants<'a> {
 const NEEDY: [&str; 4] =
     ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
 
-/// Constants that refer to what never came, in a chunk that lost something.
+/// Returns constants that refer to missing ones, in a chunk that lost data.
 fn incomplete(source: &Source, found: &ScannedChunk) -> HashSet<Key> {
     let (types, bytes) = (&found.types, source.bytes());
     let mut bad = HashSet::new();
@@ -283,12 +285,12 @@ fn incomplete(source: &Source, found: &ScannedChunk) -> HashSet<Key> {
         let note = |class, key, _: Range<usize>| {
             defined.insert((class, key));
         };
-        // What cannot be read is not defined.
+        // Constants that cannot be read count as not defined.
         let _ = walk_pools(types, &bytes[checkpoint.payload.clone()], note, |_| {});
     }
     let optional = ["java.lang.Package", "jdk.types.Package", "jdk.types.ClassLoader"];
     let optional = optional.map(|name| types.by_name(name).map(|(index, _)| index));
-    // Each needs the one before.
+    // Each type needs the one before.
     for needy in NEEDY {
         let Some((needy, _)) = types.by_name(needy) else { continue };
         let mut behind = source.behind(found.start);
@@ -321,7 +323,7 @@ struct Head {
     flags: u8,
 }
 
-/// One pool of a checkpoint and its constants, keys included.
+/// One pool of a checkpoint with its constants, keys included.
 struct Pool {
     type_id: u64,
     count: u64,
@@ -329,7 +331,7 @@ struct Pool {
     entries: Vec<OutputPart>,
 }
 
-/// The pools of a checkpoint with the constants that `keep` wants, as far as it can be read.
+/// Returns the pools of a checkpoint with the constants that `keep` selects, as far as they can be read.
 fn retained_pools(
     source: &Source,
     types: &Types,
@@ -361,7 +363,7 @@ fn retained_pools(
             varint::put(&mut made, new);
             match replaced {
                 Some(bytes) => made.extend_from_slice(bytes),
-                // It has been walked already, so it can be read.
+                // The constant has been read once already, so this cannot fail.
                 None => drop(change.rewrite.value(types, class, &payload[value], &mut made)),
             }
             pool.size += made.len();
@@ -387,7 +389,7 @@ fn retained_pools(
     Some((Head { start, duration, flags }, pools))
 }
 
-/// Bytes that the key in front of `end` takes; padded keys are longer than they need be.
+/// Returns the length of the key before `end`; padded keys are longer than necessary.
 fn key_len(payload: &[u8], end: usize, key: u64) -> usize {
     let shortest = varint::len(key);
     (shortest..=varint::MAX_LEN.min(end))
@@ -398,7 +400,7 @@ fn key_len(payload: &[u8], end: usize, key: u64) -> usize {
         .unwrap_or(shortest)
 }
 
-/// Pools in groups that each fit one event.
+/// Groups pools so that each group fits into one event.
 fn in_parts(pools: Vec<Pool>) -> Vec<Vec<Pool>> {
     let mut parts: Vec<Vec<Pool>> = vec![Vec::new()];
     let mut size = 0;
@@ -414,7 +416,7 @@ fn in_parts(pools: Vec<Pool>) -> Vec<Vec<Pool>> {
     parts
 }
 
-/// What comes in front of the events.
+/// The parts of a chunk before its events.
 struct Pieces {
     size: u64,
     pieces: Vec<OutputPart>,

@@ -1,4 +1,4 @@
-//! Which constants a value refers to.
+//! Finds the constants that a value refers to.
 
 use crate::constants::STRING_POOLED;
 use crate::cursor::Cursor;

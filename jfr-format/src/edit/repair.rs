@@ -1,4 +1,4 @@
-//! Whatever is left of a recording as a standard file.
+//! Writes the readable rest of a recording as a standard file.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -19,37 +19,37 @@ use crate::header::ChunkHeader;
 pub use crate::read::resync::STEPS_PER_BYTE;
 use crate::types::{ClassIndex, Types};
 
-/// Longest chunk believed when its duration is told by its events alone: ten years.
+/// Maximum plausible duration of a chunk if only its events indicate it: ten years.
 const LONGEST: i64 = 10 * 365 * 86_400 * 1_000_000_000;
 
-/// How to repair.
+/// Options of a repair.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Another recording of the same producer, for its metadata where the input has none.
+    /// Another recording of the same producer, for its metadata if the input has none.
     pub metadata_from: Option<Source>,
-    /// Leave out events that refer to constants which never came.
+    /// Drop events that refer to missing constants.
     pub drop_unresolved: bool,
 }
 
-/// Why bytes are not in the result.
+/// Reason why bytes are not in the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// In front of the first chunk or between chunks: no chunk header.
+    /// Before the first chunk or between chunks: no chunk header.
     NoChunk,
-    /// Damage, or only the start of an event. The number of events that were there is not known.
+    /// Damage, or only the start of an event. The number of lost events is unknown.
     Unreadable,
-    /// A chunk without metadata, here or elsewhere.
+    /// A chunk without metadata, and no metadata from another source.
     NoMetadata,
     /// An event whose fields do not end at its size.
     BadEvent,
-    /// An event of a type that nobody declared.
+    /// An event of an undeclared type.
     UnknownType,
-    /// An event that refers to constants which never came.
+    /// An event that refers to missing constants.
     Unresolved,
 }
 
 impl Cause {
-    /// In words.
+    /// Returns a description.
     pub fn text(self) -> &'static str {
         match self {
             Self::NoChunk => "outside any chunk",
@@ -62,60 +62,61 @@ impl Cause {
     }
 }
 
-/// What was dropped for one cause.
+/// The data dropped for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Bytes in all.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Events in all, where they could be told.
+    /// Number of events, as far as it is known.
     pub events: u64,
-    /// The first ranges of the input, joined.
+    /// The first ranges of the input, merged.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// Ranges kept in a report.
+/// Maximum number of ranges in a report.
 const RANGES: usize = 100;
-/// Chunks that get metadata from elsewhere whatever its size; more do as long as all of it is shorter than the input. A
-/// file of bare headers would become a huge one.
+/// Number of chunks that get metadata from another source regardless of its size. More do as long as all of
+/// it is smaller than the input. Otherwise a file of bare headers would become a huge one.
 const BORROWERS: u64 = 4;
 
-/// What repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Repaired {
-    /// Bytes of the input.
+    /// Size of the input in bytes.
     pub input: u64,
-    /// Bytes of the result.
+    /// Size of the result in bytes.
     pub output: u64,
-    /// Chunks that were sound and were copied as they are.
+    /// Number of sound chunks, which were copied unchanged.
     pub copied: u64,
-    /// Chunks written anew: where they start and why.
+    /// Rebuilt chunks: their offset and the reason.
     pub rebuilt: Vec<(u64, &'static str)>,
-    /// Events in rebuilt chunks.
+    /// Number of events in rebuilt chunks.
     pub events: u64,
-    /// Constants left out of rebuilt chunks: defined twice, or referring to what never came.
+    /// Number of constants dropped from rebuilt chunks: defined twice, or referring to missing constants.
     pub constants: u64,
-    /// Chunks that took their metadata from elsewhere.
+    /// Number of chunks with metadata from another source.
     pub borrowed: u64,
-    /// What is not in the result.
+    /// The data that is not in the result.
     pub lost: BTreeMap<Cause, Lost>,
-    /// Constants that events of rebuilt chunks refer to and that are not in the result, by the name of their type.
+    /// Constants that events of rebuilt chunks refer to and that are missing in the result, by the name of
+    /// their type.
     pub missing: BTreeMap<String, Missing>,
-    /// The search for events behind damage reached its limit, [`STEPS_PER_BYTE`] steps for each byte of input. From there
-    /// on, sizes of events were believed.
+    /// The search for events after damage reached its limit, [`STEPS_PER_BYTE`] steps for each byte of input.
+    /// From there on, sizes of events were trusted.
     pub gave_up: bool,
 }
 
 /// Constants of one type that events refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Events that refer to a constant which is not in the result.
+    /// Number of events that refer to a missing constant of the type.
     pub events: u64,
-    /// Events that refer to a constant of this type.
+    /// Number of events that refer to any constant of the type.
     pub of: u64,
 }
 
 impl Repaired {
-    /// Whether the result is the input, byte for byte.
+    /// Returns true if the result equals the input, byte for byte.
     pub fn unchanged(&self) -> bool {
         self.rebuilt.is_empty() && self.lost.is_empty()
     }
@@ -134,8 +135,8 @@ impl Repaired {
     }
 }
 
-/// Writes the longest standard recording that the input holds. Sound chunks are copied as they are; others are written
-/// anew with all their whole events and constants. No chunk at all leaves `out` empty.
+/// Writes the longest standard recording that the input contains. Sound chunks are copied unchanged; others
+/// are rebuilt with all their complete events and constants. Without any chunk, `out` stays empty.
 ///
 /// # Errors
 /// Those of `out`.
@@ -162,16 +163,16 @@ pub fn repair(source: &Source, options: &Options, out: &mut dyn Write) -> io::Re
     Ok(report)
 }
 
-/// Metadata to fall back to, and the ids given to metadata so far.
+/// Fallback metadata, and the metadata ids assigned so far.
 struct Sources {
     fallback: Option<Metadata>,
     ids: Ids,
-    /// Chunks that got the fallback's metadata, and its bytes in all.
+    /// Number of chunks that got the fallback metadata, and its total size.
     borrowers: u64,
     borrowed: u64,
 }
 
-/// Metadata and what it declares.
+/// Metadata and the types that it declares.
 #[derive(Clone)]
 struct Metadata {
     content: Bytes,
@@ -191,7 +192,7 @@ impl Sources {
         Self { fallback, ids: Ids::default(), borrowers: 0, borrowed: 0 }
     }
 
-    /// The fallback, as long as not too much has been made of it.
+    /// Returns the fallback, as long as it has not been used too often.
     fn borrow(&mut self, input: usize) -> Option<Metadata> {
         let known = self.fallback.clone()?;
         let borrowed = self.borrowed + known.content.len() as u64;
@@ -235,7 +236,7 @@ fn chunk(
         report.output += (found.end - found.start) as u64;
         return source.copy(found.start..found.end, out);
     };
-    // Constants of types that another metadata event declared alone would have no type.
+    // Constants of types that only another metadata event declared would have no type.
     found.types = known.types.clone();
     report.borrowed += u64::from(own.is_none());
     report.rebuilt.push((found.start as u64, why));
@@ -254,7 +255,7 @@ fn chunk(
     rebuilt.write(out)
 }
 
-/// Counts the constants that events of a rebuilt chunk refer to and that are not in it.
+/// Counts the constants that events of a rebuilt chunk refer to and that are missing in it.
 fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
     let (bytes, types) = (source.bytes(), &*found.types);
     let mut counts: BTreeMap<ClassIndex, Missing> = BTreeMap::new();
@@ -273,7 +274,7 @@ fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, r
                 None => references.push((class, missing)),
             }
         };
-        // The event's fields have been read already.
+        // The event's fields have been read before.
         let _ = references::each(types, class, &mut Cursor::new(payload), &mut refer);
         for (class, missing) in &references {
             let count = counts.entry(*class).or_default();
@@ -289,7 +290,7 @@ fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, r
     }
 }
 
-/// The events that stay, and the last tick that any of them tells of.
+/// Returns the retained events, and the last tick that any of them contains.
 fn retained_events(
     source: &Source,
     found: &ScannedChunk,
@@ -336,7 +337,7 @@ fn retained_events(
     (kept, last)
 }
 
-/// Start and duration of an event in ticks; 0 if it has none.
+/// Returns start and duration of an event in ticks; 0 if it has none.
 pub(super) fn times(bytes: &[u8], types: &Types, event: &Framed) -> (i64, i64) {
     let mut cursor = Cursor::new(&bytes[event.payload..event.end]);
     let start = cursor.varint().unwrap_or(0) as i64;
@@ -348,7 +349,7 @@ pub(super) fn times(bytes: &[u8], types: &Types, event: &Framed) -> (i64, i64) {
     (start, duration)
 }
 
-/// The old header; where it was never completed its duration is told by the events.
+/// Returns the old header. If it was never completed, the events determine its duration.
 pub(super) fn header(header: &ChunkHeader, found: &ScannedChunk, last: Option<i64>) -> ChunkHeader {
     let mut header = *header;
     let complete = found.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;

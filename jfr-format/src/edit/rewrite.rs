@@ -1,4 +1,5 @@
-//! Values written anew: text replaced by a mark; ticks by another clock; ids of types and keys by others.
+//! Rewrites values: text becomes a mark; ticks are converted to another clock; type ids and keys are
+//! replaced.
 
 use std::collections::HashMap;
 
@@ -14,10 +15,10 @@ use crate::types::layout::{self, MAX_DEPTH};
 use crate::types::{Class, ClassIndex, Field, Kind, Types};
 use crate::varint;
 
-/// Which text to replace, and by what.
+/// The text to replace, and the replacement.
 #[derive(Clone, Copy)]
 pub struct Redaction<'a> {
-    /// The text to write instead. Fields that hold a key into a pool get the null key, and null stays null.
+    /// The text to write instead. A field that is a key into a pool gets the null key, and null stays null.
     pub mark: &'a str,
     /// Returns what to do with the text of this field of this type, an event's or a constant's.
     pub fields: &'a dyn Fn(&Class, &Field) -> Redact,
@@ -25,18 +26,19 @@ pub struct Redaction<'a> {
     pub secrets: FindSecrets,
 }
 
-/// Returns a text without its secrets, or `None` if it has none. The arguments are the text of the field `key` or `name`
-/// in front of it, the text, and the mark.
+/// Returns a text without its secrets, or `None` if it has none. The arguments are the text of the preceding
+/// field `key` or `name`, the text, and the mark.
 pub type FindSecrets = fn(Option<&str>, &str, &str) -> Option<String>;
 
 /// The treatment of the text of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
-    /// It stays.
+    /// Retain the text.
     Keep,
-    /// [`Redaction::secrets`] decides. Text in a pool other than that of `java.lang.String` is replaced.
+    /// [`Redaction::secrets`] decides. Text in a pool other than that of `java.lang.String` is replaced
+    /// completely.
     Secrets,
-    /// All of it is replaced.
+    /// Replace the whole text.
     All,
 }
 
@@ -46,33 +48,33 @@ impl std::fmt::Debug for Redaction<'_> {
     }
 }
 
-/// What becomes of a field.
+/// The change of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Keep,
-    /// Text, or what holds it: all of it goes.
+    /// Replace text, or a value that contains it.
     Mark,
-    /// Text whose secrets go.
+    /// Replace the secrets in text.
     Secrets,
-    /// A point in time.
+    /// Convert a point in time.
     Stamp,
     Span,
-    /// The id of a type.
+    /// Replace the id of a type.
     Id,
-    /// The key of a constant: so much larger.
+    /// Increase the key of a constant by this.
     Key(u64),
 }
 
-/// The same for the types of one chunk.
+/// The changes of the fields of a chunk's types.
 #[derive(Debug, Default)]
 pub(super) struct Rewrite {
     mark: String,
     secrets: Option<FindSecrets>,
-    /// The pool of `java.lang.String`, if secrets are to be found in text that may refer to it.
+    /// The pool of `java.lang.String`, if secrets must be found in text that may refer to it.
     pooled: HashMap<u64, String>,
     pub(super) clock: Option<Clock>,
     type_ids: TypeIds,
-    /// By class: what becomes of its fields; empty where all of the class, and of what lies within it, stay.
+    /// The changes of its fields, by class; empty if neither the class nor a class within it changes.
     fields: Vec<Vec<Change>>,
 }
 
@@ -110,7 +112,7 @@ impl Rewrite {
         let text = match cursor.string()? {
             StringRef::Null => None,
             StringRef::Text(text) => Some(text),
-            // A key that the pool lacks has no text.
+            // A key that is missing in the pool has no text.
             StringRef::Pooled(key) => self.pooled.get(&key).map(|text| text.as_str().into()),
         };
         let find = |text: &str| (self.secrets?)(name, text, &self.mark);
@@ -124,7 +126,7 @@ impl Rewrite {
         Ok(true)
     }
 
-    /// The text at `at`: what a value behind it is called.
+    /// Returns the text at `at`, as the name of the next value.
     fn name_at(&self, bytes: &[u8], at: usize) -> Option<String> {
         match Cursor::at(bytes, at).string().ok()? {
             StringRef::Text(text) => Some(text.into_owned()),
@@ -133,7 +135,7 @@ impl Rewrite {
         }
     }
 
-    /// Gives ticks by another clock, and ids of types and keys of constants as they are now.
+    /// Converts ticks to another clock, and type ids and keys of constants to the new ones.
     pub(super) fn renumber(types: &Types, clock: Option<Clock>, type_ids: &TypeIds, keys: Shift) -> Self {
         let fields = changes(types, |class, i, field| {
             let ticks = |annotation| field.annotation(annotation).and_then(|a| a.value()) == Some("TICKS");
@@ -159,13 +161,13 @@ impl Rewrite {
         Self { clock, type_ids: type_ids.clone(), fields, ..Self::default() }
     }
 
-    /// Whether values of the class may have to be written anew.
+    /// Returns true if values of the class may change.
     #[inline]
     pub(super) fn touches(&self, class: ClassIndex) -> bool {
         self.fields.get(class.index()).is_some_and(|fields| !fields.is_empty())
     }
 
-    /// Appends a value, with what follows it in `bytes`; gives how many texts were replaced.
+    /// Appends a value, and the bytes after it. Returns the number of texts replaced.
     pub(super) fn value(
         &self,
         types: &Types,
@@ -179,7 +181,7 @@ impl Rewrite {
         Ok(replaced)
     }
 
-    /// Appends an event; gives how many texts were replaced. An event that cannot be read is not written.
+    /// Appends an event. Returns the number of texts replaced. An event that cannot be read is not written.
     pub(super) fn event(
         &self,
         types: &Types,
@@ -280,7 +282,7 @@ impl Rewrite {
     }
 }
 
-/// By class what becomes of its fields, by class, position and field.
+/// Returns the changes of all fields, by class; `of` is called with class, index and field.
 fn changes(types: &Types, of: impl Fn(&Class, usize, &Field) -> Change) -> Vec<Vec<Change>> {
     let of = |class: &Class| class.fields.iter().enumerate().map(|(i, field)| of(class, i, field)).collect();
     let classes = types.classes();
@@ -305,13 +307,13 @@ fn changes(types: &Types, of: impl Fn(&Class, usize, &Field) -> Change) -> Vec<V
     fields
 }
 
-/// Appends an event: four bytes of size where they suffice, as every reader takes them.
+/// Appends an event, with a size of four bytes if they suffice, which every reader accepts.
 pub(super) fn put_event(out: &mut Vec<u8>, type_id: u64, body: &[u8]) {
     put_event_head(out, type_id, body.len());
     out.extend_from_slice(body);
 }
 
-/// The same without its content.
+/// Appends the head of an event.
 pub(super) fn put_event_head(out: &mut Vec<u8>, type_id: u64, body: usize) {
     let rest = varint::len(type_id) + body;
     match u32::try_from(rest + 4).ok().and_then(varint::padded) {

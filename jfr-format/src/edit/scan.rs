@@ -1,4 +1,4 @@
-//! What can be found of a chunk, whatever its header says.
+//! Finds the contents of a chunk, whatever its header says.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use crate::read::push::{MAX_EVENT, UNSIZED, trusted_end};
 use crate::read::resync;
 use crate::types::{Types, layout, metadata_len};
 
-/// What looking for events behind damage, and reading what may be cut short, have cost so far in one input. What it may
-/// cost grows with what has been reached of the input, so the whole stays linear, and a damaged chunk leaves enough for
-/// those behind it.
+/// The cost so far of searching for events after damage, and of reading events that may be cut short, in one
+/// input. The allowed cost grows with the part of the input that has been reached. So the total is linear,
+/// and a damaged chunk leaves enough for those after it.
 #[derive(Debug, Default)]
 pub(super) struct Effort {
     spent: u64,
 }
 
 impl Effort {
-    /// Steps that `work` may take in a chunk that reaches up to `limit`; it takes what it uses off the number.
+    /// Runs `work` with the number of steps that it may take in a chunk up to `limit`; `work` subtracts the
+    /// steps that it uses.
     fn spend<T>(&mut self, limit: usize, work: impl FnOnce(&mut u64) -> T) -> T {
         let allowed = (limit as u64).saturating_mul(resync::STEPS_PER_BYTE).saturating_sub(self.spent);
         let mut left = allowed;
@@ -35,17 +36,17 @@ impl Effort {
     }
 }
 
-/// A framed event.
+/// An event's type and range.
 #[derive(Clone, Copy)]
 pub(super) struct Framed {
     pub(super) type_id: u64,
     pub(super) start: usize,
-    /// Behind size and type.
+    /// After size and type.
     pub(super) payload: usize,
     pub(super) end: usize,
 }
 
-/// The event at `at`, if it is whole and ends by `end`.
+/// Returns the event at `at`, if it is complete and ends by `end`.
 pub(super) fn framed(bytes: &[u8], at: usize, end: usize) -> Option<Framed> {
     let mut cursor = Cursor::at(bytes.get(..end)?, at);
     let size = cursor.varint().ok()?;
@@ -61,33 +62,33 @@ pub(super) fn framed(bytes: &[u8], at: usize, end: usize) -> Option<Framed> {
 /// A checkpoint event.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoint {
-    /// Where the event starts.
+    /// Offset of the event.
     pub(super) at: usize,
-    /// Its bytes behind the type id.
+    /// Its bytes after the type id.
     pub(super) payload: Range<usize>,
 }
 
-/// What has been found of one chunk. Positions are those of the input.
+/// The contents of one chunk. Positions are those of the input.
 #[derive(Debug)]
 pub(super) struct ScannedChunk {
     pub(super) start: usize,
-    /// Where the next chunk or something unreadable begins.
+    /// Start of the next chunk or of unreadable bytes.
     pub(super) end: usize,
     pub(super) header: ChunkHeader,
     pub(super) types: Arc<Types>,
-    /// The metadata events that could be read, behind their type ids, and where they start.
+    /// The readable metadata events, after their type ids, and their offsets.
     pub(super) metadata: Vec<(usize, Range<usize>)>,
     pub(super) checkpoints: Vec<Checkpoint>,
-    /// Whole events, one behind the other; metadata and checkpoints among them.
+    /// Runs of consecutive complete events, including metadata and checkpoints.
     pub(super) runs: Vec<Range<usize>>,
     /// Bytes that could not be read.
     pub(super) unread: Vec<Range<usize>>,
-    /// The search behind damage reached its limit ([`Effort`]): sizes were believed from there on.
+    /// The search after damage reached its limit ([`Effort`]): sizes were trusted from there on.
     pub(super) gave_up: bool,
     /// The header's own end was reached, and every byte up to it was part of an event.
     pub(super) whole: bool,
-    /// A metadata event was there that could not be read and is no filler, or that declares what constants in front of
-    /// it needed.
+    /// The chunk contains a metadata event that could not be read and is not a filler, or that declares types
+    /// which constants before it needed.
     pub(super) bad_metadata: bool,
 }
 
@@ -108,7 +109,7 @@ impl ScannedChunk {
         }
     }
 
-    /// Steps over the whole events, letting go of the pages behind.
+    /// Iterates over the complete events, releasing the pages that have been read.
     pub(super) fn events<'a>(&'a self, source: &'a Source) -> impl Iterator<Item = Framed> + 'a {
         let mut behind = source.behind(self.start);
         let mut runs = self.runs.iter();
@@ -133,18 +134,18 @@ impl ScannedChunk {
         let mut behind = source.behind(self.start);
         for checkpoint in &self.checkpoints {
             behind.at(checkpoint.at);
-            // What can be read of a damaged one stays.
+            // The readable constants of a damaged checkpoint are retained.
             let _ = pools.add(&self.types, &bytes.slice(checkpoint.payload.clone()), 0);
         }
         pools
     }
 
-    /// Where an offset that the header tells is in the input; it may be any number.
+    /// Returns the position in the input of an offset in the header, which may be any number.
     pub(super) fn place(&self, offset: ChunkOffset) -> u64 {
         (self.start as u64).saturating_add(offset.0)
     }
 
-    /// The metadata to go by: what the header points to, else what declares most.
+    /// Returns the metadata to use: the one that the header points to, else the one that declares most types.
     pub(super) fn preferred_metadata(&self, bytes: &Bytes) -> Option<(usize, Range<usize>)> {
         let pointed = self.place(self.header.metadata);
         if let Some(found) = self.metadata.iter().find(|(at, _)| *at as u64 == pointed) {
@@ -160,25 +161,27 @@ impl ScannedChunk {
     }
 }
 
-/// The types of one metadata event.
+/// Parses the types of one metadata event.
 pub(super) fn parse_types(payload: &[u8]) -> Option<Types> {
     let mut types = Types::default();
     types.add(payload).ok()?;
     Some(types)
 }
 
-/// Where the next chunk header is, from `at` on.
+/// Returns the position of the next chunk header from `at` on.
 pub(super) fn next_header(bytes: &[u8], at: usize) -> Option<usize> {
     resync::find_header(bytes.get(at..)?).map(|found| at + found)
 }
 
-/// Whether a header starts at `at`. At the start of the input less is asked.
+/// Returns the header that starts at `at`, if there is one. At the start of the input the check is less
+/// strict.
 pub(super) fn header_at(bytes: &[u8], at: usize) -> Option<ChunkHeader> {
     let rest = bytes.get(at..)?;
     if at == 0 || resync::is_header(rest) { ChunkHeader::decode(rest).ok() } else { None }
 }
 
-/// Finds what there is of the chunk whose header is at `start`. `fallback`: types to go by where the chunk has none.
+/// Finds the contents of the chunk whose header is at `start`. `fallback`: types for a chunk without
+/// metadata.
 pub(super) fn scan(
     source: &Source,
     effort: &mut Effort,
@@ -210,7 +213,7 @@ pub(super) fn scan(
     };
     let ahead = pointed_metadata(bytes, effort, start, &header);
     let (mut found, unchecked) = scan(effort, ahead);
-    // The metadata lies behind events whose sizes could not be checked yet, or in another chunk.
+    // The metadata lies after events whose sizes could not be checked yet, or in another chunk.
     let own = (!found.metadata.is_empty()).then(|| found.types.clone());
     if let (true, Some(types)) = (unchecked, own.or_else(|| fallback.cloned())) {
         found = scan(effort, Some(types)).0;
@@ -221,7 +224,7 @@ pub(super) fn scan(
     found
 }
 
-/// The types of the metadata that the header points at, if it can be read.
+/// Returns the types of the metadata that the header points to, if it can be read.
 fn pointed_metadata(
     bytes: &Bytes,
     effort: &mut Effort,
@@ -247,11 +250,11 @@ struct Scan<'a> {
     fallback: Option<&'a Arc<Types>>,
     checking: Checking,
     promised: Option<usize>,
-    /// Bytes of metadata so far.
+    /// Size of the metadata read so far.
     linked: u64,
-    /// Where the next header is, once it has been looked for: the end of the input if there is none.
+    /// Position of the next header, once it has been searched for; the end of the input if there is none.
     next_header: Option<usize>,
-    /// Checkpoints that have been read by the types in front of later metadata.
+    /// Number of checkpoints read with the types before a later metadata event.
     checked: usize,
 }
 
@@ -259,16 +262,16 @@ struct Scan<'a> {
 struct Checking {
     /// The chunk's types, known before its metadata is reached.
     ahead: Option<Arc<Types>>,
-    /// The size of an event was believed because no types were known.
+    /// The size of an event was trusted because no types were known.
     unchecked: bool,
 }
 
 /// How an event's content compares with its size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// The content ends where the size says.
+    /// The content ends at the declared size.
     Exact,
-    /// It does not, or the type is not declared.
+    /// The content does not end there, or the type is not declared.
     Wrong,
     /// No types are known yet, or the search behind damage reached its limit.
     Unknown,
@@ -348,7 +351,7 @@ impl Scan<'_> {
         if event.type_id == u64::from(METADATA_EVENT.0) {
             self.check_before();
             let content = &self.bytes[payload.clone()];
-            // All types are linked again for each.
+            // Each metadata event links all types again.
             self.linked += content.len() as u64;
             let known = if self.found.metadata.is_empty() { 0 } else { self.linked };
             let affordable = self.effort.spend(event.end, |steps| {
@@ -368,7 +371,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Streaming readers take constants by the types declared so far.
+    /// Checks the checkpoints so far: streaming readers decode constants with the types declared before them.
     fn check_before(&mut self) {
         let new = self.found.checkpoints.get(self.checked..).unwrap_or_default();
         if !self.found.metadata.is_empty() {
@@ -417,8 +420,9 @@ impl Scan<'_> {
         fit
     }
 
-    /// Returns true if an event whose content does not fit its size ends there nevertheless: `next`, where events were
-    /// found to go on, is its end or lies behind it, and its end is followed by a sound event or the end of the chunk.
+    /// Returns true if an event whose content does not fit its size ends there nevertheless: `next`, the next
+    /// sound event, is at its end or after it, and its end is followed by a sound event or the end of the
+    /// chunk.
     fn is_confirmed(&mut self, event: &Framed, next: Option<usize>, limit: usize) -> bool {
         let end = event.end;
         if next.is_none() && self.found.gave_up {
@@ -430,7 +434,7 @@ impl Scan<'_> {
         framed(self.bytes, end, limit).is_some_and(|behind| self.fit(&behind) != Fit::Wrong)
     }
 
-    /// A checkpoint whose size was never filled in ends where its content does.
+    /// Returns the end of a checkpoint whose size was never filled in: the end of its content.
     fn unsized_checkpoint(&mut self, at: usize) -> Option<usize> {
         let from = at + UNSIZED.len();
         let types = self.types()?.clone();
@@ -446,8 +450,8 @@ impl Scan<'_> {
         Some(from + len)
     }
 
-    /// The constants at the start of a checkpoint that the input ends in, or that is damaged: what reading goes on with,
-    /// at `next`, is none of it.
+    /// Reads the constants at the start of a checkpoint that is cut off or damaged. The content at `next`,
+    /// where reading continues, does not belong to it.
     fn torn_checkpoint(&mut self, at: usize, limit: usize, next: usize) {
         let mut cursor = Cursor::at(&self.bytes[..limit], at);
         let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return };
@@ -458,12 +462,12 @@ impl Scan<'_> {
         }
     }
 
-    /// Where reading can go on behind the damage at `at`.
+    /// Returns the position at which reading can continue after the damage at `at`.
     fn go_on(&mut self, at: usize, limit: usize) -> Option<usize> {
         let next = if self.promised.is_none() { self.header_behind(at) } else { None };
         let rest = &self.bytes[at..next.unwrap_or(limit)];
         let (within, types) = ((at - self.found.start) as u64, self.types().cloned());
-        // Without its end the header's offsets are nothing to go by.
+        // If the header does not contain the chunk's end, its offsets cannot be used either.
         let header = self.promised.map(|_| self.found.header);
         let (found, exhausted) = self.effort.spend(limit, |steps| {
             let found = resync::go_on(rest, within, header.as_ref(), types.as_deref(), true, steps);
@@ -473,7 +477,8 @@ impl Scan<'_> {
         found.map(|skip| at + skip).or(next)
     }
 
-    /// Where the next header behind `at` is. Places come in ascending order, so each byte is looked at once.
+    /// Returns the position of the next header after `at`. Calls come in ascending order, so each byte is
+    /// examined once.
     fn header_behind(&mut self, at: usize) -> Option<usize> {
         let next = match self.next_header {
             Some(next) if next > at => next,
@@ -484,8 +489,8 @@ impl Scan<'_> {
     }
 }
 
-/// Returns true if the content of an event, metadata and checkpoints included, ends exactly with `payload`; and the
-/// bytes that were read to find out.
+/// Returns true if the content of an event, metadata and checkpoints included, ends exactly with `payload`;
+/// and the number of bytes read for this.
 fn exact(types: &Types, type_id: u64, payload: &[u8]) -> (bool, usize) {
     if type_id == u64::from(METADATA_EVENT.0) {
         return (metadata_len(payload) == Ok(payload.len()), payload.len());
@@ -501,8 +506,8 @@ fn exact(types: &Types, type_id: u64, payload: &[u8]) -> (bool, usize) {
     (read.is_ok() && cursor.left() == 0, cursor.pos())
 }
 
-/// Returns true if the fields of an event are all there, `None` if its type is not declared. There may be bytes behind
-/// them.
+/// Returns true if the fields of an event are all there, `None` if its type is not declared. More bytes may
+/// follow them.
 pub(super) fn decodes(bytes: &[u8], types: &Types, event: &Framed) -> Option<bool> {
     left(types, event.type_id, &bytes[event.payload..event.end]).map(|left| left.is_some())
 }
@@ -512,7 +517,8 @@ pub(super) fn fills(types: &Types, type_id: u64, payload: &[u8]) -> Option<bool>
     left(types, type_id, payload).map(|left| left == Some(0))
 }
 
-/// The bytes of `payload` behind an event's fields; inside, `None` if they are not all there.
+/// Returns the number of bytes of `payload` after an event's fields; the inner `None` means that fields are
+/// missing.
 fn left(types: &Types, type_id: u64, payload: &[u8]) -> Option<Option<usize>> {
     let class = types.by_id(type_id)?;
     let mut cursor = Cursor::new(payload);
@@ -526,7 +532,7 @@ mod tests {
 
     const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/cases/");
 
-    /// Reads all chunks; gives the steps it took, and the bytes of checkpoints to be read.
+    /// Scans all chunks. Returns the number of steps, and the size of the checkpoints that were read.
     fn steps(bytes: Vec<u8>) -> (u64, u64) {
         let source = Source::from(bytes);
         let mut effort = Effort::default();
@@ -543,7 +549,7 @@ mod tests {
         (effort.spent, checkpoints)
     }
 
-    /// A sound chunk without its end and whose size is not told, then `n` times `piece`.
+    /// A sound chunk without its end and without a size, then `n` times `piece`.
     fn hostile(n: usize, piece: &[u8]) -> Vec<u8> {
         let mut bytes = std::fs::read(format!("{CASES}01_defs_before.jfr")).unwrap();
         bytes[8..16].fill(0);

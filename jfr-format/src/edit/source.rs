@@ -1,4 +1,4 @@
-//! Input as a whole, and letting go of what has been dealt with.
+//! The complete input, and the release of pages that have been processed.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,10 +10,11 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::read::map::Mapped;
 
-/// Bytes of a mapped file that stay in memory behind the place being read: this much to twice this much.
+/// Bytes of a mapped file that stay in memory before the reading position: at least this much, at most twice
+/// this much.
 const STRIDE: usize = 4 << 20;
 
-/// A recording to be edited: a mapped file, of whose pages only those in use are kept in memory, or bytes at hand.
+/// A recording to be edited: a mapped file, of which only the used pages stay in memory, or bytes in memory.
 #[derive(Default)]
 pub struct Source {
     bytes: Bytes,
@@ -51,13 +52,13 @@ impl Source {
         Ok(Self { bytes: mapped.bytes(), mapped: Some(mapped), progress: None })
     }
 
-    /// The whole input.
+    /// Returns the complete input.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Calls `progress` now and then with how many bytes have been dealt with. A chunk counts half when it has been read
-    /// and whole when it has been written.
+    /// Sets a function that is called at intervals with the number of processed bytes. A chunk counts half
+    /// when it has been read and completely when it has been written.
     pub fn on_progress(&mut self, progress: impl Fn(u64) + 'static) {
         self.progress = Some(Box::new(progress));
     }
@@ -68,14 +69,14 @@ impl Source {
         }
     }
 
-    /// Lets the pages of a range go.
+    /// Releases the pages of a range.
     pub(super) fn release(&self, range: Range<usize>) {
         if let Some(mapped) = &self.mapped {
             mapped.release(range.start as u64..range.end as u64);
         }
     }
 
-    /// Letting pages go while reading onwards from `from`.
+    /// Releases pages while a reader moves forward from `from`.
     pub(super) fn behind(&self, from: usize) -> Behind<'_> {
         Behind { source: self, from }
     }
@@ -99,19 +100,19 @@ impl Source {
     }
 }
 
-/// Lets go of the pages behind a reader that goes onwards.
+/// Releases the pages before a reader that moves forward.
 pub(super) struct Behind<'a> {
     source: &'a Source,
     from: usize,
 }
 
 impl Behind<'_> {
-    /// The reader is at `at` now; gives whether pages were let go.
+    /// Sets the position of the reader. Returns true if pages were released.
     #[inline]
     pub(super) fn at(&mut self, at: usize) -> bool {
         let far = at.saturating_sub(self.from) >= 2 * STRIDE;
         if far {
-            // What was just read may be written still.
+            // Bytes that were just read may still be written.
             self.source.release(self.from..at - STRIDE);
             self.from = at - STRIDE;
         }

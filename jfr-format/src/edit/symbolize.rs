@@ -1,8 +1,10 @@
-//! Names for frames that were recorded without: stack traces written anew, everything else as it is.
+//! Adds names to frames that were recorded without them. Stack traces are rewritten; all other data is
+//! unchanged.
 //!
-//! A frame can be named if it says where in which file it is: its bytecode index is the address within the file, the package
-//! of its method's class belongs to a module whose version is the build id and whose location is the path. What comes back
-//! for an address takes the frame's place: functions that are inlined there, then the function itself.
+//! A frame can be named if it contains its file and address: its bytecode index is the address within the
+//! file, and the package of its method's class belongs to a module whose version is the build id and whose
+//! location is the path. The functions found for an address replace the frame: functions that are inlined
+//! there, then the function itself.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -20,7 +22,7 @@ use crate::schema::frame_type;
 use crate::types::{ClassIndex, Types};
 use crate::{strings, varint};
 
-/// Keys of what is added; those of the recorder stay below. Pyroscope cuts keys of methods to 32 bits.
+/// Keys of added constants; those of the recorder are lower. Pyroscope cuts keys of methods to 32 bits.
 const FIRST_KEY: u64 = 1 << 31;
 const SHAPES: [(&str, &[&str]); 3] = [
     ("jdk.types.StackTrace", &["truncated", "frames"]),
@@ -28,10 +30,10 @@ const SHAPES: [(&str, &[&str]); 3] = [
     ("jdk.types.Method", &["type", "name", "descriptor", "modifiers", "hidden"]),
 ];
 
-/// Where in which file a frame is.
+/// The file and address of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FrameLocation<'a> {
-    /// Path of the file as the program saw it; may be empty.
+    /// Path of the file in the recorded program; may be empty.
     pub path: &'a str,
     /// Its build id in hexadecimal; may be empty.
     pub build_id: &'a str,
@@ -39,38 +41,39 @@ pub struct FrameLocation<'a> {
     pub address: u64,
 }
 
-/// A function at a place.
+/// A function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
-    /// What it is called; the last of a place may have no name, then it keeps the recorded one.
+    /// Its name. The last function of an address may have an empty name; then the recorded one is retained.
     pub name: String,
     /// Source line, 0 if unknown.
     pub line: u32,
 }
 
-/// What was done.
+/// Statistics of a symbolization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Symbolized {
-    /// Chunks read.
+    /// Number of chunks read.
     pub chunks: u64,
-    /// Chunks that were changed.
+    /// Number of chunks that were changed.
     pub changed: u64,
-    /// Distinct places without debug information.
+    /// Number of distinct addresses without debug information.
     pub places: u64,
-    /// Places that have debug information now.
+    /// Number of addresses that now have debug information.
     pub named: u64,
-    /// Places whose function has another name now.
+    /// Number of addresses whose function now has another name.
     pub renamed: u64,
-    /// Places that have a source line now.
+    /// Number of addresses that now have a source line.
     pub lines: u64,
-    /// Places at which functions are inlined.
+    /// Number of addresses at which functions are inlined.
     pub inlined: u64,
-    /// Bytes that could not be read.
+    /// Number of bytes that could not be read.
     pub unread: u64,
 }
 
-/// Writes the recording with the frames that `name` knows: innermost first, the last one is the function that the others
-/// are inlined into; nothing if it knows nothing. Chunks in which nothing changes are copied.
+/// Writes the recording with the functions that `name` returns for an address: innermost first, and the last
+/// one is the function into which the others are inlined; none if it finds none. Chunks without changes are
+/// copied.
 ///
 /// # Errors
 /// Those of `out`.
@@ -128,7 +131,7 @@ fn write(source: &Source, found: &ScannedChunk, change: &Change, out: &mut dyn W
     rebuild(source, found, plan).write(out)
 }
 
-/// What becomes of a chunk's stack traces; `None` if they stay.
+/// Returns the new stack traces of a chunk; `None` if they do not change.
 fn changed(
     source: &Source,
     found: &mut ScannedChunk,
@@ -183,7 +186,7 @@ fn id(types: &Types, name: &str) -> Option<u64> {
     types.by_name(name).map(|(_, class)| class.id)
 }
 
-/// Constants that are added: how many, and their bytes, keys included.
+/// Added constants: their number, and their bytes, keys included.
 #[derive(Default)]
 struct Made {
     symbols: (u64, Vec<u8>),
@@ -195,22 +198,22 @@ struct Namer<'a> {
     chunk: &'a Chunk,
     name: &'a mut dyn FnMut(FrameLocation<'_>) -> Vec<Named>,
     report: &'a mut Symbolized,
-    /// By method: class, path and build id.
+    /// Class, path and build id, by method.
     files: HashMap<u64, Option<(u64, String, String)>>,
     places: HashMap<(u64, u32), Vec<Named>>,
     keys: &'a mut Keys,
     made: Made,
 }
 
-/// Methods that were made so far. A key means the same in all chunks, as some readers expect.
+/// Methods added so far. A key means the same in all chunks, as some readers expect.
 struct Keys {
-    /// By class and name; the symbol's is the one before.
+    /// By class and name. The symbol has the key before the method's.
     methods: HashMap<(u64, String), u64>,
     next: u64,
 }
 
 impl Namer<'_> {
-    /// The bytes of a stack trace behind its key, if any frame of it is named now.
+    /// Returns the bytes of a stack trace after its key, if any of its frames gets a name.
     fn stack(&mut self, class: ClassIndex, key: u64) -> Option<Vec<u8>> {
         let raw = self.chunk.pools.get(class, key)?;
         let mut cursor = Cursor::new(raw.bytes);
@@ -273,7 +276,7 @@ impl Namer<'_> {
         symbol.field("string").ok()??.text().ok()?.map(|text| text.into_owned())
     }
 
-    /// The class of a method, and path and build id of the file that it is.
+    /// Returns the class of a method, and path and build id of its file.
     fn file(&mut self, method: u64) -> Option<(u64, String, String)> {
         if let Some(known) = self.files.get(&method) {
             return known.clone();
@@ -300,7 +303,7 @@ impl Namer<'_> {
         (!path.is_empty() || !build_id.is_empty()).then(|| (class.key(), path, build_id))
     }
 
-    /// The key of the method of this name in a class; it is made at its first use.
+    /// Returns the key of the method with this name in a class, which is added at its first use.
     fn method(&mut self, class: u64, name: &str) -> u64 {
         let Keys { methods, next } = &mut *self.keys;
         let method = *methods.entry((class, name.to_owned())).or_insert_with(|| {
@@ -317,7 +320,7 @@ impl Namer<'_> {
         strings::put(bytes, name);
         let (count, bytes) = &mut self.made.methods;
         *count += 1;
-        // Native code, and the descriptor that the recorder's own methods share.
+        // Native code, with the descriptor that the recorder's own methods use.
         put_all(bytes, [method, class, symbol, 1, 0x100]);
         bytes.push(0);
         method

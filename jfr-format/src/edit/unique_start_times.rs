@@ -7,24 +7,25 @@ use crate::ids::Ticks;
 
 const NANOS: i64 = 1_000_000_000;
 
-/// Ticks and nanoseconds of the smallest span that is whole in both; a second at most.
+/// Returns ticks and nanoseconds of the smallest duration that is a whole number of both; one second at most.
 pub(super) fn step(header: &ChunkHeader) -> (i64, i64) {
     let frequency = header.frequency();
     let common = gcd(frequency, NANOS);
     (frequency / common, NANOS / common)
 }
 
-/// When the chunks written so far start, in nanoseconds since 1970.
+/// Starts of the chunks written so far, in nanoseconds since 1970.
 #[derive(Debug, Default)]
 pub(super) struct UniqueStartTimes {
     taken: HashSet<i64>,
-    /// By a start that is taken and a step: where it was free at last, so that many chunks of one start are no long search.
+    /// By a used start and a step: the last free start, so that many chunks with the same start cause no long
+    /// search.
     free: HashMap<(i64, i64), i64>,
 }
 
 impl UniqueStartTimes {
-    /// Another header for a chunk that starts with one before. The start moves along the chunk's own line, so no event's time
-    /// changes.
+    /// Returns another header for a chunk that starts at the same time as an earlier one. The start moves
+    /// along the chunk's own line, so no event's time changes.
     pub(super) fn moved(&mut self, header: &ChunkHeader) -> Option<ChunkHeader> {
         let (ticks, nanos) = step(header);
         let mut at = header.start_nanos;

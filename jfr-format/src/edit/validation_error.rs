@@ -70,7 +70,8 @@ fn chain(source: &Source, found: &ScannedChunk, types: &Types) -> Option<&'stati
     None
 }
 
-/// Returns the number of pools of a checkpoint, or why the JDK would refuse it: an empty pool, or more bytes than its pools have.
+/// Returns the number of pools of a checkpoint, or the reason why the JDK would refuse it: an empty pool, or
+/// more bytes than its pools have.
 pub(super) fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &'static str> {
     let (mut pools, mut empty) = (0, false);
     let outcome = walk_pools(

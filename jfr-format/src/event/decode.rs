@@ -1,4 +1,4 @@
-//! Values of any type out of their bytes.
+//! Decodes values of any type.
 
 use super::{ArrayRef, Reference, StructRef, Value, ValueRef};
 use crate::chunk::Chunk;
@@ -9,7 +9,7 @@ use crate::types::Plan;
 use crate::types::layout::{self, MAX_DEPTH};
 use crate::types::{Class, ClassIndex, Field, Kind};
 
-/// The constant `key` of the pool of `class`.
+/// Returns the constant `key` of the pool of `class`.
 ///
 /// # Errors
 /// The constant is malformed.
@@ -23,7 +23,7 @@ pub fn constant<'a>(
         .map(|value| value.map(Value::from))
 }
 
-/// As [`constant`].
+/// [`constant`], without a copy of the value.
 pub(super) fn constant_ref<'a>(
     chunk: &'a Chunk,
     index: ClassIndex,
@@ -33,7 +33,7 @@ pub(super) fn constant_ref<'a>(
     let Some(class) = chunk.types.class(index) else { return Ok(None) };
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(None) };
     if class.kind == Kind::Struct && usize::from(depth) <= MAX_DEPTH {
-        // Where it ends nobody has to know: it was walked over when its checkpoint was read.
+        // The end is not needed: the constant was checked when its checkpoint was read.
         let (bytes, offset, depth) = (raw.bytes, raw.offset, depth + 1);
         return Ok(Some(ValueRef::Struct(StructRef { chunk, class, index, bytes, offset, depth })));
     }
@@ -45,7 +45,7 @@ pub(super) fn constant_ref<'a>(
         .map_err(|fault| chunk.malformed(fault, raw.offset, format!("constant {key} of {}", class.name)))
 }
 
-/// Decodes values out of `bytes`, which start at `offset` in the input.
+/// Decodes values in `bytes`, which start at `offset` in the input.
 #[derive(Clone, Copy)]
 pub(super) struct ValueDecoder<'a> {
     pub(super) chunk: &'a Chunk,
@@ -99,7 +99,7 @@ impl<'a> ValueDecoder<'a> {
         if usize::from(self.depth) > MAX_DEPTH {
             return Err(Malformed::Depth);
         }
-        // Narrow types are stored as the low bits of a varint; the casts take just those.
+        // Narrow types are stored as the low bits of a varint; the casts select these bits.
         Ok(match class.kind {
             Kind::Boolean => ValueRef::Boolean(cursor.byte()? != 0),
             Kind::Byte => ValueRef::Byte(cursor.byte()? as i8),
@@ -134,13 +134,13 @@ impl<'a> ValueDecoder<'a> {
     }
 }
 
-/// The string under `key` in the pool of `index`, the class of strings.
+/// Returns the string under `key` in the pool of `index`, the class of strings.
 fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<ValueRef<'_>, Malformed> {
     if let Some(text) = chunk.pools.known_text(index, key) {
         return Ok(ValueRef::Text(text));
     }
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(ValueRef::Null) };
-    // A pooled string that is itself pooled makes no sense: one step, so no cycle.
+    // A pooled string that refers to another pooled string is invalid: one step only, so no cycle.
     match Cursor::new(raw.bytes).undecoded()? {
         Undecoded::Text(text) => {
             let kept = chunk.pools.keep_text(index, key, text.to_str());

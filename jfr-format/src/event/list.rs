@@ -19,17 +19,17 @@ pub struct ArrayRef<'a> {
 }
 
 impl<'a> ArrayRef<'a> {
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there is no element.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The elements. Ends after an error.
+    /// Iterates over the elements. Ends after an error.
     pub fn iter(&self) -> Elements<'a> {
         Elements { of: *self, cursor: Cursor::new(self.bytes), left: self.count }
     }

@@ -1,4 +1,4 @@
-//! Events and the values in them, borrowed from the chunk and decoded when asked for.
+//! Events and the values in them, borrowed from the chunk and decoded on demand.
 
 mod decode;
 mod list;
@@ -28,15 +28,15 @@ pub struct EventRef<'a> {
     pub(crate) class: &'a Class,
     pub(crate) index: ClassIndex,
     pub(crate) payload: &'a [u8],
-    /// The payload and what follows it, if that is at hand.
+    /// The payload and the bytes after it, as far as they are available.
     pub(crate) tail: &'a [u8],
     pub(crate) offset: u64,
     pub(crate) size: u32,
 }
 
 impl Chunk {
-    /// Returns the event of type `type_id` whose fields are `payload`, bytes that the caller has kept; errors report `offset`. `None` if the
-    /// type is not declared.
+    /// Returns the event of type `type_id` whose fields are `payload`, bytes that the caller has stored;
+    /// errors report `offset`. `None` if the type is not declared.
     pub fn event<'a>(&'a self, type_id: u64, payload: &'a [u8], offset: u64) -> Option<EventRef<'a>> {
         let size = u32::try_from(payload.len()).ok()?;
         let (chunk, index) = (self, self.types.class_index(type_id)?);
@@ -46,37 +46,37 @@ impl Chunk {
 }
 
 impl<'a> EventRef<'a> {
-    /// The chunk it belongs to.
+    /// Returns its chunk.
     pub fn chunk(&self) -> &'a Chunk {
         self.chunk
     }
 
-    /// Its type.
+    /// Returns its type.
     pub fn class(&self) -> &'a Class {
         self.class
     }
 
-    /// Position of its type among the chunk's types.
+    /// Returns the index of its type among the chunk's types.
     pub fn class_index(&self) -> ClassIndex {
         self.index
     }
 
-    /// Offset of its first byte in the input.
+    /// Returns the offset of its first byte in the input.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its size in the input, head included, in bytes.
+    /// Returns its size in the input, head included, in bytes.
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// The bytes of its fields.
+    /// Returns the bytes of its fields.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Its fields as one struct.
+    /// Returns its fields as a struct.
     pub fn fields(&self) -> StructRef<'a> {
         let head = u64::from(self.size).saturating_sub(self.payload.len() as u64);
         StructRef {
@@ -89,7 +89,7 @@ impl<'a> EventRef<'a> {
         }
     }
 
-    /// The value of the field `name`; `None` if the type has no such field.
+    /// Returns the value of the field `name`; `None` if the type has no such field.
     ///
     /// # Errors
     /// A value before or in the field is malformed.
@@ -97,7 +97,7 @@ impl<'a> EventRef<'a> {
         self.fields().field(name)
     }
 
-    /// The first field, if it is called `startTime`: ticks of the chunk.
+    /// Returns the first field, if its name is `startTime`, in ticks of the chunk.
     pub fn start_ticks(&self) -> Option<i64> {
         let first = self.class.fields.first()?;
         if &*first.name != "startTime" || first.pooled || first.array {
@@ -106,13 +106,13 @@ impl<'a> EventRef<'a> {
         Cursor::new(self.payload).varint().ok().map(|ticks| ticks as i64)
     }
 
-    /// Start in nanoseconds since 1970, by the chunk's own header.
+    /// Returns the start in nanoseconds since 1970, by the chunk's own header.
     pub fn start_nanos(&self) -> Option<i64> {
         self.start_ticks().map(|ticks| self.chunk.epoch_nanos(ticks))
     }
 }
 
-/// Some values of one struct, from its first byte on.
+/// The values of one struct, from its first byte on.
 #[derive(Clone, Copy, Debug)]
 pub struct StructRef<'a> {
     chunk: &'a Chunk,
@@ -124,27 +124,27 @@ pub struct StructRef<'a> {
 }
 
 impl<'a> StructRef<'a> {
-    /// The type.
+    /// Returns its type.
     pub fn class(&self) -> &'a Class {
         self.class
     }
 
-    /// Position of the type among the chunk's types.
+    /// Returns the index of its type among the chunk's types.
     pub fn class_index(&self) -> ClassIndex {
         self.index
     }
 
-    /// The chunk it belongs to.
+    /// Returns its chunk.
     pub fn chunk(&self) -> &'a Chunk {
         self.chunk
     }
 
-    /// The fields in order, each with its value. Ends after an error.
+    /// Iterates over the fields in order, each with its value. Ends after an error.
     pub fn iter(&self) -> Fields<'a> {
         Fields { of: *self, cursor: Cursor::new(self.bytes), next: 0 }
     }
 
-    /// The value of the field `name`; `None` if the type has no such field.
+    /// Returns the value of the field `name`; `None` if the type has no such field.
     ///
     /// # Errors
     /// A value before or in the field is malformed.

@@ -42,7 +42,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Any integral value or boolean, widened.
+    /// Returns any integral value or boolean, widened.
     pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::Boolean(v) => Some(i64::from(v)),
@@ -55,7 +55,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The value, references followed; structs declared `simpleType` become their one field.
+    /// Returns the value with references followed; a struct that is declared `simpleType` becomes its single
+    /// field.
     ///
     /// # Errors
     /// The constant is malformed.
@@ -81,7 +82,7 @@ impl<'a> Value<'a> {
         Ok(Self::Null)
     }
 
-    /// Text; references and structs of a single field followed, declared simple or not.
+    /// Returns the text; follows references, and structs with a single field, declared simple or not.
     ///
     /// # Errors
     /// The constant is malformed.
@@ -99,7 +100,7 @@ impl<'a> Value<'a> {
         Ok(None)
     }
 
-    /// A struct, references followed.
+    /// Returns a struct; follows references.
     ///
     /// # Errors
     /// The constant is malformed.
@@ -137,7 +138,7 @@ impl<'a> From<ValueRef<'a>> for Value<'a> {
     }
 }
 
-/// A value as it lies in the event: nothing is decoded that nobody asks for, so it can be copied freely.
+/// A value in the form in which the event stores it. It is decoded only on demand, so it is cheap to copy.
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
     /// No string, or a reference that has no constant.
@@ -169,13 +170,13 @@ pub enum ValueRef<'a> {
 }
 
 impl<'a> ValueRef<'a> {
-    /// The value, references followed; structs declared `simpleType` become their one field. The text of a constant is
-    /// decoded once per chunk, whoever asks for it. `Null` if a key has no constant.
+    /// Returns the value with references followed; a struct that is declared `simpleType` becomes its single
+    /// field. The text of a constant is decoded once per chunk. `Null` if a key has no constant.
     #[inline]
     pub fn resolved(self) -> Self {
         match self {
             Self::Reference(reference) => reference.resolved(),
-            // What is in a struct or constant was checked when it was stepped over.
+            // The contents of a struct or constant were checked when it was skipped.
             Self::Struct(fields) if fields.class.simple => self.followed().unwrap_or(Self::Null),
             plain => plain,
         }
@@ -195,7 +196,7 @@ impl<'a> ValueRef<'a> {
         Ok(Self::Null)
     }
 
-    /// Any integral value or boolean, widened.
+    /// Returns any integral value or boolean, widened.
     pub fn as_i64(self) -> Option<i64> {
         Value::from(self).as_i64()
     }
@@ -208,33 +209,34 @@ pub struct Reference<'a> {
     pub(super) class: Option<ClassIndex>,
     pub(super) key: u64,
     pub(super) depth: u8,
-    /// What is known of the class without a look at it.
+    /// The kind of the class, stored to avoid a lookup.
     pub(super) plan: Plan,
 }
 
 impl<'a> Reference<'a> {
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// The type whose pool it points into.
+    /// Returns the type of the pool that it refers to.
     pub fn class(&self) -> Option<&'a Class> {
         self.chunk.types.class(self.class?)
     }
 
-    /// The same reference as if it stood in an event. What constants refer to can lead in circles, so following references
-    /// ends after some 16 constants within each other; this lifts that bound, for those who keep one of their own. Real
-    /// recordings go 200 constants deep (`jdk.OldObjectSample`).
+    /// Returns the same reference with the depth of an event's reference. Constants can refer to each other
+    /// in circles, so following references stops after about 16 nested constants. This removes that limit,
+    /// for callers with a limit of their own. Real recordings have 200 nested constants
+    /// (`jdk.OldObjectSample`).
     #[must_use]
     pub fn unbounded(self) -> Self {
         Self { depth: 0, ..self }
     }
 
-    /// The constant; `None` if the key has none, as key 0 usually has.
+    /// Returns the constant; `None` if the key has none, as is usual for key 0.
     ///
     /// # Errors
-    /// The constant is malformed, or lies too deep within others ([`unbounded`](Self::unbounded)).
+    /// The constant is malformed, or is nested too deeply ([`unbounded`](Self::unbounded)).
     pub fn resolve(&self) -> Result<Option<Value<'a>>, Error> {
         Ok(self.constant()?.map(Value::from))
     }
@@ -254,7 +256,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// The constant of a class that is shown as a string.
+    /// Returns the constant of a class that is shown as a string.
     #[inline]
     pub(super) fn text(self) -> ValueRef<'a> {
         match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
@@ -263,7 +265,7 @@ impl<'a> Reference<'a> {
         }
     }
 
-    /// Nobody asked for its text yet.
+    /// Decodes the text at its first use.
     #[cold]
     #[inline(never)]
     pub(super) fn text_first(self) -> ValueRef<'a> {
@@ -273,7 +275,7 @@ impl<'a> Reference<'a> {
         kept.map_or(value, ValueRef::Text)
     }
 
-    /// The constant of a class of structs.
+    /// Returns the constant of a class of structs.
     #[inline]
     pub(super) fn record(self) -> Option<StructRef<'a>> {
         let Self { chunk, key, depth, .. } = self;

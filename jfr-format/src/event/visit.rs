@@ -1,4 +1,4 @@
-//! All fields of an event in one go: the quick level.
+//! Passes all fields of an event to a closure: the fast level.
 
 use super::{EventRef, Reference, StructRef, ValueRef};
 use crate::chunk::Chunk;
@@ -11,7 +11,8 @@ use crate::types::Plan;
 use crate::types::layout;
 
 impl<'a> EventRef<'a> {
-    /// Calls `see` with each field in order: what [`fields`](Self::fields) iterates over, several times as quick.
+    /// Calls `see` with each field in order. Several times as fast as iterating over
+    /// [`fields`](Self::fields).
     ///
     /// ```no_run
     /// # use jfr_format::{error::Error, event::ValueRef, read::{Input, Item}};
@@ -40,35 +41,35 @@ impl<'a> EventRef<'a> {
     }
 }
 
-/// A field of an event or struct, met while it is visited: which it is, and where its value lies.
+/// A field of an event or struct that is being visited, and the position of its value.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldRef<'a> {
     of: StructRef<'a>,
     field: &'a Field,
     plan: Plan,
-    /// The value, if it is a number: an integer, a key, or the bits of a float. Of a short string its head.
+    /// The value if it is a number: an integer, a key, or the bits of a float. For a short string its head.
     bits: u64,
     start: usize,
 }
 
 impl<'a> FieldRef<'a> {
-    /// What the metadata says of it.
+    /// Returns the field's declaration in the metadata.
     #[inline]
     pub fn field(&self) -> &'a Field {
         self.field
     }
 
-    /// Its name.
+    /// Returns its name.
     #[inline]
     pub fn name(&self) -> &'a str {
         &self.field.name
     }
 
-    /// Its value as it lies there.
+    /// Returns its value, references not followed.
     #[inline(always)]
     pub fn value(&self) -> ValueRef<'a> {
         let bits = self.bits;
-        // Narrow types are stored as the low bits of a varint; the casts take just those.
+        // Narrow types are stored as the low bits of a varint; the casts select these bits.
         match self.plan {
             Plan::Long => ValueRef::Long(bits as i64),
             Plan::Int => ValueRef::Int(bits as i32),
@@ -87,8 +88,8 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// Its value, references followed; structs declared `simpleType` become their one field. The text of a constant is
-    /// decoded once per chunk, whoever asks for it. `Null` if a key has no constant.
+    /// Returns its value with references followed; a struct that is declared `simpleType` becomes its single
+    /// field. The text of a constant is decoded once per chunk. `Null` if a key has no constant.
     #[inline(always)]
     pub fn resolved(&self) -> ValueRef<'a> {
         match self.plan {
@@ -118,7 +119,7 @@ impl<'a> FieldRef<'a> {
 
     #[inline(never)]
     fn wide(&self) -> ValueRef<'a> {
-        // It has been stepped over, so it is not malformed.
+        // The value has been skipped before, so it is not malformed.
         let mut cursor = Cursor::at(self.of.bytes, self.start);
         self.of.decoder().field(self.field, &mut cursor).unwrap_or(ValueRef::Null)
     }
@@ -135,7 +136,7 @@ impl<'a> StructRef<'a> {
         walk(StructRef { chunk, class, index, bytes, offset, depth }, bytes, see)
     }
 
-    /// What is wrong with the field at `start`.
+    /// Returns the error of the field at `start`.
     #[cold]
     #[inline(never)]
     pub(super) fn fault_at(&self, field: &'a Field, start: usize) -> Error {
@@ -147,10 +148,10 @@ impl<'a> StructRef<'a> {
     }
 }
 
-/// `tail` starts with the struct's bytes, and may go on behind them.
+/// `tail` starts with the struct's bytes, and may extend beyond them.
 #[inline(always)]
 fn walk<'a>(of: StructRef<'a>, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)) -> Result<(), Error> {
-    // Kept in registers: a struct in memory that is written piece by piece is slow to copy.
+    // In registers: a struct in memory that is written part by part is slow to copy.
     let StructRef { chunk, class, index, bytes, offset, depth } = of;
     let mut start = 0;
     for (field, &plan) in class.fields.iter().zip(&class.plans) {
@@ -182,7 +183,7 @@ fn walk<'a>(of: StructRef<'a>, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)
     Ok(())
 }
 
-/// Steps over a value that is not one varint or byte: its bits, if it is a number, and where it ends.
+/// Skips a value that is not a single varint or byte. Returns its bits, if it is a number, and its end.
 #[inline(never)]
 fn pass_wide(
     chunk: &Chunk,
@@ -199,7 +200,7 @@ fn pass_wide(
         Plan::Text => cursor.skip_string().map(|()| 0)?,
         _ => {
             if plan == Plan::Array {
-                // Elements that take no byte are stepped over whatever their number, but not listed.
+                // Elements of zero bytes are skipped whatever their number, but not listed.
                 Cursor::at(bytes, start).count()?;
             }
             let classes = chunk.types.classes();

@@ -1,4 +1,4 @@
-//! The quickest level: one method per kind of value, and no value ever lies in memory as a whole.
+//! The fastest level: one method per kind of value, and no value is stored in memory as a whole.
 
 use super::decode::ValueDecoder;
 use super::{ArrayRef, EventRef, Reference, StructRef, TextRef, ValueRef};
@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::types::Plan;
 use crate::types::{Class, Field};
 
-/// Takes the values of fields, by kind. Methods of an implementation that say `#[inline]` cost next to nothing.
+/// Receives the values of fields, by kind. Methods that an implementation marks as `#[inline]` cost almost
+/// nothing.
 ///
 /// ```
 /// use jfr_format::event::{StructRef, TextRef, ValueRef, Visitor};
@@ -59,7 +60,7 @@ use crate::types::{Class, Field};
 /// # Ok(()) }
 /// ```
 pub trait Visitor<'a> {
-    /// A value of a kind that has no method of its own here. References have been followed.
+    /// Receives a value of a kind whose method is not implemented. References have been followed.
     fn other(&mut self, field: &'a Field, value: ValueRef<'a>);
 
     /// `byte`, `short`, `int`, `long`, or `char`: a UTF-16 code unit.
@@ -110,7 +111,7 @@ pub trait Visitor<'a> {
         self.other(field, ValueRef::Array(list));
     }
 
-    /// A key into a constant pool: calls the method of the kind its constant has, unless told otherwise here.
+    /// A key into a constant pool. By default, calls the method for the kind of its constant.
     #[inline(always)]
     fn reference(&mut self, field: &'a Field, reference: Reference<'a>) {
         reference.hand_to(field, self);
@@ -118,7 +119,7 @@ pub trait Visitor<'a> {
 }
 
 impl<'a> EventRef<'a> {
-    /// Hands the fields in order to `visitor`: the quickest way to all of them.
+    /// Passes the fields in order to `visitor`: the fastest way to read all of them.
     ///
     /// # Errors
     /// A value is malformed; the fields before it have been seen.
@@ -134,7 +135,7 @@ impl<'a> EventRef<'a> {
 }
 
 impl<'a> StructRef<'a> {
-    /// Hands the fields in order to `visitor`.
+    /// Passes the fields in order to `visitor`.
     ///
     /// # Errors
     /// A value is malformed; the fields before it have been seen.
@@ -188,7 +189,8 @@ fn hand<'a>(value: ValueRef<'a>, field: &'a Field, visitor: &mut (impl Visitor<'
     }
 }
 
-/// `tail` starts with the struct's `bytes`, and may go on behind them; `place` is their offset and depth. What it returns is where a fault lies.
+/// Walks over the fields. `tail` starts with the struct's `bytes`, and may extend beyond them; `place` is
+/// their offset and depth. The error is the position of a fault.
 #[inline(always)]
 fn walk<'a>(
     chunk: &'a Chunk,
@@ -210,9 +212,9 @@ fn walk<'a>(
             };
         }
         let reference = |key, plan| Reference { chunk, class: field.class, key, depth: place.1 + 1, plan };
-        // Each kind has a call of its own, which can be merged with the decoding of the value.
+        // A separate call for each kind, which the compiler can merge with the decoding of the value.
         match plan {
-            // Narrow types are stored as the low bits of a varint; the casts take just those.
+            // Narrow types are stored as the low bits of a varint; the casts select these bits.
             Plan::Long => visitor.integer(field, read!(cursor.varint()) as i64),
             Plan::Int => visitor.integer(field, (read!(cursor.varint()) as i32).into()),
             Plan::Short => visitor.integer(field, (read!(cursor.varint()) as i16).into()),
@@ -221,7 +223,7 @@ fn walk<'a>(
             Plan::Boolean => visitor.boolean(field, read!(cursor.byte()) != 0),
             Plan::Float => visitor.float(field, f32::from_bits(read!(cursor.be_u32()))),
             Plan::Double => visitor.double(field, f64::from_bits(read!(cursor.be_u64()))),
-            // The plan is told as a constant: the call can be merged with what it leads to.
+            // The plan is a constant argument, so that the compiler can merge the call with its target.
             Plan::StructKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::StructKey)),
             Plan::TextKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::TextKey)),
             Plan::OtherKey => visitor.reference(field, reference(read!(cursor.varint()), Plan::OtherKey)),
@@ -239,7 +241,7 @@ fn walk<'a>(
     Ok(())
 }
 
-/// A value that is not worth a quick way, at `start`. Returns where it ends.
+/// Reads a value of an infrequent kind at `start`. Returns its end.
 #[inline(never)]
 fn wide<'a>(
     chunk: &'a Chunk,

@@ -1,4 +1,4 @@
-//! Which event types a chunk declares.
+//! The event types that a chunk declares.
 
 use super::{describe, encode};
 use crate::ids::TypeId;
@@ -10,8 +10,8 @@ const IDS: usize = 256;
 
 type TypeSet = [bool; IDS];
 
-/// Some event types of the [schema], and every type and annotation that their declaration needs. A chunk declares all its
-/// types at its start, each for some hundred bytes.
+/// Some event types of the [schema], and every type and annotation that their declaration needs. A chunk
+/// declares all its types at its start, each in about a hundred bytes.
 #[derive(Debug, Clone)]
 pub struct Declared {
     has: [bool; IDS],
@@ -19,20 +19,21 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// The whole schema.
+    /// Declares the whole schema.
     pub fn all() -> Declared {
         Declared::closed(schema::types().map(|ty| ty.id))
     }
 
-    /// These event types. What the constants of every chunk need is declared too, and what readers look for whether it is
-    /// used or not: all primitive types, threads and stacks (grafana/jfr-parser reads nothing without).
+    /// Declares these event types. Types that the constants of every chunk need are also declared, and types
+    /// that readers require even if they are not used: all primitive types, threads and stacks
+    /// (grafana/jfr-parser reads no event without them).
     pub fn new(events: impl IntoIterator<Item = TypeId>) -> Declared {
         let primitives = schema::types().filter(|ty| ty.kind == Kind::Primitive).map(|ty| ty.id);
         let always = [schema::FRAME_TYPE, schema::THREAD_STATE, schema::THREAD, schema::STACK_TRACE];
         Declared::closed(events.into_iter().chain(always).chain(primitives))
     }
 
-    /// A recorder of many processes declares the same for each: the last few sets are kept.
+    /// A recorder of many processes declares the same types for each, so the last few sets are cached.
     fn closed(types: impl Iterator<Item = TypeId>) -> Declared {
         static KEPT: Mutex<VecDeque<(TypeSet, Declared)>> = Mutex::new(VecDeque::new());
         const MOST: usize = 4;
@@ -65,15 +66,15 @@ impl Declared {
         Declared { has, event: encode(&describe::root(types)).into() }
     }
 
-    /// Whether events or constants of this type may be written.
+    /// Returns true if events or constants of this type may be written.
     #[inline]
     pub fn has(&self, id: TypeId) -> bool {
         self.has.get(id.0 as usize).copied().unwrap_or(false)
     }
 
-    /// The metadata event, ready to be written.
+    /// Returns the encoded metadata event.
     ///
-    /// Its id is a hash of its content: the JDK keeps the previous chunk's types when the ids are equal.
+    /// Its id is a hash of its content: if the ids are equal, the JDK uses the previous chunk's types.
     pub fn event(&self) -> &[u8] {
         &self.event
     }

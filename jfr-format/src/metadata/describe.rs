@@ -1,4 +1,4 @@
-//! The schema as a metadata tree.
+//! Describes the schema as a metadata tree.
 
 use super::Element;
 use crate::ids::TypeId;
@@ -11,7 +11,7 @@ pub(super) fn root<'a>(types: impl Iterator<Item = &'a Type>) -> Element {
     Element::new("root").child(Element::new("metadata").children(types)).child(region)
 }
 
-/// Types of its fields and annotations, as the elements name them.
+/// Returns the types of its fields and annotations, as the elements name them.
 pub(super) fn needs(ty: &Type) -> Vec<TypeId> {
     fn add(element: &Element, to: &mut Vec<TypeId>) {
         let named = element.attributes.iter().filter(|(key, _)| key == "class");

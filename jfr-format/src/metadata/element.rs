@@ -9,14 +9,14 @@ use std::collections::HashMap;
 pub struct Element {
     /// Name.
     pub name: Cow<'static, str>,
-    /// Attributes in their order.
+    /// Attributes in order.
     pub attributes: Vec<(Cow<'static, str>, Cow<'static, str>)>,
-    /// Children in their order.
+    /// Children in order.
     pub children: Vec<Element>,
 }
 
 impl Element {
-    /// An element without attributes and children.
+    /// Creates an element without attributes and children.
     pub fn new(name: impl Into<Cow<'static, str>>) -> Element {
         Element { name: name.into(), attributes: Vec::new(), children: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Element {
         self
     }
 
-    /// The string table and the tree.
+    /// Encodes the string table and the tree.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut strings = Strings::default();
         let mut tree = Vec::new();

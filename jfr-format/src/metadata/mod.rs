@@ -38,8 +38,9 @@ fn id(content: &[u8]) -> u32 {
     (hash >> 2) | 1 << 30
 }
 
-/// Whether what cannot be read as metadata is a filler: an event of type 0 that begins with eight zeros, or has no other bytes. Behind them
-/// may lie what a file's writer has begun to put into it.
+/// Returns true if bytes that cannot be read as metadata are a filler: an event of type 0 that begins with
+/// eight zeros, or has no other bytes. The rest may contain data that a file's writer has begun to store
+/// there.
 pub(crate) fn is_filler(payload: &[u8]) -> bool {
     payload.iter().take(8).all(|&byte| byte == 0)
 }

@@ -1,4 +1,4 @@
-//! Runs of whole events, and how many there were of each type.
+//! Runs of complete events, and their number by type.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -12,18 +12,18 @@ use crate::cursor::Cursor;
 use crate::event::EventRef;
 use crate::types::{Class, Types};
 
-/// Consecutive whole events, metadata and checkpoints among them.
+/// Consecutive complete events, including metadata and checkpoints.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) bytes: Bytes,
     /// Offset of the first byte in the input.
     pub(crate) offset: u64,
-    /// Positions in it of the events that the filters let through; `None` if they are not known yet.
+    /// Positions in it of the events that the filters select; `None` if they are not known yet.
     pub(crate) picked: Option<Vec<u32>>,
 }
 
 impl Region {
-    /// Takes the first `len` bytes, whole events, off.
+    /// Splits off the first `len` bytes, which are complete events.
     pub(crate) fn split_to(&mut self, len: usize) -> Self {
         let front = self.bytes.split_to(len);
         let offset = self.offset;
@@ -48,47 +48,48 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The chunk they belong to.
+    /// Returns the chunk of the events.
     pub fn chunk(&self) -> &'a Chunk {
         self.chunk
     }
 
-    /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants. If the
-    /// decoder was told what is wanted, only the frames of that.
+    /// Iterates over the frames of all events in file order, of any type, so that a caller can skip types by
+    /// their ids. If the decoder has a filter, only selected events are returned.
     pub fn frames(&self) -> Frames<'_> {
         Frames { filters: self.filters, regions: self.regions.iter(), current: Walk::default(), picked: None }
     }
 
-    /// The event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
+    /// Returns the event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
     pub fn event<'b>(&'b self, frame: &Frame<'b>) -> Option<EventRef<'b>> {
         frame.event(self.chunk)
     }
 
-    /// The bytes the batch lies in, with their offsets in the input, ascending; a clone of them is not a copy. Whoever
-    /// keeps them can have an event again by its offset: see [`Chunk::event`].
+    /// Returns the bytes of the batch, with their offsets in the input, ascending; cloning them does not
+    /// copy. A caller that stores them can get an event again by its offset: see [`Chunk::event`].
     pub fn runs(&self) -> impl Iterator<Item = (u64, &Bytes)> {
         self.regions.iter().map(|region| (region.offset, &region.bytes))
     }
 
-    /// The bytes of the batch, to have its events one by one later; not copied.
+    /// Returns the bytes of the batch, without a copy, to iterate over its events later.
     pub fn into_runs(self) -> impl Iterator<Item = Run> {
         self.regions.into_iter().map(|region| Run { bytes: region.bytes, offset: region.offset, pos: 0 })
     }
 
-    /// Lets pages under [`runs`](Self::runs) go. Those of the batch itself need no help; whoever looks at earlier ones
-    /// again does.
+    /// Returns a handle that releases the pages of [`runs`](Self::runs). The decoder releases those of the
+    /// batch itself; only a caller that reads earlier ones again needs it.
     pub fn pages(&self) -> Pages {
         self.pages.clone()
     }
 
-    /// The events in file order; metadata, checkpoints and events of undeclared types are left out.
+    /// Iterates over the events in file order; metadata, checkpoints and events of undeclared types are
+    /// skipped.
     pub fn events(&self) -> Events<'_> {
         Events { chunk: self.chunk, frames: self.frames() }
     }
 }
 
-/// Consecutive events of a batch, kept. They belong to the chunk that the decoder is in ([`Decoder::chunk`]) as long as
-/// nothing else is taken from it.
+/// Stored consecutive events of a batch. They belong to the decoder's chunk ([`Decoder::chunk`]) until the
+/// next item is taken from the decoder.
 ///
 /// [`Decoder::chunk`]: super::Decoder::chunk
 #[derive(Clone, Debug)]
@@ -99,7 +100,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The next event, whatever its type, metadata and checkpoints included.
+    /// Returns the next event, of any type, metadata and checkpoints included.
     #[allow(clippy::should_implement_trait)] // the frames borrow from the run
     pub fn next(&mut self) -> Option<Frame<'_>> {
         let mut walk = Walk { bytes: &self.bytes, pos: self.pos, offset: self.offset };
@@ -108,13 +109,13 @@ impl Run {
         frame
     }
 
-    /// Offset in the input behind the last of them.
+    /// Returns the offset in the input after the last of them.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
 }
 
-/// Steps over framed events.
+/// Iterates over framed events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walk<'a> {
     bytes: &'a [u8],
@@ -122,19 +123,19 @@ pub(crate) struct Walk<'a> {
     offset: u64,
 }
 
-/// Events of a chunk that can be walked over quickly.
+/// Events of a chunk that can be walked over by a fast path.
 pub(crate) struct Usual<'a> {
-    /// Up to the end of the chunk, or of what is there.
+    /// The bytes up to the end of the chunk, or of the available input.
     pub(crate) bytes: &'a [u8],
     pub(crate) from: usize,
-    /// Where to stop.
+    /// The position at which to stop.
     pub(crate) portion: usize,
 }
 
 impl Usual<'_> {
-    /// Counts events and tells `each` where they begin and of what type they are, as long as their size takes one byte
-    /// and their type two at most, and as they cannot be the start of a chunk header. Metadata and checkpoints end the
-    /// walk, and the last bytes. Returns where it came to.
+    /// Counts events and calls `each` with their positions and types, as long as their size takes one byte,
+    /// their type at most two, and they cannot be the start of a chunk header. Metadata, checkpoints and the
+    /// last bytes end the walk. Returns the position reached.
     #[inline(always)]
     pub(crate) fn walk(&self, counts: &mut TypeCounts, mut each: impl FnMut(usize, u64)) -> usize {
         let mut at = self.from;
@@ -144,8 +145,8 @@ impl Usual<'_> {
             let word = u64::from(u32::from_le_bytes(*word));
             let size = word & 0x7f;
             let (low, high) = (word >> 8 & 0x7f, word >> 16 & 0x7f);
-            // All ones if the type takes a second byte: the lengths of types change from event to event, and
-            // a branch would be guessed wrong.
+            // All ones if the type has a second byte. The lengths of types change from event to event, so a
+            // branch would be mispredicted.
             let second = (word >> 15 & 1).wrapping_neg();
             let type_id = low | high << 7 & second;
             let long = word & 0x80 | word & 0x80_0000 & second;
@@ -169,14 +170,14 @@ impl Usual<'_> {
 /// The first two bytes of a chunk header.
 const HEADER_START: u64 = MAGIC[0] as u64 | (MAGIC[1] as u64) << 8;
 
-/// Where an event lies and which type it claims to be.
+/// The position and type id of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// Declared id of its type.
     pub type_id: u64,
     /// The bytes of its fields.
     pub payload: &'a [u8],
-    /// The payload and what follows it: whole words can be loaded from its last bytes.
+    /// The payload and the bytes after it, so that whole words can be loaded from its last bytes.
     pub(crate) tail: &'a [u8],
     /// Offset of its first byte in the input.
     pub offset: u64,
@@ -185,9 +186,9 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The bytes behind the first varint, the start time of an event, as one number with their count: where two
-    /// events of a type have the same, all their fields but the first are. `None` if there are none or more than seven,
-    /// and in front of the end of the input.
+    /// Returns the bytes after the first varint, the start time of an event, as one number together with
+    /// their count. If two events of a type have the same number, all their fields except the first are
+    /// equal. `None` if there are none or more than seven, and near the end of the input.
     #[inline(always)]
     pub fn short_bytes_behind_start(&self) -> Option<NonZero<u64>> {
         let mut cursor = Cursor::new(self.tail);
@@ -246,9 +247,9 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Passes over the events ahead for as long as they are of the type `type_id`, at most seven bytes follow their
-    /// start time, and `count` knows these ([`Frame::short_bytes_behind_start`]). Events near the end of the bytes at
-    /// hand are left for [`next`](Self::next).
+    /// Skips the next events as long as they have the type `type_id`, at most seven bytes follow their start
+    /// time, and `count` accepts these ([`Frame::short_bytes_behind_start`]). Events near the end of the
+    /// available bytes are left for [`next`](Self::next).
     #[inline(always)]
     pub fn pass_alike(&mut self, type_id: u64, mut count: impl FnMut(NonZero<u64>) -> bool) {
         let bytes = self.current.bytes;
@@ -274,10 +275,11 @@ impl Frames<'_> {
     }
 }
 
-/// Size and type in one and two bytes at most, a start time, seven bytes and one more.
+/// Size and type in at most one and two bytes, a start time, seven bytes and one more.
 const ALIKE: usize = 19;
 
-/// What follows the start time of the event at `at`, and its size, if it is of this type and short.
+/// Returns the bytes after the start time of the event at `at`, and its size, if it has this type and is
+/// short.
 #[inline(always)]
 fn alike(bytes: &[u8], at: usize, type_id: u64) -> Option<(NonZero<u64>, usize)> {
     let event = bytes.get(at..)?.first_chunk::<ALIKE>()?;
@@ -296,7 +298,7 @@ fn alike(bytes: &[u8], at: usize, type_id: u64) -> Option<(NonZero<u64>, usize)>
     Some((NonZero::new(short(word(start)?, len))?, size))
 }
 
-/// The first `len` bytes of `word`, at most seven, with their count.
+/// Returns the first `len` bytes of `word`, at most seven, together with their count.
 #[inline(always)]
 fn short(word: u64, len: usize) -> u64 {
     word & ((1 << (8 * len)) - 1) | (len as u64) << 56
@@ -307,14 +309,14 @@ impl<'a> Walk<'a> {
         Self { bytes: &region.bytes, pos: 0, offset: region.offset }
     }
 
-    /// The event at `pos`.
+    /// Returns the event at `pos`.
     #[inline]
     fn at(&mut self, pos: usize) -> Option<Frame<'a>> {
         self.pos = pos;
         self.next()
     }
 
-    /// The next event; `None` at the end. The decoder has checked the framing.
+    /// Returns the next event; `None` at the end. The decoder has checked the framing.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Frame<'a>> {
         let mut cursor = Cursor::at(self.bytes, self.pos);
@@ -349,7 +351,7 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// Whether events of a type are returned, and with their constants or without.
+/// Whether events of a type are returned, with or without their constants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Filter {
     /// The events are only counted.
@@ -364,7 +366,7 @@ pub enum Filter {
 /// The filter of each type of a chunk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TypeFilters {
-    /// By type id, as far as ids are small.
+    /// By type id, for small ids.
     dense: Vec<Filter>,
     sparse: HashMap<u64, Filter>,
 }
@@ -402,11 +404,11 @@ impl TypeFilters {
 pub struct TypeCount {
     /// Number of events.
     pub events: u64,
-    /// Their bytes, heads included.
+    /// Size in bytes, heads included.
     pub bytes: u64,
 }
 
-/// Largest id counted by array.
+/// Upper limit of ids that are counted in an array.
 const DENSE_LIMIT: u64 = 1 << 12;
 
 /// Events and bytes by type id.
@@ -432,7 +434,7 @@ impl TypeCounts {
         count.bytes += bytes;
     }
 
-    /// Type ids met, ascending.
+    /// Iterates over the type ids, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u64, TypeCount)> + '_ {
         let mut sparse: Vec<(u64, TypeCount)> = self.sparse.iter().map(|(&id, &count)| (id, count)).collect();
         sparse.sort_unstable_by_key(|&(id, _)| id);
@@ -440,7 +442,7 @@ impl TypeCounts {
         dense.filter(|(_, count)| count.events > 0).chain(sparse)
     }
 
-    /// All events other than metadata and checkpoints.
+    /// Returns the number of events other than metadata and checkpoints.
     pub fn events(&self) -> u64 {
         let reserved = u64::from(CHECKPOINT_EVENT.0);
         self.iter().filter(|&(id, _)| id > reserved).map(|(_, count)| count.events).sum()

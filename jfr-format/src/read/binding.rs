@@ -1,4 +1,4 @@
-//! Chosen fields of one event type, looked up once per chunk instead of by name per event.
+//! Selected fields of one event type, looked up once per chunk instead of by name per event.
 
 use super::batch::Frame;
 use crate::chunk::Chunk;
@@ -7,11 +7,11 @@ use crate::error::Malformed;
 use crate::types::layout::{self, Step};
 use crate::types::{Class, Kind};
 
-/// A plan that takes chosen fields out of an event's bytes.
+/// A plan that reads selected fields from an event's bytes.
 #[derive(Clone, Debug)]
 pub struct Binding {
     actions: Vec<Action>,
-    /// Over the fields behind the last bound one.
+    /// Steps over the fields after the last bound one.
     rest: Vec<Step>,
     /// Bit *i*: slot *i* is bound.
     bound: u64,
@@ -29,8 +29,9 @@ enum Action {
 }
 
 impl Binding {
-    /// Binds the named fields of `class`: slot *i* is `names[i]`. Integers, booleans, floats (as bits) and pool keys
-    /// can be bound; a missing field or one of another shape leaves its slot unbound, as do names behind the 64th.
+    /// Binds the named fields of `class`: slot *i* is `names[i]`. Integers, booleans, floats (as bits) and
+    /// pool keys can be bound; a missing field or one of another kind leaves its slot unbound, as do names
+    /// after the 64th.
     pub fn new(chunk: &Chunk, class: &Class, names: &[&str]) -> Self {
         let classes = chunk.types.classes();
         let mut binding = Self { actions: Vec::new(), rest: Vec::new(), bound: 0, slots: names.len() };
@@ -65,14 +66,14 @@ impl Binding {
         binding
     }
 
-    /// Whether the type has a field for the slot that could be bound.
+    /// Returns true if the type has a bindable field for the slot.
     #[inline]
     pub fn is_bound(&self, slot: usize) -> bool {
         slot < 64 && self.bound >> slot & 1 == 1
     }
 
-    /// Takes the bound fields out of `payload`, an event of the bound class in the bound chunk; `None` in slots that
-    /// are not bound.
+    /// Reads the bound fields from `payload`, an event of the bound class in the bound chunk; `None` in slots
+    /// that are not bound.
     ///
     /// # Errors
     /// The payload is malformed.
@@ -82,7 +83,7 @@ impl Binding {
         Ok(std::array::from_fn(|slot| self.is_bound(slot).then_some(values[slot])))
     }
 
-    /// As [`read`](Self::read), with 0 in slots that are not bound.
+    /// Reads the bound fields like [`read`](Self::read), with 0 in slots that are not bound.
     ///
     /// # Errors
     /// The payload is malformed.
@@ -90,7 +91,7 @@ impl Binding {
         self.run(chunk, &mut Cursor::new(payload))
     }
 
-    /// As [`values`](Self::values), of an event in its frame: the quickest.
+    /// Reads the bound fields like [`values`](Self::values), from an event's frame: the fastest form.
     ///
     /// # Errors
     /// The payload is malformed.
@@ -99,12 +100,12 @@ impl Binding {
         let mut cursor = Cursor::new(frame.tail);
         match self.run(chunk, &mut cursor) {
             Ok(values) if cursor.pos() <= frame.payload.len() => Ok(values),
-            // The values reach into the next event: what is wrong shows without it.
+            // The values extend into the next event: read again without it, to find the error.
             _ => self.values(chunk, frame.payload),
         }
     }
 
-    /// As [`values`](Self::values), and goes on behind the last field.
+    /// Reads the bound fields like [`values`](Self::values), and moves the cursor past the last field.
     #[inline(always)]
     pub(crate) fn pass<const N: usize>(
         &self,

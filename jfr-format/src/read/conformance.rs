@@ -1,5 +1,5 @@
-//! Checks whether a chunk conforms to the format. These violations cost this reader no event, but other readers fail or
-//! return something else; `docs/decisions.md` lists what each of them does.
+//! Checks whether a chunk conforms to the format. This reader loses no event because of these violations, but
+//! other readers fail or return something else; `docs/decisions.md` lists what each of them does.
 
 use crate::constants::{FLAG_COMPRESSED, STATE_FINISHED, STATE_UPDATING};
 use crate::error::{Nonconformance, shortened};
@@ -18,13 +18,13 @@ pub(crate) fn check_header(header: &ChunkHeader) -> impl Iterator<Item = Finding
     clock.into_iter().chain(fixed.then_some((Nonconformance::Uncompressed, header::FLAGS as u64)))
 }
 
-/// Where the events lie that a header and the checkpoints point at.
+/// Positions of the events that a header and the checkpoints point to.
 #[derive(Debug, Default)]
 pub(crate) struct Landmarks {
-    /// Metadata events, as all here by their distance from the start of the chunk, ascending. Which one the header
-    /// points at is known at the end: a live one is completed then.
+    /// Positions of metadata events, like all positions here relative to the start of the chunk, ascending.
+    /// The header's pointer is known only at the end: a live one is completed then.
     metadata: Vec<u64>,
-    /// Checkpoints and their distance to the one before.
+    /// Checkpoints and their distance to the previous one.
     checkpoints: Vec<(u64, i64)>,
 }
 
@@ -73,7 +73,7 @@ impl Landmarks {
         self.checkpoints.binary_search_by_key(&at, |&(at, _)| at).ok()
     }
 
-    /// The checkpoint that the one at `index` names as the one before; `None` if it names none.
+    /// Returns the previous checkpoint of the one at `index`; `None` if it names none.
     fn previous(&self, index: usize) -> Option<Result<usize, u64>> {
         let &(at, delta) = self.checkpoints.get(index).filter(|&&(_, delta)| delta != 0)?;
         let target = at.wrapping_add_signed(delta);
@@ -93,7 +93,7 @@ impl Landmarks {
         if let Some((index, target)) = first {
             findings.push((Nonconformance::CheckpointChain { target, count: nowhere }, at(index)));
         }
-        // The walk that first came by; a checkpoint is passed once.
+        // The first walk that visited a checkpoint; each is visited once.
         let mut walks = vec![0; self.checkpoints.len()];
         let mut circle = None;
         let last = self.find(header.checkpoint.0).filter(|_| header.state == STATE_FINISHED);

@@ -1,8 +1,9 @@
-//! Following a recording while it is being written.
+//! Follows a recording while it is being written.
 //!
-//! A live chunk has a state byte that is not 0. Its writer appends, then patches the header: state 255 while it does,
-//! the new size, at last the next generation; state 0 when nothing will change any more. Only bytes that a header
-//! has vouched for are decoded. A JVM's repository has one chunk per file; the next file is the one that starts next.
+//! A live chunk has a state byte that is not 0. Its writer appends, then patches the header: state 255 during
+//! the change, the new size, and finally the next generation; state 0 when the chunk is finished. Only bytes
+//! within the size in a header are decoded. A JVM's repository has one chunk per file; the next file is the
+//! one that starts next.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -20,26 +21,26 @@ use crate::constants::{FLAG_FINAL, MAGIC, STATE_FINISHED, STATE_UPDATING};
 use crate::error::{Error, Result};
 use crate::header::{ChunkHeader, LEN};
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 const READ_SIZE: u64 = 256 * 1024;
 /// Writers flush once a second.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// How long a file may end with a finished chunk that is not said to be the last.
+/// How long a file may end with a finished chunk that is not marked as the last.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What [`Follow::poll`] has found.
+/// Result of [`Follow::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// [`Follow::next`] will not wait.
+    /// [`Follow::next`] returns without waiting.
     Ready,
-    /// Nothing new yet.
+    /// No new data yet.
     Waiting,
-    /// The recording is over.
+    /// The recording has ended.
     Ended,
 }
 
-/// Follows a growing file, or a JVM's repository directory, to its end. Offsets in warnings count on from file to
-/// file.
+/// Follows a growing file, or a JVM's repository directory, to its end. Offsets in warnings continue from
+/// file to file.
 ///
 /// ```no_run
 /// use jfr_format::read::{Follow, Item};
@@ -65,21 +66,21 @@ pub struct Follow {
     since: i64,
     changed: Instant,
     last: Option<ChunkHeader>,
-    /// The writer is gone: what is there is taken as it is.
+    /// The writer has ended: the present contents are final.
     salvage: bool,
     ended: bool,
 }
 
-/// Position of a repository's file among the others.
+/// Order of a repository's file among the others.
 type Key = (i64, OsString);
 
 #[derive(Debug)]
 struct Source {
     file: File,
     key: Key,
-    /// Where the current chunk starts.
+    /// Start of the current chunk.
     start: u64,
-    /// Bytes handed to the decoder.
+    /// Bytes passed to the decoder.
     read: u64,
     chunk_ended: bool,
 }
@@ -109,34 +110,34 @@ impl Follow {
         })
     }
 
-    /// Looks for news this often; every half second if not said.
+    /// Sets the polling interval; the default is half a second.
     #[must_use]
     pub fn every(mut self, interval: Duration) -> Self {
         self.interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// Ends when nothing has changed for so long, with what can be had of the unfinished chunk. Without it a
-    /// recording whose writer was killed is waited for as long as it is there.
+    /// Ends when no change has been seen for this long, with the readable rest of the unfinished chunk.
+    /// Without it, a recording whose writer was killed is followed as long as it exists.
     #[must_use]
     pub fn give_up_after(mut self, patience: Duration) -> Self {
         self.patience = Some(patience);
         self
     }
 
-    /// Passes over the files of a repository that end before this moment, in ns since 1970.
+    /// Skips the files of a repository that end before this time, in ns since 1970.
     #[must_use]
     pub fn since(mut self, epoch_nanos: i64) -> Self {
         self.since = epoch_nanos;
         self
     }
 
-    /// The decoder it drives, to tell it what is wanted.
+    /// Returns its decoder, to set a filter.
     pub fn decoder(&mut self) -> &mut Decoder {
         &mut self.decoder
     }
 
-    /// The next item, waiting for it; `None` when the recording is over.
+    /// Waits for the next item and returns it; `None` when the recording has ended.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -151,7 +152,7 @@ impl Follow {
         }
     }
 
-    /// Reads what is new without waiting.
+    /// Reads new data without waiting.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -174,8 +175,8 @@ impl Follow {
         }
     }
 
-    /// Says that the writer is gone: what is there is taken as it is; said again when that was taken, it goes on to the
-    /// next file of the repository, or to the end.
+    /// Declares that the writer has ended, so that the present contents are final. Called again after these
+    /// have been read, it continues with the next file of the repository, or ends.
     ///
     /// # Errors
     /// The repository cannot be read.
@@ -195,7 +196,7 @@ impl Follow {
         self.ended = true;
     }
 
-    /// One step; `false` if there is nothing to be done now.
+    /// Makes one step. Returns false if there is nothing to do now.
     fn advance(&mut self) -> io::Result<bool> {
         let Some(source) = &mut self.source else { return self.next_file() };
         let stat = source.file.metadata()?;
@@ -207,13 +208,13 @@ impl Follow {
         let finished = header.filter(|header| header.state == STATE_FINISHED);
         let end = match header {
             _ if self.salvage => stat.len(),
-            // Damaged or no recording: the decoder tells.
+            // Damaged, or not a recording: the decoder reports it.
             None if source.is_foreign()? => stat.len(),
             None => source.read,
             Some(header) => match (finished, trusted_end(&header, source.start)) {
                 (Some(_), Some(end)) => end,
                 (Some(_), None) => stat.len(),
-                // This size says that the header is not in use yet.
+                // A header with this size is not in use yet.
                 (None, _) if header.size <= LEN as u64 => source.read,
                 (None, _) => source.start.saturating_add(header.size),
             },
@@ -263,12 +264,12 @@ impl Follow {
         Ok(quiet)
     }
 
-    /// Opens the file of the repository that starts next, if there is one.
+    /// Opens the repository's next file by start time, if there is one.
     fn next_file(&mut self) -> io::Result<bool> {
         let Some(directory) = &self.directory else { return Ok(false) };
         let mut files = chunks_in(directory)?;
         if files.is_empty() && self.source.is_none() {
-            // The directory above a JVM's own: the newest in it.
+            // The directory above a JVM's own: use the newest repository in it.
             let Some(newest) = newest_repository(directory)? else { return Ok(false) };
             files = chunks_in(&newest)?;
             if !files.is_empty() {
@@ -298,7 +299,7 @@ impl Source {
         Ok(Self { file: File::open(path)?, key, start: 0, read: 0, chunk_ended: false })
     }
 
-    /// The current chunk's header, if it is there and nobody is changing it.
+    /// Returns the current chunk's header, if it exists and is not being changed.
     fn header(&self) -> io::Result<Option<ChunkHeader>> {
         let (Some(once), Some(again)) = (self.header_bytes()?, self.header_bytes()?) else { return Ok(None) };
         let header = ChunkHeader::decode(&once).ok();
@@ -314,15 +315,15 @@ impl Source {
         }
     }
 
-    /// Whether something else than a chunk starts where one should.
+    /// Returns true if something other than a chunk starts where one should.
     fn is_foreign(&self) -> io::Result<bool> {
         let Some(bytes) = self.header_bytes()? else { return Ok(false) };
-        // Space may be set aside before anything is written.
+        // Space may be allocated before the first byte is written.
         let empty = bytes.iter().all(|&b| b == 0);
         Ok(!empty && (!bytes.starts_with(&MAGIC) || ChunkHeader::decode(&bytes).is_err()))
     }
 
-    /// Some of the bytes up to `end` that have not been read yet.
+    /// Reads some of the bytes up to `end` that have not been read yet.
     fn bytes(&mut self, end: u64) -> io::Result<Option<Bytes>> {
         let len = end.saturating_sub(self.read).min(READ_SIZE);
         if len == 0 {
@@ -336,7 +337,7 @@ impl Source {
     }
 }
 
-/// The chunk files of a repository by their start.
+/// Returns the chunk files of a repository by their start.
 fn chunks_in(directory: &Path) -> io::Result<BTreeMap<Key, PathBuf>> {
     let mut found = BTreeMap::new();
     let entries = match directory.read_dir() {
@@ -350,7 +351,7 @@ fn chunks_in(directory: &Path) -> io::Result<BTreeMap<Key, PathBuf>> {
             continue;
         }
         let name = path.file_name().unwrap_or_default().to_owned();
-        // One that has gone again, or has no header yet, is not there.
+        // Ignore a file that has been deleted, or that has no header yet.
         if let Ok(source) = Source::open(&path, (0, OsString::new()))
             && let Ok(Some(bytes)) = source.header_bytes()
             && let Ok(header) = ChunkHeader::decode(&bytes)
@@ -361,7 +362,7 @@ fn chunks_in(directory: &Path) -> io::Result<BTreeMap<Key, PathBuf>> {
     Ok(found)
 }
 
-/// The newest directory named as a JVM names its repository: date, time and process id, joined by `_`.
+/// Returns the newest directory with a name of a JVM's repository: date, time and process id, joined by `_`.
 fn newest_repository(directory: &Path) -> io::Result<Option<PathBuf>> {
     let is_one = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A stream of chunks of known sizes, in the parts in which it can be passed on: whole records, up to places where a reader
-//! can be cut off.
+//! Splits a stream of chunks of known sizes into parts that can be forwarded: complete records, up to
+//! positions where a reader can be disconnected.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use crate::ids::{ChunkOffset, FileOffset, Ticks};
 use crate::types::Types;
 use crate::write::{Cut, Fragment, declares_loss_events};
 
-/// What ends a segment.
+/// The type of the event that ends a segment.
 const SEGMENT: &str = "flightline.Segment";
-/// Most types of events in a part that are counted by name.
+/// Maximum number of event types in a part that are counted by name.
 const MOST_TYPES: usize = 1 << 12;
 
-/// How a chunk begins.
+/// The start of a chunk.
 #[derive(Debug)]
 pub struct ChunkHead {
     /// Its header.
     pub header: ChunkHeader,
-    /// Its first metadata event, size included; empty if that is not where the header says.
+    /// Its first metadata event, size included; empty if it is not at the offset in the header.
     pub metadata: Bytes,
-    /// Whether it declares the events by which a loss is told.
+    /// Whether it declares the events that report a loss.
     pub declares_loss_events: bool,
 }
 
@@ -34,52 +34,52 @@ pub struct ChunkHead {
 pub struct EventCount {
     /// Name of the type.
     pub name: Arc<str>,
-    /// How many.
+    /// Number of events.
     pub events: u64,
-    /// Their bytes.
+    /// Size of the events in bytes.
     pub bytes: u64,
 }
 
-/// Whole records of one chunk, up to the end of a segment or of the chunk.
+/// Complete records of one chunk, up to the end of a segment or of the chunk.
 #[derive(Debug)]
 pub struct Part {
     /// The bytes.
     pub pieces: Vec<Fragment>,
-    /// The chunk that these are the first bytes of.
+    /// The head of the chunk, if these are its first bytes.
     pub begins: Option<Arc<ChunkHead>>,
     /// These are the last bytes of their chunk.
     pub ends: bool,
-    /// Where a reader can be cut off behind it.
+    /// The position after it at which a reader can be disconnected.
     pub cut: Option<Cut>,
     /// Time of the last checkpoint so far.
     pub now: Ticks,
-    /// Events in it, without those that are about the stream itself.
+    /// Events in it, without those about the stream itself.
     pub counts: Vec<EventCount>,
 }
 
 impl Part {
-    /// Bytes of the stream.
+    /// Returns the number of bytes of the stream.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(Fragment::len).sum()
     }
 
-    /// Whether it has none.
+    /// Returns true if it contains no bytes.
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory.
     pub fn held(&self) -> usize {
         self.pieces.iter().map(Fragment::held).sum()
     }
 }
 
-/// Why a stream cannot be passed on any further.
+/// Reason why a stream cannot be forwarded any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameError {
-    /// Where in the stream.
+    /// Offset in the stream.
     pub at: FileOffset,
-    /// What is wrong.
+    /// The kind of error.
     pub what: FrameFault,
 }
 
@@ -87,13 +87,13 @@ pub struct FrameError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FrameFault {
-    /// No chunk begins there.
+    /// The offset is not the start of a chunk.
     NoChunk,
-    /// The header does not say how long the chunk is: a file that is being written.
+    /// The header does not contain the size of the chunk: a file that is being written.
     Unfinished,
     /// A record is longer than its chunk, or shorter than its own head.
     Record,
-    /// More bytes than may be held lie between two places where a reader can be cut off.
+    /// More bytes than the limit lie between two positions where a reader can be disconnected.
     TooLong,
 }
 
@@ -113,18 +113,18 @@ impl std::fmt::Display for FrameError {
 
 impl std::error::Error for FrameError {}
 
-/// Takes the bytes of a stream in any pieces and gives them back in parts.
+/// Takes the bytes of a stream in pieces of any size and returns them in parts.
 #[derive(Debug)]
 pub struct Framer {
-    /// What has come and is in no part yet.
+    /// Received bytes that are not in a part yet.
     buffer: BytesMut,
-    /// Of it, bytes of whole records.
+    /// Number of its bytes that are complete records.
     whole: usize,
     /// Pieces of the next part that are no longer in the buffer.
     pieces: Vec<Fragment>,
     held: usize,
     most: usize,
-    /// Bytes of the stream before the buffer.
+    /// Number of bytes of the stream before the buffer.
     before: u64,
     chunk: Option<Current>,
     begins: bool,
@@ -136,16 +136,16 @@ struct Current {
     head: Arc<ChunkHead>,
     types: Types,
     segment: Option<u64>,
-    /// Where the first record that is not whole begins.
+    /// Offset of the first incomplete record.
     at: u64,
     checkpoint: ChunkOffset,
     now: Ticks,
-    /// Zeros of a filler that are still to come.
+    /// Number of zeros of a filler that are still to come.
     filler: u64,
 }
 
 impl Framer {
-    /// Holds at most about `most` bytes.
+    /// Creates a framer that stores at most about `most` bytes.
     pub fn new(most: usize) -> Framer {
         Framer {
             buffer: BytesMut::new(),
@@ -165,9 +165,9 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes `len` zeros, which are kept as a number where they are filler.
+    /// Appends `len` zeros, which are stored as a number if they are filler.
     pub fn push_zeros(&mut self, len: usize) {
-        // Everything before them is in parts once the filler's head has been met.
+        // After the filler's head has been read, all bytes before it are in parts.
         match &mut self.chunk {
             Some(chunk) if self.buffer.is_empty() && chunk.filler >= len as u64 => {
                 chunk.filler -= len as u64;
@@ -179,15 +179,15 @@ impl Framer {
         }
     }
 
-    /// Whether the stream may end here: between two chunks.
+    /// Returns true if the stream may end here: between two chunks.
     pub fn is_between_chunks(&self) -> bool {
         self.chunk.is_none() && self.buffer.is_empty()
     }
 
-    /// The next part, if all of it is there.
+    /// Returns the next part, if it is complete.
     ///
     /// # Errors
-    /// The stream cannot be passed on any further.
+    /// The stream cannot be forwarded any further.
     pub fn next_part(&mut self) -> Result<Option<Part>, FrameError> {
         loop {
             if self.chunk.is_none() && !self.begin()? {
@@ -208,7 +208,7 @@ impl Framer {
         FrameError { at: FileOffset(self.before + self.whole as u64), what }
     }
 
-    /// `false` if there is too little for a header.
+    /// Reads the start of a chunk. Returns false if there are too few bytes for a header.
     fn begin(&mut self) -> Result<bool, FrameError> {
         if self.buffer.len() < header::LEN {
             let magic = &crate::constants::MAGIC;
@@ -251,7 +251,7 @@ impl Framer {
         let heads = cursor.varint().and_then(|size| Ok((size, cursor.varint()?)));
         let (size, type_id) = match heads {
             Ok(heads) => heads,
-            // Nine bytes each at most.
+            // At most nine bytes each.
             Err(Malformed::End) if rest.len() < 18 && (rest.len() as u64) < left => return Ok(Step::More),
             Err(_) => return Err(error),
         };
@@ -264,7 +264,7 @@ impl Framer {
             && chunk.at != chunk.head.header.metadata.0
             && rest[head..].iter().take(3).all(|b| *b == 0)
         {
-            // A filler: its head is kept, its zeros are counted.
+            // A filler: its head is stored, its zeros are counted.
             self.whole += head;
             chunk.at += head as u64;
             chunk.filler = size - head as u64;
@@ -274,7 +274,7 @@ impl Framer {
         let Ok(len) = usize::try_from(size) else { return Err(error) };
         let Some(record) = rest.get(..len) else { return Ok(Step::More) };
         if metadata {
-            // What cannot be read cannot be told of; it is passed on as it is.
+            // Metadata that cannot be read is forwarded as it is, and its types are unknown here.
             let _ = chunk.types.add(&record[head..]);
             let segment = chunk.types.by_name(SEGMENT).map(|(_, class)| class.id);
             chunk.segment = segment;
@@ -305,7 +305,7 @@ impl Framer {
         Ok(if boundary { Step::Boundary(chunk.at == chunk.head.header.size) } else { Step::On })
     }
 
-    /// Counts zeros of a filler.
+    /// Counts the zeros of a filler.
     fn filler(&mut self) -> Step {
         let Some(chunk) = &mut self.chunk else { return Step::More };
         let there =
@@ -314,7 +314,7 @@ impl Framer {
             return Step::More;
         }
         let len = there.len();
-        // Whatever else is in it stays in it.
+        // Other bytes in the filler are retained.
         let zeros = there.iter().position(|b| *b != 0).unwrap_or(len);
         if zeros > 0 {
             put_zeros(&mut self.pieces, zeros);
@@ -330,12 +330,12 @@ impl Framer {
         Step::On
     }
 
-    /// Moves whole records from the buffer to the pieces.
+    /// Moves complete records from the buffer to the pieces.
     fn settle(&mut self) {
         if self.whole > 0 {
             self.before += self.whole as u64;
             self.held += self.whole;
-            // The buffer's memory would stay with the piece: what is passed on has its own.
+            // A slice would keep the buffer's memory alive, so the piece gets a copy.
             self.pieces.push(Fragment::Bytes(Bytes::copy_from_slice(&self.buffer[..self.whole])));
             self.buffer.advance(self.whole);
             self.whole = 0;
@@ -372,11 +372,11 @@ impl Framer {
 }
 
 enum Step {
-    /// Another record may be there.
+    /// Another record may be available.
     On,
     /// More bytes are needed.
     More,
-    /// A part is whole; whether its chunk is.
+    /// A part is complete; true if its chunk is.
     Boundary(bool),
 }
 

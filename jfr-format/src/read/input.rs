@@ -1,4 +1,4 @@
-//! Drivers of the decoder: a mapped file, bytes, a stream.
+//! Drives the decoder over a mapped file, bytes or a stream.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +10,7 @@ use super::map::Mapped;
 use super::push::{Decoder, Delivery, Item, Pages};
 use crate::error::{Error, Result};
 
-/// Bytes asked of a stream at a time.
+/// Number of bytes read from a stream at a time.
 const READ_SIZE: usize = 64 * 1024;
 
 /// Reads a recording from a file, from memory or from a stream.
@@ -32,8 +32,8 @@ impl Input {
         Self::open_for(path, Delivery::WholeChunks)
     }
 
-    /// The same with events delivered as asked for. However long the file, a few megabytes of it are in memory, and
-    /// the pages of constants that are looked up.
+    /// Maps the regular file at `path`, with the given delivery of events. For a file of any size, only a few
+    /// megabytes of it are in memory, and the pages of constants that are looked up.
     ///
     /// # Errors
     /// The file cannot be opened or mapped.
@@ -45,7 +45,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Reads what is in memory already.
+    /// Reads a recording in memory.
     pub fn bytes(bytes: Bytes) -> Self {
         Self::whole(bytes, Delivery::WholeChunks)
     }
@@ -58,7 +58,7 @@ impl Input {
         Self { decoder, source: None, buffer: Vec::new(), read: size, size: Some(size) }
     }
 
-    /// The same as an input that could be a stream, for programs that take either.
+    /// Converts it to an input of the type of a stream, for programs that accept either.
     pub fn boxed(self) -> Input<Box<dyn Read>> {
         let Self { decoder, buffer, read, size, .. } = self;
         Input { decoder, source: None, buffer, read, size }
@@ -66,7 +66,7 @@ impl Input {
 }
 
 impl<R: Read> Input<R> {
-    /// Reads a stream to its end, handing out events as early as they are understood.
+    /// Reads a stream to its end, returning events as soon as their constants are known.
     pub fn stream(source: R) -> Self {
         Self {
             decoder: Decoder::new(Delivery::Streaming),
@@ -77,25 +77,25 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// The decoder it drives, to tell it what is wanted.
+    /// Returns its decoder, to set a filter.
     pub fn decoder(&mut self) -> &mut Decoder {
         &mut self.decoder
     }
 
-    /// Bytes dealt with so far.
+    /// Returns the number of bytes processed so far.
     pub fn consumed(&self) -> u64 {
         self.decoder.consumed()
     }
 
-    /// Bytes there are, if known.
+    /// Returns the number of bytes of the input, if known.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// The next item; `None` at the end.
+    /// Returns the next item; `None` at the end.
     ///
     /// # Errors
-    /// The source cannot be read. What is wrong with the bytes comes as [`Item::Warning`].
+    /// The source cannot be read. Errors in the bytes are returned as [`Item::Warning`].
     #[allow(clippy::should_implement_trait)] // the items borrow from the input
     pub fn next(&mut self) -> Result<Option<Item<'_>>> {
         while !self.decoder.ready() {

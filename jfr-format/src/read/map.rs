@@ -1,4 +1,4 @@
-//! Mapping a file: beside `simd.rs` the only module with unsafe code.
+//! Maps files: together with `simd.rs` the only module with unsafe code.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +12,8 @@ use memmap2::{Mmap, UncheckedAdvice};
 
 use super::push::Paged;
 
-/// A kernel that keeps a file in larger units than pages maps all of such a unit as soon as any byte of it is read, so
-/// that what had been let go comes back with what is read next. None is larger than this.
+/// A kernel that caches a file in units larger than pages maps the whole unit when any byte of it is read, so
+/// released pages would return with the next read. No unit is larger than this.
 const UNIT: usize = 2 << 20;
 
 /// A mapped file.
@@ -33,24 +33,24 @@ impl AsRef<[u8]> for Owner {
 impl Mapped {
     /// Maps a regular file read-only.
     ///
-    /// The file must not be shortened meanwhile: reading a page that is no longer there ends the process with SIGBUS.
+    /// The file must not be shortened in the meantime: reading a removed page ends the process with SIGBUS.
     /// Writers of recordings only append and patch.
     pub(crate) fn file(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self { map: None });
         }
-        // SAFETY: the mapping is private to us and read-only; bytes that another process changes meanwhile are only
-        // ever read as u8, and every decision on them is made on a value already copied out.
+        // SAFETY: the mapping is private and read-only. Bytes that another process changes at the same time
+        // are only read as u8, and every decision uses a value that was copied before.
         let map = unsafe { Mmap::map(file) }?;
         Ok(Self { map: Some(Arc::new(map)) })
     }
 
-    /// The whole file; empty if the file is.
+    /// Returns the whole file; empty if the file is.
     pub(crate) fn bytes(&self) -> Bytes {
         self.map.as_ref().map_or_else(Bytes::new, |map| Bytes::from_owner(Owner(map.clone())))
     }
-    /// Lets the pages of `range` go. They come back from the file when they are read again, so this is about memory
-    /// only; a refusal costs nothing but memory and is ignored. What is just in front of them goes as well.
+    /// Releases the pages of `range`, and those right before it. They are read from the file again when
+    /// needed, so this only affects memory; a refusal is ignored.
     pub(crate) fn release(&self, range: Range<u64>) {
         let Some(map) = &self.map else { return };
         let len = map.len();
@@ -63,8 +63,8 @@ impl Mapped {
         }
     }
 
-    /// Maps the pages of `range` at once, which is cheaper than a fault for every few of them. A kernel that cannot do
-    /// that leaves it to the faults.
+    /// Maps the pages of `range` at once, which is cheaper than a fault for every few of them. A kernel that
+    /// does not support this maps them by faults.
     pub(crate) fn prepare(&self, range: Range<u64>) {
         #[cfg(target_os = "linux")]
         if let Some(map) = &self.map {

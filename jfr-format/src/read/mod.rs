@@ -1,8 +1,8 @@
-//! Reading recordings, in levels that borrow: input → chunk → event → field.
+//! Reads recordings, in levels that borrow from each other: input → chunk → event → field.
 //!
-//! One decoder without I/O ([`Decoder`]) does all the work; [`Input`] drives it from a mapped file or a stream.
-//! Everything goes by the metadata of the file itself. Damage never ends the reading: it is told as
-//! [`Item::Warning`] and decoding goes on at the next place that can be trusted.
+//! One decoder without I/O ([`Decoder`]) does all the work; [`Input`] drives it from a mapped file or a
+//! stream. All decoding uses the metadata of the file itself. Damage never ends the reading: it is reported
+//! as [`Item::Warning`], and decoding continues at the next position that can be trusted.
 //!
 //! ```no_run
 //! use jfr_format::read::{Input, Item};
@@ -23,12 +23,12 @@
 //! # Ok(()) }
 //! ```
 
-//!
-//! The fields of an event can be had in four ways, each quicker than the one before: by name
+//! The fields of an event can be read in four ways, each faster than the one before: by name
 //! ([`EventRef::field`](crate::event::EventRef::field)), by iterating
-//! ([`fields`](crate::event::EventRef::fields)), by a closure ([`visit`](crate::event::EventRef::visit)), by a
-//! [`Visitor`](crate::event::Visitor) with a method per kind of value ([`accept`](crate::event::EventRef::accept)).
-//! Who wants the same few fields of one type declares them ([`view`]) or binds them ([`Binding`]).
+//! ([`fields`](crate::event::EventRef::fields)), by a closure ([`visit`](crate::event::EventRef::visit)), by
+//! a [`Visitor`](crate::event::Visitor) with a method per kind of value
+//! ([`accept`](crate::event::EventRef::accept)). To read the same few fields of one type, declare them
+//! ([`view`]) or bind them ([`Binding`]).
 
 mod batch;
 mod binding;

@@ -1,9 +1,10 @@
-//! Several chunks of one recording at a time, results in order.
+//! Decodes several chunks of one recording in parallel, with results in order.
 //!
-//! A recording at hand as a whole is cut where a finished chunk's header says that it ends and either the input ends
-//! or another header begins. Each such piece has a decoder of its own. A piece that turns out not to be just that one
-//! chunk (damage that hides or invents headers) is thrown away, and everything from its start on is decoded in one
-//! go: so the items are those of one [`Decoder`] over the whole input, whatever the number of threads.
+//! A complete recording is split at the ends of finished chunks, according to their headers, where either the
+//! input ends or another header begins. Each piece has its own decoder. If a piece turns out not to be
+//! exactly that chunk (damage that hides or invents headers), its result is discarded, and everything from
+//! its start on is decoded by one decoder. So the items are those of one [`Decoder`] over the whole input,
+//! for any number of threads.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,10 +24,10 @@ use crate::error::{Error, Result};
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::ChunkIndex;
 
-/// Results that may wait for the one before them, per thread.
+/// Number of results per thread that may wait for the previous one.
 const AHEAD: usize = 2;
 
-/// A recording that is at hand as a whole.
+/// A complete recording.
 ///
 /// ```no_run
 /// use jfr_format::error::Error;
@@ -61,7 +62,7 @@ pub struct Recording {
     mapped: Option<Mapped>,
 }
 
-/// Bytes for whose sake another thread is worth its start and memory of its own: measured with `summary` and `fold`.
+/// Number of bytes that justify another thread with its start and memory, measured with `summary` and `fold`.
 const JOB: usize = 16 << 20;
 
 /// Consecutive bytes of a recording.
@@ -69,9 +70,9 @@ const JOB: usize = 16 << 20;
 struct Section {
     start: usize,
     end: usize,
-    /// Number of the first chunk in it.
+    /// Index of the first chunk in it.
     first: ChunkIndex,
-    /// How many chunks it should be, if that can be told.
+    /// Expected number of chunks, if known.
     chunks: Option<u32>,
 }
 
@@ -93,43 +94,44 @@ impl Recording {
         Ok(Self { bytes: mapped.bytes(), mapped: Some(mapped) })
     }
 
-    /// A recording in memory.
+    /// Reads a recording in memory.
     pub fn bytes(bytes: Bytes) -> Self {
         Self { bytes, mapped: None }
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// All of it.
+    /// Returns all its bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Lets the pages of a range go.
+    /// Releases the pages of a range.
     pub(super) fn release(&self, range: Range<u64>) {
         if let Some(mapped) = &self.mapped {
             mapped.release(range);
         }
     }
 
-    /// Threads that pay where nobody asked for a number: [`default_jobs`], but one only for each 16 MiB.
+    /// Returns the default number of threads for this recording: [`default_jobs`], but one for each 16 MiB at
+    /// most.
     pub fn jobs(&self) -> usize {
         default_jobs().min(self.bytes.len() / JOB).max(1)
     }
 
-    /// How many threads can have something to do: chunks, as far as they can be told apart.
+    /// Returns the number of pieces for threads: chunks, as far as they can be distinguished.
     pub fn pieces(&self) -> usize {
         self.split().len()
     }
 
-    /// Runs `decode` on the decoders of all chunks, on up to `jobs` threads, and hands what it returns to `take` in the
-    /// order of the recording. `take` runs on the calling thread; an error from it ends everything. At most
-    /// 2 × `jobs` results wait for it at any time. With one job there is one decoder, and one result.
+    /// Runs `decode` on the decoders of all chunks, on up to `jobs` threads, and passes its results to `take`
+    /// in the order of the recording. `take` runs on the calling thread; an error from it ends the run. At
+    /// most 2 × `jobs` results wait for it at any time. With one job there is one decoder, and one result.
     ///
-    /// `decode` has to take items until there are none. It may run for a piece whose result is not used.
+    /// `decode` must take items until there are none. It may run for a piece whose result is not used.
     ///
     /// # Errors
     /// Those of `take`.
@@ -143,9 +145,9 @@ impl Recording {
         self.run_pieces(&self.split(), delivery, jobs, decode, take)
     }
 
-    /// The same with fewer results: one decoder goes through many chunks, fewer towards the end. For results whose size
-    /// does not grow with the number of events, and are put together by `take`: what chunks have in common, types and
-    /// constants, is dealt with once for all chunks of a decoder.
+    /// Runs `decode` with fewer results: one decoder processes many chunks, fewer towards the end. For
+    /// results whose size does not grow with the number of events, and that `take` combines. Types and
+    /// constants that chunks have in common are processed once for all chunks of a decoder.
     ///
     /// # Errors
     /// Those of `take`.
@@ -170,7 +172,7 @@ impl Recording {
         let types = SharedTypes::default();
         let jobs = jobs.clamp(1, pieces.len().max(1));
         if jobs == 1 {
-            // One decoder for all chunks keeps what they have in common.
+            // One decoder for all chunks shares the data that they have in common.
             let whole = Section { start: 0, end: self.bytes.len(), first: ChunkIndex(0), chunks: None };
             return take(decode(&mut self.decoder(delivery, whole, &types)));
         }
@@ -213,7 +215,8 @@ impl Recording {
         }
     }
 
-    /// Cuts it at the ends of its finished chunks; the last piece is what could not be cut further.
+    /// Splits the recording at the ends of its finished chunks. The last piece is the rest that could not be
+    /// split.
     fn split(&self) -> Vec<Section> {
         let bytes = &self.bytes;
         let mut pieces = Vec::new();
@@ -223,7 +226,7 @@ impl Recording {
             let end = chunk_end(bytes, start);
             pieces.push(Section { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
             if let Some(mapped) = &self.mapped {
-                // To look at a header may have brought in megabytes.
+                // Reading a header may have mapped megabytes.
                 mapped.release(start as u64..end.unwrap_or(bytes.len()) as u64);
             }
             let Some(end) = end else { break };
@@ -244,13 +247,13 @@ impl Recording {
 }
 
 impl Section {
-    /// From here to the end of the recording.
+    /// Returns the section from here to the end of the recording.
     fn rest(self, bytes: &Bytes) -> Self {
         Self { end: bytes.len(), chunks: None, ..self }
     }
 }
 
-/// Takes results as they come, hands them on in order. The first piece that was not as it was cut is returned.
+/// Receives results and passes them on in order. Returns the first piece that was not as expected.
 fn in_order<T, E>(
     receiver: &mpsc::Receiver<(usize, T, bool)>,
     turn: &Turn,
@@ -272,10 +275,10 @@ fn in_order<T, E>(
     Ok(None)
 }
 
-/// Keeps threads from running too far ahead of the results that are taken.
+/// Prevents that threads run too far ahead of the results that are taken.
 #[derive(Debug, Default)]
 struct Turn {
-    /// Results taken; `None` after the end.
+    /// Number of results taken, and whether the run has stopped.
     taken: Mutex<TurnState>,
     changed: Condvar,
 }
@@ -287,7 +290,8 @@ struct TurnState {
 }
 
 impl Turn {
-    /// Waits until piece `at` is less than `ahead` in front of what is taken; `false` if nothing is wanted any more.
+    /// Waits until piece `at` is less than `ahead` results in front of those taken. Returns false if no more
+    /// results are needed.
     fn wait_until(&self, at: usize, ahead: usize) -> bool {
         let Ok(taken) = self.taken.lock() else { return false };
         let waited = self.changed.wait_while(taken, |taken| !taken.stopped && at >= taken.results + ahead);
@@ -309,7 +313,7 @@ impl Turn {
     }
 }
 
-/// Joins neighbours: the next group is always a share of what is left, so that all threads end at about the same time.
+/// Groups neighbours: each group is a share of the rest, so that all threads end at about the same time.
 fn grouped(pieces: &[Section], jobs: usize) -> Vec<Section> {
     let mut groups: Vec<Section> = Vec::new();
     let end = pieces.last().map_or(0, |last| last.end);
@@ -338,7 +342,7 @@ fn chunk_end(bytes: &Bytes, start: usize) -> Option<usize> {
     (end >= start + LEN && (rest.is_empty() || resync::is_header(rest))).then_some(end)
 }
 
-/// Threads that are worth their while: more share one memory bus.
+/// Returns a useful number of threads: more than four share one memory bus.
 pub fn default_jobs() -> usize {
     thread::available_parallelism().map_or(1, |n| n.get().min(4))
 }

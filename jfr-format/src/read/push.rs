@@ -5,8 +5,9 @@
 //!                    ▲               ├─ type 1 ─► pools      ├─► Item::Events when their constants are known
 //!                    └── chunk end ◄─┴─ others ─► held back  ┘
 //! ```
-//! Inside a chunk order does not matter: definitions may follow their use. So events are held until what they refer
-//! to is known, at the latest until the chunk ends. All checkpoints met are used, chained or not.
+//! Inside a chunk order does not matter: definitions may follow their use. So events are held until the
+//! constants that they refer to are known, at the latest until the chunk ends. All checkpoints are used,
+//! chained or not.
 
 mod buffer;
 mod checkpoints;
@@ -39,7 +40,7 @@ use page_release::PageRelease;
 pub(crate) use page_release::Paged;
 pub use page_release::Pages;
 
-/// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
+/// Larger events are treated as damage; the four-byte padded size that writers use cannot express more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
 /// Returns the filter of a type.
@@ -51,33 +52,35 @@ impl std::fmt::Debug for FilterFn {
     }
 }
 
-/// When events are handed out.
+/// When events are returned.
 ///
-/// But for [`Streaming`](Self::Streaming), the metadata that the header of a finished chunk points at is read before the
-/// events in front of it, as other readers do; it counts even where damage hides it, or inside another event. Types
-/// that only later metadata declares are known from there on with [`KeysOnly`](Self::KeysOnly).
+/// Except with [`Streaming`](Self::Streaming), the metadata that the header of a finished chunk points to is
+/// read before the events that precede it, as by other readers. It is used even if damage hides it, or if it
+/// lies inside another event. With [`KeysOnly`](Self::KeysOnly), types that only later metadata declares are
+/// known from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// All events of a chunk at its end: for input that is at hand as a whole.
+    /// All events of a chunk at its end: for complete input.
     WholeChunks,
-    /// As soon as the constants they refer to are known: for streams. In a chunk that is still being written
-    /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
+    /// As soon as their constants are known: for streams. In a chunk that is still being written (state byte
+    /// not 0), a checkpoint with the FLUSH bit releases all events before it.
     Streaming,
-    /// While the chunk is walked, in batches that fit a processor's cache: for input that is at hand as a whole, and
-    /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before.
+    /// While the chunk is decoded, in batches that fit a processor's cache: for complete input, and consumers
+    /// that aggregate events by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before.
     KeysOnly,
 }
 
-/// What the decoder has found.
+/// An item of the decoder's output.
 #[derive(Debug)]
 pub enum Item<'a> {
     /// A header was read; types and constants are not known yet.
     ChunkStart(&'a Chunk),
     /// Some events of the chunk.
     Events(Batch<'a>),
-    /// The chunk is over.
+    /// The chunk has ended.
     ChunkEnd(ChunkEnd<'a>),
-    /// Something could not be read; decoding goes on. It may come before events that stand before it in the file.
+    /// Bytes could not be read; decoding continues. It may be returned before events that precede it in the
+    /// file.
     Warning(Error),
 }
 
@@ -88,7 +91,7 @@ pub struct ChunkEnd<'a> {
     pub chunk: &'a Chunk,
     /// Bytes from the header to the end.
     pub size: u64,
-    /// Nothing of it was skipped or missing.
+    /// No part of it was skipped or is missing.
     pub complete: bool,
     /// Events and bytes by type id, metadata and checkpoints included.
     pub counts: &'a TypeCounts,
@@ -106,13 +109,14 @@ enum Queued {
 enum State {
     Header,
     Events,
-    /// The event at the scan position is damaged; looking for a place in the same chunk to go on from.
+    /// The event at the scan position is damaged; looking for a position in the same chunk from which to
+    /// continue.
     Recover,
     /// Drop bytes up to this offset, then expect a header.
     Skip {
         until: u64,
     },
-    /// Look for the next header. `from` is where reading stopped; `reported` if that was reported already.
+    /// Look for the next header. `from` is where reading stopped; `reported` if that has been reported.
     Search {
         from: u64,
         reported: bool,
@@ -121,7 +125,7 @@ enum State {
 }
 
 /// The push decoder. Feed it with [`push`](Self::push) and [`close`](Self::close), take items with
-/// [`next`](Self::next) until it wants more.
+/// [`next`](Self::next) until it needs more input.
 #[derive(Debug)]
 pub struct Decoder {
     delivery: Delivery,
@@ -137,52 +141,53 @@ pub struct Decoder {
     section: SectionCheck,
 }
 
-/// Whether the chunks end where their headers say: [`Recording`](super::Recording) relied on that when it split the input.
+/// Checks that the chunks end where their headers say: [`Recording`](super::Recording) relied on that when it
+/// split the input.
 #[derive(Debug, Default)]
 struct SectionCheck {
-    /// Where the last chunk ended that did so.
+    /// End of the last chunk that did so.
     ended: Option<u64>,
-    /// Whether events were searched for behind damage.
+    /// Whether events were searched for after damage.
     strayed: bool,
 }
 
-/// What belongs to the chunk being read, beside what its events need.
+/// The state of the chunk being read, except the data that its events need.
 #[derive(Debug, Default)]
 struct Current {
-    /// Where it ends, if its header can be trusted.
+    /// End of the chunk, if its header can be trusted.
     end: Option<u64>,
     damaged: bool,
     /// Constants that are defined twice have been reported.
     redefined: bool,
-    /// What looking for events behind damage may still cost.
+    /// Number of steps left for the search for events after damage.
     resync_steps: Option<u64>,
     has_types: bool,
     /// By type, once the types are known; `None` if no filter is set.
     filters: Option<TypeFilters>,
-    /// Positions in the scanned bytes of the events that the filters let through.
+    /// Positions in the scanned bytes of the events that the filters select.
     picked: Vec<u32>,
     /// Checkpoints that were not read because no event needed constants.
     skipped_checkpoints: Vec<Region>,
     /// An event came whose filter is [`Filter::Constants`].
     needs_constants: bool,
-    /// Where the metadata lies that has been read already.
+    /// Position of metadata that has already been read.
     read_ahead: Option<u64>,
     counts: TypeCounts,
     landmarks: Landmarks,
     held: VecDeque<Region>,
-    /// Checkpoints met before the metadata.
+    /// Checkpoints before the metadata.
     early: Vec<Region>,
     known: CompleteConstants,
 }
 
-/// What one step led to.
+/// Result of one step.
 enum Next {
     Again,
     NeedsMore,
 }
 
 impl Decoder {
-    /// An empty decoder.
+    /// Creates an empty decoder.
     pub fn new(delivery: Delivery) -> Self {
         Self {
             delivery,
@@ -199,7 +204,8 @@ impl Decoder {
         }
     }
 
-    /// A decoder of whole chunks out of the middle of an input: `bytes` start at `offset` with chunk `first`.
+    /// Creates a decoder of complete chunks from the middle of an input: `bytes` start at `offset` with chunk
+    /// `first`.
     pub(crate) fn piece(
         delivery: Delivery,
         bytes: Bytes,
@@ -223,7 +229,8 @@ impl Decoder {
         self.filter = Some(FilterFn(Box::new(filter)));
     }
 
-    /// Whether the input turned out to be `chunks` chunks from `first` on, the last of which ends where its header says.
+    /// Returns true if the input consisted of `chunks` chunks from `first` on, the last of which ends where
+    /// its header says.
     pub(crate) fn was_chunks(&self, first: ChunkIndex, chunks: u32, end: u64) -> bool {
         self.chunks == first.0.saturating_add(chunks)
             && self.section.ended == Some(end)
@@ -235,13 +242,13 @@ impl Decoder {
         self.input.push(bytes);
     }
 
-    /// Says that no input will follow.
+    /// Declares that no input will follow.
     pub fn close(&mut self) {
         self.input.closed = true;
     }
 
-    /// Says that the live chunk being read has been finished: it ends with what was pushed, all of it has been taken,
-    /// and this is its header now.
+    /// Declares that the live chunk being read has been finished: it ends with the pushed bytes, all of which
+    /// have been decoded, and this is its final header.
     pub(crate) fn end_chunk(&mut self, header: ChunkHeader) {
         if self.state == State::Events && self.current.end.is_none() {
             self.current.end = Some(self.input.end());
@@ -251,23 +258,23 @@ impl Decoder {
         }
     }
 
-    /// Bytes of input dealt with so far.
+    /// Returns the number of input bytes processed so far.
     pub fn consumed(&self) -> u64 {
         self.input.position()
     }
 
-    /// The chunk that the item taken last belongs to.
+    /// Returns the chunk of the last item.
     pub fn chunk(&self) -> Option<&Chunk> {
         self.chunk.as_ref()
     }
 
-    /// Chunks started so far.
+    /// Returns the number of chunks started so far.
     pub fn chunks(&self) -> u32 {
         self.chunks
     }
 
-    /// Decodes until an item can be taken; `false` if more input is needed or, after [`close`](Self::close),
-    /// nothing is left.
+    /// Decodes until an item is available. Returns false if more input is needed or, after
+    /// [`close`](Self::close), nothing is left.
     pub fn ready(&mut self) -> bool {
         while self.queue.is_empty() {
             if let Next::NeedsMore = self.step() {
@@ -277,7 +284,8 @@ impl Decoder {
         true
     }
 
-    /// The next item; `None` if more input is needed or, after [`close`](Self::close), nothing is left.
+    /// Returns the next item; `None` if more input is needed or, after [`close`](Self::close), nothing is
+    /// left.
     #[allow(clippy::should_implement_trait)] // the items borrow from the decoder
     pub fn next(&mut self) -> Option<Item<'_>> {
         if !self.ready() {

@@ -1,15 +1,16 @@
-//! A stream of chunks, as it comes, as chunks that grow in a file or a repository.
+//! Writes a stream of chunks, while it arrives, as chunks that grow in a file or a repository.
 //!
 //! ```text
 //! stream   │ header  metadata  segment  segment … filler anchor │ header …
 //!              └─────┬──────┘     │
 //! place     begin, grow          grow   … what is left, without filler and anchor; end when the next one begins
 //! ```
-//! A chunk of a stream is longer than what has come of it, and most of it may be filler at last. So what a
-//! [`ChunkSink`] holds is told by headers of its own: each time a segment has come as a whole, and its checksum is right where there
-//! is one, the segment's bytes are handed on with the header that is true then. Bytes of a chunk are never moved, so
-//! whoever follows it goes on reading. Behind damage, and where a stream ends inside a chunk, what [`repair`](super::repair())
-//! finds in the rest of the chunk becomes a chunk of its own, with the constants of the one before it.
+//! The header of a streamed chunk declares more bytes than have arrived, and most of them may turn out to be
+//! filler. So a [`ChunkSink`] gets other headers. Whenever a segment is complete, and its checksum, if any,
+//! is right, its bytes are passed on with a header that is valid at that moment. Bytes of a chunk never move,
+//! so readers that follow it can continue. After damage, and when a stream ends inside a chunk, the events
+//! that [`repair`](super::repair()) finds in the rest of the chunk become a separate chunk, with the
+//! constants of the chunk before it.
 
 mod salvage;
 mod segment;
@@ -33,61 +34,61 @@ use crate::types::Types;
 use crate::write::ANCHOR;
 use segment::Segment;
 
-/// Longest chunk of a stream, bytes: what its filler can say.
+/// Maximum size of a chunk of a stream, bytes: the maximum size of its filler.
 pub const MAX_CHUNK: u64 = MAX_EVENT - 4096;
-/// Places of damage that are kept; more are counted.
+/// Maximum number of damaged places that are listed; more are only counted.
 const KEPT: usize = 100;
-/// Longest chunk believed: ten years, in ns.
+/// Maximum plausible duration of a chunk: ten years, in ns.
 const LONGEST: i128 = 10 * 365 * 86_400 * 1_000_000_000;
 
-/// Where chunks go while they grow.
+/// The destination of chunks while they grow.
 pub trait ChunkSink {
-    /// A chunk begins that will have at most so many bytes. The one before it has ended.
+    /// Begins a chunk of at most `most` bytes. The previous one has ended.
     ///
     /// # Errors
     /// Of the output.
     fn begin(&mut self, most: u64) -> io::Result<()>;
 
-    /// `bytes` follow what the chunk has, the first 68 of a chunk being those of a header; then `header` is true of it: finished
-    /// if nothing came after this.
+    /// Appends `bytes` to the chunk; the first 68 bytes of a chunk are those of a header. Then `header`
+    /// describes the chunk, as finished if no more bytes were to follow.
     ///
     /// # Errors
     /// Of the output.
     fn grow(&mut self, bytes: &[u8], header: &ChunkHeader) -> io::Result<()>;
 
-    /// The chunk is as `header` says and will not change; `last` if no chunk follows.
+    /// Ends the chunk with its final `header`; `last` if no chunk follows.
     ///
     /// # Errors
     /// Of the output.
     fn end(&mut self, header: &ChunkHeader, last: bool) -> io::Result<()>;
 }
 
-/// What was collected.
+/// Statistics of the collected stream.
 #[derive(Clone, Debug, Default)]
 pub struct Collected {
-    /// Bytes of the stream.
+    /// Number of bytes in the stream.
     pub bytes: u64,
-    /// Bytes handed on.
+    /// Number of bytes passed on.
     pub written: u64,
-    /// Chunks of the stream of which something was handed on.
+    /// Number of the stream's chunks of which any bytes were passed on.
     pub chunks: u64,
-    /// Events handed on, but metadata, constants and segments.
+    /// Number of events passed on, without metadata, constants and segments.
     pub events: u64,
-    /// Segments whose checksum was right.
+    /// Number of segments whose checksum was right.
     pub segments: u64,
-    /// Segments whose checksum was wrong.
+    /// Number of segments whose checksum was wrong.
     pub segments_wrong: u64,
-    /// Segments that never came, by the numbers of those that did.
+    /// Number of segments that never arrived, according to the sequence numbers of the others.
     pub segments_missing: u64,
-    /// Streams that ended inside a chunk.
+    /// Number of streams that ended inside a chunk.
     pub cut: u64,
-    /// Events among [`events`](Self::events) from behind damage or out of a segment that was not complete.
+    /// Number of events among [`events`](Self::events) that come after damage or from an incomplete segment.
     pub salvaged: u64,
-    /// Bytes that are in no event that could be kept.
+    /// Number of bytes that belong to no event that could be retained.
     pub lost_bytes: u64,
-    /// Places of damage.
+    /// Number of damaged places.
     pub damaged: u64,
-    /// The first of them.
+    /// The first damaged places.
     pub damage: Vec<Damage>,
 }
 
@@ -100,26 +101,26 @@ impl Collected {
     }
 }
 
-/// Where a stream is not as it should be.
+/// A damaged place of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Offset in the stream.
     pub at: u64,
-    /// What is wrong there.
+    /// The kind of damage.
     pub what: &'static str,
 }
 
-/// Takes a stream apart.
+/// Splits a stream into chunks and segments.
 #[derive(Debug, Default)]
 pub struct Collector {
-    /// What has not been handed on.
+    /// Bytes that have not been passed on.
     buffer: BytesMut,
     /// Offset in the stream of the buffer's first byte.
     offset: u64,
     state: State,
-    /// The header of the chunk that has not ended in the place.
+    /// The header of the chunk that has not ended in the sink.
     open: Option<ChunkHeader>,
-    /// Number of the segment that should come next.
+    /// Sequence number of the next segment, if known.
     next: Option<u64>,
     report: Collected,
 }
@@ -129,74 +130,74 @@ enum State {
     #[default]
     Header,
     Inside(Box<Inside>),
-    /// Filler up to the anchor, and what lies behind that.
+    /// Filler up to the anchor, and the bytes of the anchor.
     Rest {
         filler: u64,
         anchor: u64,
     },
-    /// What lies behind the last checkpoint of a chunk of another writer.
+    /// The bytes after the last checkpoint of a chunk of another writer.
     Tail {
         left: u64,
     },
-    /// The rest of a chunk waits for its end.
+    /// The rest of a chunk, which is buffered up to its end.
     Unverified(Box<Unverified>),
-    /// No header where one should be; whether that was told.
+    /// No header where one should be; true if that was reported.
     Search {
         told: bool,
     },
 }
 
-/// A chunk that grows.
+/// A chunk that grows in the sink.
 #[derive(Debug)]
 struct Inside {
-    /// As it came.
+    /// The header as received.
     header: ChunkHeader,
-    /// Bytes of the chunk that were handed on.
+    /// Bytes of the chunk that were passed on.
     written: u64,
-    /// Bytes at the front of the buffer that are whole events.
+    /// Bytes at the front of the buffer that are complete events.
     scanned: usize,
     types: Option<Arc<Types>>,
-    /// The type that segments end with.
+    /// Id of the type of segment events.
     segment: Option<u64>,
-    /// Where in the chunk the present segment begins.
+    /// Offset in the chunk at which the present segment begins.
     began: u64,
     /// The last checkpoint, and its time.
     checkpoint: ChunkOffset,
     tick: i64,
-    /// Events that have not been handed on.
+    /// Events that have not been passed on.
     events: u64,
-    /// Metadata and checkpoints that have not been handed on, in the buffer.
+    /// Ranges in the buffer of metadata and checkpoints that have not been passed on.
     fresh: Vec<Range<usize>>,
-    /// All that were.
+    /// All metadata and checkpoints that have been passed on.
     constants: BytesMut,
 }
 
-/// Bytes of which only some may be events.
+/// Bytes of which only a part may be events.
 #[derive(Debug)]
 struct Unverified {
-    /// Bytes to the end of the chunk, if nothing is missing.
+    /// Bytes to the end of the chunk, if none are missing.
     left: u64,
-    /// No header begins before this.
+    /// No header begins before this position.
     searched: usize,
-    /// What a chunk made of the rest begins with: nothing if the rest has a header.
+    /// The first bytes of a chunk made of the rest; empty if the rest has a header.
     before: BytesMut,
-    /// The chunk is only not one that can grow.
+    /// The chunk is not damaged, but it is not one that can grow.
     sound: bool,
 }
 
-/// What a step led to.
+/// Result of a step.
 enum Step {
     Again,
     NeedsMore,
 }
 
 impl Collector {
-    /// What was collected so far.
+    /// Returns the statistics so far.
     pub fn report(&self) -> &Collected {
         &self.report
     }
 
-    /// Takes what comes next in the stream.
+    /// Processes the next bytes of the stream.
     ///
     /// # Errors
     /// Those of `place`.
@@ -207,7 +208,7 @@ impl Collector {
         Ok(())
     }
 
-    /// The stream has ended; another one may follow, which begins with a chunk.
+    /// Ends the stream. Another one may follow, which begins with a chunk.
     ///
     /// # Errors
     /// Those of `place`.
@@ -243,7 +244,7 @@ impl Collector {
         Ok(())
     }
 
-    /// Nothing more comes: [`cut`](Self::cut), and the last chunk is told to be the last.
+    /// Ends the last stream like [`cut`](Self::cut), and marks the last chunk as the last.
     ///
     /// # Errors
     /// Those of `place`.
@@ -262,7 +263,7 @@ impl Collector {
             State::Inside(_) => self.event(place),
             State::Rest { filler, anchor } => {
                 let there = (*filler).min(self.buffer.len() as u64) as usize;
-                // Where bytes are missing it must not take those of the next chunk.
+                // If bytes are missing, the next chunk's bytes must not be counted as filler.
                 let zeros = self.buffer.iter().take(there).position(|&byte| byte != 0);
                 let passed = zeros.unwrap_or(there);
                 *filler -= passed as u64;
@@ -330,7 +331,7 @@ impl Collector {
                 "a chunk whose header does not tell its end"
             };
             self.report.damaged(self.offset, what);
-            // Found again otherwise.
+            // A later chunk header ends the search.
             self.report.lost_bytes += 1;
             self.pass(1);
             self.state = State::Search { told: true };
@@ -357,7 +358,7 @@ impl Collector {
         Step::Again
     }
 
-    /// Looks at the next event.
+    /// Processes the next event.
     fn event(&mut self, place: &mut dyn ChunkSink) -> io::Result<Step> {
         let State::Inside(inside) = &mut self.state else { return Ok(Step::Again) };
         let at = inside.written + inside.scanned as u64;
@@ -421,7 +422,8 @@ impl Collector {
                         self.report.segments_missing += missed.unwrap_or(0);
                         self.next = told.sequence.checked_add(1);
                         inside.began = at + size;
-                        // The event itself goes with the next segment: so what is handed on begins with an event, not with constants.
+                        // The event itself goes with the next segment, so that the bytes that are passed on
+                        // begin with an event, not with constants.
                         boundary = Some(whole.start);
                     }
                     _ => {
@@ -449,7 +451,7 @@ impl Collector {
         Ok(Step::Again)
     }
 
-    /// Nothing more of the chunk is wanted.
+    /// Ends the chunk in the sink and discards the rest of it.
     fn over(&mut self, next: State, place: &mut dyn ChunkSink) -> io::Result<Step> {
         self.commit(None, place)?;
         if !matches!(self.state, State::Unverified(_)) {
@@ -458,7 +460,7 @@ impl Collector {
         Ok(Step::Again)
     }
 
-    /// Hands on the buffer up to `boundary`, or what was scanned of it.
+    /// Passes on the buffer up to `boundary`, or up to the scan position.
     fn commit(&mut self, boundary: Option<usize>, place: &mut dyn ChunkSink) -> io::Result<()> {
         let State::Inside(inside) = &mut self.state else { return Ok(()) };
         let bytes = boundary.unwrap_or(inside.scanned);
@@ -497,7 +499,7 @@ impl Collector {
         Ok(())
     }
 
-    /// The event at the scan position cannot be one.
+    /// Handles bytes at the scan position that cannot be an event.
     fn damage(&mut self, what: &'static str) -> Step {
         let scanned = if let State::Inside(inside) = &self.state { inside.scanned } else { 0 };
         self.report.damaged(self.offset + scanned as u64, what);
@@ -505,7 +507,7 @@ impl Collector {
         Step::Again
     }
 
-    /// From here on the chunk is kept, until it is over.
+    /// Buffers the chunk from here on, up to its end.
     fn hold(&mut self) {
         let State::Inside(inside) = &self.state else { return };
         let left = inside.header.size - inside.written;
@@ -513,9 +515,9 @@ impl Collector {
         self.state = State::Unverified(Box::new(Unverified { left, searched: 1, before, sound: false }));
     }
 
-    /// The last bytes of a chunk: an empty checkpoint and a filler.
+    /// Handles the last bytes of a chunk: an empty checkpoint and a filler.
     fn anchor(&mut self, len: u64) -> Step {
-        // Others may have more there.
+        // Other writers may have more bytes there.
         let looked = usize::try_from(len).unwrap_or(usize::MAX).min(ANCHOR);
         let Some(bytes) = self.buffer.get(..looked) else { return Step::NeedsMore };
         let framed = |at: usize| {
@@ -538,7 +540,7 @@ impl Collector {
     }
 }
 
-/// Reads the checkpoint event at `at` of its chunk. Returns its head and tick, or the damage that it has.
+/// Reads the checkpoint event at `at` of its chunk. Returns its head and tick, or its damage.
 fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHead, i64), &'static str> {
     const UNREADABLE: &str = "constants that cannot be read";
     let types = inside.types.as_deref().ok_or(UNREADABLE)?;
@@ -553,12 +555,12 @@ fn checkpoint(inside: &Inside, at: u64, payload: &[u8]) -> Result<(CheckpointHea
     Ok((head, tick as i64))
 }
 
-/// Whether a header is that of a stream, and not of a file in which a stream was collected.
+/// Returns true if a header belongs to a stream, not to a file in which a stream was collected.
 fn is_as_sent(header: &ChunkHeader) -> bool {
     header.duration_nanos == 0 && header.size - header.checkpoint.0 == ANCHOR as u64
 }
 
-/// Nanoseconds from the start of a chunk to a tick.
+/// Returns the nanoseconds from the start of a chunk to a tick.
 fn span(header: &ChunkHeader, tick: i64) -> i64 {
     let ticks = i128::from(tick) - i128::from(header.start_ticks.0);
     let nanos = ticks * 1_000_000_000 / i128::from(header.frequency());

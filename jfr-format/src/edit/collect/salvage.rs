@@ -1,4 +1,4 @@
-//! What is left of a chunk that is damaged or cut short, as a chunk of its own.
+//! Salvages the rest of a chunk that is damaged or cut short, as a separate chunk.
 
 use std::io;
 
@@ -16,7 +16,8 @@ use crate::ids::{ChunkOffset, Ticks};
 use crate::read::push::trusted_end;
 use crate::read::resync;
 
-/// What the rest of a chunk needs before it to be understood: a header that goes on where the chunk ended, its types and constants.
+/// Returns the bytes that the rest of a chunk needs before it: a header that continues the chunk, and the
+/// chunk's types and constants.
 pub(super) fn before(inside: &Inside) -> BytesMut {
     let header = ChunkHeader {
         size: LEN as u64,
@@ -34,7 +35,7 @@ pub(super) fn before(inside: &Inside) -> BytesMut {
 }
 
 impl Collector {
-    /// Waits for the end of a chunk that is held; then writes what can be had of it.
+    /// Waits for the end of a buffered chunk, then writes the events that can be salvaged.
     pub(super) fn held(&mut self, over: bool, place: &mut dyn ChunkSink) -> io::Result<Step> {
         let State::Unverified(held) = &mut self.state else { return Ok(Step::Again) };
         let left = usize::try_from(held.left).unwrap_or(usize::MAX);
@@ -45,7 +46,7 @@ impl Collector {
         let rest = self.buffer.split_to(end);
         let at = self.offset;
         self.offset += end as u64;
-        // A JDK looks for the chunk that begins where this one ends.
+        // The JDK looks for a chunk that begins where this one ends.
         let next = ChunkHeader::decode(&self.buffer).ok().map(|next| next.start_nanos);
         self.salvage(*held, &rest, at, next, place)?;
         Ok(Step::Again)
@@ -64,7 +65,7 @@ impl Collector {
         bytes.extend_from_slice(rest);
         let source = Source::from(bytes.freeze());
         let mut out = Vec::new();
-        // An event whose constants are damaged would come without its stack or thread, as if it never had one.
+        // An event with damaged constants would appear without its stack or thread, as if it never had one.
         let options = Options { drop_unresolved: !held.sound, ..Options::default() };
         let report = repair(&source, &options, &mut out)?;
         let lost: u64 = report.lost.values().map(|lost| lost.bytes).sum();
@@ -75,7 +76,7 @@ impl Collector {
         if held.sound {
             self.report.damaged(at, "a chunk that had to be repaired");
         }
-        // What segments tell is not true of what was put together.
+        // Offsets and checksums in segment events do not match the rewritten chunk.
         let mut kept = Vec::new();
         let mut decide = |event: &EventRef<'_>| {
             if &*event.class().name == Segment::NAME { Decision::Drop } else { Decision::Keep }
@@ -85,14 +86,14 @@ impl Collector {
         let events = filtered.types.values().map(|share| share.all - share.dropped).sum::<u64>();
         self.report.events += events;
         self.report.salvaged += events;
-        // Only constants, which are written already.
+        // Only constants, which are already written.
         if events == 0 && !own {
             return Ok(());
         }
         self.write(kept.into(), own, next, place)
     }
 
-    /// Hands on finished chunks; `next`: when the chunk behind them begins.
+    /// Passes on finished chunks; `next`: the start of the chunk after them.
     fn write(
         &mut self,
         mut out: Bytes,
@@ -122,12 +123,12 @@ impl Collector {
     }
 }
 
-/// Where the next chunk of a stream begins, if that is to be seen yet.
+/// Returns the start of the next chunk of a stream, if it has arrived.
 fn next_chunk(bytes: &[u8], held: &mut Unverified) -> Option<usize> {
     while let Some(found) = resync::find_header(bytes.get(held.searched..)?) {
         let at = held.searched + found;
         let header = ChunkHeader::decode(bytes.get(at..)?).ok()?;
-        // The bytes are events, in which anything may stand.
+        // The bytes are events, which may contain anything.
         if trusted_end(&header, 0).is_some() && header.flags & FLAG_COMPRESSED != 0 {
             return Some(at);
         }

@@ -1,9 +1,9 @@
-//! `flightline.Segment`: what a stream tells of the bytes before it.
+//! `flightline.Segment`: the checksum and position of the bytes before it in a stream.
 
 use crate::cursor::Cursor;
 use crate::types::{Class, Kind, Types};
 
-/// What the event says.
+/// The fields of the event.
 pub(super) struct Segment {
     pub sequence: u64,
     offset: u64,
@@ -12,10 +12,11 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Its type.
+    /// Name of its type.
     pub const NAME: &str = "flightline.Segment";
 
-    /// Reads it by the metadata of its chunk; `None` if it has not all of its fields, or others than numbers before them.
+    /// Reads the event by the metadata of its chunk. Returns `None` if fields are missing, or if fields
+    /// before them are not numbers.
     pub fn read(types: &Types, class: &Class, payload: &[u8]) -> Option<Segment> {
         let mut cursor = Cursor::new(payload);
         let mut found = [None; 4];
@@ -35,8 +36,9 @@ impl Segment {
         Some(Segment { sequence: sequence?, offset: offset?, size: size?, crc32: crc32? })
     }
 
-    /// Whether it tells of `bytes`, which begin at `offset` of the chunk. Of a chunk's first segment only the place can be checked
-    /// if the header is not `as_sent`: it is part of the sum.
+    /// Returns true if the event describes `bytes`, which begin at `offset` of the chunk. For a chunk's first
+    /// segment, only the position can be checked if the header is not `as_sent`, because the header is part
+    /// of the checksum.
     pub fn is_right(&self, offset: u64, bytes: &[u8], as_sent: bool) -> bool {
         let unknown = offset == 0 && !as_sent;
         self.offset == offset
