@@ -1,4 +1,4 @@
-//! Chunks around the bytes of the fuzzer.
+//! Builds chunks around the bytes of the fuzzer.
 
 #![allow(dead_code)] // each target takes what it needs
 
@@ -6,7 +6,7 @@ use jfr_format::header::{ChunkHeader, LEN};
 use jfr_format::ids::{ChunkOffset, Ticks};
 use jfr_format::varint;
 
-/// Real metadata of our own writer, cut out of a small recording.
+/// Real metadata of this project's writer, cut out of a small recording.
 const SOUND: &[u8] = include_bytes!("../../fixtures/cases/62_many_types.jfr");
 
 fn header() -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! A look at every value of an event, within a budget: references can lead in circles and blow up.
+//! Reads every value of an event, within a budget: references can be circular and multiply.
 
 #![allow(dead_code)] // each target takes what it needs
 

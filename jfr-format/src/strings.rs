@@ -1,4 +1,5 @@
-//! The six string encodings. We write null, empty and UTF-8 only: some readers refuse the rest.
+//! The six string encodings. The writer uses null, empty and UTF-8 only, because some readers refuse the
+//! others.
 
 use crate::constants::*;
 use crate::error::{DecodeError, DecodeErrorKind};
@@ -11,7 +12,7 @@ use std::borrow::Cow;
 pub enum StringRef<'a> {
     /// No string.
     Null,
-    /// The text itself. Invalid UTF-8 or UTF-16 is replaced by U+FFFD, as the JDK does.
+    /// The text itself. Invalid UTF-8 or UTF-16 is replaced by U+FFFD, as in the JDK.
     Text(Cow<'a, str>),
     /// Key into the pool of `java.lang.String`.
     Pooled(u64),
@@ -35,7 +36,7 @@ pub fn put_null(out: &mut impl BufMut) {
     out.put_u8(STRING_NULL);
 }
 
-/// Text as it lies in the recording, decoded when asked for.
+/// Text in the encoding of the recording, decoded on demand.
 #[derive(Debug, Clone, Copy)]
 pub struct TextRef<'a>(Encoded<'a>);
 
@@ -43,11 +44,11 @@ pub struct TextRef<'a>(Encoded<'a>);
 enum Encoded<'a> {
     /// Text, and its length in UTF-16 units.
     Str(&'a str, usize),
-    /// Known to be ASCII.
+    /// ASCII.
     Ascii(&'a [u8]),
     Utf8(&'a [u8]),
     Latin1(&'a [u8]),
-    /// Whole varints, one per unit.
+    /// Complete varints, one per unit.
     Utf16 {
         units: &'a [u8],
         count: usize,
@@ -55,7 +56,7 @@ enum Encoded<'a> {
 }
 
 impl<'a> TextRef<'a> {
-    /// The text; borrowed if it lies there as UTF-8 or ASCII. Invalid UTF-8 or UTF-16 is replaced by U+FFFD.
+    /// Returns the text; borrowed if it is UTF-8 or ASCII. Invalid UTF-8 or UTF-16 is replaced by U+FFFD.
     pub fn to_str(self) -> Cow<'a, str> {
         match self.0 {
             Encoded::Str(text, _) => Cow::Borrowed(text),
@@ -65,7 +66,7 @@ impl<'a> TextRef<'a> {
         }
     }
 
-    /// Its length in UTF-16 units, as Java counts.
+    /// Returns its length in UTF-16 units, as in Java.
     #[inline]
     pub fn utf16_len(self) -> usize {
         match self.0 {
@@ -77,7 +78,7 @@ impl<'a> TextRef<'a> {
         }
     }
 
-    /// Whether it has no character.
+    /// Returns true if it is empty.
     pub fn is_empty(self) -> bool {
         match self.0 {
             Encoded::Str(text, _) => text.is_empty(),
@@ -93,7 +94,7 @@ impl<'a> From<&'a str> for TextRef<'a> {
     }
 }
 
-/// Text that is kept beside the recording.
+/// Text that is stored separately from the recording.
 #[derive(Debug)]
 pub(crate) struct OwnedText {
     text: Box<str>,
@@ -113,20 +114,22 @@ impl From<Cow<'_, str>> for OwnedText {
     }
 }
 
-/// Each first byte of a character is a unit; characters of four bytes have a second one.
+/// Returns the number of UTF-16 units: one for each first byte of a character, and a second one for
+/// characters of four bytes.
 fn units(text: &str) -> usize {
     text.bytes().map(|b| usize::from(b & 0xc0 != 0x80) + usize::from(b >= 0xf0)).sum()
 }
 
-/// What kind of string begins somewhere, and its length or key, in one number: 0 is none that is told so.
+/// The kind of a string, and its length or key, in one number. 0 is not used for any kind.
 #[derive(Clone, Copy)]
 pub(crate) struct Short(u64);
 
-/// The text is ASCII, whatever its encoding.
+/// The text is ASCII, in any encoding.
 const ASCII: u8 = 0x80;
 
 impl Short {
-    /// Of the string at the start of `input`, and its size; `None` if it is not of a frequent kind.
+    /// Parses the string at the start of `input`. Returns it with its size; `None` if it is not of a frequent
+    /// kind.
     #[inline(always)]
     pub(crate) fn parse(input: &[u8]) -> Option<(Self, usize)> {
         let [tag, len, rest @ ..] = input else { return None };
@@ -134,7 +137,7 @@ impl Short {
         let size = 2 + usize::from(len);
         let kind = match *tag {
             STRING_UTF8 | STRING_LATIN1 => *tag,
-            // Java writes short strings so: one byte per unit, if they are ASCII.
+            // Java writes short strings this way: one byte per unit, if they are ASCII.
             STRING_UTF16 if rest.get(..usize::from(len))?.is_ascii() => ASCII,
             _ => return None,
         };
@@ -146,7 +149,7 @@ impl Short {
         self.0
     }
 
-    /// The text of the string at `at`, of which `bits` were kept.
+    /// Returns the text of the string at `at`; `bits` come from [`Short::bits`].
     #[inline(always)]
     pub(crate) fn text(bits: u64, input: &[u8], at: usize) -> Option<TextRef<'_>> {
         let bytes = input.get(at + 2..at + 2 + (bits >> 8) as usize)?;
@@ -167,7 +170,7 @@ pub(crate) enum Undecoded<'a> {
     Pooled(u64),
 }
 
-/// As [`get`], but for the decoding of the text.
+/// Reads a string like [`get`], without decoding the text.
 #[inline]
 pub(crate) fn get_undecoded<'a>(input: &'a [u8], at: &mut usize) -> Result<Undecoded<'a>, DecodeError> {
     let mut pos = *at;
@@ -188,7 +191,7 @@ pub(crate) fn get_undecoded<'a>(input: &'a [u8], at: &mut usize) -> Result<Undec
         STRING_LATIN1 => Encoded::Latin1(sized(input, &mut pos)?),
         STRING_UTF16 => {
             let start = pos;
-            // A unit takes at least a byte.
+            // A unit takes at least one byte.
             let count = varint::get(input, &mut pos)?;
             let count = usize::try_from(count).ok().filter(|&n| n <= input.len().saturating_sub(pos));
             let count = count.ok_or_else(|| truncated(start))?;
@@ -202,7 +205,7 @@ pub(crate) fn get_undecoded<'a>(input: &'a [u8], at: &mut usize) -> Result<Undec
     Ok(Undecoded::Text(TextRef(text)))
 }
 
-/// Reads the string at `*at` and moves `*at` behind it; on error `*at` stays.
+/// Reads the string at `*at` and moves `*at` to its end; on error `*at` does not change.
 ///
 /// # Errors
 /// Truncated input and unknown tags, with the offset of the string.
@@ -214,7 +217,7 @@ pub fn get<'a>(input: &'a [u8], at: &mut usize) -> Result<StringRef<'a>, DecodeE
     })
 }
 
-/// Moves `*at` behind the string there without decoding its text.
+/// Moves `*at` to the end of the string there, without decoding its text.
 ///
 /// # Errors
 /// As [`get`].
@@ -255,8 +258,8 @@ fn sized<'a>(input: &'a [u8], pos: &mut usize) -> Result<&'a [u8], DecodeError> 
     Ok(bytes)
 }
 
-/// UTF-8, or what HotSpot calls so: names of threads and classes come as the class file's variant, with characters
-/// beyond the basic plane as two encoded surrogates and NUL in two bytes.
+/// Decodes UTF-8, or HotSpot's form of it: names of threads and classes use the class file's variant, with
+/// characters beyond the basic plane as two encoded surrogates, and NUL in two bytes.
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -296,7 +299,7 @@ fn latin1(bytes: &[u8]) -> Cow<'_, str> {
 
 fn utf16(units: &[u8], count: usize) -> String {
     let mut pos = 0;
-    // A unit takes at least a byte, so the input bounds the allocation.
+    // A unit takes at least one byte, so the input limits the allocation.
     let mut text = Vec::with_capacity(count.min(units.len()));
     while let (true, Ok(unit)) = (text.len() < count, varint::get(units, &mut pos)) {
         text.push(u16::try_from(unit).unwrap_or(0xfffd));
@@ -354,7 +357,7 @@ mod tests {
         check(&bytes(&[b"crab-", &crab]), text("crab-\u{1f980}"));
         check(&bytes(&[&crab, &crab, "é".as_bytes()]), text("\u{1f980}\u{1f980}é"));
         check(&bytes(&[b"a", &[0xc0, 0x80], b"b"]), text("a\0b"));
-        // A lone surrogate is no character; U+10FFFF is the last one.
+        // A lone surrogate is not a character; U+10FFFF is the last one.
         check(&bytes(&[&crab[..3], b"x"]), text("\u{fffd}\u{fffd}\u{fffd}x"));
         check(&bytes(&[&[0xed, 0xaf, 0xbf, 0xed, 0xbf, 0xbf]]), text("\u{10ffff}"));
     }

@@ -1,5 +1,5 @@
-//! A stream taken apart: what a place holds is a whole recording after every step, and nothing whole is lost, whatever happens
-//! to the stream.
+//! A stream that is split into chunks: the sink contains a valid recording after every step, and no complete
+//! event is lost, whatever happens to the stream.
 
 use crate::walk;
 
@@ -53,7 +53,8 @@ impl ChunkSink for Memory {
     }
 }
 
-/// The texts of all notices, in order; panics if the reader doubts anything, or the JDK would refuse a checkpoint.
+/// Returns the texts of all notices, in order. Panics if the reader reports anything, or if the JDK would
+/// refuse a checkpoint.
 fn notices(bytes: &[u8]) -> Vec<String> {
     Recording::bytes(bytes.to_vec().into()).validate(|_| {}).unwrap();
     let mut input = Input::bytes(bytes.to_vec().into());
@@ -76,7 +77,7 @@ fn notices(bytes: &[u8]) -> Vec<String> {
     found
 }
 
-/// Chunks with numbered notices and samples with stacks; the texts, and where each segment ends.
+/// Returns chunks with numbered notices and samples with stacks, the texts, and the ends of the segments.
 fn stream(chunks: usize, told: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
     let types = [schema::NOTICE, schema::EXECUTION_SAMPLE, schema::SEGMENT];
     let declared = Declared::new(types.into_iter().take(if told { 3 } else { 2 }));
@@ -180,10 +181,10 @@ fn a_whole_recording_after_every_step_and_all_of_it_at_last() {
         assert!(memory.bytes.len() < bytes.len() && report.written == memory.bytes.len() as u64);
         assert_eq!(report.segments > 0, told, "{report:?}");
         assert_eq!((report.segments_missing, report.segments_wrong), (0, 0));
-        // What an event stream of the JDK needs: a chunk begins where the one before it ended, or later.
+        // Required by an event stream of the JDK: a chunk begins where the previous one ended, or later.
         assert!(memory.times.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:?}", memory.times);
         assert!(memory.times.iter().all(|(start, end)| start < end), "{:?}", memory.times);
-        // And again: what was collected is a stream that can be collected.
+        // The collected recording is a stream that can be collected again.
         let (again, report) = collect(&memory.bytes, || 4096, |_| {});
         assert_eq!((notices(&again.bytes), report.damaged), (texts, 0), "{report:?}");
     }
@@ -192,7 +193,7 @@ fn a_whole_recording_after_every_step_and_all_of_it_at_last() {
 #[test]
 fn cut_at_every_byte_all_that_is_whole_is_kept() {
     let (bytes, texts, _) = stream(2, true);
-    // An event is whole if all its bytes came; its text tells which one it is.
+    // An event is complete if all its bytes arrived; its text identifies it.
     let ends: Vec<usize> = texts.iter().map(|text| find(&bytes, text).unwrap() + text.len()).collect();
     let whole = |cut: usize| ends.iter().filter(|end| **end <= cut).count();
     for cut in (0..bytes.len()).step_by(7).chain([bytes.len()]) {
@@ -208,7 +209,8 @@ fn find(bytes: &[u8], text: &str) -> Option<usize> {
     bytes.windows(text.len()).position(|window| window == text.as_bytes())
 }
 
-/// A byte is another one, bytes are missing, or there are more: what is not touched is kept, and it is told.
+/// A byte is changed, bytes are missing, or bytes are added: undamaged events are retained, and the damage is
+/// reported.
 #[test]
 fn damage_is_told_and_ends_where_it_ends() {
     let (bytes, texts, ends) = stream(4, true);
@@ -229,7 +231,8 @@ fn damage_is_told_and_ends_where_it_ends() {
         }
         let (memory, report) = collect(&damaged, || 5000, |_| {});
         let found: BTreeSet<String> = events(&memory.bytes).into_iter().collect();
-        // All of the other chunks, but the one behind if its header was hit, and the segments before the damage.
+        // All events of the other chunks, except of the next one if its header was hit, and the segments
+        // before the damage.
         let chunk = at / size;
         let before = ends.iter().filter(|end| **end <= at && **end > chunk * size).max().copied();
         for (n, (text, place)) in texts.iter().zip(places.iter().copied()).enumerate() {
@@ -244,13 +247,14 @@ fn damage_is_told_and_ends_where_it_ends() {
         least = least.min(whole);
         let filler = report.segments_wrong == 0 && report.damaged == 0 && report.cut == 0;
         told += usize::from(!filler);
-        // What nobody would see: filler that is other filler.
+        // Only one kind of damage goes unnoticed: a changed filler.
         assert!(!filler || whole == texts.len(), "round {round}: silent damage at {at}: {report:?}");
     }
     assert!(told > 300 && least < texts.len(), "{told}");
 }
 
-/// Without segments no checksum finds damage that has the form of events. The recording must be one that every reader opens.
+/// Without segments no checksum finds damage that has the form of events. Every reader must be able to open
+/// the recording.
 #[test]
 fn damage_without_segments_leaves_a_sound_recording() {
     let (bytes, _, _) = stream(2, false);
@@ -268,7 +272,7 @@ fn damage_without_segments_leaves_a_sound_recording() {
     }
 }
 
-/// The texts of notices, whatever else is wrong.
+/// Returns the texts of notices, and ignores all errors.
 fn events(bytes: &[u8]) -> Vec<String> {
     let mut input = Input::bytes(bytes.to_vec().into());
     let mut found = Vec::new();
@@ -287,7 +291,8 @@ fn events(bytes: &[u8]) -> Vec<String> {
     found
 }
 
-/// A recorder that is killed and started again: the chunk that was cut is kept as far as it came, and the next one follows.
+/// A recorder is killed and started again: the complete part of the interrupted chunk is retained, and the
+/// next chunk follows.
 #[test]
 fn one_stream_after_the_other() {
     let (bytes, texts, _) = stream(3, true);
@@ -304,7 +309,7 @@ fn one_stream_after_the_other() {
     let found = notices(&memory.bytes);
     let part = texts.iter().filter(|text| find(&bytes, text).unwrap() + text.len() <= cut).count();
     assert_eq!(found.len(), 3 * part + texts.len());
-    // What a reader was not given is missed by number.
+    // Segments that a reader did not receive are detected by their numbers.
     let (mut collector, mut memory) = (Collector::default(), Memory::default());
     collector.push(&bytes[..bytes.len() / 3], &mut memory).unwrap();
     collector.push(&bytes[2 * bytes.len() / 3..], &mut memory).unwrap();

@@ -1,4 +1,4 @@
-//! One pass, two passes, one thread, several: the same events, warnings and chunks.
+//! One pass or two, one thread or several: the same events, warnings and chunks.
 
 use crate::dump;
 
@@ -7,7 +7,7 @@ use dump::{Dump, fixtures, long, name};
 use jfr_format::read::Delivery::{KeysOnly, WholeChunks};
 use jfr_format::read::{Decoder, Delivery, Filter, Input, Item, Recording};
 
-/// Recordings as they are, one behind the other, with garbage between, and torn.
+/// Unchanged recordings, joined ones, ones with garbage in between, and torn ones.
 fn inputs() -> Vec<(String, Bytes)> {
     let read = |path: &std::path::Path| Bytes::from(std::fs::read(path).unwrap());
     let join = |parts: &[&[u8]]| Bytes::from(parts.concat());
@@ -31,8 +31,8 @@ fn inputs() -> Vec<(String, Bytes)> {
     inputs
 }
 
-/// Events without their constants, then how many constants there are; warnings in the order of their offsets, as they
-/// may be told earlier or later.
+/// Events without their constants, then the number of constants; warnings in the order of their offsets,
+/// because they may be reported earlier or later.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Raw {
     events: Vec<(u64, String, Vec<u8>)>,
@@ -102,7 +102,7 @@ fn one_pass_changes_nothing() {
     }
 }
 
-/// Letting pages go must not change what is read.
+/// Releasing pages must not change the results.
 #[test]
 fn mapped_files_too() {
     for path in fixtures("recordings") {
@@ -119,7 +119,7 @@ fn mapped_files_too() {
     }
 }
 
-/// An error from the taker ends everything, at once and in order.
+/// An error from the consumer ends the run, immediately and in order.
 #[test]
 fn taker_can_stop() {
     let one = Bytes::from(std::fs::read(fixtures("cases").first().unwrap()).unwrap());
@@ -140,7 +140,8 @@ fn taker_can_stop() {
     assert_eq!(taken, 7);
 }
 
-/// Asked for some types only, the decoder hands out those, wherever the metadata lies; what it counts is all.
+/// With a filter, the decoder returns only the selected types, wherever the metadata lies; it still counts
+/// all events.
 #[test]
 fn only_what_is_wanted() {
     let wanted = |name: &str| name.len() % 3 == 1;

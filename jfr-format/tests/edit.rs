@@ -1,4 +1,4 @@
-//! Editing of sound, torn and damaged recordings gives what the reader takes without a doubt.
+//! Edits sound, torn and damaged recordings. The reader must accept the results without a warning.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ fn cases() -> Vec<(String, Bytes)> {
         .collect()
 }
 
-/// Recordings with much text.
+/// Recordings with a lot of text.
 fn recordings() -> Vec<(String, Bytes)> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings");
     let names = ["jdk17-odd", "jdk25-odd", "jdk25-spans", "ap-java-cpu", "ap-jfrsync", "flightline"];
@@ -59,7 +59,7 @@ fn bytes_changed_at_random() {
     }
 }
 
-/// Texts are replaced one by one, wherever they are stored: in the event or in the pool of strings.
+/// Texts are replaced individually, whether they are stored in the event or in the pool of strings.
 #[test]
 fn secrets_are_replaced_and_other_text_stays() {
     let mut replaced = 0;

@@ -1,4 +1,4 @@
-//! The examples do what they say, on a recording whose contents the JDK's reader tells.
+//! The examples work on a recording whose contents are known from the JDK's reader.
 
 use std::collections::HashMap;
 use std::fs;

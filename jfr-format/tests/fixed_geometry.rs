@@ -1,4 +1,5 @@
-//! Chunks of a size known in advance: exactly that size, whatever is in them and whenever they end.
+//! Chunks of a size that is known in advance have exactly that size, for any content and any time of their
+//! end.
 
 use crate::walk;
 
@@ -14,7 +15,7 @@ const LINE: ClockLine = ClockLine {
     ticks_per_second: 1_000_000,
 };
 
-/// What went in, to be found again.
+/// The written data, to be found again.
 #[derive(Default)]
 struct Written {
     samples: Vec<(i64, u64, u64)>,
@@ -37,7 +38,8 @@ fn define_stack(chunk: &mut ChunkWriter, key: u64, frames: usize) -> Result<(), 
     })
 }
 
-/// Adds random constants, samples and notices, flushing now and then, until `stop` things are in or the chunk is full.
+/// Adds random constants, samples and notices, and flushes at times, until `stop` items are added or the
+/// chunk is full.
 fn fill(chunk: &mut ChunkWriter, out: &mut StreamOutput<Vec<u8>>, random: &mut Random, stop: u64) -> Written {
     let mut written = Written::default();
     let mut last_stack = 0;
@@ -61,7 +63,7 @@ fn fill(chunk: &mut ChunkWriter, out: &mut StreamOutput<Vec<u8>>, random: &mut R
             2 | 3 => {
                 let key = i + 1;
                 let frames = random.below(60) as usize;
-                // A thread of the same key, so that both are there for the samples to come.
+                // A thread with the same key, so that both exist for the samples to come.
                 let result = define_stack(chunk, key, frames).and_then(|()| define_thread(chunk, key));
                 if result.is_ok() {
                     last_stack = key;
@@ -138,7 +140,7 @@ fn every_size_is_met_exactly_however_full() {
         check(&bytes, size, &written);
         fullest = fullest.min(walk::chunk(&bytes).filler);
     }
-    // The test would be worth little if no chunk had come near its limit: 38 bytes and more lie behind the anchor.
+    // The test is only useful if a chunk came near its limit: at least 38 bytes follow the anchor.
     assert!(fullest < 38 + 8 + 60, "least filler seen: {fullest}");
 }
 
@@ -213,7 +215,7 @@ fn the_frames_of_many_pools_are_accounted_for() {
     }
     define_thread(&mut chunk, 1).unwrap();
     define_stack(&mut chunk, 1, 0).unwrap();
-    // Key, tag, two bytes of length; a pool of its own for up to seven.
+    // Key, tag, two bytes of length; a new pool for up to seven.
     let text = "x".repeat(chunk.room() - 4 - 7);
     let added = chunk.constant(schema::SYMBOL, 1, |s| {
         s.string(&text);

@@ -1,4 +1,4 @@
-//! Recordings followed while they grow: every byte of a real one, flushed and patched as a writer does.
+//! Follows recordings while they grow: every byte of a real recording, flushed and patched as by a writer.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -17,12 +17,12 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings").join(name)).unwrap()
 }
 
-/// Type, time and length of the events; warnings; chunks.
+/// Type, time and size of the events; warnings; chunks.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     events: Vec<(String, Option<i64>, usize)>,
     warnings: Vec<String>,
-    /// Size, and whether it was whole.
+    /// Size and completeness.
     chunks: Vec<(u64, bool)>,
 }
 
@@ -38,7 +38,7 @@ impl Seen {
         }
     }
 
-    /// What is there now; whether that was the end.
+    /// Reads the available items. Returns true at the end.
     fn poll(&mut self, follow: &mut Follow) -> bool {
         loop {
             match follow.poll().unwrap() {
@@ -67,7 +67,7 @@ impl Seen {
     }
 }
 
-/// Starts and ends of the events of a chunk.
+/// Returns starts and ends of the events of a chunk.
 fn boundaries(chunk: &[u8]) -> Vec<usize> {
     let mut at = LEN;
     let mut ends = Vec::new();
@@ -87,8 +87,8 @@ fn boundaries(chunk: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// Writes `chunk` at `start` as a live writer would, and says after each step what a reader must have seen of it: how
-/// many bytes its header vouches for.
+/// Writes `chunk` at `start` as a live writer would. After each step, calls `after` with the size in the
+/// header, up to which a reader must have read.
 fn grow(file: &File, start: u64, chunk: &[u8], mut after: impl FnMut(usize)) {
     let done = ChunkHeader::decode(chunk).unwrap();
     let live = ChunkHeader {
@@ -106,7 +106,7 @@ fn grow(file: &File, start: u64, chunk: &[u8], mut after: impl FnMut(usize)) {
     let mut written = LEN;
     for (generation, at) in (2u8..).zip(ends.chunks(ends.len().div_ceil(7))) {
         let end = *at.last().unwrap();
-        // Half an event more than the header will say.
+        // Half an event beyond the size in the next header.
         let more = (end + 5).min(chunk.len());
         file.write_all_at(&chunk[written..more], start + written as u64).unwrap();
         after(written);
@@ -178,7 +178,7 @@ fn a_repository_is_read_file_by_file_in_the_order_of_their_starts() {
     let mut seen = Seen::default();
     assert!(!seen.poll(&mut follow));
     for (at, chunk) in chunks.iter().enumerate() {
-        // Names that sort against the order.
+        // Names whose order differs from that of the starts.
         let file = new(directory.path().join(format!("{}.jfr", 90 - at)));
         let last = at + 1 == chunks.len();
         let mut chunk = chunk.to_vec();

@@ -1,4 +1,5 @@
-//! Damaged recordings: no panic, no allocation out of proportion, errors that name a place in the input.
+//! Damaged recordings cause no panic and no disproportionate allocation, and errors contain an offset in the
+//! input.
 
 use crate::dump;
 
@@ -23,7 +24,7 @@ fn count(change: isize) {
     });
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+// SAFETY: every call is forwarded to the system's allocator unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -41,7 +42,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Memory the decoder and the dump may take: the dump prints each event's stack in full, so the floor is generous.
+/// Maximum memory of the decoder and the dump: the dump prints each event's stack in full, so the limit is
+/// generous.
 const MOST: isize = 24 << 20;
 
 fn survives(bytes: &[u8], delivery: Delivery, what: impl Fn() -> String) -> Dump {
@@ -102,7 +104,7 @@ fn reading_goes_on_behind_damage() {
     assert!(damaged.events.iter().all(|event| whole.events.contains(event)));
 }
 
-/// Bytes between two chunks are skipped and told.
+/// Bytes between two chunks are skipped and reported.
 #[test]
 fn the_next_chunk_is_found() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("02_")).unwrap();
@@ -118,7 +120,7 @@ fn the_next_chunk_is_found() {
     }
 }
 
-/// Types that contain themselves or nothing, and counts that promise the world.
+/// Types that contain themselves or no fields, and counts that are far too large.
 #[test]
 fn nonsense_without_a_recording() {
     for bytes in [&b""[..], b"F", b"FLR\0", b"not a recording at all", &[0xff; 4096], &[0; 4096]] {

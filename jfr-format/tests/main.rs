@@ -1,4 +1,4 @@
-//! All tests of the public interface in one executable.
+//! All tests of the public interface, in one executable.
 
 mod collect;
 mod deliveries;

@@ -1,4 +1,4 @@
-//! The metadata event, taken apart again, against the fields other readers hard-code.
+//! Decodes the metadata event independently, and compares it with the fields that other readers hard-code.
 
 use crate::walk;
 
@@ -344,7 +344,7 @@ fn the_tree_is_one_the_jdk_accepts() {
             && class.all("field").next().is_some_and(|field| field.get("name") == "startTime");
         assert_eq!(is_event, class.get("superType") == "jdk.jfr.Event", "{}", class.get("name"));
     }
-    // Types that Go's parser insists on.
+    // Types that Go's parser requires.
     let names: HashSet<&str> = metadata.all("class").map(|class| class.get("name")).collect();
     for name in ["int", "long", "short", "float", "boolean", "java.lang.String"] {
         assert!(names.contains(name), "{name}");

@@ -1,6 +1,7 @@
-//! Recordings as a GraalVM native image writes them, by its documented differences from HotSpot: sizes and numbers of
-//! pools are padded to four bytes, the checkpoints of threads are told by a type of their own, and what it leaves in an emergency is
-//! patched but never finished: its state is not 0. No such recording was at hand; other recordings are written anew in this form.
+//! Recordings in the form of a GraalVM native image, by its documented differences from HotSpot: sizes and
+//! numbers of pools are padded to four bytes, and a separate type marks the checkpoints of threads. An
+//! emergency dump is patched but never finished: its state is not 0. No such recording was available, so
+//! other recordings are rewritten in this form.
 
 use crate::dump;
 
@@ -14,7 +15,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> u64 {
     for i in 0..9 {
         let byte = bytes[*at];
         *at += 1;
-        // A ninth byte has all eight bits.
+        // The ninth byte has all eight bits.
         let bits = if i == 8 { byte } else { byte & 0x7f };
         value |= u64::from(bits) << (7 * i);
         if i == 8 || byte & 0x80 == 0 {
@@ -35,7 +36,7 @@ fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// In four bytes, whatever its size.
+/// Encodes `value` in four bytes.
 fn padded(value: usize) -> [u8; 4] {
     assert!(value < 1 << 28);
     [0, 1, 2, 3].map(|i| (value >> (7 * i)) as u8 & 0x7f | if i < 3 { 0x80 } else { 0 })
@@ -45,7 +46,7 @@ fn be_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// One finished chunk in the other form.
+/// Rewrites one finished chunk in the other form.
 fn rewritten(chunk: &[u8], state: u8) -> Vec<u8> {
     let mut out = chunk[..HEADER].to_vec();
     let (mut metadata, mut last_checkpoint) = (0, None);
@@ -89,7 +90,7 @@ fn rewritten(chunk: &[u8], state: u8) -> Vec<u8> {
     out
 }
 
-/// All chunks of a recording; `None` if it is not made of finished ones.
+/// Rewrites all chunks of a recording; `None` if it has unfinished ones.
 fn native(recording: &[u8], state: u8) -> Option<Vec<u8>> {
     let (mut out, mut at) = (Vec::new(), 0);
     while at < recording.len() {
@@ -99,14 +100,14 @@ fn native(recording: &[u8], state: u8) -> Option<Vec<u8>> {
             return None;
         }
         at += size;
-        // Only the last one was left behind.
+        // Only the last chunk was left unfinished.
         let state = if at == recording.len() { state } else { 0 };
         out.extend(rewritten(&chunk[..size], state));
     }
     Some(out)
 }
 
-/// Events lie elsewhere.
+/// Events have other offsets.
 fn without_offsets(dump: &Dump) -> impl Iterator<Item = &str> {
     dump.events.iter().map(|event| event.split_once(' ').unwrap().1)
 }

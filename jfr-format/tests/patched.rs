@@ -1,4 +1,4 @@
-//! A growing file: what a live reader sees between any two writes.
+//! A growing file, as a live reader sees it between any two writes.
 
 use crate::walk;
 
@@ -13,7 +13,7 @@ const LINE: ClockLine = ClockLine {
     ticks_per_second: 1_000_000,
 };
 
-/// A file in memory that notes what is done to it and fails when told to.
+/// A file in memory that records all operations and fails on request.
 #[derive(Default)]
 struct Memory {
     file: Vec<u8>,
@@ -74,7 +74,7 @@ fn sample(chunk: &mut ChunkWriter, ticks: i64, key: u64) {
         .unwrap();
 }
 
-/// The bytes of the chunk at `base` that its header vouches for, as a finished chunk.
+/// Returns the bytes of the chunk at `base` up to the size in its header, as a finished chunk.
 fn vouched_for(file: &[u8], base: usize) -> Vec<u8> {
     let size = walk::header(&file[base..]).size;
     file[base..base + size].to_vec()
@@ -225,7 +225,7 @@ fn misuse_is_told_and_leaves_no_trace() {
 fn a_sample_takes_at_most_14_bytes() {
     let mut chunk = begin(0);
     let before = chunk.pending();
-    // Ticks of 1 µs after nine hours, a tid of three bytes, two million stacks.
+    // Ticks of 1 µs after nine hours, a thread id of three bytes, two million stacks.
     let hours = 9 * 3600 * 1_000_000;
     chunk
         .event(schema::EXECUTION_SAMPLE, |e| {
@@ -233,7 +233,7 @@ fn a_sample_takes_at_most_14_bytes() {
         })
         .unwrap();
     assert_eq!(chunk.pending() - before, 14);
-    // An ordinary one: within four minutes, 16,000 stacks.
+    // A typical sample: within four minutes, 16,000 stacks.
     let before = chunk.pending();
     chunk
         .event(schema::EXECUTION_SAMPLE, |e| {

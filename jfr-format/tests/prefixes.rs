@@ -1,5 +1,5 @@
-//! What is read of the front of a recording is in the whole of it, too: nothing is invented, nothing turns into
-//! something else.
+//! Events read from a prefix of a recording are also in the whole recording: no event is invented, and none
+//! changes.
 
 use crate::dump;
 
@@ -11,24 +11,25 @@ use dump::{Dump, fixtures, name};
 use jfr_format::read::Decoder;
 use jfr_format::read::Delivery::{self, KeysOnly, Streaming, WholeChunks};
 
-/// All made cases, and recordings that are soon read.
+/// All synthetic cases, and recordings that are read quickly.
 fn files() -> Vec<PathBuf> {
     let mut files = fixtures("cases");
     files.extend(fixtures("recordings").into_iter().filter(|p| p.metadata().unwrap().len() < 100_000));
     files
 }
 
-/// About `times` places to cut at, all of them in a small file.
+/// About `times` positions at which to cut; all positions in a small file.
 fn cuts(len: usize, times: usize) -> impl Iterator<Item = usize> {
     (0..=len).step_by((len / times).max(1))
 }
 
-/// Where the event lies and of what type it is.
+/// Offset and type of an event.
 fn place(event: &str) -> String {
     event.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// A stream that has been read in part has handed out events with all their constants: they stay what they are.
+/// A stream that has been read in part has returned events with all their constants, which do not change
+/// later.
 #[test]
 fn what_is_handed_out_early_stays() {
     for path in files() {
@@ -47,7 +48,8 @@ fn what_is_handed_out_early_stays() {
     }
 }
 
-/// A recording that ends early is salvaged. Constants may be missing then, but every event is one of the whole.
+/// A recording that ends early is salvaged. Constants may be missing, but every event is in the whole
+/// recording.
 #[test]
 fn salvaged_events_are_of_the_whole() {
     for path in files() {
@@ -66,7 +68,7 @@ fn salvaged_events_are_of_the_whole() {
     }
 }
 
-/// More of a recording never has fewer whole chunks in front of the cut.
+/// A longer prefix of a recording never has fewer complete chunks before the cut.
 #[test]
 fn whole_chunks_stay_whole() {
     for path in files() {

@@ -1,4 +1,5 @@
-//! Repair of anything gives what the reader takes without a word, and repairing that changes nothing.
+//! The reader accepts a repaired recording of any input without a warning, and a second repair changes
+//! nothing.
 
 use bytes::Bytes;
 use jfr_format::edit::{self, Cause, Options, Repaired, Source};
@@ -20,7 +21,7 @@ fn cases() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// The same numbers below a limit in every run (xorshift); the seed must not be 0.
+/// Returns the same numbers below a limit in every run (xorshift); the seed must not be 0.
 pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed;
     move |below: usize| {
@@ -60,7 +61,7 @@ fn bytes_changed_at_random() {
     }
 }
 
-/// A file may hold a header for every 68 bytes, and metadata as long as all of them.
+/// A file may contain a header every 68 bytes, and metadata as long as all of them.
 #[test]
 fn headers_without_metadata_make_no_huge_file() {
     let sound =
@@ -106,7 +107,7 @@ fn damaged_size_costs_one_event() {
         let all = events(&sound);
         let mut tried = 0;
         for (i, &(at, size)) in all.iter().enumerate().skip(all.len() / 20) {
-            // Other sizes do not fit into the bytes that this one takes.
+            // Other sizes do not fit into the bytes of this one.
             let width = sound[at..].iter().position(|byte| byte & 0x80 == 0).unwrap() + 1;
             let far = all.get(i + all.len() / 2).map_or(sound.len() / 2, |far| far.0 - at + 1);
             let largest = (1usize << (7 * width)) - 1;
@@ -135,7 +136,7 @@ fn damaged_size_costs_one_event() {
     }
 }
 
-/// 200 damaged bytes cost the events that they belong to and a few behind them.
+/// 200 damaged bytes cost their events and a few after them.
 #[test]
 fn damaged_bytes_cost_the_events_that_have_them() {
     let mut random = random(0x9e37_79b9_7f4a_7c15);
@@ -160,7 +161,7 @@ fn damaged_bytes_cost_the_events_that_have_them() {
             }
             let (report, out) = repaired(&damaged);
             let lost = all.len() as u64 - total(&out);
-            // Between two damaged events at least four sound ones are needed to go on.
+            // At least four sound events between two damaged ones are needed to continue.
             let most = 6 * hit.len() as u64;
             assert!(lost <= most, "{name}: {lost} of {} lost by {}: {report:?}", all.len(), hit.len());
             assert!(!report.gave_up && report.output > 0);
@@ -182,7 +183,7 @@ fn missing_constants_are_counted() {
     }
     let (report, _) = repaired(&sound);
     assert!(report.unchanged() && report.missing.is_empty());
-    // Only the header is incomplete: the constants are all there.
+    // Only the header is incomplete: all constants are present.
     let mut unfinished = sound.clone();
     unfinished[8..32].fill(0);
     unfinished[64] = 1;

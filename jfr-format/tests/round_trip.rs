@@ -1,4 +1,5 @@
-//! What the writer writes, the reader reads: as a file, as a whole pipe, and as a pipe in the very moment of each flush.
+//! The reader reads what the writer wrote: as a file, as a complete pipe, and as a pipe at the moment of each
+//! flush.
 
 use bytes::Bytes;
 use jfr_format::event::{EventRef, Value};
@@ -16,7 +17,7 @@ const LINE: ClockLine = ClockLine {
 };
 const FUNCTIONS: [&str; 4] = ["main", "räuber<T>::new", "", "memcpy"];
 
-/// One event as text: type, time, then all fields with everything they refer to.
+/// Formats one event: type, time, then all fields with everything that they refer to.
 fn line(event: &EventRef<'_>) -> String {
     let mut line = format!("{} @{}", event.class().name, event.start_nanos().unwrap());
     for field in event.fields().iter().skip(1) {
@@ -52,7 +53,7 @@ fn show(value: Value<'_>, line: &mut String) {
     }
 }
 
-/// The same for what is about to be written.
+/// Formats an event that is about to be written.
 fn expected_sample(now: i64, tid: u64, depth: usize) -> String {
     let frames: String = (0..depth)
         .map(|level| {
@@ -72,7 +73,8 @@ fn nanos(ticks: i64) -> i64 {
     LINE.epoch_nanos(Ticks(ticks))
 }
 
-/// Defines a thread and a stack of `depth` frames with everything below it, under keys from `base` on, and samples it.
+/// Defines a thread and a stack of `depth` frames with all their constants, under keys from `base` on, and
+/// adds a sample.
 fn sample(
     chunk: &mut ChunkWriter,
     base: u64,
@@ -132,7 +134,8 @@ fn loss(chunk: &mut ChunkWriter, now: i64) -> Result<String, WriteError> {
     ))
 }
 
-/// Writes events of several kinds, flushing every few; `flushed` gets what each flush made readable.
+/// Writes events of several kinds, and flushes every few; `flushed` gets the lines that each flush made
+/// readable.
 fn record<O: Output>(geometry: Geometry, out: &mut O, mut flushed: impl FnMut(&mut O, &[String])) {
     let mut chunk = ChunkWriter::begin(geometry, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
     let mut queued = Vec::new();
@@ -204,7 +207,7 @@ fn a_patched_file() {
     let before = b"not ours";
     file.write_all(before).unwrap();
     let mut expected = Vec::new();
-    // A file that is not empty: the chunk begins behind what is there.
+    // A file that is not empty: the chunk begins after the present contents.
     let mut inner = FileOutput::new(file.try_clone().unwrap()).unwrap();
     struct Behind<'a>(&'a mut FileOutput, u64);
     impl Output for Behind<'_> {

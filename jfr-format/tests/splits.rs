@@ -1,11 +1,12 @@
-//! However the input is cut into pieces, the same comes out.
+//! The decoder's output does not depend on how the input is split into pieces.
 
 use crate::dump;
 
 use dump::{Dump, fixtures, name, stride};
 use jfr_format::read::Delivery::{Streaming, WholeChunks};
 
-/// Both deliveries agree, but where a live writer's flush hands out what a whole chunk would resolve later.
+/// Both deliveries agree, except where a live writer's flush releases events that a complete chunk would
+/// resolve later.
 #[test]
 fn whole_chunks_and_streams_agree() {
     let mut files = fixtures("cases");
@@ -20,8 +21,8 @@ fn whole_chunks_and_streams_agree() {
 
 #[test]
 fn splits_give_the_same_events() {
-    // The odd ones: constants before and after their use, metadata last, unpatched, live, torn, several chunks,
-    // fixed geometry, padded sizes; the others are cut at a prime stride.
+    // The special cases: constants before and after their use, metadata last, unpatched, live, torn, several
+    // chunks, fixed geometry, padded sizes; the others are split at a prime stride.
     const AT_EVERY_BYTE: &[&str] =
         &["01_", "04_", "13_", "22_", "25_", "27_", "31_", "32_", "41_", "70_", "91_"];
     for path in fixtures("cases") {
@@ -45,7 +46,7 @@ fn byte_by_byte() {
     }
 }
 
-/// A stream hands out a sample as soon as its constants are there, not at the end of the chunk.
+/// A stream returns a sample as soon as its constants are available, not at the end of the chunk.
 #[test]
 fn events_come_early() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("01_")).unwrap();

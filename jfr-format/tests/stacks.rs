@@ -1,5 +1,5 @@
-//! What is quick about folding, against the slow way: stacks by their plan against field by field, and equal samples
-//! passed over by their bytes against one after the other.
+//! Compares the fast paths of folding with the slow ones: stacks by plan with field by field, and equal
+//! samples skipped by their bytes with one after the other.
 
 use crate::dump;
 
@@ -10,7 +10,7 @@ use dump::{fixtures, name};
 use jfr_format::event::{StructRef, Value, constant};
 use jfr_format::read::{Chunk, Decoder, Delivery, Filter, Item, StackFrame, StackReader};
 
-/// Method, line and type of each frame, and whether the root is missing, or what is wrong.
+/// Method, line and type of each frame, and whether the root is missing, or an error.
 type Outcome = Result<Option<(Vec<StackFrame>, bool)>, ()>;
 
 fn planned(reader: &StackReader, chunk: &Chunk, key: u64) -> Outcome {
@@ -58,7 +58,7 @@ fn decoder(bytes: Bytes, delivery: Delivery) -> Decoder {
     decoder
 }
 
-/// Compares all stacks of a recording; returns how many frames they have.
+/// Compares all stacks of a recording. Returns the number of their frames.
 fn compare(bytes: Bytes, what: &str) -> usize {
     let mut decoder = decoder(bytes, Delivery::WholeChunks);
     let mut compared = 0;
@@ -101,7 +101,8 @@ fn stacks_by_plan_agree_with_field_by_field_on_damage() {
     }
 }
 
-/// Type id and what follows the start time → number of events, taken one by one or passed over where they are alike.
+/// Type id and the bytes after the start time → number of events, read one by one or skipped if they are
+/// equal.
 fn counted(
     bytes: Bytes,
     delivery: Delivery,

@@ -1,4 +1,5 @@
-//! A stream in parts: the same bytes however they come, and a whole recording wherever a reader is cut off.
+//! A stream in parts: the same bytes for pieces of any size, and a complete recording wherever a reader is
+//! disconnected.
 
 use crate::walk;
 
@@ -16,7 +17,7 @@ const LINE: ClockLine = ClockLine {
     ticks_per_second: 1_000_000,
 };
 
-/// Three chunks of some segments; the last one is nearly full.
+/// Three chunks of a few segments; the last one is nearly full.
 fn stream() -> Vec<u8> {
     let types =
         [schema::EXECUTION_SAMPLE, schema::NOTICE, schema::SEGMENT, schema::STREAM_LOSS, schema::DATA_LOSS];
@@ -79,10 +80,10 @@ fn put(out: &mut Vec<u8>, pieces: &[Fragment]) {
     }
 }
 
-/// Samples, notices, and the losses told: event type and number.
+/// Samples, notices, and the reported losses: event type and number.
 type Seen = (u64, u64, Vec<(String, i64)>);
 
-/// What a stream has; panics if the strict reader has anything to say.
+/// Returns the contents of a stream. Panics if the strict reader reports anything.
 fn read(stream: Vec<u8>) -> Result<Seen, Error> {
     walk::chunks(&stream).into_iter().for_each(|chunk| drop(walk::chunk(chunk)));
     let (mut samples, mut notices, mut losses) = (0, 0, Vec::new());
@@ -122,7 +123,7 @@ fn the_bytes_stay_the_same_however_they_come() {
         assert!(out == stream, "steps of {step}");
         let samples = parts.iter().flat_map(|p| &p.counts).filter(|c| &*c.name == "jdk.ExecutionSample");
         assert_eq!(samples.map(|c| c.events).sum::<u64>(), 45);
-        // The filler of the second chunk is no memory.
+        // The filler of the second chunk uses no memory.
         assert!(parts.iter().map(Part::held).sum::<usize>() + 8000 < stream.len());
     }
 }
@@ -136,7 +137,7 @@ fn a_reader_cut_off_anywhere_has_a_whole_recording() {
         let Some(cut) = all[end].cut else { continue };
         let mut out = Vec::new();
         all[..=end].iter().for_each(|part| put(&mut out, &part.pieces));
-        // To the end of the chunk it goes without; then there is another one.
+        // The reader misses the rest of the chunk; then the next one follows.
         let rest = &all[end + 1..];
         let missed = rest.iter().position(|p| p.ends).unwrap() + 1;
         let lost = |name: &str| {
@@ -193,7 +194,7 @@ fn what_is_no_stream_is_refused() {
     let mut live = stream.clone();
     live[64] = 1;
     assert_eq!(fault(&live), Some((0, FrameFault::Unfinished)));
-    // A record of a size that leaves the chunk.
+    // A record whose size exceeds the chunk.
     let mut long = stream.clone();
     long[68..72].copy_from_slice(&[0xff, 0xff, 0xff, 0x7f]);
     assert_eq!(fault(&long), Some((68, FrameFault::Record)));
@@ -201,12 +202,12 @@ fn what_is_no_stream_is_refused() {
     short[68] = 0;
     short[69] = 0;
     assert_eq!(fault(&short), Some((68, FrameFault::Record)));
-    // A chunk of 200 MB without a place to cut off.
+    // A chunk of 200 MB without a position for a disconnect.
     let mut endless = stream[..68].to_vec();
     endless[8..16].copy_from_slice(&(200u64 << 20).to_be_bytes());
     endless.extend([100, 50].iter().chain(&[1; 98]).cycle().take(100_000));
     assert!(matches!(fault(&endless), Some((_, FrameFault::TooLong))), "{:?}", fault(&endless));
-    // Whatever byte is damaged, it ends.
+    // With damage in any byte, the framer ends.
     for at in 0..stream.len() {
         let mut damaged = stream.clone();
         damaged[at] ^= 0xff;

@@ -1,4 +1,4 @@
-//! Views of real recordings hold what the fields hold when asked for by name.
+//! Views of real recordings contain the same values as fields that are read by name.
 
 use crate::dump;
 

@@ -1,4 +1,5 @@
-//! Visiting the fields of an event and iterating over them, which decode apart from each other, say the same.
+//! Visiting the fields of an event and iterating over them, which decode independently, return the same
+//! values.
 
 use crate::dump;
 
@@ -8,7 +9,7 @@ use jfr_format::error::Error;
 use jfr_format::event::{EventRef, FieldRef, StructRef, Value, ValueRef, Visitor};
 use jfr_format::read::{Decoder, Delivery, Field, Item};
 
-/// A value in words; of a struct where it lies.
+/// Formats a value; for a struct its position.
 fn words(value: &Value<'_>) -> String {
     match value {
         Value::Struct(fields) => format!("{} {:?}", fields.class().name, first(fields)),
@@ -25,7 +26,8 @@ fn first(fields: &StructRef<'_>) -> Option<String> {
     Some(if matches!(value, Value::Struct(_)) { "a struct".to_owned() } else { words(&value) })
 }
 
-/// Each field with its value, its value resolved and the length of its text; then the error, if one ends it.
+/// Returns each field with its value, its resolved value and the length of its text; then the error, if one
+/// ends the iteration.
 fn iterated(fields: &StructRef<'_>) -> Vec<String> {
     let one = |item: Result<(&Field, Value<'_>), Error>| match item {
         Ok((field, value)) => {
@@ -56,7 +58,7 @@ fn visited(visit: impl FnOnce(&mut dyn FnMut(FieldRef<'_>)) -> Result<(), Error>
     seen
 }
 
-/// What was handed over, resolved, in words.
+/// The values that were passed to the visitor, resolved and formatted.
 #[derive(Default)]
 struct Handed(Vec<String>);
 
@@ -70,7 +72,7 @@ impl<'a> Visitor<'a> for Handed {
     }
 }
 
-/// The same of what iterating gives.
+/// Formats the resolved values of the iteration in the same way.
 fn resolved(fields: &StructRef<'_>) -> Vec<String> {
     let one = |item: Result<(&Field, Value<'_>), Error>| match item {
         Ok((field, value)) => {
@@ -92,7 +94,7 @@ fn handed(accept: impl FnOnce(&mut Handed) -> Result<(), Error>) -> Vec<String> 
     handed.0
 }
 
-/// How many fields and constants have been compared.
+/// Returns the number of compared fields and constants.
 fn compare(event: &EventRef<'_>, what: &str) -> usize {
     let seen = visited(|see| event.visit(see));
     assert_eq!(seen, iterated(&event.fields()), "{what}: {} at {}", event.class().name, event.offset());
@@ -138,7 +140,7 @@ fn visiting_agrees_with_iterating() {
 fn visiting_agrees_with_iterating_on_damage() {
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
-        // Values that change their length shift all behind them; those cut off end the event.
+        // Values that change their length shift all fields after them; values that are cut off end the event.
         for (at, with) in
             (68..bytes.len()).step_by(bytes.len() / 60 + 1).zip([0x80, 0xff, 0x00, 0x05, 0x02].iter().cycle())
         {

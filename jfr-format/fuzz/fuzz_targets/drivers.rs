@@ -1,4 +1,4 @@
-//! One pass, two passes, one thread, several: the same events, warnings and chunks of any bytes, damaged or not.
+//! One pass or two, one thread or several: the same events, warnings and chunks of any bytes, damaged or not.
 #![no_main]
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(Seen::new(&bytes, Delivery::KeysOnly, 2), one_pass);
     }
     if want.most_metadata > 1 {
-        // Types that only later metadata declares: one pass has handed out what lay in front of it.
+        // Types that only later metadata declares: one pass has already returned the events before it.
         one_pass.events.clone_from(&want.events);
     }
     assert_eq!(one_pass, want);
@@ -26,7 +26,7 @@ struct Seen {
     events: Vec<(u64, u64)>,
     warnings: Vec<(u64, String)>,
     chunks: Vec<(u64, bool)>,
-    /// Of any chunk, metadata events.
+    /// Maximum number of metadata events in a chunk.
     most_metadata: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Any bytes are edited: what comes out must read without a doubt and hold all that was wanted.
+//! Edits any bytes: the result must be readable without a warning and contain all selected events.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Each event of any bytes by every way to its fields: iterating, visiting, typed views and looking up by name agree.
+//! Reads each event of any bytes by all methods of access: iterating, visiting, typed views and looking up by
+//! name agree.
 #![no_main]
 
 use std::borrow::Cow;
@@ -61,7 +62,7 @@ fn agree(event: &EventRef<'_>) {
     assert_eq!((visited, outcome), (iterated, failed), "{}", event.class().name);
 }
 
-/// What can be compared without going deeper.
+/// The part of a value that can be compared without descending.
 fn simple(value: &Value<'_>) -> String {
     match value {
         Value::Struct(fields) => fields.class().name.to_string(),

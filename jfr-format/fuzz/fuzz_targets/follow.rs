@@ -1,5 +1,6 @@
-//! A file that grows by steps of any lengths and is then left by its writer: following ends, and gives what reading the
-//! whole gives if nothing is wrong with it. The first bytes are the steps, the rest is the recording.
+//! A file that grows by steps of any size and is then abandoned by its writer. Following ends, and returns
+//! the same as reading the whole if there is no error in it. The first bytes are the steps, the rest is the
+//! recording.
 #![no_main]
 
 use std::fs::File;
@@ -22,7 +23,7 @@ fuzz_target!(|input: ([u16; 4], &[u8])| {
         let (now, later) = rest.split_at(usize::from(step).min(rest.len()));
         file.write_all(now).expect("a file in memory");
         rest = later;
-        // Some polls, but not until patience is over.
+        // Some polls, but fewer than the timeout allows.
         if let Ok(Progress::Ready) = follow.poll()
             && let Ok(Some(item)) = follow.next()
         {
@@ -47,14 +48,14 @@ fuzz_target!(|input: ([u16; 4], &[u8])| {
     }
 });
 
-/// In memory; one for each process.
+/// In memory; one path for each process.
 fn path() -> PathBuf {
     PathBuf::from(format!("/dev/shm/jfr-fuzz-{}.jfr", std::process::id()))
 }
 
 struct Seen {
     events: Vec<(u64, u64)>,
-    /// Nothing was warned of.
+    /// No warning was returned.
     sound: bool,
 }
 

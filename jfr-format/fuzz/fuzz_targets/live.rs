@@ -1,5 +1,5 @@
-//! A stream of any bytes, read live: it ends, however it comes it gives the same samples, and checksums are of what came. The
-//! first bytes are the lengths it comes in.
+//! A stream of any bytes, read live: reading ends, pieces of any size give the same samples, and checksums
+//! match the received bytes. The first bytes are the lengths of the pieces.
 #![no_main]
 
 use flightline_consumer::live::{Feed, Item, Options};
@@ -9,13 +9,13 @@ fuzz_target!(|input: ([u8; 3], &[u8])| {
     let (steps, bytes) = input;
     let (whole, sound) = read(bytes, &[255]);
     let (pieces, sound_pieces) = read(bytes, &steps);
-    // What damage costs may depend on when it is noticed.
+    // The cost of damage may depend on when it is noticed.
     if sound && sound_pieces {
         assert_eq!(whole, pieces);
     }
 });
 
-/// Offsets and stacks of the samples, and whether nothing was warned of.
+/// Offsets and stacks of the samples, and whether there was no warning.
 fn read(bytes: &[u8], steps: &[u8]) -> (Vec<(u64, String)>, bool) {
     let mut feed = Feed::new(Options { memory: 1 << 20, ..Options::default() });
     let (mut samples, mut sound) = (Vec::new(), true);

@@ -1,5 +1,5 @@
-//! Any bytes as checkpoints and events behind sound metadata: framing is made right, so that the bytes get to the
-//! decoders of pools and fields. The first byte of each piece is its length, the second its type.
+//! Any bytes as checkpoints and events after sound metadata. The framing is correct, so that the bytes reach
+//! the decoders of pools and fields. The first byte of each piece is its length, the second its type.
 #![no_main]
 
 #[path = "../chunk.rs"]

@@ -1,5 +1,5 @@
-//! Any bytes printed in every form: JSON can be parsed back and has as many events as the recording, lines are JSON
-//! each, text is UTF-8.
+//! Any bytes printed in every format: the JSON can be parsed and has as many events as the recording, each
+//! line of JSON lines is valid, and the text is UTF-8.
 #![no_main]
 
 use bytes::Bytes;

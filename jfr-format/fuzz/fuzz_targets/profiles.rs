@@ -1,5 +1,5 @@
-//! What is added up of any bytes: samples loaded from a stream and in one pass weigh the same, stacks are folded,
-//! the summary and every ready table are made.
+//! Aggregates any bytes: samples loaded from a stream and in one pass have the same weight, stacks are
+//! folded, and the summary and every predefined table are computed.
 #![no_main]
 
 use bytes::Bytes;

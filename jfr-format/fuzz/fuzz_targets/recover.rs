@@ -1,6 +1,6 @@
-//! What a killed recorder left: its page, a journal, a process file with slots, modules, names and a ring, the map and what was
-//! told of it, all as the bytes say, damaged or not. A recovery comes to an end, what was in the recording stays, and what
-//! is put behind it can be read.
+//! The files of a killed recorder: its page, a journal, a process file with slots, modules, names and a ring,
+//! the map and its description, all made from the input, damaged or not. A recovery ends, the existing
+//! contents of the recording are retained, and the added contents can be read.
 #![no_main]
 #![allow(unsafe_code)]
 
@@ -21,14 +21,14 @@ use flightline_recorder::recover;
 use jfr_format::read::{Decoder, Delivery, Item};
 use libfuzzer_sys::fuzz_target;
 
-/// A recording as it was when its recorder was killed.
+/// A recording in its state when its recorder was killed.
 const RECORDED: &[u8] = include_bytes!("../../../fixtures/cases/02_defs_after.jfr");
-/// No process has it.
+/// A process id that no process has.
 const PID: u32 = (1 << 22) + 7;
 const SLOTS: u32 = 4;
 const RING_BYTES: u64 = 64 << 10;
 const KEY: u64 = (PID as u64) << 32;
-/// Samples for more than 10 s of CPU time: each is as many events.
+/// Number of samples with more than 10 s of CPU time: each becomes many events.
 const HEAVY: usize = 4;
 
 fuzz_target!(|input: &[u8]| {
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     let mut page = page(&mut from);
     let damages = make(&session, &output, &mut from);
     if from.byte() == 0 {
-        // 10 µs to 18 minutes: no damage, but what may be asked for.
+        // 10 µs to 18 minutes: not damage, but any setting that can be requested.
         let period = 10_000u64 << (from.byte() % 24);
         put(&mut page, offset_of!(SessionPage, event_ns), period);
         put(&mut page, offset_of!(SessionPage, aggregate_ns), from.word());
@@ -68,12 +68,12 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// In memory; one for each process.
+/// In memory; one directory for each process.
 fn folder() -> PathBuf {
     PathBuf::from(format!("/dev/shm/recover-fuzz-{}", std::process::id()))
 }
 
-/// Takes numbers from the input, zeros at its end; and how many heavy samples there may still be.
+/// Takes numbers from the input, zeros at its end; with the number of heavy samples still allowed.
 struct From<'a>(&'a [u8], usize);
 
 impl From<'_> {
@@ -87,7 +87,7 @@ impl From<'_> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// Small ones, times of now, large ones, any.
+    /// Small numbers, present times, large numbers, or any number.
     fn word(&mut self) -> u64 {
         let kind = self.byte();
         match kind % 6 {
@@ -105,15 +105,16 @@ impl From<'_> {
         }
     }
 
-    /// In or near what the modules say is mapped.
+    /// An address in or near the mapped modules.
     fn address(&mut self) -> u64 {
         let byte = self.byte();
-        // Nothing that has names: those are read by a thread that a laden machine lets wait.
+        // No address of a file with symbols: a separate thread reads these, and is delayed on a busy machine.
         let base = [0x40_0000, 0x7f00_0000_0000, 0x7f00_0010_0000, 0][usize::from(byte) % 4];
         base + (u64::from(byte) << 8)
     }
 
-    /// Words of a record: time, thread and slot, weight, depth and flags, exact frames, and what follows.
+    /// Words of a record: time, thread and slot, weight, depth and flags, exact frames, and the following
+    /// words.
     fn record(&mut self) -> (u8, Vec<AtomicU64>) {
         let kind = [2, 3, 3, self.byte()][usize::from(self.byte()) % 4];
         let mut words: Vec<u64> = (0..self.byte() % 40).map(|_| self.word()).collect();
@@ -129,7 +130,7 @@ impl From<'_> {
             }
         }
         if let (3, Some(word)) = (kind, words.get_mut(5)) {
-            // Kind, index, and how many words of its own.
+            // Kind, index, and the number of additional words.
             *word = *word % 16 | (*word >> 8) % 16 << 16 | (*word >> 16) % 20 << 32;
         }
         (kind, words.into_iter().map(AtomicU64::new).collect())
@@ -165,7 +166,8 @@ fn page(from: &mut From<'_>) -> Vec<u8> {
     page
 }
 
-/// Makes the session's files, as the drain and the program do; returns what is to be damaged of them.
+/// Creates the session's files in the same way as the drain and the program. Returns the damage to apply to
+/// them.
 fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64)> {
     let mut header = [0; jfr_format::header::LEN];
     header.copy_from_slice(&RECORDED[..jfr_format::header::LEN]);
@@ -178,7 +180,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
     let named = |end: &str| session.join(format!("{PID}-0{end}"));
     while !from.0.is_empty() && damages.len() < 64 {
         match from.byte() % 12 {
-            // What the drain had taken, queued or not; of this process or of one that is not there.
+            // Records that the drain had taken, queued or not; of this process or of one that does not exist.
             0..3 => {
                 let (kind, words) = from.record();
                 let key = if from.byte() % 8 == 0 { from.word() } else { KEY };
@@ -190,7 +192,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
             }
             3 => journal.commit(output, 0, RECORDED.len() as u64, &header),
             4 => journal.give_up(),
-            // What it had not taken, or was being written.
+            // Records that it had not taken, or that were being written.
             5..8 => {
                 let (kind, words) = from.record();
                 process.record(kind, &words, from.byte() % 16 > 0);
@@ -219,7 +221,7 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
     damages
 }
 
-/// A word of one of the files, or where it ends.
+/// Changes a word of one of the files, or its length.
 fn damage(session: &Path, file: u8, at: u64, word: u64) {
     let mut files: Vec<PathBuf> =
         fs::read_dir(session).expect("it is there").flatten().map(|e| e.path()).collect();
@@ -237,7 +239,7 @@ fn damage(session: &Path, file: u8, at: u64, word: u64) {
     }
 }
 
-/// As it is mapped.
+/// A page, aligned as if mapped.
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
@@ -265,7 +267,8 @@ impl Process {
     fn record(&mut self, kind: u8, words: &[AtomicU64], whole: bool) {
         let (from, n) = (self.layout.ring as usize, RING_BYTES as usize / 8);
         let start = self.bytes().as_mut_ptr();
-        // SAFETY: both lie in the pages, apart from each other; only used as atomics while `self` is borrowed.
+        // SAFETY: both lie in the pages, and do not overlap; they are only used as atomics while `self` is
+        // borrowed.
         let (header, ring) = unsafe {
             let header: &RingHeader = &(*start.cast::<ProcHeader>()).ring;
             (header, std::slice::from_raw_parts(start.add(from).cast::<AtomicU64>(), n))
@@ -324,7 +327,7 @@ impl Process {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: pages are bytes, one behind the other.
+        // SAFETY: the pages are consecutive bytes.
         unsafe {
             std::slice::from_raw_parts_mut(
                 self.pages.as_mut_ptr().cast(),

@@ -1,4 +1,4 @@
-//! A stream cut into pieces at any places gives what it gives in one piece.
+//! A stream that is cut at any positions gives the same output as in one piece.
 
 #![no_main]
 
@@ -20,8 +20,8 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
     assert_eq!(decode(pieces.into_iter()), whole);
 });
 
-/// Offsets and types of the events and the ends of chunks, in order; and the warnings in theirs: what is wrong behind a
-/// batch of events may be told before the batch, if both are there at once.
+/// Offsets and types of the events and the ends of chunks, in order; and the warnings in order. An error
+/// after a batch of events may be reported before the batch, if both are available at the same time.
 fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> [Vec<String>; 2] {
     let mut decoder = Decoder::new(Delivery::Streaming);
     let mut seen = [Vec::new(), Vec::new()];

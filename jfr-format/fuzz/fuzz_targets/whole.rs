@@ -1,5 +1,5 @@
-//! Any bytes as a recording at hand: every event and every value is looked at. Nothing may panic, hang or take memory
-//! out of proportion.
+//! Any bytes as a complete recording: every event and every value is read. The reader must not panic, hang or
+//! use disproportionate memory.
 #![no_main]
 
 #[path = "../look.rs"]

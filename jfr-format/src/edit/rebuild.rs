@@ -266,8 +266,9 @@ impl<'a> RetainedConstants<'a> {
     }
 }
 
-/// Types whose constants are of no use without what they refer to: readers fail at a frame without its method, a method
-/// or loader without its class or a class without its name, but not at an event without its stack.
+/// Types whose constants are useless without the constants that they refer to: readers fail at a frame without
+/// its method, a method or loader without its class or a class without its name, but not at an event without
+/// its stack.
 const NEEDY: [&str; 4] =
     ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
 

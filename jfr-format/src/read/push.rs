@@ -386,7 +386,7 @@ impl Decoder {
     }
 }
 
-/// Where the chunk ends, if its header has been completed.
+/// Returns the end of the chunk, if its header has been completed.
 pub(crate) fn trusted_end(header: &ChunkHeader, offset: u64) -> Option<u64> {
     let inside = |at: u64| at >= LEN as u64 && at < header.size;
     let good = header.state == STATE_FINISHED

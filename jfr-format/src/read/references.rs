@@ -1,4 +1,4 @@
-//! Whether everything an event refers to has been defined.
+//! Checks if everything that an event refers to has been defined.
 
 use std::collections::HashSet;
 
@@ -10,25 +10,27 @@ use crate::error::Malformed;
 use crate::types::layout::{self, MAX_DEPTH};
 use crate::types::{Class, ClassIndex, Field, Kind};
 
-/// Fields that may be looked at per byte of the chunk, and for nothing: an event whose constants come one by one is looked
-/// at again each time, and structs without content cost no byte. What is not found out in time waits for the chunk's end.
+/// Maximum number of fields that are examined per byte of the chunk, and the number that is always allowed.
+/// An event whose constants arrive one by one is examined again each time, and structs without content take
+/// no bytes. Events that exceed the limit wait for the chunk's end.
 const STEPS_PER_BYTE: u64 = 4;
 const FREE_STEPS: u64 = 1 << 20;
 
-/// Constants known to be complete: they and all they refer to are defined.
+/// Constants that are known to be complete: they and all constants that they refer to are defined.
 #[derive(Debug, Default)]
 pub(crate) struct CompleteConstants {
     steps: u64,
     most_steps: u64,
     complete: HashSet<(ClassIndex, u64)>,
-    /// Constants found during the current event: taken back if it turns out incomplete.
+    /// Constants found during the current event, which are removed again if it turns out to be incomplete.
     trail: Vec<(ClassIndex, u64)>,
-    /// How far into `trail` the constants have been looked into.
+    /// Number of constants in `trail` that have been examined.
     todo: usize,
 }
 
 impl CompleteConstants {
-    /// Bytes at the start of `region` whose events refer to nothing undefined. `read` is how much of the chunk is there.
+    /// Returns the number of bytes at the start of `region` whose events only refer to defined constants.
+    /// `read` is the size of the available part of the chunk.
     pub(crate) fn prefix(&mut self, chunk: &Chunk, region: &Region, read: u64) -> usize {
         self.most_steps = read.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);
         let mut walk = Walk::new(region);
@@ -72,12 +74,13 @@ impl CompleteConstants {
         }
     }
 
-    /// Looks through an event or a constant; a malformed one counts as complete, waiting would not mend it.
+    /// Examines an event or a constant. A malformed one counts as complete, because waiting would not fix it.
     fn content(&mut self, chunk: &Chunk, class: &Class, bytes: &[u8]) -> bool {
         self.fields(chunk, class, &mut Cursor::new(bytes), 0).unwrap_or(true)
     }
 
-    /// Ends with the first fault, however deep: to go on from where a nested value failed would cost twice per level.
+    /// Ends with the first error at any depth: continuing after a nested value failed would cost twice per
+    /// level.
     fn fields(
         &mut self,
         chunk: &Chunk,
@@ -130,7 +133,7 @@ impl CompleteConstants {
         Ok(true)
     }
 
-    /// Whether another step may be taken.
+    /// Returns true if another step is allowed.
     fn step(&mut self) -> bool {
         self.steps += u64::from(self.steps < self.most_steps);
         self.steps < self.most_steps

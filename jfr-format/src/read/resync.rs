@@ -1,4 +1,4 @@
-//! Finding the way again behind damage.
+//! Finds the next readable event after damage.
 
 use super::push::MAX_EVENT;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};
@@ -8,13 +8,13 @@ use crate::pool::CheckpointHead;
 use crate::types::Types;
 use crate::types::layout;
 
-/// Fastest clock a header may claim, in ticks per second.
+/// Maximum plausible clock frequency in a header, in ticks per second.
 const MAX_FREQUENCY: i64 = 1_000_000_000_000;
-/// Largest minor version taken for a header where none was expected.
+/// Maximum minor version of a header that is accepted where none was expected.
 const MAX_MINOR: u16 = 16;
 
-/// Whether a whole, plausible chunk header starts here. Stricter than decoding one where it is expected: these
-/// bytes might be an event.
+/// Returns true if a complete, plausible chunk header starts here. Stricter than decoding one at an expected
+/// position, because these bytes might be an event.
 pub(crate) fn is_header(bytes: &[u8]) -> bool {
     ChunkHeader::decode(bytes).is_ok_and(|header| {
         header.minor <= MAX_MINOR
@@ -24,7 +24,7 @@ pub(crate) fn is_header(bytes: &[u8]) -> bool {
     })
 }
 
-/// Position of the next plausible header.
+/// Returns the position of the next plausible header.
 pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = bytes.get(from..)?.iter().position(|&b| b == MAGIC[0]) {
@@ -37,10 +37,11 @@ pub(crate) fn find_header(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where reading can go on behind damage, as a distance from it: at the next event that can be told from noise, else where
-/// header or checkpoint chain say that one is. `bytes` start at the damage, which is `at` bytes into the chunk, and end
-/// where the chunk does if they are `whole`. Without a `header` its offsets are not trusted, without `types` events are not
-/// known. `steps` says how much may be tried still.
+/// Returns the distance from the damage at which reading can continue: the next event that can be
+/// distinguished from noise, else a position in the header or the checkpoint chain. `bytes` start at the
+/// damage, which is `at` bytes into the chunk; if they are `whole`, they end where the chunk does. Without a
+/// `header` its offsets are not trusted; without `types` events are not recognised. `steps` is the number of
+/// remaining steps.
 pub(crate) fn go_on(
     bytes: &[u8],
     at: u64,
@@ -55,8 +56,9 @@ pub(crate) fn go_on(
     found.or(known)
 }
 
-/// The first event boundary behind `at` that the header or its checkpoint chain tells of, as a distance from `at`.
-/// `bytes` start at `at`, which like the header's offsets is counted from the chunk's start.
+/// Returns the distance from `at` to the first event boundary after it according to the header or its
+/// checkpoint chain. `bytes` start at `at`, which like the header's offsets is counted from the chunk's
+/// start.
 fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -> Option<usize> {
     let mut best = (header.metadata.0 > at).then_some(header.metadata.0);
     let mut checkpoint = header.checkpoint.0;
@@ -64,7 +66,7 @@ fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -
         let Some(delta) = checkpoint_delta(bytes, checkpoint - at) else { break };
         best = Some(best.map_or(checkpoint, |b| b.min(checkpoint)));
         match checkpoint.checked_add_signed(delta) {
-            // Backward chains only: each step is nearer to `at`, so this ends.
+            // Only backward chains: each step is nearer to `at`, so this ends.
             Some(previous) if delta < 0 && *steps > 0 => {
                 *steps -= 1;
                 checkpoint = previous;
@@ -75,19 +77,19 @@ fn next_boundary(bytes: &[u8], at: u64, header: &ChunkHeader, steps: &mut u64) -
     usize::try_from(best? - at).ok().filter(|&skip| skip < bytes.len())
 }
 
-/// Events in a row, each of a declared type, that are taken for the real ones.
+/// Number of consecutive events of declared types that are accepted as real ones.
 const RUN: usize = 24;
-/// The same of events whose fields are all there and fill them exactly.
+/// The same number for events whose fields are complete and fill them exactly.
 const SOUND_RUN: usize = 4;
-/// Largest event whose fields are looked at for that.
+/// Maximum size of an event whose fields are checked for this.
 const SOUND_EVENT: u64 = 1 << 16;
-/// The limit of the search for events behind damage, in steps per byte of input: the cost of damage stays linear in the
-/// input. A step is an event's head or a byte of its fields.
+/// The limit of the search for events behind damage, in steps per byte of input: so the cost of damage stays
+/// linear in the input. A step is an event's head or a byte of its fields.
 pub const STEPS_PER_BYTE: u64 = 32;
 
-/// The first place behind the start of `bytes` where events go on: [`RUN`] events of declared types, or [`SOUND_RUN`]
-/// whose fields end at their sizes, or fewer up to exactly the end of `bytes` if an event is known to end there. The first
-/// of them must have fields that end at its size.
+/// Returns the first position after the start of `bytes` at which events continue: [`RUN`] events of declared
+/// types, or [`SOUND_RUN`] whose fields end at their sizes, or fewer up to exactly the end of `bytes` if an
+/// event is known to end there. The fields of the first of them must end at its size.
 fn next_run(bytes: &[u8], types: &Types, whole: bool, steps: &mut u64) -> Option<usize> {
     for from in 1..bytes.len() {
         if *steps == 0 {
@@ -111,7 +113,7 @@ fn is_run(bytes: &[u8], from: usize, types: &Types, whole: bool, steps: &mut u64
         let mut cursor = Cursor::at(bytes, at);
         let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return false };
         let head = (cursor.pos() - at) as u64;
-        // An event without content may be two bytes of another.
+        // An event without content may be two bytes of another one.
         let empty = seen == 0 && size == head;
         if empty || size < head || size > bytes.len().saturating_sub(at) as u64 {
             return false;

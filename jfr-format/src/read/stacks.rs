@@ -1,4 +1,5 @@
-//! Stack traces, read by a plan made once per chunk: their frames are most of what resolving samples costs.
+//! Reads stack traces by a plan that is made once per chunk: their frames account for most of the cost of
+//! resolving samples.
 
 use super::binding::Binding;
 use crate::chunk::Chunk;
@@ -8,7 +9,7 @@ use crate::types::layout::{self, Step};
 use crate::types::{Class, ClassIndex, Field, Kind, Types};
 
 const STACK_TRACE: &str = "jdk.types.StackTrace";
-/// Slots of [`StackReader::frame`].
+/// The slots of [`StackReader::frame`].
 const FRAME_FIELDS: [&str; 4] = ["method", "lineNumber", "type", "bytecodeIndex"];
 
 /// Reads the `jdk.types.StackTrace` constants of one chunk.
@@ -26,7 +27,7 @@ enum Part {
     Frames,
 }
 
-/// A frame as it stands in its stack trace.
+/// A frame in the form in which a stack trace stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackFrame {
     /// Key of the method.
@@ -40,8 +41,8 @@ pub struct StackFrame {
 }
 
 impl StackReader {
-    /// A plan for `chunk`; `None` if it declares no stack traces, or not as a list of frames whose methods, lines, types
-    /// and bytecode indexes are plain keys and numbers.
+    /// Makes a plan for `chunk`. Returns `None` if it declares no stack traces, or not as a list of frames
+    /// whose methods, lines, types and bytecode indexes are plain keys and numbers.
     pub fn new(chunk: &Chunk) -> Option<Self> {
         let (class, trace) = chunk.types.by_name(STACK_TRACE)?;
         let (mut frame, mut truncated) = (None, false);
@@ -70,7 +71,7 @@ impl StackReader {
     /// there is no such stack.
     ///
     /// # Errors
-    /// The constant is malformed; the frames before the fault have been told.
+    /// The constant is malformed; the frames before the error have been passed to `each`.
     pub fn read(&self, chunk: &Chunk, key: u64, mut each: impl FnMut(StackFrame)) -> Result<Option<bool>> {
         let Some(raw) = chunk.pools.get(self.class, key) else { return Ok(None) };
         let mut cursor = Cursor::new(raw.bytes);
@@ -110,7 +111,7 @@ fn is_boolean(types: &Types, field: &Field) -> bool {
     kind == Some(Kind::Boolean) && !field.array && !field.pooled
 }
 
-/// The plan for the elements of `frames`, if all that is wanted of them can be taken out by it.
+/// Returns the plan for the elements of `frames`, if it can read all required fields.
 fn frame_plan(chunk: &Chunk, frames: &Field) -> Option<Binding> {
     let class = chunk.types.class(frames.class?)?;
     if !frames.array || frames.pooled || class.kind != Kind::Struct || class.nothing {

@@ -1,5 +1,5 @@
-//! Validates a recording: finished chunks from the first byte to the last, in which each event and each constant can be read. One
-//! pass, in the memory of one chunk's types.
+//! Validates a recording: finished chunks from the first byte to the last, in which each event and each
+//! constant can be read. This takes one pass, and the memory of one chunk's types.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,48 +17,51 @@ use crate::pool::{Pools, walk_pools};
 use crate::types::layout;
 use crate::types::{Class, Kind, Types};
 
-/// Bytes of a chunk's metadata: that of a JDK with all of its types takes 200 KB. It is written again when types come.
+/// Maximum size of a chunk's metadata: that of a JDK with all of its types takes 200 KB. It is written again
+/// when types are added.
 const MOST_METADATA: usize = 16 << 20;
 const MOST_TIMES: u32 = 256;
-/// Constants and checkpoints of a chunk, so that a small file cannot ask its readers for a large index.
+/// Maximum number of constants and checkpoints of a chunk, so that a small file cannot make its readers
+/// allocate a large index.
 const MOST_CONSTANTS: u64 = 1 << 24;
 const MOST_CHECKPOINTS: u64 = 1 << 20;
-/// Types of events that nobody declared; other readers pass over them too.
+/// Maximum number of undeclared event types; other readers skip them too.
 const MOST_UNDECLARED: usize = 1000;
-/// Bytes behind which pages are let go.
+/// Distance after which pages are released.
 const STRIDE: u64 = 4 << 20;
 
 /// Totals of a valid recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ValidationSummary {
-    /// Its chunks.
+    /// Number of chunks.
     pub chunks: u32,
-    /// Its events, without metadata and constants.
+    /// Number of events, without metadata and constants.
     pub events: u64,
-    /// When its earliest chunk begins, in ns since 1970.
+    /// Start of the earliest chunk, in ns since 1970.
     pub start_nanos: i64,
-    /// When its latest chunk ends, as the headers say.
+    /// End of the latest chunk according to the headers.
     pub end_nanos: i64,
 }
 
 /// An event of a recording that is being validated.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidatedEvent<'a> {
-    /// The chunk that it is in; there are no constants in it.
+    /// Its chunk, which contains no constants.
     pub chunk: &'a Chunk,
     /// Its type.
     pub class: &'a Class,
     /// The bytes of its fields.
     pub payload: &'a [u8],
-    /// When it began and ended, in ns since 1970, if its type says when.
+    /// Its start and end, in ns since 1970, if its type has a start.
     pub time: Option<(i64, i64)>,
 }
 
 impl Recording {
-    /// Validates the whole recording in one pass and bounded memory, whatever the bytes, and calls `each` with its events.
+    /// Validates the whole recording in one pass, and calls `each` with its events. The memory is bounded for
+    /// any input.
     ///
     /// # Errors
-    /// The first violation, and where it is.
+    /// The first violation, with its offset.
     pub fn validate(&self, mut each: impl FnMut(ValidatedEvent<'_>)) -> Result<ValidationSummary> {
         let bytes = self.as_bytes();
         if bytes.is_empty() {
@@ -88,7 +91,7 @@ impl Recording {
     }
 }
 
-/// The header at `at`, if it is of a finished chunk that ends within the input.
+/// Returns the header at `at`, if it belongs to a finished chunk that ends within the input.
 fn header(bytes: &[u8], at: u64, index: ChunkIndex) -> Result<ChunkHeader> {
     let fault = |kind| Error::new(kind, at, Some(index), "the chunk header");
     let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
@@ -122,9 +125,9 @@ struct ChunkValidator<'a> {
     events: u64,
     constants: u64,
     checkpoints: u64,
-    /// Bytes of metadata, and how often it was read.
+    /// Size of the metadata, and how often metadata was read.
     metadata: (usize, u32),
-    /// The checkpoint that the header names was met.
+    /// True if the checkpoint in the header was found.
     found: bool,
     undeclared: HashSet<u64>,
 }
@@ -170,7 +173,7 @@ impl<'a> ChunkValidator<'a> {
             at = end;
             if at as u64 - let_go >= 2 * STRIDE {
                 let start = self.chunk.offset.0;
-                // What was just read may lie in the same page.
+                // The bytes that were just read may lie in the same page.
                 self.recording.release(start + let_go..start + at as u64 - STRIDE);
                 let_go = at as u64 - STRIDE;
             }
@@ -184,7 +187,8 @@ impl<'a> ChunkValidator<'a> {
         Ok(())
     }
 
-    /// What is declared beside what the header points at. Streams have filler that looks like metadata.
+    /// Checks metadata other than the event that the header points to. Streams contain fillers that look like
+    /// metadata.
     fn metadata(&mut self, at: usize, payload: &[u8]) -> Result<()> {
         if at as u64 == self.chunk.header.metadata.0 || is_filler(payload) {
             return Ok(());
@@ -209,7 +213,7 @@ impl<'a> ChunkValidator<'a> {
             Ok(_) if self.constants > MOST_CONSTANTS || self.checkpoints > MOST_CHECKPOINTS => {
                 Err(Malformed::Count)
             }
-            // What is behind the pools nobody looks at, but it should not be there.
+            // No reader reads bytes after the pools, but there should not be any.
             Ok((_, end)) if end != payload.len() => Err(Malformed::EventSize),
             Ok(_) => Ok(()),
             Err(fault) => Err(fault),
@@ -242,7 +246,7 @@ impl<'a> ChunkValidator<'a> {
     }
 }
 
-/// Type, payload and end of the record at `at`.
+/// Returns type, payload and end of the record at `at`.
 fn record(bytes: &[u8], at: usize) -> std::result::Result<(u64, &[u8], usize), Malformed> {
     let mut cursor = Cursor::at(bytes, at);
     let size = cursor.varint()?;
@@ -253,10 +257,11 @@ fn record(bytes: &[u8], at: usize) -> std::result::Result<(u64, &[u8], usize), M
     Ok((type_id, payload, end))
 }
 
-/// The types of a chunk, and the bytes that declare them: chunks of one recording mostly declare the same.
+/// The types of a chunk, and the bytes that declare them: most chunks of one recording declare the same
+/// types.
 type LastTypes<'a> = (&'a [u8], Arc<Types>);
 
-/// What the metadata declares that the header names.
+/// Returns the types of the metadata that the header points to.
 fn types<'a>(
     bytes: &'a [u8],
     at: u64,
@@ -287,7 +292,7 @@ fn types<'a>(
     Ok(types)
 }
 
-/// When an event began and ended.
+/// Returns the start and end of an event.
 fn times(chunk: &Chunk, class: &Class, payload: &[u8]) -> Option<(i64, i64)> {
     let long = |at: usize, name: &str| {
         let field =
@@ -387,7 +392,7 @@ mod tests {
         }
     }
 
-    /// What the decoder says of the bytes is damaged.
+    /// Returns the damage that the decoder reports.
     fn damage(bytes: &[u8]) -> Vec<String> {
         let mut input = Input::bytes(bytes.to_vec().into());
         let mut said = Vec::new();
@@ -399,7 +404,7 @@ mod tests {
                     | ErrorKind::Nonconformance(_) => {}
                     _ => said.push(error.to_string()),
                 },
-                // What cannot be read of an event is told when it is asked for.
+                // Errors within an event are reported when its fields are read.
                 Item::Events(batch) => {
                     let read = |event: EventRef<'_>| event.fields().iter().find_map(Result::err);
                     said.extend(batch.events().filter_map(read).map(|error| error.to_string()));

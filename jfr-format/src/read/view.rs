@@ -1,4 +1,4 @@
-//! Events as structs of one's own, with the fields looked up once per chunk.
+//! Reads events as structs that the program declares, with the fields looked up once per chunk.
 //!
 //! ```
 //! use jfr_format::event::Reference;
@@ -84,15 +84,15 @@ use crate::types::{Class, Field, Kind};
 
 /// A type that a field can be read as.
 pub trait FromField<'a>: Sized {
-    /// What the field has to be, in words.
+    /// Description of the required kind of field.
     const EXPECTED: &'static str;
-    /// Whether a type may lack the field; its value is [`Value::Null`] then.
+    /// True if a type may lack the field; its value is [`Value::Null`] then.
     const OPTIONAL: bool = false;
 
-    /// Whether all values of the field can be read as this.
+    /// Returns true if all values of the field can be read as this type.
     fn accepts(chunk: &Chunk, field: &Field) -> bool;
 
-    /// The value; `None` if it is none of those accepted.
+    /// Converts a value. Returns `None` if it is not accepted.
     ///
     /// # Errors
     /// A constant that has to be looked up is malformed.
@@ -159,7 +159,7 @@ plain! {
     StructRef<'a>, "an inline struct", [Struct], Value::Struct(v) => v;
 }
 
-/// Text: a string, or a reference to one or to a struct of just one.
+/// Text: a string, or a reference to a string or to a struct with a single string.
 impl<'a> FromField<'a> for Cow<'a, str> {
     const EXPECTED: &'static str = "text";
 
@@ -182,7 +182,7 @@ impl<'a> FromField<'a> for Cow<'a, str> {
     }
 }
 
-/// As [`Cow`], owned; no string is the empty one.
+/// Text like [`Cow`], owned; a null string becomes an empty one.
 impl<'a> FromField<'a> for String {
     const EXPECTED: &'static str = "text";
 
@@ -219,7 +219,7 @@ impl<'a> FromField<'a> for ArrayRef<'a> {
     }
 }
 
-/// Anything.
+/// Any value.
 impl<'a> FromField<'a> for Value<'a> {
     const EXPECTED: &'static str = "a field";
 
@@ -232,7 +232,7 @@ impl<'a> FromField<'a> for Value<'a> {
     }
 }
 
-/// A field that need not be there, and values that are null.
+/// An optional field, and values that may be null.
 impl<'a, T: FromField<'a>> FromField<'a> for Option<T> {
     const EXPECTED: &'static str = T::EXPECTED;
     const OPTIONAL: bool = true;
@@ -269,20 +269,20 @@ pub trait View<'a>: Sized {
     /// Its fields.
     const FIELDS: &'static [ViewField];
 
-    /// The struct, of the values of its fields in order; `None` if one cannot be read as its type, such as null as an
-    /// integer.
+    /// Creates the struct from the values of its fields in order. Returns `None` if one cannot be read as its
+    /// type, such as null as an integer.
     ///
     /// # Errors
     /// A constant that has to be looked up is malformed.
     fn from_values(values: &mut std::vec::Drain<'_, Value<'a>>) -> Result<Option<Self>, Error>;
 }
 
-/// Reads events as structs of one type; keeps what it found out about the current chunk.
+/// Reads events as structs of one type, and caches the lookups for the current chunk.
 #[derive(Debug, Default)]
 pub struct Views {
     /// Offset of the chunk, name of the event type.
     of: Option<(u64, &'static str)>,
-    /// Id of the type in that chunk and how to read it; `None` if it does not declare the type.
+    /// Id of the type in that chunk and the plan to read it; `None` if the chunk does not declare the type.
     plan: Option<(u64, Vec<Pick>)>,
 }
 
@@ -294,7 +294,7 @@ struct Pick {
 }
 
 impl Views {
-    /// The event as `V`; `None` if it is of another type.
+    /// Reads the event as `V`. Returns `None` if it has another type.
     ///
     /// # Errors
     /// The chunk declares the type without a field that is not optional, or with a field of another type; or the event
@@ -358,7 +358,7 @@ fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>,
         }
     }
     picks.sort_by_key(|pick| pick.field);
-    // A field bound twice is decoded by the first of the two alone.
+    // Only the first of two bindings of a field would be decoded.
     let twice = picks.windows(2).find(|pair| pair[0].field == pair[1].field).map(|pair| pair[0].field);
     if let Some(field) = twice.and_then(|at| class.fields.get(at)) {
         return wrong(format!("field {} of {} is bound twice", field.name, class.name));
@@ -371,7 +371,7 @@ fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>,
     Ok(picks)
 }
 
-/// Declares a struct that events can be read as: see [`Views`].
+/// Declares a struct for the fields of an event: see [`Views`].
 ///
 /// `name: Type = "nameInTheRecording"`, where the type is an integer, `bool`, `f32`, `f64`, [`Ticks`],
 /// `String`, `Cow<str>`, [`Reference`], [`StructRef`],

@@ -1,35 +1,35 @@
-//! What a declaration consists of, and the words the tables are written in.
+//! The parts of a declaration, and the functions with which the tables are written.
 
 use super::structs::{BOOLEAN, BYTE, FLOAT, INT, LONG, STRING};
 use crate::ids::TypeId;
 
-/// What a type is for.
+/// The purpose of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Declared by name only; its encoding is fixed by the format.
     Primitive,
-    /// Its fields, one after another.
+    /// A struct: its fields, one after another.
     Struct,
-    /// One field, readers show it instead of the type.
+    /// A struct with one field, which readers show instead of the type.
     Simple,
     /// An event.
     Event,
-    /// Describes types and fields.
+    /// An annotation, which describes types and fields.
     Annotation,
 }
 
 /// A type of the schema.
 #[derive(Debug)]
 pub struct Type {
-    /// Id in every chunk we write.
+    /// Its id in every chunk that this writer writes.
     pub id: TypeId,
     /// Full name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub kind: Kind,
-    /// Name for people; empty = none.
+    /// Name for display; empty = none.
     pub label: &'static str,
-    /// One sentence for people; empty = none.
+    /// A sentence for display; empty = none.
     pub description: &'static str,
     /// Path in the tree of event types.
     pub category: &'static [&'static str],
@@ -48,13 +48,13 @@ pub struct Field {
     pub pooled: bool,
     /// Encoded as a count and that many elements.
     pub array: bool,
-    /// Name for people; empty = none.
+    /// Name for display; empty = none.
     pub label: &'static str,
     /// Meaning of a number.
     pub unit: Unit,
-    /// Tells of what goes on in the thread meanwhile (`jdk.jfr.Contextual`).
+    /// The field describes the context of the thread's other events (`jdk.jfr.Contextual`).
     pub contextual: bool,
-    /// How it is encoded.
+    /// Its encoding.
     pub shape: Shape,
 }
 
@@ -63,27 +63,27 @@ pub struct Field {
 pub enum Unit {
     /// A plain number, or no number.
     None,
-    /// Without sign.
+    /// An unsigned number.
     Unsigned,
-    /// Point in time, ticks.
+    /// A point in time, ticks.
     Timestamp,
-    /// Point in time, ms since 1970.
+    /// A point in time, ms since 1970.
     EpochMillis,
-    /// Length of time, ticks.
+    /// A duration, ticks.
     Span,
-    /// Length of time, ns.
+    /// A duration, ns.
     Nanos,
-    /// Length of time, ms.
+    /// A duration, ms.
     Millis,
     /// Bytes.
     Bytes,
-    /// Bytes, without sign.
+    /// Bytes, unsigned.
     UnsignedBytes,
     /// Bits per second.
     BitRate,
-    /// Times per second.
+    /// Events per second.
     Frequency,
-    /// Length of time, µs.
+    /// A duration, µs.
     Micros,
     /// 0 to 1.
     Percentage,
@@ -91,7 +91,7 @@ pub enum Unit {
     Address,
 }
 
-/// How a field is encoded, and so which call of the field writer fits.
+/// The encoding of a field, which determines the method of the field writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Varint key into a pool.
@@ -117,25 +117,25 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// Whether it is one value without parts.
+    /// Returns true if it is a single value without parts.
     pub const fn is_scalar(self) -> bool {
         !matches!(self, Shape::Bytes | Shape::Structs | Shape::Unwritten)
     }
 }
 
 impl Type {
-    /// Whether constants of this type may be written.
+    /// Returns true if constants of this type may be written.
     pub const fn is_pool(&self) -> bool {
         matches!(self.kind, Kind::Struct | Kind::Simple) || self.id.0 == STRING.0
     }
 
-    /// The fields of one constant: those of the type, and the text of a string, which is no field.
+    /// Returns the fields of one constant: those of the type, or the text of a string, which has no field.
     pub(crate) const fn constant_fields(&self) -> &'static [Field] {
         const TEXT: &[Field] = &[field("", STRING, "")];
         if self.id.0 == STRING.0 { TEXT } else { self.fields }
     }
 
-    /// Adds a sentence for people.
+    /// Adds a description for display.
     pub(super) const fn about(mut self, description: &'static str) -> Type {
         self.description = description;
         self

@@ -279,7 +279,7 @@ pub(super) const TYPES: &[Type] = &[
     event(CLOCK_ANCHOR, "flightline.ClockAnchor", "Clock Anchor", FLIGHTLINE, &[
         START_TIME,
         field("monotonic", LONG, "Monotonic Clock").unit(Unit::Nanos),
-        // Not a Timestamp: no JDK can show one in ns since 1970, its tools fail on the whole file.
+        // Not a Timestamp: no JDK can show one in ns since 1970, and its tools fail on the whole file.
         field("realtime", LONG, "Wall Clock (ns since 1970)"),
     ]).about("Monotonic and wall clock read together, against drift between them"),
     event(THREAD_CPU, "flightline.ThreadCpu", "Thread CPU Time", FLIGHTLINE, &[
@@ -288,7 +288,7 @@ pub(super) const TYPES: &[Type] = &[
         field("cpuTime", LONG, "CPU Time").unit(Unit::Nanos),
         field("sampled", LONG, "Sampled CPU Time").unit(Unit::Nanos),
         field("lost", LONG, "Lost CPU Time").unit(Unit::Nanos),
-        // Those that lack the kernel's part of the stack.
+        // Samples without the kernel's part of the stack.
         field("byTimer", LONG, "Samples by Timer"),
     ]).about("CPU time of a thread since its start: all of it, what samples stand for, and what was lost"),
     event(SAMPLE_LOSS, "flightline.SampleLoss", "Sample Loss", FLIGHTLINE, &[
@@ -328,7 +328,7 @@ pub(super) const TYPES: &[Type] = &[
         field("samples", LONG, "Lost Samples").unit(Unit::Unsigned),
         field("cpuTime", LONG, "Lost CPU Time").unit(Unit::Nanos),
     ]).about("A time in which the output took nothing; what was lost is in flightline.SampleLoss too"),
-    // Streams only, and without labels: every chunk of a stream carries them, and programs read them.
+    // Only in streams, and without labels: every chunk of a stream declares it, and programs read it.
     event(SEGMENT, "flightline.Segment", "Segment", FLIGHTLINE, &[
         START_TIME,
         field("sequence", LONG, ""),
@@ -351,7 +351,7 @@ pub(super) const TYPES: &[Type] = &[
         field("value", STRING, "Value"),
     ]),
 
-    // Without labels: every chunk carries them, and few people look here.
+    // Without labels: every chunk declares it, and few users read it.
     event(RECORDER_COST, "flightline.RecorderCost", "Recorder Cost", FLIGHTLINE, &[
         START_TIME,
         field("interval", LONG, "").unit(Unit::Span),

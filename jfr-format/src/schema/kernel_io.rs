@@ -1,4 +1,4 @@
-//! Event types of what the kernel does for a program: requests to block devices, growth of its memory.
+//! Event types of the kernel's work for a program: requests to block devices, growth of its memory.
 
 use super::declare::{Type, Unit, event, field};
 use super::events::{DURATION, EVENT_THREAD, FLIGHTLINE, STACK, START_TIME};

@@ -1,7 +1,9 @@
-//! The types and events we write, declared once. Readers of foreign recordings go by the metadata in the file, never by this.
+//! The types and events that this project writes, declared once. Readers of other recordings use the metadata
+//! in the file, never this schema.
 //!
-//! `jdk.*` and `profiler.*` events have exactly the fields, in exactly the order, that async-profiler's converter hard-codes:
-//! extra data goes into an event of its own. No part of a dotted name may be a Java keyword (JDK 25 refuses the file).
+//! `jdk.*` and `profiler.*` events have exactly the fields, in exactly the order, that async-profiler's
+//! converter hard-codes: additional data goes into a separate event. No part of a dotted name may be a Java
+//! keyword (JDK 25 refuses the file).
 
 mod declare;
 mod events;
@@ -23,7 +25,7 @@ pub use waits::*;
 
 use crate::ids::TypeId;
 
-/// Frame type keys. The numbers are async-profiler's; its converter goes by them, not by the text.
+/// Frame type keys. The numbers are async-profiler's; its converter uses them, not the text.
 pub mod frame_type {
     /// "Interpreted"
     pub const INTERPRETED: u64 = 0;
@@ -45,7 +47,7 @@ pub mod frame_type {
         ["Interpreted", "JIT compiled", "Inlined", "Native", "C++", "Kernel", "C1 compiled"];
 }
 
-/// Thread state keys; the first three as async-profiler numbers them.
+/// Thread state keys. The first three have async-profiler's numbers.
 pub mod thread_state {
     /// "STATE_DEFAULT": a CPU sample.
     pub const DEFAULT: u64 = 0;
@@ -56,7 +58,7 @@ pub mod thread_state {
 
     /// "STATE_WAITING_FOR_CPU": ready to run, without a processor.
     pub const WAITING_FOR_CPU: u64 = 3;
-    /// "STATE_DISK_SLEEP": waiting in a way that no signal ends, as the kernel calls it.
+    /// "STATE_DISK_SLEEP": in the kernel's disk sleep, which no signal ends.
     pub const DISK_SLEEP: u64 = 4;
 
     /// Texts by key.
@@ -74,12 +76,12 @@ const ALL: [&[Type]; 7] = [
     spans::TYPES,
 ];
 
-/// All types in the order in which the metadata lists them.
+/// Iterates over all types in the order of the metadata.
 pub fn types() -> impl Iterator<Item = &'static Type> {
     ALL.into_iter().flatten()
 }
 
-/// The declaration of `id`.
+/// Returns the declaration of `id`.
 #[inline]
 pub fn get(id: TypeId) -> Option<&'static Type> {
     INDEX.get(id.0 as usize).copied().flatten()
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn frequent_events_have_one_byte_ids() {
-        // There is one of it for each time that the output failed.
+        // One event per failure of the output, so its id may take two bytes.
         let rare = |ty: &&Type| ty.name == "flightline.Outage";
         assert!(types().filter(|ty| ty.kind == Kind::Event && !rare(ty)).all(|ty| ty.id.0 < 128));
     }

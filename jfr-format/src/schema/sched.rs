@@ -1,4 +1,4 @@
-//! Event types of times that threads were without a processor.
+//! Event types of off-CPU time.
 
 use super::declare::{Field, Type, Unit, event, field};
 use super::events::{DURATION, EVENT_THREAD, FLIGHTLINE, STACK, START_TIME};

@@ -1,8 +1,9 @@
-//! Spans: what a thread worked for when it was sampled, how long, and where else that span was worked on.
+//! Spans: the active span of a thread when it was sampled, its duration, and its activations on other
+//! threads.
 //!
-//! No standard event gets a further field (readers hard-code them): a sample and its [`SAMPLE_CONTEXT`] are joined by thread and
-//! time, in whatever order they come. A sample is any event of that thread with a stack; one with a duration is joined by its
-//! beginning.
+//! Standard events get no additional fields, because readers hard-code them. Instead, a sample and its
+//! [`SAMPLE_CONTEXT`] are joined by thread and time, in any order. A sample is any event of that thread with
+//! a stack; an event with a duration is joined by its start.
 
 use super::declare::{Field, Type, Unit, event, field, structure};
 use super::events::{DURATION, EVENT_THREAD, FLIGHTLINE, START_TIME, THREADS};
@@ -26,7 +27,7 @@ const TRACE_HI: Field = field("traceIdHi", LONG, "Trace, High Half");
 const TRACE_LO: Field = field("traceIdLo", LONG, "Trace, Low Half");
 /// W3C trace flags; bit 0 = sampled.
 const FLAGS: Field = field("flags", INT, "Trace Flags");
-/// How many activations the thread had had, this one included; 0 where nobody counted.
+/// Number of the thread's activations so far, this one included; 0 if they were not counted.
 const SEQ: Field = field("seq", LONG, "Activation");
 
 #[rustfmt::skip]
@@ -37,7 +38,7 @@ pub(super) const TYPES: &[Type] = &[
         field("traceIdHi", LONG, ""),
         field("traceIdLo", LONG, ""),
         field("flags", INT, ""),
-        // An object in JSON; null if there are none.
+        // A JSON object; null if there are none.
         field("labels", STRING, "").pooled(),
     ]),
     event(SAMPLE_CONTEXT, "flightline.SampleContext", "Sample Context", FLIGHTLINE, &[
@@ -80,7 +81,8 @@ pub(super) const TYPES: &[Type] = &[
         SPAN_ID,
         field("previousSpanId", LONG, "Span Before"),
         SEQ,
-        // Not over when the recording or its process ended; its duration is that until it was last seen to go on.
+        // The span had not ended when the recording or its process ended; its duration is the time until it
+        // was last seen active.
         field("open", BOOLEAN, "Still Open"),
     ]).about("A span was active on a thread; in between others may have been"),
     event(PROFILER_SPAN, "profiler.Span", "Span", THREADS, &[

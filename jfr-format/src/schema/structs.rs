@@ -54,7 +54,7 @@ ids! {
     CONTEXTUAL = 211 "jdk.jfr.Contextual";
 }
 
-// Fields of structs go without labels: no tool shows them, and a pipe carries all of this once per chunk.
+// Fields of structs have no labels: no tool shows them, and a pipe transfers them once per chunk.
 #[rustfmt::skip]
 pub(super) const TYPES: &[Type] = &[
     primitive(BOOLEAN, "boolean"),

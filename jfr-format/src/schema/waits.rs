@@ -1,4 +1,4 @@
-//! Event types of what threads wait for and of what they throw: the JDK's own, with the fields of JDK 25.
+//! Event types of threads' waits and exceptions: the JDK's own, with the fields of JDK 25.
 
 use super::declare::{Field, Type, Unit, event, field};
 use super::events::{DURATION, EVENT_THREAD, FLIGHTLINE, STACK, START_TIME, THREADS};

@@ -1,4 +1,4 @@
-//! Stepping over values whose content nobody asked for.
+//! Skips values whose content is not needed.
 //!
 //! Each class is flattened into steps once per chunk, so that skipping `{int, long, int}` is one run of three
 //! varints. Cyclic declarations end at the depth limit.
@@ -7,22 +7,22 @@ use super::{Class, ClassIndex, Field, Kind};
 use crate::cursor::Cursor;
 use crate::error::Malformed;
 
-/// Deepest nesting of inline values.
+/// Maximum nesting of inline values.
 pub(crate) const MAX_DEPTH: usize = 32;
-/// A nested struct with more steps than this is called, not copied in.
+/// A nested struct with more steps than this is called, not inlined.
 const INLINE_STEPS: usize = 16;
 
-/// One step over encoded bytes.
+/// One step when skipping encoded bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Varints(u32),
     Bytes(u32),
     Text,
-    /// An inline struct, by its own steps.
+    /// An inline struct, with its own steps.
     Struct(ClassIndex),
-    /// A count, then values each of one step.
+    /// A count, then values with one step each.
     Array(Element),
-    /// A value of an undeclared type: nothing behind it can be found.
+    /// A value of an undeclared type: the values after it cannot be found.
     Unknown,
 }
 
@@ -33,12 +33,12 @@ pub(crate) enum Element {
     Bytes(u32),
     Text,
     Struct(ClassIndex),
-    /// Elements without bytes.
+    /// Elements of zero bytes.
     Nothing,
     Unknown,
 }
 
-/// Steps over one value by the steps of its class.
+/// Skips one value by the steps of its class.
 #[inline]
 pub(crate) fn skip(
     classes: &[Class],
@@ -95,7 +95,7 @@ fn skip_array(
     }
 }
 
-/// Steps over the value of one field.
+/// Skips the value of one field.
 pub(crate) fn skip_field(
     classes: &[Class],
     field: &Field,
@@ -105,7 +105,7 @@ pub(crate) fn skip_field(
     skip(classes, &[step(classes, field)], cursor, depth)
 }
 
-/// The steps of some fields, runs joined.
+/// Returns the steps of some fields, with runs merged.
 pub(crate) fn layout_steps(classes: &[Class], fields: &[Field]) -> Vec<Step> {
     let mut steps = Vec::new();
     for field in fields {
@@ -166,8 +166,8 @@ fn primitive(kind: Kind) -> Step {
     }
 }
 
-/// Marks the structs whose values take no bytes. Without this, nested empty structs would cost time that no
-/// input byte pays for.
+/// Marks the structs whose values take no bytes. Without this, nested empty structs would take time without
+/// any input bytes.
 fn mark_nothing(classes: &mut [Class]) {
     for _ in 0..MAX_DEPTH {
         let nothing: Vec<bool> = classes
@@ -201,8 +201,8 @@ fn push(steps: &mut Vec<Step>, step: Step) {
     }
 }
 
-/// Fills in the layout of every class. Two rounds of inlining reach all the nesting that real types have; what is
-/// left is called at run time.
+/// Computes the layout of every class. Two rounds of inlining cover all the nesting of real types; deeper
+/// structs are called at run time.
 pub(crate) fn flatten_all(classes: &mut [Class]) {
     for class in classes.iter_mut() {
         class.layout.clear();
@@ -212,7 +212,7 @@ pub(crate) fn flatten_all(classes: &mut [Class]) {
     let plain: Vec<Vec<Step>> = classes.iter().map(|c| layout_steps(classes, &c.fields)).collect();
     assign(classes, plain);
     for _ in 0..2 {
-        // Arrays look at the layout of their element, which the round before made.
+        // Arrays use the layout of their element, which the previous round computed.
         let next: Vec<Vec<Step>> = classes
             .iter()
             .map(|class| {
@@ -245,7 +245,7 @@ fn assign(classes: &mut [Class], layouts: Vec<Vec<Step>>) {
     }
 }
 
-/// Hands `use_them` the steps over one value of `class`, primitive or struct.
+/// Passes the steps of one value of `class`, primitive or struct, to `use_them`.
 #[inline]
 pub(crate) fn with_steps<T>(
     classes: &[Class],
@@ -259,7 +259,7 @@ pub(crate) fn with_steps<T>(
     }
 }
 
-/// Steps over one value of `class`, primitive or struct.
+/// Skips one value of `class`, primitive or struct.
 pub(crate) fn skip_value(
     classes: &[Class],
     class: ClassIndex,

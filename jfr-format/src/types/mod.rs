@@ -1,4 +1,4 @@
-//! The types a chunk declares: decoded metadata, with everything looked up once.
+//! The types that a chunk declares: decoded metadata, with all references resolved.
 //!
 //! ```text
 //! root ─┬─ metadata ── class* ─┬─ field*  ── annotation*
@@ -17,21 +17,21 @@ use crate::error::Malformed;
 use crate::strings::StringRef;
 use layout::Step;
 
-/// Deepest element tree accepted; real ones are 5 deep.
+/// Maximum depth of the element tree; real ones have 5 levels.
 const MAX_DEPTH: usize = 16;
 
-/// Position of a class in its chunk's [`Types`].
+/// Index of a class in its chunk's [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassIndex(pub(crate) u32);
 
 impl ClassIndex {
-    /// Position in [`Types::classes`].
+    /// Returns the index in [`Types::classes`].
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// How values of a type are encoded.
+/// The encoding of the values of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One raw byte, 0 or 1.
@@ -85,7 +85,7 @@ pub struct Annotation {
 }
 
 impl Annotation {
-    /// The single value, or the first of a list.
+    /// Returns the single value, or the first of a list.
     pub fn value(&self) -> Option<&str> {
         self.values.first().map(|(_, value)| &**value)
     }
@@ -108,16 +108,16 @@ pub struct Field {
     pub annotations: Vec<Annotation>,
 }
 
-/// How the values of a field are decoded, known without a look at its type.
+/// The decoding of a field's values, stored to avoid a lookup of its type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Plan {
     Long,
     Int,
     Short,
     Char,
-    /// A key of a struct that is shown as such.
+    /// A key of a struct that is shown as a struct.
     StructKey,
-    /// A key of a string, or of a struct that is shown as one.
+    /// A key of a string, or of a struct that is shown as a string.
     TextKey,
     OtherKey,
     Boolean,
@@ -156,18 +156,18 @@ impl Plan {
 }
 
 impl Field {
-    /// The annotation whose type has this name.
+    /// Returns the annotation whose type has this name.
     pub fn annotation(&self, type_name: &str) -> Option<&Annotation> {
         self.annotations.iter().find(|a| &*a.type_name == type_name)
     }
 }
 
-/// A setting an event type declares.
+/// A setting that an event type declares.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Name, e.g. `threshold`.
     pub name: Arc<str>,
-    /// Value unless configured otherwise.
+    /// Default value.
     pub default: Arc<str>,
     /// Declared id of the type.
     pub type_id: u64,
@@ -182,45 +182,45 @@ pub struct Class {
     pub name: Arc<str>,
     /// Name of the super type, e.g. `jdk.jfr.Event`.
     pub super_type: Option<Arc<str>>,
-    /// A struct of one field that is shown as that field.
+    /// A struct with one field that is shown as that field.
     pub simple: bool,
-    /// How values are encoded.
+    /// The encoding of its values.
     pub kind: Kind,
     /// Fields in file order.
     pub fields: Vec<Field>,
     /// Annotations of the type.
     pub annotations: Vec<Annotation>,
-    /// Settings, of event types.
+    /// Settings of event types.
     pub settings: Vec<Setting>,
     pub(crate) layout: Vec<Step>,
-    /// Of the fields, in order.
+    /// The plans of the fields, in order.
     pub(crate) plans: Vec<Plan>,
-    /// Constants are strings, or structs that are shown as one.
+    /// Constants are strings, or structs that are shown as strings.
     pub(crate) textual: bool,
     /// Values take no bytes.
     pub(crate) nothing: bool,
 }
 
 impl Class {
-    /// Whether this is an event type.
+    /// Returns true if this is an event type.
     pub fn is_event(&self) -> bool {
         self.super_type.as_deref() == Some("jdk.jfr.Event")
     }
 
-    /// Position of the field with this name.
+    /// Returns the index of the field with this name.
     #[inline]
     pub fn field_index(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|f| &*f.name == name)
     }
 
-    /// The annotation whose type has this name.
+    /// Returns the annotation whose type has this name.
     pub fn annotation(&self, type_name: &str) -> Option<&Annotation> {
         self.annotations.iter().find(|a| &*a.type_name == type_name)
     }
 }
 
 impl Class {
-    /// Whether values of both are read alike.
+    /// Returns true if values of both types are read in the same way.
     fn is_like(&self, other: &Self) -> bool {
         let field = |(a, b): (&Field, &Field)| {
             (&a.name, a.type_id, a.pooled, a.array) == (&b.name, b.type_id, b.pooled, b.array)
@@ -249,28 +249,28 @@ pub struct Types {
     /// Ids below the length; `u32::MAX` = none.
     dense: Vec<u32>,
     sparse: HashMap<u64, u32>,
-    /// Time zone, if told.
+    /// Time zone, if declared.
     pub region: Option<Region>,
-    /// The first type that was declared again otherwise.
+    /// The first type that was declared again with other fields.
     pub(crate) contradicted: Option<ClassIndex>,
 }
 
-/// Largest id looked up by array; real ids are below some thousands.
+/// Upper limit of ids that are looked up in an array; real ids are below a few thousand.
 const DENSE_LIMIT: u64 = 1 << 14;
 const NONE: u32 = u32::MAX;
 
 impl Types {
-    /// The types in file order.
+    /// Returns the types in file order.
     pub fn classes(&self) -> &[Class] {
         &self.classes
     }
 
-    /// The class at `index`.
+    /// Returns the class at `index`.
     pub fn class(&self, index: ClassIndex) -> Option<&Class> {
         self.classes.get(index.0 as usize)
     }
 
-    /// The class declared under `id`.
+    /// Returns the index of the class declared under `id`.
     #[inline]
     pub fn class_index(&self, id: u64) -> Option<ClassIndex> {
         let index = match self.dense.get(usize::try_from(id).ok()?) {
@@ -280,24 +280,24 @@ impl Types {
         (index != NONE).then_some(ClassIndex(index))
     }
 
-    /// The class declared under `id`.
+    /// Returns the class declared under `id`.
     #[inline]
     pub fn by_id(&self, id: u64) -> Option<&Class> {
         self.class(self.class_index(id)?)
     }
 
-    /// The class with this name.
+    /// Returns the class with this name.
     #[inline]
     pub fn by_name(&self, name: &str) -> Option<(ClassIndex, &Class)> {
         let at = self.classes.iter().position(|c| &*c.name == name)?;
         Some((ClassIndex(at as u32), &self.classes[at]))
     }
 
-    /// Adds the types of one metadata event (its bytes after the type id). A type id that is already known keeps
-    /// its first meaning: constants have been read by it.
+    /// Adds the types of one metadata event (its bytes after the type id). A type id that is already known
+    /// retains its first declaration, because constants have been read with it.
     ///
     /// # Errors
-    /// The fault and its position in `payload`; `self` is unchanged then.
+    /// The error and its position in `payload`; `self` does not change.
     pub(crate) fn add(&mut self, payload: &[u8]) -> Result<(), (Malformed, usize)> {
         let mut cursor = Cursor::new(payload);
         let new = Tree::parse(&mut cursor).map_err(|fault| (fault, cursor.pos()))?;
@@ -376,14 +376,14 @@ impl Types {
     }
 }
 
-/// One metadata event while it is read.
+/// One metadata event while it is being read.
 struct Tree {
     strings: Vec<Arc<str>>,
     classes: Vec<Class>,
     region: Option<Region>,
 }
 
-/// What an element's children belong to.
+/// The owner of an element's children.
 enum Parent<'p> {
     Root,
     Metadata,
@@ -392,7 +392,7 @@ enum Parent<'p> {
     Ignored,
 }
 
-/// The length of a metadata event's content, of which `payload` holds at least all: its bytes behind the type id.
+/// Returns the length of a metadata event's content, which starts at `payload`, the bytes after the type id.
 ///
 /// # Errors
 /// The content cannot be read.
@@ -513,7 +513,8 @@ fn region(attributes: &Attributes) -> Region {
     }
 }
 
-/// The name that a type has since JDK 11. JDK 9 and 10 (version 1.0 of the format) have the same types in packages of Oracle.
+/// Returns the type's name since JDK 11. JDK 9 and 10 (version 1.0 of the format) have the same types in
+/// packages of Oracle.
 fn since_jdk_11(name: Arc<str>) -> Arc<str> {
     const PACKAGES: [(&str, &str); 3] = [
         ("com.oracle.jdk.", "jdk."),

@@ -7,19 +7,19 @@ use bytes::BufMut;
 
 pub(crate) mod simd;
 
-/// Longest encoding, in bytes.
+/// Maximum length of an encoding, in bytes.
 pub const MAX_LEN: usize = 9;
-/// Largest value that fits the four-byte padded form.
+/// Maximum value of the four-byte padded form.
 pub const MAX_PADDED: u32 = (1 << 28) - 1;
 
-/// Bytes the shortest encoding of `value` takes (1 to 9).
+/// Returns the length of the shortest encoding of `value` in bytes (1 to 9).
 pub const fn len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     let groups = bits.div_ceil(7);
     if groups > MAX_LEN { MAX_LEN } else { groups }
 }
 
-/// The shortest encoding of `value` and its length.
+/// Returns the shortest encoding of `value` and its length.
 #[inline]
 pub fn encode(mut value: u64) -> ([u8; MAX_LEN], usize) {
     let mut out = [0; MAX_LEN];
@@ -37,7 +37,7 @@ pub fn encode(mut value: u64) -> ([u8; MAX_LEN], usize) {
 /// Appends the shortest encoding of `value`.
 #[inline]
 pub fn put(out: &mut impl BufMut, value: u64) {
-    // Slices of constant length are stores; one of variable length would be a call to memcpy.
+    // Slices of constant length become stores; one of variable length would be a call of memcpy.
     let group = |i: u32| (value >> (7 * i)) as u8 & 0x7f;
     let more = |i: u32| group(i) | 0x80;
     if value < 1 << 7 {
@@ -56,8 +56,7 @@ pub fn put(out: &mut impl BufMut, value: u64) {
     }
 }
 
-/// The four-byte form of `value`, whatever its size, so that a size can be filled in later.
-/// `None` above [`MAX_PADDED`].
+/// Returns the four-byte form of `value`, so that a size can be filled in later. `None` above [`MAX_PADDED`].
 pub fn padded(value: u32) -> Option<[u8; 4]> {
     if value > MAX_PADDED {
         return None;
@@ -66,7 +65,7 @@ pub fn padded(value: u32) -> Option<[u8; 4]> {
     Some([group(0) | 0x80, group(7) | 0x80, group(14) | 0x80, group(21)])
 }
 
-/// Reads the integer at `*at` and moves `*at` behind it; on error `*at` stays.
+/// Reads the integer at `*at` and moves `*at` to its end; on error `*at` does not change.
 ///
 /// # Errors
 /// [`DecodeErrorKind::Truncated`] at `*at` if `input` ends inside it.
@@ -88,10 +87,10 @@ pub fn get(input: &[u8], at: &mut usize) -> Result<u64, DecodeError> {
     Err(DecodeError { at: *at, kind: DecodeErrorKind::Truncated })
 }
 
-/// Moves `*at` behind `n` integers, many at a time; on error `*at` stays.
+/// Skips `n` integers from `*at` on, many at a time; on error `*at` does not change.
 ///
 /// # Errors
-/// [`DecodeErrorKind::Truncated`] at the first integer that `input` does not hold as a whole.
+/// [`DecodeErrorKind::Truncated`] at the first integer that is incomplete in `input`.
 #[inline]
 pub fn skip(input: &[u8], at: &mut usize, n: u64) -> Result<(), DecodeError> {
     let after = simd::skip(input, *at, n);

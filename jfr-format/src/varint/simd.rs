@@ -1,29 +1,30 @@
-//! Stepping over runs of varints, 64 bytes at a time. With the map the only unsafe code of the crate.
+//! Skips runs of varints, 64 bytes at a time. Together with the map the only unsafe code of the crate.
 //!
-//! A varint ends at its first byte without continuation bit, or at its ninth byte whatever that holds. So among 64
-//! bytes that begin a varint and have no eight continuation bits in a row, each byte without continuation bit ends
-//! one: their number is the number of varints, and the n-th of them is where a run of n ends. A block with eight in
-//! a row is left to the scalar code.
+//! A varint ends at its first byte without a continuation bit, or at its ninth byte in any case. So in 64
+//! bytes that start with a varint and have no eight continuation bits in a row, each byte without a
+//! continuation bit ends a varint: their number is the number of varints, and a run of n varints ends at the
+//! n-th of them. The scalar code handles a block with eight in a row.
 //!
-//! [`skip_words`] and [`skip_bytes`] do the same with eight bytes and one byte at a time; the tests hold each against
-//! the next simpler one.
+//! [`skip_words`] and [`skip_bytes`] do the same with eight bytes and one byte at a time; the tests compare
+//! each with the next simpler one.
 
 #![allow(unsafe_code)]
 
 use crate::varint::MAX_LEN;
 
 const CONTINUE_BITS: u64 = 0x8080_8080_8080_8080;
-/// Shorter runs are not worth a call that cannot be inlined.
+/// Shorter runs do not justify a call that cannot be inlined.
 const WIDE_FROM: u64 = 12;
 
-/// Where a walk over varints came to, and how many it should still have stepped over: not 0 if the data ends.
+/// The position after skipping varints, and the number of varints that are still to be skipped: not 0 if the
+/// data ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Skipped {
     pub(crate) pos: usize,
     pub(crate) left: u64,
 }
 
-/// Steps over `n` varints from `pos` on, or as many as are there as a whole.
+/// Skips `n` varints from `pos` on, or as many complete ones as there are.
 #[inline]
 pub(crate) fn skip(data: &[u8], pos: usize, n: u64) -> Skipped {
     let start = Skipped { pos, left: n };
@@ -38,13 +39,13 @@ fn skip_long(data: &[u8], start: Skipped) -> Skipped {
         && is_x86_feature_detected!("lzcnt")
         && is_x86_feature_detected!("popcnt")
     {
-        // SAFETY: the processor has what the function was compiled for.
+        // SAFETY: this code is compiled for processors with the feature that the function requires.
         return unsafe { x86::skip_blocks(data, start) };
     }
     skip_words(data, start)
 }
 
-/// Eight bytes at a time.
+/// Skips eight bytes at a time.
 #[inline]
 pub(crate) fn skip_words(data: &[u8], mut at: Skipped) -> Skipped {
     while at.left > 0 {
@@ -70,7 +71,7 @@ pub(crate) fn skip_words(data: &[u8], mut at: Skipped) -> Skipped {
     at
 }
 
-/// One byte at a time: what the format says, and nothing else.
+/// Skips one byte at a time, exactly as the format defines it.
 #[inline(never)]
 pub(crate) fn skip_bytes(data: &[u8], mut at: Skipped) -> Skipped {
     while at.left > 0 {
@@ -92,18 +93,18 @@ mod x86 {
 
     use super::{Skipped, skip_words};
 
-    /// 64 bytes at a time.
+    /// Skips 64 bytes at a time.
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
     pub(super) fn skip_blocks(data: &[u8], mut at: Skipped) -> Skipped {
         while at.left > 0 {
             let Some(block) = data.get(at.pos..).and_then(|rest| rest.first_chunk::<64>()) else { break };
             let more = continuation_bits(block);
-            // Bit i: bytes i to i + 7 all go on.
+            // Bit i: bytes i to i + 7 all have a continuation bit.
             let mut runs = more & more >> 1;
             runs &= runs >> 2;
             runs &= runs >> 4;
             if runs != 0 {
-                // Past the long one, but not far: the next block may be plain again.
+                // Skip the long one, but not many more: the next block may have no long one again.
                 let few = at.left.min(8);
                 let after = skip_words(data, Skipped { pos: at.pos, left: few });
                 at = Skipped { pos: after.pos, left: at.left - few + after.left };
@@ -143,7 +144,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    /// All three agree, at every start in the first bytes and at every count that matters.
+    /// All three agree, at every start in the first bytes and for every relevant count.
     fn check(data: &[u8]) {
         for pos in 0..data.len().min(12) {
             let all = skip_bytes(data, Skipped { pos, left: u64::MAX });
@@ -170,7 +171,7 @@ mod tests {
     fn random_bytes_with_all_densities() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for round in 0..400 {
-            // Of 16 bytes so many go on.
+            // This many of 16 bytes have a continuation bit.
             let density = round % 17;
             let len = random(&mut state) % 300;
             let data: Vec<u8> = (0..len)

@@ -1,4 +1,4 @@
-//! Appending whole events to a buffer, sizes included.
+//! Appends complete events to a buffer, sizes included.
 
 use super::WriteError;
 use super::fields::FieldWriter;
@@ -6,10 +6,10 @@ use crate::schema::Type;
 use crate::varint;
 use bytes::{BufMut, BytesMut};
 
-/// Memory that a buffer keeps from one flush to the next.
+/// Maximum memory that a buffer retains from one flush to the next.
 const KEPT: usize = 1 << 20;
 
-/// Empties a buffer; its memory stays, unless it was an exceptional flush.
+/// Empties a buffer. Its memory is retained, except after an exceptionally large flush.
 pub(super) fn reuse(buffer: &mut BytesMut) {
     if buffer.capacity() > KEPT {
         *buffer = BytesMut::new();
@@ -17,7 +17,7 @@ pub(super) fn reuse(buffer: &mut BytesMut) {
     buffer.clear();
 }
 
-/// Appends an event of type `of`; nothing on error, nor if it takes more than `room` bytes.
+/// Appends an event of type `of`. Appends nothing on error, or if the event takes more than `room` bytes.
 #[inline]
 pub(super) fn put_event(
     out: &mut BytesMut,
@@ -44,7 +44,7 @@ pub(super) fn put_event(
     result
 }
 
-/// Fills in the size of the event that begins at `start` with one byte for its size, widening it if need be.
+/// Fills in the size of the event at `start`, which has one byte for its size, and widens it if necessary.
 #[inline]
 fn put_size(out: &mut BytesMut, start: usize) {
     let size = out.len() - start;
@@ -58,7 +58,7 @@ fn put_size(out: &mut BytesMut, start: usize) {
 #[cold]
 fn widen_size(out: &mut BytesMut, start: usize, size: usize) {
     let rest = size - 1;
-    // The size counts its own bytes.
+    // The size includes its own bytes.
     let mut width = varint::len(size as u64);
     if varint::len((rest + width) as u64) > width {
         width += 1;

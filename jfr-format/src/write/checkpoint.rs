@@ -1,9 +1,4 @@
-//! Constants that wait for the next checkpoint, and the checkpoint event itself.
-//!
-//! ```text
-//! size, padded to 4   type 1   start   duration 0   delta to the previous checkpoint   flags u8   pool count
-//!   pool = type   count   count × (key, value)
-//! ```
+//! Constants for the next checkpoint, and the checkpoint event itself.
 
 use super::fields::{FieldWriter, constant_key};
 use super::{WriteError, buffer};
@@ -13,16 +8,16 @@ use crate::schema::{self, Type};
 use crate::varint;
 use bytes::{BufMut, BytesMut};
 
-/// Most bytes a checkpoint takes besides its pools: size, type, ticks, duration, delta, flags, pool count.
+/// Maximum size of a checkpoint without its pools: size, type, ticks, duration, delta, flags, pool count.
 pub(super) const MAX_FRAME: usize = 4 + 1 + varint::MAX_LEN + 1 + varint::MAX_LEN + 1 + 2;
-/// Most bytes a pool takes besides its entries: type (two bytes: below 2^14) and count.
+/// Maximum size of a pool without its entries: type (two bytes: below 2^14) and count.
 const MAX_POOL_FRAME: usize = 2 + 5;
 
 /// The constants added since the last checkpoint, by pool.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pools: Vec<Pool>,
-    /// Upper bound of what the pools will take, without the checkpoint's frame.
+    /// Upper bound of the size of the pools, without the checkpoint's frame.
     len: usize,
 }
 
@@ -34,18 +29,18 @@ struct Pool {
 }
 
 impl Pending {
-    /// Upper bound of what the pools will take in a checkpoint, without its frame.
+    /// Returns an upper bound of the size of the pools in a checkpoint, without its frame.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of memory that the pools keep.
+    /// Returns the bytes of memory that the pools retain.
     pub(super) fn buffer_capacity(&self) -> usize {
         self.pools.iter().map(|pool| pool.entries.capacity()).sum()
     }
 
     pub(super) fn clear(&mut self) {
-        // Empty pools stay for their memory: there are no more than the schema has pool types.
+        // Empty pools are retained for their memory: there are at most as many as the schema has pool types.
         for pool in &mut self.pools {
             pool.count = 0;
             buffer::reuse(&mut pool.entries);
@@ -64,7 +59,7 @@ impl Pending {
         self.add_static(of, constant_key(key)?, room, value)
     }
 
-    /// As [`Pending::add`], but the key may be 0.
+    /// Adds a constant like [`Pending::add`], but with any key, including 0.
     pub(super) fn add_static(
         &mut self,
         of: &'static Type,
@@ -101,9 +96,9 @@ impl Pending {
         &mut self.pools[index]
     }
 
-    /// Appends a checkpoint with all of them (none: an empty checkpoint) that will stand at `at`.
+    /// Appends a checkpoint with all constants (an empty one if there are none), whose offset will be `at`.
     ///
-    /// The caller keeps the whole below 2^28 bytes.
+    /// The caller ensures that the total size stays below 2^28 bytes.
     pub(super) fn put(
         &self,
         out: &mut BytesMut,
@@ -132,7 +127,7 @@ impl Pending {
     }
 }
 
-/// The constants that are the same in every chunk.
+/// Returns the constants that are the same in every chunk.
 pub(super) fn statics() -> Pending {
     let mut statics = Pending::default();
     let mut add = |ty: TypeId, texts: &[&str]| {

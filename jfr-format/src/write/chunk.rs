@@ -1,4 +1,4 @@
-//! One chunk, from its header to its last byte.
+//! Writes one chunk, from its header to its last byte.
 
 use super::checkpoint::{MAX_FRAME, Pending, statics};
 use super::cut::Fragment;
@@ -14,19 +14,19 @@ use crate::schema;
 use bytes::BytesMut;
 use std::io;
 
-/// Most bytes that may wait for a flush; keeps every checkpoint far below the 2^28 its size field can say.
+/// Maximum bytes queued for a flush. Every checkpoint stays far below the 2^28 bytes of its size field.
 const MAX_QUEUED: usize = 64 << 20;
-/// Most bytes of a patched chunk: JMC reads a chunk into one array.
+/// Maximum size of a patched chunk: JMC reads a chunk into one array.
 const MAX_PATCHED: usize = 1 << 30;
 
-/// How a chunk gets its header right.
+/// How a chunk gets a correct header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Geometry {
     /// The header is rewritten at each flush. Needs a seekable output.
     Patched,
     /// The chunk is filled up to a size known in advance. For pipes.
     Fixed {
-        /// Bytes of the chunk, at least [`min_fixed_size`](super::min_fixed_size), below 2²⁸.
+        /// Size of the chunk in bytes, at least [`min_fixed_size`](super::min_fixed_size), below 2²⁸.
         size: u32,
     },
 }
@@ -37,27 +37,27 @@ pub struct ChunkWriter {
     geometry: Geometry,
     declared: Declared,
     line: ClockLine,
-    /// Where the chunk begins in the output.
+    /// Offset of the chunk in the output.
     base: FileOffset,
     start: Ticks,
-    /// Bytes that are in the output.
+    /// Number of bytes in the output.
     written: usize,
     queue: Queue,
     /// The last checkpoint in `head` or in the output.
     checkpoint: ChunkOffset,
     generation: u8,
     finished: bool,
-    /// The header as it is in the output.
+    /// The header in the output.
     header: Option<[u8; header::LEN]>,
     /// Memory reused by each flush; empty in between.
     segment: BytesMut,
-    /// Number of the next segment, if they are told.
+    /// Sequence number of the next segment, if segment events are enabled.
     next_segment: Option<u64>,
 }
 
 impl ChunkWriter {
-    /// Begins a chunk at offset `base` of the output, `now` being its start; nothing is written yet. It declares the whole
-    /// schema.
+    /// Begins a chunk at offset `base` of the output, with `now` as its start; nothing is written yet. It
+    /// declares the whole schema.
     ///
     /// `line` is the same for all chunks of a file.
     ///
@@ -72,7 +72,7 @@ impl ChunkWriter {
         ChunkWriter::declaring(&Declared::all(), geometry, line, base, now)
     }
 
-    /// The same with these types only; others cannot be written.
+    /// Begins a chunk that declares only these types; others cannot be written.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -117,7 +117,7 @@ impl ChunkWriter {
         let mut header = ChunkHeader {
             major: MAJOR,
             minor: MINOR,
-            // With this size and state 1 the JDK waits; with any other it may spin or fail.
+            // With this size and state 1 the JDK waits; with any other values it may spin or fail.
             size: header::LEN as u64,
             checkpoint: ChunkOffset(0),
             metadata: ChunkOffset(0),
@@ -137,7 +137,7 @@ impl ChunkWriter {
         header
     }
 
-    /// Bytes that events and constants may still take before something must happen: a flush, and if that does not
+    /// Returns the number of bytes for events and constants until a flush is needed or, if that does not
     /// help, the end of the chunk. A constant may take 7 bytes more than its own for the start of its pool.
     #[inline]
     pub fn room(&self) -> usize {
@@ -145,48 +145,51 @@ impl ChunkWriter {
             Geometry::Patched => MAX_PATCHED,
             Geometry::Fixed { size } => size as usize - fixed::ANCHOR - fixed::MIN_FILLER,
         };
-        // A flush adds up to two checkpoints around what is queued.
+        // A flush adds up to two checkpoints around the queued bytes.
         let told = if self.next_segment.is_some() { segment::MAX } else { 0 };
         let queued = self.pending() + 2 * MAX_FRAME + told;
         end.saturating_sub(self.written).min(MAX_QUEUED).saturating_sub(queued)
     }
 
-    /// Ends each flush from now on with a `flightline.Segment`, by which who reads a stream checks what it got; `next` is the
-    /// number of the first one. Nothing if the geometry is not fixed or the chunk does not declare the type.
+    /// Ends each flush from now on with a `flightline.Segment`, by which readers of a stream check the
+    /// received bytes. `next` is the sequence number of the first one. Has no effect if the geometry is not
+    /// fixed or the chunk does not declare the type.
     pub fn enable_segments(&mut self, next: u64) {
         if matches!(self.geometry, Geometry::Fixed { .. }) && self.declares(schema::SEGMENT) {
             self.next_segment = Some(next);
         }
     }
 
-    /// Number of the next segment, for the chunk that follows this one; `None` if they are not told.
+    /// Returns the sequence number of the next segment, for the following chunk; `None` if segment events are
+    /// not enabled.
     pub fn next_segment(&self) -> Option<u64> {
         self.next_segment
     }
 
-    /// Bytes queued for the next flush.
+    /// Returns the number of bytes queued for the next flush.
     #[inline]
     pub fn pending(&self) -> usize {
         self.queue.len()
     }
 
-    /// Where the output stands after the last flush.
+    /// Returns the offset in the output after the last flush.
     pub fn end(&self) -> FileOffset {
         FileOffset(self.base.0 + self.written as u64)
     }
 
-    /// Whether the chunk declares a type, so that it can be written.
+    /// Returns true if the chunk declares a type, so that it can be written.
     #[inline]
     pub fn declares(&self, id: TypeId) -> bool {
         self.declared.has(id)
     }
 
-    /// Where the chunk begins in the output, and its header there; `None` as long as none was written by a flush.
+    /// Returns the offset of the chunk in the output, and its header there; `None` until a flush has written
+    /// it.
     pub fn header(&self) -> (FileOffset, Option<&[u8; header::LEN]>) {
         (self.base, self.header.as_ref())
     }
 
-    /// Start of the chunk.
+    /// Returns the start of the chunk.
     pub fn start(&self) -> Ticks {
         self.start
     }
@@ -195,7 +198,7 @@ impl ChunkWriter {
     ///
     /// # Errors
     /// [`WriteError::Full`], [`WriteError::Fields`], [`WriteError::Key`], [`WriteError::NotAnEvent`],
-    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; then nothing is queued.
+    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; in these cases nothing is queued.
     #[inline]
     pub fn event(&mut self, id: TypeId, fields: impl FnOnce(&mut FieldWriter<'_>)) -> Result<(), WriteError> {
         if self.finished {
@@ -215,12 +218,12 @@ impl ChunkWriter {
         }
     }
 
-    /// Queues constant `key` of pool `id`; `value` writes the fields of its type. The next flush writes it before the
-    /// events queued by then.
+    /// Queues constant `key` of pool `id`; `value` writes the fields of its type. The next flush writes it
+    /// before the events that are queued at that time.
     ///
     /// # Errors
     /// [`WriteError::Full`], [`WriteError::Fields`], [`WriteError::Key`], [`WriteError::NotAPool`],
-    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; then nothing is queued.
+    /// [`WriteError::Undeclared`], [`WriteError::Finished`]; in these cases nothing is queued.
     pub fn constant(
         &mut self,
         id: TypeId,
@@ -240,7 +243,7 @@ impl ChunkWriter {
         }
     }
 
-    /// Writes what is queued; nothing if there is nothing.
+    /// Writes the queued events and constants. Writes nothing if the queue is empty.
     ///
     /// # Errors
     /// Of the output. If appending failed, everything is still queued: flush again, or [`discard`](Self::discard) and
@@ -270,24 +273,24 @@ impl ChunkWriter {
         }
     }
 
-    /// Forgets what is queued, so that a chunk whose output has failed can still be finished. Constants queued count as
-    /// never written.
+    /// Discards the queue, so that a chunk whose output has failed can still be finished. Queued constants
+    /// count as never written.
     pub fn discard(&mut self) {
         self.queue.discard();
     }
 
-    /// Gives back the memory that it keeps from one flush to the next. What is queued is gone with it.
+    /// Releases the memory that is retained from one flush to the next, and discards the queue.
     pub fn let_go(&mut self) {
         self.queue = Queue::default();
         self.segment = BytesMut::new();
     }
 
-    /// Bytes of memory that it keeps for what is queued.
+    /// Returns the bytes of memory that are retained for the queue.
     pub fn buffer_capacity(&self) -> usize {
         self.queue.capacity() + self.segment.capacity()
     }
 
-    /// Writes what is queued and ends the chunk. `last`: no chunk follows in this file.
+    /// Writes the queue and ends the chunk. `last`: no chunk follows in this file.
     ///
     /// # Errors
     /// Of the output. As for [`flush`](Self::flush), a patched chunk may be finished again after that; one of fixed
@@ -314,14 +317,14 @@ impl ChunkWriter {
             }
         }
         self.finished = true;
-        // A finished chunk may be kept for what it says of itself: not its buffers with it.
+        // A caller may store a finished chunk to read its state, so release its buffers.
         self.queue = Queue::default();
         self.segment = BytesMut::new();
         Ok(())
     }
 
-    /// Appends head, constants, events, the closing checkpoint and what tells of all that; returns where the checkpoint is in the
-    /// chunk.
+    /// Appends head, constants, events, the closing checkpoint and the segment event. Returns the offset of
+    /// the checkpoint in the chunk.
     fn put_segment(&self, segment: &mut BytesMut, now: Ticks) -> ChunkOffset {
         let here = |segment: &BytesMut| ChunkOffset((self.written + segment.len()) as u64);
         segment.extend_from_slice(&self.queue.head);
@@ -340,7 +343,8 @@ impl ChunkWriter {
         closing
     }
 
-    /// The JDK's protocol: readers trust fields read between two equal states other than "updating".
+    /// Patches the header by the JDK's protocol: readers trust fields that they read between two equal states
+    /// other than "updating".
     fn patch_header(&mut self, now: Ticks, state: u8, flags: u16, out: &mut dyn Output) -> io::Result<()> {
         let bytes = ChunkHeader {
             size: self.written as u64,

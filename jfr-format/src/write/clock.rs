@@ -1,29 +1,29 @@
-//! The line between ticks and wall-clock time.
+//! The relation between ticks and wall-clock time.
 
 use crate::ids::Ticks;
 
-/// How ticks map to wall-clock time: the start of the **first** chunk of a file.
+/// The relation of ticks to wall-clock time, given by the start of the **first** chunk of a file.
 ///
-/// All chunks of a file must lie on one line; the JDK applies the first chunk's to all of them.
+/// All chunks of a file must lie on one line; the JDK applies the first chunk's line to all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockLine {
     /// Ticks at the start.
     pub start_ticks: Ticks,
-    /// Wall-clock time then, in ns since 1970.
+    /// Wall-clock time at the start, in ns since 1970.
     pub start_epoch_ns: i64,
     /// Unit of all ticks; positive.
     pub ticks_per_second: i64,
 }
 
 impl ClockLine {
-    /// Nanoseconds from `from` to `to`; saturates.
+    /// Returns the nanoseconds from `from` to `to`; saturates.
     pub fn nanos(&self, from: Ticks, to: Ticks) -> i64 {
         let ticks = i128::from(to.0) - i128::from(from.0);
         let nanos = ticks * 1_000_000_000 / i128::from(self.ticks_per_second.max(1));
         i64::try_from(nanos).unwrap_or(if nanos < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// Wall-clock time at `at`, in ns since 1970; saturates.
+    /// Returns the wall-clock time at `at`, in ns since 1970; saturates.
     pub fn epoch_nanos(&self, at: Ticks) -> i64 {
         self.start_epoch_ns.saturating_add(self.nanos(self.start_ticks, at))
     }

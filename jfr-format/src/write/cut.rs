@@ -1,8 +1,8 @@
-//! Ends of a stream of chunks of fixed size that one of its readers does not get all of.
+//! Completes a stream of fixed-size chunks for a reader that does not get all of it.
 //!
-//! A reader that is behind is cut off at the end of a segment. The chunk it is in is completed for it alone: what it lost as
-//! events, filler, an anchor that points to the last checkpoint that it got. Where the chunk has no room for these events they
-//! are told in a small chunk of their own.
+//! A reader that is too slow is disconnected at the end of a segment. Its present chunk is completed for this
+//! reader alone: with events that report the loss, a filler, and an anchor that points to the last checkpoint
+//! that it received. If the chunk has no room for these events, they are written in a small separate chunk.
 
 use super::checkpoint::statics;
 use super::{ClockLine, buffer, fixed};
@@ -13,17 +13,17 @@ use crate::schema;
 use crate::types::Types;
 use bytes::{Bytes, BytesMut};
 
-/// Some bytes of a stream.
+/// A part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fragment {
-    /// As they are.
+    /// Bytes.
     Bytes(Bytes),
-    /// So many zeros.
+    /// A number of zeros.
     Zeros(usize),
 }
 
 impl Fragment {
-    /// Bytes in the stream.
+    /// Returns the number of bytes in the stream.
     pub fn len(&self) -> usize {
         match self {
             Fragment::Bytes(bytes) => bytes.len(),
@@ -31,12 +31,12 @@ impl Fragment {
         }
     }
 
-    /// Whether it has none.
+    /// Returns true if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory.
+    /// Returns the number of bytes of memory.
     pub fn held(&self) -> usize {
         match self {
             Fragment::Bytes(bytes) => bytes.len(),
@@ -45,32 +45,33 @@ impl Fragment {
     }
 }
 
-/// Events of one type that a reader did not get: a `flightline.StreamLoss`.
+/// Events of one type that a reader did not receive: a `flightline.StreamLoss`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss<'a> {
-    /// Why.
+    /// The cause.
     pub cause: &'a str,
     /// Name of their type.
     pub event_type: &'a str,
-    /// How many.
+    /// Number of events.
     pub events: u64,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
 }
 
-/// Where in a chunk a reader was cut off.
+/// The position in a chunk at which a reader was disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Bytes of the chunk, as its header says.
+    /// Size of the chunk in bytes, according to its header.
     pub size: u32,
-    /// Bytes of it that the reader got.
+    /// Number of its bytes that the reader received.
     pub at: ChunkOffset,
     /// The last checkpoint among them.
     pub checkpoint: ChunkOffset,
 }
 
 impl Cut {
-    /// Where a chunk of this size can be completed: there is room for the anchor, which is where its header looks for it.
+    /// Returns the position if a chunk of this size can be completed there: there is room for the anchor, at
+    /// the offset that its header contains.
     pub fn new(header: &ChunkHeader, at: ChunkOffset, checkpoint: ChunkOffset) -> Option<Cut> {
         let size = u32::try_from(header.size).ok().filter(|size| *size <= fixed::MAX_SIZE)?;
         let room = header.size.checked_sub(at.0 + (fixed::MIN_FILLER + fixed::ANCHOR) as u64);
@@ -82,7 +83,8 @@ impl Cut {
     }
 }
 
-/// Whether events that tell of losses can be written where these types are declared: with our ids and our fields.
+/// Returns true if these types declare the loss events with this writer's ids and fields, so that loss events
+/// can be written.
 pub fn declares_loss_events(types: &Types) -> bool {
     [schema::STREAM_LOSS, schema::DATA_LOSS].iter().all(|id| {
         let (Some(ours), Some(class)) = (schema::get(*id), types.by_id(u64::from(id.0))) else {
@@ -93,8 +95,9 @@ pub fn declares_loss_events(types: &Types) -> bool {
     })
 }
 
-/// What completes a chunk that a reader was cut off in: the losses as events, if there is room for all of them, filler and
-/// anchor. `amount` and `total` are bytes lost now and ever. Says whether the losses were told.
+/// Returns the bytes that complete a chunk in which a reader was disconnected: the losses as events, if there
+/// is room for all of them, filler and anchor. `amount` and `total` are the bytes lost now and since the
+/// start. The flag is true if the losses were written.
 pub fn complete(cut: Cut, now: Ticks, losses: &[Loss<'_>], amount: u64, total: u64) -> (Vec<Fragment>, bool) {
     let mut events = put_losses(now, losses, amount, total);
     let room = fixed::anchor_at(cut.size).0.saturating_sub(cut.at.0 + fixed::MIN_FILLER as u64);
@@ -109,8 +112,8 @@ pub fn complete(cut: Cut, now: Ticks, losses: &[Loss<'_>], amount: u64, total: u
     (pieces, told)
 }
 
-/// A chunk that only tells of losses, between two others of a stream. `like` is the header of one of them, `metadata` its
-/// metadata event.
+/// Returns a chunk that only reports losses, between two others of a stream. `like` is the header of one of
+/// them, `metadata` its metadata event.
 pub fn loss_chunk(
     like: &ChunkHeader,
     metadata: &[u8],

@@ -1,4 +1,4 @@
-//! Encoding the fields of one event or constant, checked against its declaration.
+//! Encodes the fields of one event or constant, and checks them against its declaration.
 
 use super::WriteError;
 use crate::ids::Ticks;
@@ -6,26 +6,27 @@ use crate::schema::{self, Field, Shape, Type};
 use crate::{strings, varint};
 use bytes::{BufMut, BytesMut};
 
-/// First key that some reader would cut off.
+/// First key that some reader would truncate.
 const KEY_END: u64 = 1 << 31;
 
 /// Takes the values of the fields in their declared order.
 ///
-/// A value of another kind than declared, one too few or too many makes the whole event or constant fail.
+/// If a value has another kind than declared, or if there are too few or too many, the whole event or
+/// constant fails.
 #[derive(Debug)]
 pub struct FieldWriter<'a> {
     out: &'a mut BytesMut,
     of: &'static Type,
-    /// Fields still to come.
+    /// The fields still to come.
     rest: &'static [Field],
-    /// Structs still to come of the array being written, and what comes after it.
+    /// Number of structs still to come in the current array, and the fields after the array.
     structs: u64,
     element: &'static [Field],
     after: &'static [Field],
     error: Option<WriteError>,
 }
 
-/// `key` if it can be a key of a constant.
+/// Returns `key` if it can be a key of a constant.
 pub(super) fn constant_key(key: u64) -> Result<u64, WriteError> {
     if key == 0 || key >= KEY_END { Err(WriteError::Key(key)) } else { Ok(key) }
 }
@@ -35,7 +36,7 @@ impl<'a> FieldWriter<'a> {
         FieldWriter { out, of, rest: of.constant_fields(), structs: 0, element: &[], after: &[], error: None }
     }
 
-    /// The first thing that went wrong.
+    /// Returns the first error.
     pub(super) fn end(self) -> Result<(), WriteError> {
         match (self.error, self.rest.first()) {
             (Some(error), _) => Err(error),
@@ -44,7 +45,7 @@ impl<'a> FieldWriter<'a> {
         }
     }
 
-    /// Whether a value of `shape` comes next; if so, moves on.
+    /// Returns true if a value of `shape` is next, and advances to the field after it.
     #[inline]
     fn expect(&mut self, shape: Shape) -> bool {
         match self.rest.split_first() {
@@ -68,7 +69,7 @@ impl<'a> FieldWriter<'a> {
         self.rest = if self.structs > 0 { self.element } else { self.after };
     }
 
-    /// A point or length of time in ticks.
+    /// Writes a point in time or a duration in ticks.
     #[inline]
     pub fn ticks(&mut self, value: Ticks) -> &mut Self {
         if self.expect(Shape::Ticks) {
@@ -77,7 +78,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// A key into the pool of the field's type; 0 = null.
+    /// Writes a key into the pool of the field's type; 0 = null.
     #[inline]
     pub fn key(&mut self, key: u64) -> &mut Self {
         if key >= KEY_END {
@@ -89,7 +90,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// A `long` (not one in ticks). Unsigned numbers above 2⁶³ go as their bit pattern.
+    /// Writes a `long` (not one in ticks). Unsigned numbers above 2⁶³ are written as their bit pattern.
     #[inline]
     pub fn long(&mut self, value: i64) -> &mut Self {
         if self.expect(Shape::Long) {
@@ -98,17 +99,17 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// An `int`.
+    /// Writes an `int`.
     #[inline]
     pub fn int(&mut self, value: i32) -> &mut Self {
         if self.expect(Shape::Int) {
-            // The 32-bit pattern: with nine bytes, as a negative long takes, Go's parser fails.
+            // The 32-bit pattern: Go's parser fails with the nine bytes of a negative long.
             varint::put(self.out, u64::from(value as u32));
         }
         self
     }
 
-    /// A `boolean`.
+    /// Writes a `boolean`.
     #[inline]
     pub fn boolean(&mut self, value: bool) -> &mut Self {
         if self.expect(Shape::Boolean) {
@@ -117,7 +118,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// A `float`.
+    /// Writes a `float`.
     pub fn float(&mut self, value: f32) -> &mut Self {
         if self.expect(Shape::Float) {
             self.out.put_f32(value);
@@ -125,7 +126,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// A string.
+    /// Writes a string.
     pub fn string(&mut self, value: &str) -> &mut Self {
         if self.expect(Shape::Text) {
             strings::put(self.out, value);
@@ -133,7 +134,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// The null string.
+    /// Writes the null string.
     pub fn null(&mut self) -> &mut Self {
         if self.expect(Shape::Text) {
             strings::put_null(self.out);
@@ -141,7 +142,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// An array of bytes.
+    /// Writes an array of bytes.
     pub fn bytes(&mut self, value: &[u8]) -> &mut Self {
         if self.expect(Shape::Bytes) {
             varint::put(self.out, value.len() as u64);
@@ -150,7 +151,7 @@ impl<'a> FieldWriter<'a> {
         self
     }
 
-    /// An array of `count` structs; the fields of each must follow.
+    /// Writes the count of an array of `count` structs; the fields of each must follow.
     pub fn array(&mut self, count: usize) -> &mut Self {
         let element = self.rest.first().and_then(|field| schema::get(field.ty));
         if self.expect(Shape::Structs) {

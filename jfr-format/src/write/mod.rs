@@ -1,26 +1,26 @@
-//! Writing chunks, to a file that can be patched or to a pipe that cannot.
+//! Writes chunks, to a file that can be patched or to a pipe that cannot.
 //!
 //! ```text
 //! header │ metadata │ statics │ segment │ segment │ …          one segment per flush
 //! segment = checkpoint with the new constants │ events │ empty checkpoint with the FLUSH bit
 //! ```
 //!
-//! Constants stand **before** the events that use them, so a reader that follows the bytes as they come can resolve every
-//! event at once; the closing checkpoint tells it, and the JDK's live streams, that the segment is complete. Every
-//! checkpoint points back to the one before it.
+//! Constants precede the events that use them, so a reader of the growing file or stream can resolve every
+//! event at once. The closing checkpoint indicates to such readers, and to the JDK's live streams, that the
+//! segment is complete. Every checkpoint points to the previous one.
 //!
 //! A flush appends its segment in one write. Then
-//! * [`Geometry::Patched`]: the header is brought up to date in the order the JDK's live readers rely on: state 0xff, the
-//!   fields, the next generation. [`ChunkWriter::finish`] sets state 0.
-//! * [`Geometry::Fixed`]: nothing. The header already says everything, as the chunk's size is known in advance: the last 64
-//!   bytes hold an *anchor*, an empty checkpoint that points back to the last real one, and what is left before it is
-//!   filled with an event of type 0, which all readers skip.
+//! * [`Geometry::Patched`]: the header is updated in the order on which the JDK's live readers rely: state
+//!   0xff, the fields, the next generation. [`ChunkWriter::finish`] sets state 0.
+//! * [`Geometry::Fixed`]: no update. The header is complete from the start, because the chunk's size is known
+//!   in advance: the last 64 bytes contain an *anchor*, an empty checkpoint that points to the last real one,
+//!   and the rest before it is filled with an event of type 0, which all readers skip.
 //!
-//! In a stream a `flightline.Segment` follows the closing checkpoint ([`ChunkWriter::enable_segments`]): what a reader needs to
-//! check the segment before it, and to know that it missed none.
+//! In a stream a `flightline.Segment` follows the closing checkpoint ([`ChunkWriter::enable_segments`]): with
+//! it, a reader can check the segment before it, and detect missing ones.
 //!
-//! There is no copy of the header among the events (`jdk.types.ChunkHeader`), as JDKs leave at each flush: no reader needs
-//! it, and it would cost 95 bytes a flush.
+//! There is no copy of the header among the events (`jdk.types.ChunkHeader`), unlike in JDKs, which write one
+//! at each flush: no reader needs it, and it would cost 95 bytes per flush.
 //!
 //! Duties of the caller
 //! * Keys: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
@@ -80,37 +80,39 @@ pub use output::{FileOutput, Output, StreamOutput};
 use crate::ids::TypeId;
 use std::fmt;
 
-/// Why something was not queued. The writer is as it was before the call.
+/// Reason why an event or constant was not queued. The writer is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// It does not fit into this chunk any more: flush; if that does not help, finish the chunk and begin another.
+    /// It does not fit into this chunk: flush; if that does not help, finish the chunk and begin another one.
     Full {
-        /// Bytes it takes.
+        /// Its size in bytes.
         need: usize,
-        /// Bytes there are.
+        /// Available room in bytes.
         room: usize,
     },
-    /// The fields written are not those the schema declares.
+    /// The fields do not match the declaration in the schema.
     Fields {
         /// Name of the type.
         of: &'static str,
-        /// Name of the first field that was left out or got a value of another kind; empty if there was one too many.
+        /// Name of the first field that was omitted or got a value of another kind; empty if there was one
+        /// too many.
         field: &'static str,
     },
     /// The schema has no event of this type.
     NotAnEvent(TypeId),
     /// The schema has no constants of this type.
     NotAPool(TypeId),
-    /// This chunk does not declare the type: the next one can.
+    /// This chunk does not declare the type; a later chunk can.
     Undeclared(&'static str),
-    /// A pool key that some reader would cut off, or that means null: not in 1 .. 2³¹ (as reference: 0 .. 2³¹).
+    /// A pool key that some reader would truncate, or that means null: not in 1 .. 2³¹ (as reference: 0 ..
+    /// 2³¹).
     Key(u64),
-    /// A fixed chunk too small for its frame, or of 2²⁸ bytes and more.
+    /// A fixed chunk that is too small for its frame, or has 2²⁸ bytes or more.
     Size {
-        /// As asked for.
+        /// The requested size.
         size: u32,
-        /// The least that is possible.
+        /// The minimum size.
         least: u32,
     },
     /// Not a positive number of ticks per second.

@@ -1,19 +1,19 @@
-//! Where the bytes go.
+//! The destination of the bytes.
 
 use crate::ids::FileOffset;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
-/// A place for the bytes of a recording.
+/// A destination for the bytes of a recording.
 pub trait Output {
     /// Appends all of `bytes`.
     ///
     /// # Errors
-    /// On error the output takes back what it had written of them if it can go on at all.
+    /// On error, an output that can still be used has removed the part that it had written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Appends `len` zeros: the filler of a chunk of fixed size, which can be kept as a length.
+    /// Appends `len` zeros: the filler of a fixed-size chunk, which can be stored as a length.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -35,7 +35,7 @@ pub trait Output {
     fn patch(&mut self, at: FileOffset, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// A seekable file that this writer alone appends to.
+/// A seekable file to which only this writer appends.
 #[derive(Debug)]
 pub struct FileOutput {
     file: File,
@@ -52,17 +52,17 @@ impl FileOutput {
         Ok(FileOutput { file, end })
     }
 
-    /// Where the next chunk begins.
+    /// Returns the offset of the next chunk.
     pub fn end(&self) -> FileOffset {
         FileOffset(self.end)
     }
 
-    /// The file, to be asked about or synchronized.
+    /// Returns the file, to query or synchronize it.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn into_inner(self) -> File {
         self.file
     }
@@ -71,7 +71,7 @@ impl FileOutput {
 impl Output for FileOutput {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if let Err(error) = self.file.write_all_at(bytes, self.end) {
-            // The header bounds what readers look at, so a tail that stays is only untidy.
+            // Readers only use bytes within the size in the header, so a tail that stays does no harm.
             let _ = self.file.set_len(self.end);
             return Err(error);
         }
@@ -99,7 +99,7 @@ impl Output for Vec<u8> {
     }
 }
 
-/// Anything that takes bytes in order; for [`Geometry::Fixed`](super::Geometry::Fixed) only.
+/// Any writer that takes bytes in order; for [`Geometry::Fixed`](super::Geometry::Fixed) only.
 #[derive(Debug)]
 pub struct StreamOutput<W> {
     to: W,
@@ -111,7 +111,7 @@ impl<W: Write> StreamOutput<W> {
         StreamOutput { to }
     }
 
-    /// The writer given to [`StreamOutput::new`].
+    /// Returns the writer passed to [`StreamOutput::new`].
     pub fn into_inner(self) -> W {
         self.to
     }

@@ -6,10 +6,11 @@ use crate::schema;
 use crate::varint;
 use bytes::BytesMut;
 
-/// Most bytes it takes: size, type, six fields of which three are below 2^35.
+/// Maximum size of the event: size, type, six fields of which three are below 2^35.
 pub(super) const MAX: usize = 1 + 1 + 3 * varint::MAX_LEN + 3 * 5;
 
-/// Appends the event that tells of `segment`, which is segment `number` of the stream and begins at `offset` of its chunk.
+/// Appends the event for `segment`, which has the sequence number `number` in the stream and begins at
+/// `offset` of its chunk.
 pub(super) fn put(segment: &mut BytesMut, now: Ticks, number: u64, offset: usize, events: u64) {
     let Some(of) = schema::get(schema::SEGMENT) else { return };
     let size = segment.len();

@@ -1,4 +1,4 @@
-//! Every field of every event as text, whatever drives the decoder.
+//! Prints every field of every event as text, for any driver of the decoder.
 
 #![allow(dead_code)] // each test takes what it needs
 
@@ -9,17 +9,18 @@ use bytes::Bytes;
 use jfr_format::event::{StructRef, Value};
 use jfr_format::read::{Decoder, Delivery, Item, Recording};
 
-/// References followed per event; enough to see every constant once, too few for what references can blow up to.
+/// Maximum number of references followed per event: enough to see every constant once, and a limit for
+/// references that multiply.
 const BUDGET: usize = 2_000;
 
-/// What a decoder made of some bytes.
+/// The output of a decoder for some bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Dump {
     pub events: Vec<String>,
     pub warnings: Vec<String>,
     /// Size and completeness.
     pub chunks: Vec<(u64, bool)>,
-    /// Offsets that warnings named.
+    /// Offsets in warnings.
     pub offsets: Vec<u64>,
 }
 
@@ -36,7 +37,7 @@ impl Dump {
         dump
     }
 
-    /// What `jobs` threads make of it, piece by piece.
+    /// Returns the output of `jobs` threads, piece by piece.
     pub fn parallel(bytes: &Bytes, delivery: Delivery, jobs: usize) -> Self {
         let mut all = Self::default();
         let decode = |decoder: &mut Decoder| {

@@ -1,4 +1,4 @@
-//! What must hold of edited recordings, whatever the input: for the tests and for fuzzing.
+//! Checks of edited recordings for any input, used by the tests and by fuzzing.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use jfr_format::read::{Class, Field, Input, Item};
 /// Events by type name.
 pub type Counts = BTreeMap<String, u64>;
 
-/// Reads a result, which must raise no doubt, but for what a sound chunk may hold twice or undeclared.
+/// Reads a result, which must cause no warning, except that a sound chunk may contain duplicate or undeclared
+/// items.
 pub fn sound(bytes: &Bytes, what: &str, each: &mut dyn FnMut(&EventRef<'_>)) -> Counts {
     let mut counts = Counts::new();
     let mut input = Input::bytes(bytes.clone());
@@ -40,10 +41,10 @@ pub fn sound(bytes: &Bytes, what: &str, each: &mut dyn FnMut(&EventRef<'_>)) -> 
     counts
 }
 
-/// Repairs, and checks that repairing again changes nothing.
+/// Repairs, and checks that a second repair changes nothing.
 pub fn repair(bytes: &Bytes, what: &str) -> Bytes {
     let once = repaired(bytes);
-    // Up to four chunks, and more up to the length of the input, may get metadata from another.
+    // Up to four chunks, and more up to the size of the input, may get metadata from another one.
     assert!(once.len() <= 7 * bytes.len() + 4096, "{what}: {} bytes of {}", once.len(), bytes.len());
     assert_eq!(repaired(&once), once, "{what}: repairing again changes it");
     sound(&once, what, &mut |_| {});
@@ -56,7 +57,7 @@ fn repaired(bytes: &Bytes) -> Bytes {
     out.into()
 }
 
-/// Leaves the events out whose type ids do not divide by `keep`, which must be all that goes.
+/// Drops the events whose type ids are not divisible by `keep`; all others must be retained.
 pub fn scrub(bytes: &Bytes, keep: u64, what: &str) {
     let mut kept = Counts::new();
     let mut decide = |event: &EventRef<'_>| {
@@ -72,7 +73,7 @@ pub fn scrub(bytes: &Bytes, keep: u64, what: &str) {
     assert_eq!(sound(&out.into(), what, &mut |_| {}), kept, "{what}: scrub");
 }
 
-/// Keeps `from..to`; every event left must be one that was wanted.
+/// Cuts the range `from..to`; every event in the result must have been selected.
 pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
     let source = Source::from(bytes.clone());
     let Some((start, end)) = edit::time_range(&source) else { return };
@@ -91,10 +92,10 @@ pub fn cut(bytes: &Bytes, from: i64, to: i64, what: &str) {
     assert_eq!(counts.values().sum::<u64>(), kept, "{what}: cut {from}..{to}");
 }
 
-/// Replaces all text of events; what is left must be null or the mark, and no event may be lost.
+/// Replaces all text of events; the result must be null or the mark, and no event may be lost.
 pub fn redact(bytes: &Bytes, what: &str) {
     const MARK: &str = "gone";
-    // A damaged super type makes events of what is none by its declaration.
+    // A damaged super type turns other types into event types.
     let fields = |class: &Class, _: &Field| {
         if class.name.starts_with("jdk.types.") { Redact::Keep } else { Redact::All }
     };
@@ -119,7 +120,7 @@ pub fn redact(bytes: &Bytes, what: &str) {
     assert_eq!(sound(&out.into(), what, &mut check), before, "{what}: redact");
 }
 
-/// Joins repaired recordings with and without ids of their own: all events must be in the result.
+/// Joins repaired recordings with and without new ids: all events must be in the result.
 pub fn assemble(parts: [&Bytes; 2], what: &str) {
     let parts: Vec<Bytes> = parts.iter().map(|part| repaired(part)).filter(|part| !part.is_empty()).collect();
     let mut all = Counts::new();
@@ -138,7 +139,7 @@ pub fn assemble(parts: [&Bytes; 2], what: &str) {
     }
 }
 
-/// Replaces every text of events that has an even length; returns how many. The others must stay.
+/// Replaces every text of events with an even length, and returns their number. The others must not change.
 pub fn redact_secrets(bytes: &Bytes, what: &str) -> u64 {
     fn secrets(_: Option<&str>, text: &str, mark: &str) -> Option<String> {
         (!text.is_empty() && text.len().is_multiple_of(2)).then(|| format!("{mark}{}", text.len()))

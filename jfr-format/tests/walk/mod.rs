@@ -1,6 +1,7 @@
 #![allow(dead_code)] // not every test uses all of it
 
-//! A decoder of its own for the tests of the writer: shares no code with the crate, and panics on anything odd.
+//! A separate decoder for the tests of the writer: it shares no code with the crate, and panics on anything
+//! unexpected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,14 +84,14 @@ pub fn header(chunk: &[u8]) -> Header {
     }
 }
 
-/// What a walk over a chunk found.
+/// The results of a walk over a chunk.
 #[derive(Default)]
 pub struct Chunk {
     /// Offsets of all checkpoints.
     pub checkpoints: BTreeSet<usize>,
     /// Values by pool and key, as their bytes.
     pub constants: BTreeMap<(u64, u64), Vec<u8>>,
-    /// Type and body of all events but checkpoints and metadata.
+    /// Type and body of all events except checkpoints and metadata.
     pub events: Vec<(u64, Vec<u8>)>,
     /// Bytes in fillers.
     pub filler: usize,
@@ -98,10 +99,11 @@ pub struct Chunk {
     pub last: (usize, u8),
 }
 
-/// Walks one chunk that is all of `chunk`, from front to back as a stream would.
+/// Walks over one chunk, which is the whole of `chunk`, from start to end like a stream.
 ///
-/// Checks: sizes end exactly at the end; one metadata event, right behind the header; nothing is defined twice; every pool a
-/// sample or stack refers to is defined **before** it is used; the chain from the header's checkpoint reaches every checkpoint.
+/// Checks: sizes end exactly at the end; one metadata event, right after the header; no constant is defined
+/// twice; every pool a sample or stack refers to is defined **before** it is used; the chain from the
+/// header's checkpoint reaches every checkpoint.
 pub fn chunk(chunk: &[u8]) -> Chunk {
     let header = header(chunk);
     assert_eq!(header.size, chunk.len());
@@ -161,7 +163,7 @@ fn checkpoint(bytes: &mut Bytes<'_>, end: usize, constants: &mut BTreeMap<(u64, 
     (delta, flags)
 }
 
-/// Passes over one constant. Only the pools the tests use.
+/// Skips one constant. Supports only the pools that the tests use.
 fn value(pool: u64, bytes: &mut Bytes<'_>) {
     match pool {
         // Class, Method: keys and numbers only
@@ -194,7 +196,7 @@ fn value(pool: u64, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// The keys a sample uses must be known by now.
+/// The keys that a sample uses must be known by now.
 fn uses(ty: u64, body: &[u8], constants: &BTreeMap<(u64, u64), Vec<u8>>) {
     if ty != 101 {
         return;
@@ -221,7 +223,7 @@ fn chain(last: usize, deltas: &BTreeMap<usize, i64>) -> BTreeSet<usize> {
     }
 }
 
-/// Splits a file at the chunk sizes its headers give.
+/// Splits a file by the chunk sizes in its headers.
 pub fn chunks(mut file: &[u8]) -> Vec<&[u8]> {
     let mut chunks = Vec::new();
     while !file.is_empty() {
@@ -232,7 +234,7 @@ pub fn chunks(mut file: &[u8]) -> Vec<&[u8]> {
     chunks
 }
 
-/// Numbers that look random and are the same every time.
+/// Pseudo-random numbers that are the same in every run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -242,7 +244,7 @@ impl Random {
     }
 }
 
-/// Type, body and offset of each event of a chunk but metadata, checkpoints and fillers.
+/// Returns type, body and offset of each event of a chunk except metadata, checkpoints and fillers.
 pub fn events(chunk: &[u8]) -> Vec<(u64, &[u8], usize)> {
     let mut found = Vec::new();
     let mut bytes = Bytes { all: chunk, at: 68 };

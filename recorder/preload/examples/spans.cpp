@@ -1,4 +1,4 @@
-// Spans in C++. Links with nothing and runs with or without the recorder:
+// Spans in C++. Links with no library and runs with or without the recorder:
 //   c++ -std=c++17 -O2 -I recorder/preload/include recorder/preload/examples/spans.cpp -o spans -pthread -ldl
 //   flightline record -o spans.jfr -- ./spans && flightline spans spans.jfr
 #include <flightline.h>
@@ -27,7 +27,7 @@ static void print(const char *where) {
 static void charge(unsigned long n) {
     flightline::span span("charge card");
     print("charge");
-    // A unit of work: each sample has its labels, on a helper's thread, too.
+    // A unit of work: each sample has its labels, on a helper's thread too.
     flightline::work attempt({{"task", "charge"}, {"attempt", "0"}});
     std::thread helper([&attempt, n] {
         flightline::work::inside here(attempt);
@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
         print("checkout");
         charge(n);
         print("checkout");
-        // The same span, worked at on another thread meanwhile.
+        // Another thread enters the same span.
         flightline_span_context context{};
         if (flightline_current(&context) == 0) {
             std::thread([&context, n] {

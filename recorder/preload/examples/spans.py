@@ -15,7 +15,7 @@ class Ids(ctypes.Structure):
 
 
 def _function(name, result, *arguments):
-    # What is preloaded is among the symbols of the program.
+    # Preloaded symbols are among the symbols of the program.
     found = getattr(ctypes.CDLL(None), name, None)
     if found is None:
         return lambda *_: 0
@@ -37,7 +37,7 @@ _current = _function("flightline_current", ctypes.c_int, ctypes.POINTER(Ids))
 
 @contextlib.contextmanager
 def span(name, **labels):
-    """A span as long as the block, with labels."""
+    """A span for the duration of the block, with labels."""
     token = _begin(name.encode())
     try:
         for key, value in labels.items():
@@ -49,7 +49,7 @@ def span(name, **labels):
 
 @contextlib.contextmanager
 def scope(ids):
-    """Works at another thread's span, by its ids."""
+    """Enters another thread's span by its ids."""
     token = _enter(ctypes.byref(ids))
     try:
         yield
@@ -58,7 +58,7 @@ def scope(ids):
 
 
 class Work:
-    """A unit of work with labels, as long as the block: `with Work(task="t", attempt=0) as attempt:`"""
+    """A unit of work with labels, for the duration of the block: `with Work(task="t", attempt=0) as attempt:`"""
 
     def __init__(self, **labels):
         self._room = (ctypes.c_uint64 * 128)(1024)
@@ -74,7 +74,7 @@ class Work:
 
     @contextlib.contextmanager
     def inside(self):
-        """Works at it on another thread, which must be done before the block ends."""
+        """Enters it on another thread, which must leave it before the block ends."""
         token = _scope_enter(self._room)
         try:
             yield

@@ -1,4 +1,4 @@
-//! The input bytes that the decoder holds.
+//! The input bytes that the decoder stores.
 
 use bytes::{Bytes, BytesMut};
 
@@ -37,13 +37,13 @@ impl Buffer {
     }
 }
 
-/// The part of the input that was pushed and not taken out yet.
+/// The part of the input that was pushed and not taken yet.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) buffer: Buffer,
     /// Offset in the input of the buffer's first byte.
     pub(super) offset: u64,
-    /// Bytes at the start of the buffer that are whole events; at most the buffer's length.
+    /// Number of bytes at the start of the buffer that are complete events; at most the buffer's length.
     pub(super) scanned: usize,
     /// No more input follows.
     pub(super) closed: bool,
@@ -68,19 +68,19 @@ impl Window {
         self.buffer.bytes()
     }
 
-    /// Offset in the input of the next event.
+    /// Returns the offset in the input of the next event.
     #[inline]
     pub(super) fn position(&self) -> u64 {
         self.offset + self.scanned as u64
     }
 
-    /// Offset in the input of the buffer's end.
+    /// Returns the offset in the input of the buffer's end.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.offset + self.buffer.bytes().len() as u64
     }
 
-    /// Takes the scanned events out.
+    /// Removes the scanned events and returns them.
     pub(super) fn take_scanned(&mut self) -> Bytes {
         let bytes = self.buffer.take(self.scanned);
         self.offset += self.scanned as u64;
@@ -88,7 +88,7 @@ impl Window {
         bytes
     }
 
-    /// Drops up to `len` bytes from the front; events scanned before are no longer counted as such.
+    /// Drops up to `len` bytes from the front; events scanned before no longer count as scanned.
     pub(super) fn discard(&mut self, len: usize) {
         let len = len.min(self.buffer.bytes().len());
         self.buffer.take(len);

@@ -1,4 +1,4 @@
-//! Events of type 1: constants.
+//! Decodes events of type 1: constants.
 
 use bytes::Bytes;
 
@@ -10,8 +10,8 @@ use crate::cursor::Cursor;
 use crate::pool::CheckpointHead;
 use crate::read::batch::Region;
 
-/// How async-profiler's checkpoint starts where it could not go back to fill in the size, as on a FIFO: five bytes
-/// of its buffer, which held the chunk header, then the type.
+/// Start of async-profiler's checkpoint if it could not seek back to fill in the size, as on a FIFO: five
+/// bytes of its buffer, which contained the chunk header, then the type.
 pub(crate) const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
 
 impl Decoder {
@@ -45,7 +45,7 @@ impl Decoder {
         self.deliver(flags & CHECKPOINT_FLUSH != 0);
     }
 
-    /// Reads a checkpoint whose size was never filled in, by its content.
+    /// Reads a checkpoint whose size was never filled in, by its content. Returns false if there is none.
     pub(super) fn unsized_checkpoint(&mut self, at: u64) -> bool {
         let Some(chunk) = &mut self.chunk else { return false };
         let start = self.input.scanned + UNSIZED.len();
@@ -53,7 +53,7 @@ impl Decoder {
         match chunk.pools.add(&chunk.types, &payload, at + UNSIZED.len() as u64) {
             Ok((_, len)) => {
                 let size = UNSIZED.len() + len;
-                // In front of the payload the bytes are no event that could be walked over later.
+                // The bytes before the payload are not an event that could be walked over later.
                 self.hold();
                 self.input.discard(size);
                 self.current.counts.add(u64::from(CHECKPOINT_EVENT.0), size as u64);
@@ -75,7 +75,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the checkpoints that were passed over, now that somebody wants constants.
+    /// Reads the checkpoints that were skipped, now that an event needs constants.
     pub(super) fn read_skipped_checkpoints(&mut self) {
         for region in std::mem::take(&mut self.current.skipped_checkpoints) {
             self.constants(&region);

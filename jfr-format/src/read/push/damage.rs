@@ -1,4 +1,4 @@
-//! Damage, and chunks that do not conform to the format.
+//! Handles damage, and chunks that do not conform to the format.
 
 use super::{Decoder, Next, Queued, State};
 use crate::error::{Error, ErrorKind};
@@ -22,7 +22,8 @@ impl Decoder {
         }
     }
 
-    /// Tells constants that were defined twice. Only when the chunk is done with: no pool is indexed for this alone.
+    /// Reports constants that were defined twice. Only at the end of the chunk, and only for pools that have
+    /// an index.
     pub(super) fn redefined(&mut self) {
         let Some(chunk) = &self.chunk else { return };
         if !std::mem::replace(&mut self.current.redefined, true) {
@@ -32,7 +33,8 @@ impl Decoder {
         }
     }
 
-    /// Behind a damaged event the checkpoint chain of a finished chunk still tells where events start.
+    /// Recovers after a damaged event: the checkpoint chain of a finished chunk still contains positions of
+    /// events.
     pub(super) fn recover(&mut self) -> Next {
         let at = self.input.position();
         let Some(end) = self.current.end else {
@@ -75,7 +77,7 @@ impl Decoder {
 
     pub(super) fn search(&mut self, from: u64, reported: bool) -> Next {
         let bytes = self.input.bytes();
-        // The byte at `from` itself has been tried as a header or an event.
+        // The byte at `from` itself has already been tried as a header or an event.
         let tried = usize::from(self.input.offset == from);
         let found = resync::find_header(bytes.get(tried..).unwrap_or_default()).map(|at| at + tried);
         if let Some(found) = found {

@@ -1,24 +1,24 @@
-//! When events are handed out, and the end of a chunk.
+//! Returns events, and ends chunks.
 
 use super::{Decoder, Delivery, Next, Queued, State};
 use crate::constants::{CHECKPOINT_EVENT, STATE_FINISHED};
 use crate::error::{Error, ErrorKind};
 use crate::read::batch::Region;
 
-/// Undeclared types of a chunk that are told one by one.
+/// Maximum number of undeclared types of a chunk that are reported individually.
 const MAX_UNDECLARED_REPORTED: u64 = 16;
 
-/// Bytes between two calls of letting pages go with [`Delivery::KeysOnly`].
+/// Bytes between two releases of pages with [`Delivery::KeysOnly`].
 pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
 
-/// Bytes of held events for each one whose place is kept.
+/// Minimum bytes of held events per stored position.
 const BYTES_PER_PICK: usize = 256;
 
-/// The largest batch otherwise.
+/// Maximum size of a batch with other deliveries.
 pub(super) const STRIDE: usize = 4 << 20;
 
 impl Decoder {
-    /// Puts aside what has been scanned, and hands it out if its constants need not be known.
+    /// Holds the scanned events, and returns them if their constants need not be known.
     pub(super) fn portion(&mut self) {
         let start = self.input.offset;
         self.hold();
@@ -32,10 +32,10 @@ impl Decoder {
         }
     }
 
-    /// Takes what has been scanned out of the buffer.
+    /// Moves the scanned events from the buffer to the held ones.
     pub(super) fn hold(&mut self) {
         let picked = self.current.filters.is_some().then(|| std::mem::take(&mut self.current.picked));
-        // Many places take more memory than walking over the events once more takes time.
+        // With many positions, their memory costs more than walking over the events again.
         let few = |picked: &Vec<u32>| {
             self.delivery == Delivery::KeysOnly || picked.len() <= self.input.scanned / BYTES_PER_PICK
         };
@@ -44,7 +44,7 @@ impl Decoder {
     }
 
     pub(super) fn hold_unpicked(&mut self) {
-        // Events of unknown types may want constants.
+        // Events of unknown types may need constants.
         self.current.needs_constants = true;
         self.take_out(None);
     }
@@ -56,8 +56,8 @@ impl Decoder {
         }
     }
 
-    /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
-    /// them, so that waiting for more is in vain.
+    /// Returns the events whose constants are known. `flushed`: a live writer has just written all constants,
+    /// so there is no point in waiting for more.
     pub(super) fn deliver(&mut self, flushed: bool) {
         if self.delivery != Delivery::Streaming || !self.current.has_types {
             return;
@@ -97,7 +97,7 @@ impl Decoder {
         if !held.is_empty() {
             if self.current.has_types {
                 if self.pages.pages.any() {
-                    // One by one, so that what is behind can be let go.
+                    // One by one, so that the pages of earlier ones can be released.
                     self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
                 } else {
                     self.queue.push_back(Queued::Events(held));
@@ -111,7 +111,7 @@ impl Decoder {
             let undeclared = |&(type_id, _): &(u64, _)| {
                 type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.class_index(type_id).is_none()
             };
-            // A damaged chunk may hold any number of ids.
+            // A damaged chunk may contain any number of ids.
             let (mut types, mut events) = (0, 0);
             for (type_id, count) in self.current.counts.iter().filter(undeclared) {
                 types += 1;

@@ -1,4 +1,4 @@
-//! The walk from event to event.
+//! Walks from event to event.
 
 use super::checkpoints::UNSIZED;
 use super::delivery::STRIDE;
@@ -10,11 +10,11 @@ use crate::header::LEN;
 use crate::read::batch::{Filter, Usual};
 use crate::read::resync;
 
-/// Bytes of events handed out at a time with [`Delivery::KeysOnly`].
+/// Number of bytes of events returned at a time with [`Delivery::KeysOnly`].
 pub(super) const CACHED: usize = 256 * 1024;
 
 impl Decoder {
-    /// Walks whole events from the scan position on.
+    /// Walks over complete events from the scan position on.
     pub(super) fn events(&mut self) -> Next {
         let portion = if self.delivery == Delivery::KeysOnly { CACHED } else { STRIDE };
         loop {
@@ -36,7 +36,7 @@ impl Decoder {
                 Head::Event(head) => head,
                 Head::Short => return self.input_exhausted(at),
                 Head::NextChunk => {
-                    // The header promised more than there is.
+                    // The header declares more bytes than there are.
                     let complete = self.current.end.is_none();
                     return self.finish(complete, State::Header);
                 }
@@ -52,7 +52,7 @@ impl Decoder {
             if let Some(filters) = &self.current.filters {
                 match filters.get(head.type_id) {
                     Filter::Skip => {}
-                    // A portion is hardly larger than the largest event, so this fits.
+                    // A portion is hardly larger than the largest event, so the position fits.
                     Filter::Plain => self.current.picked.push(self.input.scanned as u32),
                     Filter::Constants => {
                         self.current.needs_constants = true;
@@ -73,8 +73,8 @@ impl Decoder {
         }
     }
 
-    /// Walks over events whose size takes one byte and whose type takes at most two: nearly all. Whether there were
-    /// any.
+    /// Walks over events whose size takes one byte and whose type takes at most two, as for nearly all
+    /// events. Returns true if there were any.
     fn usual(&mut self, portion: usize) -> bool {
         let bytes = self.input.bytes();
         let end =
@@ -86,7 +86,7 @@ impl Decoder {
         self.input.scanned = match filters {
             Some(filters) => usual.walk(counts, |at, type_id| match filters.get(type_id) {
                 Filter::Skip => {}
-                // A portion is hardly larger than the largest event, so this fits.
+                // A portion is hardly larger than the largest event, so the position fits.
                 Filter::Plain => picked.push(at as u32),
                 Filter::Constants => {
                     *needs_constants = true;
@@ -98,7 +98,7 @@ impl Decoder {
         self.input.scanned > before
     }
 
-    /// Size and type of the event at the scan position, if it is there as a whole.
+    /// Returns size and type of the event at the scan position, if it is complete.
     fn head(&self, at: u64) -> Head {
         let rest = self.input.bytes().get(self.input.scanned..).unwrap_or_default();
         if rest.first() == Some(&MAGIC[0]) && rest.starts_with(&MAGIC[..rest.len().min(MAGIC.len())]) {
@@ -139,7 +139,7 @@ impl Decoder {
         }
         let index = self.chunk.as_ref().map(|c| c.index);
         self.warn(Error::new(ErrorKind::Truncated { missing }, end, index, "events"));
-        // A damaged size may have hidden the next chunk.
+        // A damaged size may hide the next chunk.
         self.finish(false, State::Search { from: at, reported: true })
     }
 }
@@ -158,6 +158,6 @@ enum Head {
 pub(super) struct EventHead {
     pub(super) size: u32,
     pub(super) type_id: u64,
-    /// Bytes of size and type.
+    /// Length of size and type in bytes.
     pub(super) head: u32,
 }

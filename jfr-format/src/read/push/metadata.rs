@@ -1,4 +1,4 @@
-//! Events of type 0: what the chunk declares.
+//! Decodes events of type 0: the declarations of the chunk.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -13,19 +13,20 @@ use crate::metadata::is_filler;
 use crate::read::batch::TypeFilters;
 use crate::types::Types;
 
-/// Of the chunk that was read last by any of the decoders of a recording.
+/// Types of the chunk that any decoder of a recording read last.
 pub(crate) type SharedTypes = Arc<Mutex<Option<Arc<LastTypes>>>>;
 
-/// The first metadata of a chunk: chunks of one recording mostly declare the same.
+/// The first metadata of a chunk: most chunks of one recording declare the same types.
 #[derive(Debug)]
 pub(crate) struct LastTypes {
-    /// From the string table on.
+    /// The content from the string table on.
     tree: Box<[u8]>,
     types: Arc<Types>,
 }
 
 impl Decoder {
-    /// Whether more input may bring the metadata of the chunk whose header is at the front of the buffer.
+    /// Returns true if more input may contain the metadata of the chunk whose header is at the front of the
+    /// buffer.
     pub(super) fn metadata_is_to_come(&self, header: &ChunkHeader) -> bool {
         let rest = usize::try_from(header.metadata.0).ok().and_then(|at| self.input.bytes().get(at..));
         let mut cursor = Cursor::new(rest.unwrap_or_default());
@@ -39,7 +40,8 @@ impl Decoder {
         !there && !self.input.closed
     }
 
-    /// Reads the metadata that the header points at, if it can be: what is wrong with it is told where it is met.
+    /// Reads the metadata that the header points to, if possible. Errors in it are reported when the decoder
+    /// reaches it.
     pub(super) fn read_ahead(&mut self, header: &ChunkHeader, offset: u64) {
         let Ok(distance) = usize::try_from(header.metadata.0 - LEN as u64) else { return };
         let rest = self.input.bytes().get(distance..).unwrap_or_default();
@@ -68,7 +70,7 @@ impl Decoder {
         let payload = start..self.input.scanned;
         match self.declare(payload.clone()) {
             Ok(()) => {}
-            // Filler of fixed-size chunks.
+            // A filler of fixed-size chunks.
             Err(_) if self.input.bytes().get(payload).is_some_and(is_filler) => {}
             Err((fault, pos)) => {
                 self.current.damaged = true;
@@ -78,7 +80,7 @@ impl Decoder {
         }
     }
 
-    /// Takes in the types of the metadata event whose content is at `payload` of the buffer.
+    /// Adds the types of the metadata event whose content is at `payload` of the buffer.
     fn declare(&mut self, payload: Range<usize>) -> Result<(), (Malformed, usize)> {
         let Some(chunk) = &mut self.chunk else { return Ok(()) };
         let payload = self.input.bytes().get(payload).unwrap_or_default();
@@ -103,7 +105,7 @@ impl Decoder {
         }
         self.current.has_types = true;
         if self.input.scanned > 0 {
-            // What was scanned before has not been picked from.
+            // The filters have not been applied to events scanned before.
             self.current.picked.clear();
             self.hold_unpicked();
         }

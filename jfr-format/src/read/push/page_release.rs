@@ -1,4 +1,4 @@
-//! Pages of the input that can be let go.
+//! Releases pages of the input.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use super::Decoder;
 use super::delivery::PASSED_AT_ONCE;
 use super::events::CACHED;
 
-/// Bytes prepared at a time: what is walked until pages are let go again.
+/// Number of bytes prepared at a time: the bytes that are read until pages are released again.
 const AHEAD: u64 = PASSED_AT_ONCE + CACHED as u64;
 
-/// A mapped file, or the like. Only memory and time are at stake.
+/// A mapped file or similar input. The methods only affect memory and time.
 pub(crate) trait Paged: Send + Sync {
-    /// These bytes are not looked at again soon.
+    /// Releases bytes that are not read again soon.
     fn release(&self, range: Range<u64>);
 
-    /// These are next.
+    /// Prepares the bytes that are read next.
     fn prepare(&self, range: Range<u64>);
 }
 
-/// Lets pages of an input that lies in a mapped file go; they come back when they are looked at again. Of other inputs
-/// there is nothing to let go.
+/// Releases pages of an input in a mapped file; they are loaded again when they are read. For other inputs
+/// this has no effect.
 #[derive(Clone, Default)]
 pub struct Pages(Option<Arc<dyn Paged>>);
 
@@ -35,12 +35,12 @@ impl Pages {
         Self(Some(Arc::new(of)))
     }
 
-    /// Whether there is anything to let go.
+    /// Returns true if there are pages to release.
     pub(super) fn any(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Says that these bytes of the input are not looked at again soon: only memory is at stake.
+    /// Declares that these bytes of the input are not read again soon. This only affects memory.
     pub fn release(&self, range: Range<u64>) {
         if let Some(paged) = &self.0 {
             paged.release(range);
@@ -48,23 +48,23 @@ impl Pages {
     }
 }
 
-/// The pages that a decoder has let go.
+/// The pages that a decoder has released.
 #[derive(Debug, Default)]
 pub(super) struct PageRelease {
     pub(super) pages: Pages,
-    /// The pages of the input up to here have been let go.
+    /// The pages of the input up to here have been released.
     pub(super) passed_to: u64,
-    /// The batch that was returned last: its pages are let go when the next item is requested.
+    /// The last returned batch: its pages are released when the next item is requested.
     pub(super) lent: Option<Range<u64>>,
 }
 
 impl Decoder {
-    /// Has the pages let go that have been dealt with.
+    /// Enables the release of processed pages.
     pub(crate) fn on_passed(&mut self, pages: Pages) {
         self.pages.pages = pages;
     }
 
-    /// Tells of the input up to `end`.
+    /// Releases the input up to `end`.
     pub(super) fn pass(&mut self, end: u64) {
         if end > self.pages.passed_to {
             self.pages.pages.release(self.pages.passed_to..end);
@@ -73,7 +73,7 @@ impl Decoder {
         self.pages.passed_to = self.pages.passed_to.max(end);
     }
 
-    /// Tells of the input from `start` on.
+    /// Prepares the input from `start` on.
     pub(super) fn prepare(&self, start: u64) {
         if let Some(paged) = &self.pages.pages.0 {
             let end = self.input.end();
@@ -81,12 +81,12 @@ impl Decoder {
         }
     }
 
-    /// Tells of bytes that were looked at a second time.
+    /// Releases bytes that were read a second time.
     pub(super) fn pass_again(&self, range: Range<u64>) {
         self.pages.pages.release(range);
     }
 
-    /// Tells of the chunk that is over: constants were looked up all over it.
+    /// Releases the chunk that has ended, because constants were looked up everywhere in it.
     pub(super) fn pass_chunk(&self) {
         if let Some(chunk) = &self.chunk {
             self.pass_again(chunk.offset.0..self.input.offset);
