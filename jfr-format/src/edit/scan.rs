@@ -273,7 +273,7 @@ enum Fit {
     Exact,
     /// The content does not end there, or the type is not declared.
     Wrong,
-    /// No types are known yet, or the search behind damage reached its limit.
+    /// No types are known yet, or the search after damage reached its limit.
     Unknown,
 }
 

@@ -200,7 +200,7 @@ fn pass_wide(
         Plan::Text => cursor.skip_string().map(|()| 0)?,
         _ => {
             if plan == Plan::Array {
-                // Elements of zero bytes are skipped whatever their number, but not listed.
+                // Elements of zero bytes are skipped for any count, but not listed.
                 Cursor::at(bytes, start).count()?;
             }
             let classes = chunk.types.classes();

@@ -83,7 +83,7 @@ const RUN: usize = 24;
 const SOUND_RUN: usize = 4;
 /// Maximum size of an event whose fields are checked for this.
 const SOUND_EVENT: u64 = 1 << 16;
-/// The limit of the search for events behind damage, in steps per byte of input: so the cost of damage stays
+/// The limit of the search for events after damage, in steps per byte of input: so the cost of damage stays
 /// linear in the input. A step is an event's head or a byte of its fields.
 pub const STEPS_PER_BYTE: u64 = 32;
 

@@ -415,7 +415,7 @@ impl Tree {
             });
         }
         let mut tree = Self { strings, classes: Vec::new(), region: None };
-        tree.name(cursor)?; // root, whatever it is called
+        tree.name(cursor)?; // root, with any name
         tree.attributes(cursor)?;
         tree.children(cursor, Parent::Root, 0)?;
         Ok(tree)

@@ -51,7 +51,7 @@ impl Limit {
     /// A limit by a clock's time.
     ///
     /// # Safety
-    /// `time` is null or points at a time.
+    /// `time` is null or points to a time.
     pub unsafe fn until(clock: libc::clockid_t, time: *const libc::timespec) -> Limit {
         // SAFETY: the caller guarantees that `time` is null or points to a time.
         unsafe { time.as_ref() }.map_or(Limit::None, |time| Limit::Until(clock, ns(time)))

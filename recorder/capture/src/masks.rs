@@ -105,7 +105,7 @@ pub fn hidden() -> KernelSet {
 
 /// Returns true if the shadow is the parent's and the call concerns a signal of the recorder, see [`fork_token::is_borrowed`].
 fn in_borrowed_memory(ours: KernelSet, set: *const libc::sigset_t) -> bool {
-    // SAFETY: null or initialised, by the contract of `change`.
+    // SAFETY: the caller of `change` guarantees null or an initialised set.
     let concerned = shadow() != 0 || (!set.is_null() && unsafe { from_c(set) } & ours != 0);
     concerned && fork_token::is_borrowed()
 }
@@ -221,7 +221,7 @@ pub fn count_blocked(slot: &ThreadSlot) {
 /// handler ran. The call is then repeated, which delivers the signal at once.
 ///
 /// # Safety
-/// `mask` is null or points at an initialised set. `call` is one of these functions, returning -1 with `errno`.
+/// `mask` is null or points to an initialised set. `call` is one of these functions, returning -1 with `errno`.
 pub unsafe fn during(mask: *const libc::sigset_t, call: impl Fn() -> c_int) -> c_int {
     let ours = signals::owned();
     if mask.is_null() || ours == 0 {

@@ -43,7 +43,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, data: *m
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: dlpi_phdr points at dlpi_phnum headers that stay mapped during the callback.
+    // SAFETY: dlpi_phdr points to dlpi_phnum headers that stay mapped during the callback.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let bias = info.dlpi_addr;
     let path = if info.dlpi_name.is_null() {

@@ -186,7 +186,7 @@ pub unsafe fn unmap(address: usize, bytes: usize) {
 /// madvise(2) on the recorder's own memory. Returns false if the kernel refused (or does not know the
 /// advice).
 pub fn advise(address: usize, bytes: usize, advice: c_int) -> bool {
-    // SAFETY: callers pass ranges of their own mappings and advice that keeps contents.
+    // SAFETY: callers pass ranges of their own mappings and advice that preserves their contents.
     unsafe { syscall(libc::SYS_madvise, [address, bytes, advice as usize, 0, 0, 0]) }.is_ok()
 }
 

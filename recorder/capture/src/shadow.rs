@@ -98,7 +98,7 @@ pub fn bit(signo: c_int) -> KernelSet {
 /// Reads the signals 1–64 of a set of the C library.
 ///
 /// # Safety
-/// `set` points at an initialised `sigset_t`.
+/// `set` points to an initialised `sigset_t`.
 pub unsafe fn from_c(set: *const libc::sigset_t) -> KernelSet {
     // SAFETY: the caller guarantees an initialised set; both C libraries store signals 1–64 in the first 64
     // bits, as the kernel does.

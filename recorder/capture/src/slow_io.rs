@@ -168,7 +168,7 @@ fn is_stream(fd: c_int) -> bool {
 /// Returns true if an array of buffers has room, to distinguish the end of a file from a read of zero bytes.
 ///
 /// # Safety
-/// `count` valid entries lie at `buffers`.
+/// `buffers` points to `count` valid entries.
 pub unsafe fn any_room(buffers: *const libc::iovec, count: c_int) -> bool {
     (0..count.max(0) as usize).any(|i| {
         // SAFETY: the caller guarantees `count` valid entries at `buffers`.

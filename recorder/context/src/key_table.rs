@@ -77,7 +77,7 @@ pub(crate) fn add(key: &str) -> Option<(u8, bool)> {
         if tries > 10_000 {
             return None;
         }
-        // SAFETY: gives up the processor for a moment.
+        // SAFETY: no pointers; yields the processor.
         unsafe { libc::sched_yield() };
     }
     let len = TABLE.len.load(Relaxed) as usize;

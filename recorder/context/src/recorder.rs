@@ -132,7 +132,7 @@ pub fn index(key: &str) -> Option<u8> {
 /// [`index`] as [`Abi::key`], for a recorder without a table of its own.
 ///
 /// # Safety
-/// `name` points at `len` bytes.
+/// `name` points to `len` bytes.
 pub unsafe extern "C" fn own_key(name: *const u8, len: usize) -> i32 {
     if name.is_null() || len > KEY_MAX {
         return -1;

@@ -18,7 +18,7 @@ pub const LAST_SAMPLE: u32 = 4;
 pub const MAILBOX_DIRS: [&str; 2] = ["/dev/shm", "/tmp"];
 /// Name of a mailbox before the process id.
 pub const MAILBOX_PREFIX: &str = "flightline-join-";
-/// Longest contents of a mailbox: the path of a session directory as the program sees it.
+/// Maximum length of a mailbox's contents: the path of a session directory as the program sees it.
 pub const MAILBOX_BYTES: usize = 255;
 /// Name, of memory or of an anonymous file, by which a listening process is recognised in `/proc/<pid>/maps`.
 pub const LISTENING: &str = "flightline listens";

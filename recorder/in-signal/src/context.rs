@@ -129,7 +129,7 @@ pub fn thread_pointer() -> usize {
 #[inline]
 fn word(offset: usize) -> u64 {
     let at = thread_pointer().wrapping_add(offset) as *const u64;
-    // SAFETY: by the contract of `set_offsets` an aligned word of this thread's static TLS.
+    // SAFETY: `set_offsets` requires that this is an aligned word of every thread's static TLS.
     unsafe { at.read_volatile() }
 }
 
@@ -289,7 +289,7 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
     finish(to, ours.then_some(&car))
 }
 
-/// Completes the record that was copied behind [`HEAD_WORDS`]. Returns the number of words in use; 0 if the
+/// Completes the record that was copied after [`HEAD_WORDS`]. Returns the number of words in use; 0 if the
 /// record is not valid.
 pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -> usize {
     let Some(record) = to.get(HEAD_WORDS..) else { return 0 };

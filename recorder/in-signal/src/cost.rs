@@ -1,4 +1,4 @@
-//! The cost of the recorder's own work in the program, per engine: the CPU time of one run in [`TIMED_EVERY`]
+//! The cost of the recorder's own work in the program, per engine: the CPU time of one run in `TIMED_EVERY`
 //! is measured.
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -471,7 +471,7 @@ impl Machine {
                 let (start, length) = block(memory, c)?;
                 self.row.set(register, Reg::ValExpression(start, length));
             }
-            // AARCH64_negate_ra_state (with and without pc): signatures are stripped whatever the state.
+            // AARCH64_negate_ra_state (with and without pc): signatures are stripped in any state.
             0x2c | 0x2d => {}
             // GNU_args_size
             0x2e => {

@@ -82,7 +82,7 @@ pub fn timer_from_ns(tick_hz: u32) -> u64 {
     2_000_000_000 / u64::from(tick_hz.max(1))
 }
 
-/// Shortest useful interval of a CPU timer: they expire at scheduler ticks.
+/// Minimum useful interval of a CPU timer: timers expire at scheduler ticks.
 const BESIDE_MIN_NS: u64 = 4_000_000;
 
 /// Starts sampling a registered thread with the engine of the process header. A thread that perf refuses

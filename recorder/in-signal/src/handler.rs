@@ -263,7 +263,7 @@ unsafe fn read_cookie(signal: i32, info: *const c_void) -> Option<Cookie> {
 #[inline]
 unsafe fn was_blocked(info: *const c_void) -> bool {
     const TRAP_PERF_FLAG_ASYNC: u32 = 1;
-    // SAFETY: si_perf_flags are the four bytes at offset 36, behind si_perf_data and si_perf_type.
+    // SAFETY: si_perf_flags are the four bytes at offset 36, after si_perf_data and si_perf_type.
     let flags = unsafe { info.cast::<u32>().add(9).read() };
     flags & TRAP_PERF_FLAG_ASYNC != 0
 }

@@ -17,7 +17,7 @@ impl<'a> Modules<'a> {
     /// Selects the table that `current` (the header's `modules_gen`) names.
     ///
     /// # Safety
-    /// `tables` points at [`MODULE_TABLES`] tables that stay mapped for `'a`.
+    /// `tables` points to [`MODULE_TABLES`] tables that stay mapped for `'a`.
     #[inline]
     pub unsafe fn now(tables: *const ModuleTable, current: &'a AtomicU32) -> Modules<'a> {
         let generation = current.load(Ordering::Acquire);

@@ -3,8 +3,8 @@
 //! A stack of a thousand frames, or one whose memory is read by checked copies, takes longer to walk than a short period lasts. After such a
 //! sample the thread runs for a while without one. The weight of the next sample includes this time, so that no CPU time is missing.
 //!
-//! The clock that is at hand, CLOCK_MONOTONIC, also counts time without a processor. If a sample seems to take long by this clock, the next one
-//! is measured by the thread's CPU clock, which costs two system calls.
+//! The clock that has been read already, CLOCK_MONOTONIC, also counts off-CPU time. If a sample seems to take
+//! long by this clock, the next one is measured by the thread's CPU clock, which costs two system calls.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -45,7 +45,7 @@ pub mod lock {
     pub const FUTEX_PI: u64 = 9;
 }
 
-/// A read, write or the like: value = ns; words: start, operation and descriptor, result, text.
+/// A read, write or similar call: value = ns; words: start, operation and descriptor, result, text.
 pub mod io {
     /// CLOCK_MONOTONIC ns when the call began.
     pub const START: usize = 0;
@@ -65,7 +65,7 @@ pub mod io {
     pub const PEER: u64 = 1 << 8;
     /// Flag: the text is cut.
     pub const CUT: u64 = 1 << 9;
-    /// Flag: the file ended here.
+    /// Flag: the call reached the end of the file.
     pub const END: u64 = 1 << 10;
     /// Flag: a stream socket, on which a read of zero bytes means the end.
     pub const STREAM: u64 = 1 << 11;
@@ -84,7 +84,7 @@ pub mod io {
     pub const ACCEPT: u64 = 6;
 }
 
-/// Something thrown: value = 1; words: language, length of the type's name, the name, length of the message, the
+/// An exception: value = 1; words: language, length of the type's name, the name, length of the message, the
 /// message.
 pub mod throw {
     /// C++: the name is that of the `type_info`, mangled.

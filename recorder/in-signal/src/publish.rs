@@ -1,4 +1,4 @@
-//! From registers to a record in the ring: walk, claim, fill, publish. Used by handlers and by [`crate::here`].
+//! From registers to a record in the ring: walk, claim, fill, publish. Used by handlers and by [`crate::sync_event`].
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -56,7 +56,7 @@ pub fn walk<'s>(
 ) -> CapturedStack<'s> {
     let slot = state.slots.get(fixed.slot as usize);
     scratch.context_words = context::take(state, slot, fixed, &mut scratch.context);
-    // SAFETY: `tables` points at MODULE_TABLES tables by the contract of `install`.
+    // SAFETY: `install` requires that `tables` points to MODULE_TABLES tables that stay mapped.
     let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
     let epoch = state.private.epoch.load(Relaxed);
     let tag = Tag(modules.generation().wrapping_add(epoch) as u16);

@@ -34,7 +34,7 @@ const CLAIMED: u64 = 1;
 const READY: u64 = 2;
 const STATE: u64 = 0xff;
 
-/// Longest record in words, header included.
+/// Maximum length of a record in words, header included.
 pub const MAX_RECORD_WORDS: usize = 4096;
 
 /// Reason why a claim failed.

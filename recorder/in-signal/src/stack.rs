@@ -1,4 +1,4 @@
-//! Reading memory during a walk.
+//! Reads memory during a walk.
 //!
 //! Plain loads happen in two places only: on the thread's known stack between the interrupted stack pointer
 //! and the stack's top, and inside the unwind information of modules that are never unmapped. All other

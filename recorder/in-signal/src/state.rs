@@ -75,7 +75,7 @@ unsafe impl Send for ProcState {}
 
 static STATE: AtomicPtr<ProcState> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Publishes `state` to handlers. `tables` must point at [`crate::layout::MODULE_TABLES`] tables.
+/// Publishes `state` to handlers. `tables` must point to [`crate::layout::MODULE_TABLES`] tables.
 ///
 /// # Safety
 /// Everything `state` points to stays mapped until the process ends (or until [`uninstall`] and the end of every

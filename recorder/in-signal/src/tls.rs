@@ -142,7 +142,7 @@ mod x86_64 {
         READS_FS.store(can, Relaxed);
     }
 
-    /// The thread pointer, without touching the memory that it points at.
+    /// The thread pointer, without touching the memory that it points to.
     #[inline]
     pub fn pointer() -> Option<usize> {
         if !READS_FS.load(Relaxed) {

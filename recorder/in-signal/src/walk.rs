@@ -61,7 +61,7 @@ pub(crate) struct Walk<'a, M> {
     pub(crate) regs: Regs,
     /// `regs.pc` is an address that was interrupted, not a return address.
     pub(crate) exact: bool,
-    /// Interpret every frame, keeping all registers.
+    /// Interpret every frame, and track all registers.
     pub(crate) full: bool,
     switches: u32,
     pub(crate) result: Walked,

@@ -50,7 +50,7 @@ fn text<'a>(word: *const c_char) -> Option<&'a CStr> {
 /// Starts a recording of this process; see `flightline.h`.
 ///
 /// # Safety
-/// `options` is null or points at `size` bytes of a `struct flightline_options`.
+/// `options` is null or points to `size` bytes of a `struct flightline_options`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_start(options: *const Options) -> c_int {
     let _errno = KeepErrno::new();
@@ -123,7 +123,7 @@ pub struct JoinOptions {
 /// Lets a profiling service record this process on request; see `flightline.h`.
 ///
 /// # Safety
-/// `options` is null or points at `size` bytes of a `struct flightline_join_options`.
+/// `options` is null or points to `size` bytes of a `struct flightline_join_options`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_join(options: *const JoinOptions) -> c_int {
     let _errno = KeepErrno::new();
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn flightline_join(options: *const JoinOptions) -> c_int {
 /// `from` is null.
 ///
 /// # Safety
-/// `from` is null or points at as many bytes as its first word says; any bytes are a valid `T`.
+/// `from` is null or points to the number of bytes in its first word; any bytes are a valid `T`.
 unsafe fn copy_known<T>(from: *const T, to: &mut T) -> bool {
     if from.is_null() {
         return false;

@@ -31,7 +31,7 @@ fn text<'a>(word: *const c_char) -> Option<&'a str> {
 /// Enters a span of another library by its ids; see `flightline.h`.
 ///
 /// # Safety
-/// `ids` is null or points at a `struct flightline_span_context`.
+/// `ids` is null or points to a `struct flightline_span_context`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_enter(ids: *const Ids) -> u64 {
     let _errno = KeepErrno::new();
@@ -162,7 +162,7 @@ fn parse_label(label: &ScopeLabel) -> (&str, Lossy<'_>) {
 /// Begins a unit of work with labels; see `flightline.h`.
 ///
 /// # Safety
-/// `scope` is null or points at a `struct flightline_scope` whose first word is its size; `labels` points at `count` labels of C strings.
+/// `scope` is null or points to a `struct flightline_scope` whose first word is its size; `labels` points to `count` labels of C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_scope_begin(
     scope: *mut ScopeRoom,
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn flightline_scope_begin(
 /// Enters a scope on an additional thread; see `flightline.h`.
 ///
 /// # Safety
-/// `scope` is null or points at a `struct flightline_scope`.
+/// `scope` is null or points to a `struct flightline_scope`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flightline_scope_enter(scope: *const ScopeRoom) -> u64 {
     let _errno = KeepErrno::new();

@@ -334,7 +334,7 @@ fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
     Ok(dir)
 }
 
-// ----- where the program is -------------------------------------------------------------------------------------
+// ----- finding the program --------------------------------------------------------------------------------------
 
 /// Finds the `flightline` program: the path set by the user; next to this object (a build directory); in
 /// `../bin` of it (a package); on `PATH`.

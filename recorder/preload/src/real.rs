@@ -38,7 +38,7 @@ impl Next {
         self.address.load(Ordering::Relaxed) as *mut c_void
     }
 
-    /// The address; null if no library after ours defines the name.
+    /// Returns the address; null if no library after this object defines the name.
     #[inline]
     pub fn address(&self) -> *mut c_void {
         match self.address.load(Ordering::Relaxed) {

@@ -197,7 +197,7 @@ pub(super) fn learn_allocator() {
         if info.dlpi_phdr.is_null() {
             return 0;
         }
-        // SAFETY: dlpi_phdr points at dlpi_phnum headers that stay mapped during the callback.
+        // SAFETY: dlpi_phdr points to dlpi_phnum headers that stay mapped during the callback.
         let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let bias = info.dlpi_addr as usize;
         let loads = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);

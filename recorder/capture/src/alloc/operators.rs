@@ -164,7 +164,7 @@ unsafe extern "C" fn on_object(info: *mut libc::dl_phdr_info, _: usize, skip: *m
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: dlpi_phdr points at dlpi_phnum headers that stay mapped during the callback.
+    // SAFETY: dlpi_phdr points to dlpi_phnum headers that stay mapped during the callback.
     let headers = unsafe { core::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
     let first = headers.iter().find(|h| h.p_type == libc::PT_LOAD).map(|h| h.p_vaddr as usize & !4095);
     let base = bias.wrapping_add(first.unwrap_or(0));

@@ -10,7 +10,7 @@ pub mod loss {
     pub const RING_FULL: usize = 0;
     /// No scratch buffer was free, or contention on the ring was too high.
     pub const CONTENDED: usize = 1;
-    /// The program blocked our signal (seen by the drain or by timer overruns while blocked).
+    /// The program blocked the recorder's signal (seen by the drain, or by timer overruns while blocked).
     pub const BLOCKED: usize = 2;
     /// Sampling was stopped for this thread (recording over, exec about to happen, engine closed).
     pub const STOPPED: usize = 3;
