@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Proves what code a signal handler can reach.
+# Checks which code a signal handler can reach.
 #   1. The object code of recorder/in-signal needs no symbol outside allowed-symbols.txt: no heap, no panic, no libc,
 #      no __tls_get_addr.
 #   2. In the linked libflightline.so, everything reachable by calls from on_signal is inside the object and in the
-#      in-signal crate or an allowed symbol; indirect calls occur only in the functions listed below. The same of what runs
-#      when a fatal signal came, which may also use the system calls of recorder/capture.
+#      in-signal crate or an allowed symbol; indirect calls occur only in the functions listed below. The same holds for
+#      the code that runs for a fatal signal, which may also use the system calls of recorder/capture.
 # Usage: .ci/fence.sh [TARGET-TRIPLE]    (default: the host's)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,7 +32,7 @@ if foreign=$(comm -13 "$allowed" "$out/needed.txt" | grep .); then
 fi
 echo "fence 1: the object of in-signal needs only: $(tr '\n' ' ' <"$out/needed.txt")"
 
-# The musl object is linked apart (.ci/preload-musl).
+# The musl object is linked separately (.ci/preload-musl).
 case $target in *musl) exit 0 ;; esac
 # The same build, in the same folder, as in consumer/cli/build.rs: this is the object that the command embeds.
 CARGO_PROFILE_RELEASE_LTO=thin CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 \
@@ -55,7 +55,8 @@ reachable() {
   awk -v what="$1" -v entry="$2" -v within="$3" -f .ci/reachable.awk "$allowed" "$out/slots.txt" "$out/so.asm"
 }
 reachable on_signal 'in_signal.*handler.*on_signal' in_signal
-# What comes before a fatal signal's own course lies beside the fronts of dispositions; its paths are made there.
+# The code that runs before a fatal signal's own action is next to the handlers of dispositions; it prepares
+# its paths there.
 for entry in last_words caught; do
   reachable "$entry" "capture.*signals.*fatal.*$entry" 'in_signal|flightline_capture|core3ffi5c_str'
 done

@@ -59,7 +59,7 @@ fn measure(name: &str, bytes: &[u8]) {
 
 /// Returns the number of events, without reading their fields.
 fn decode(bytes: &[u8]) -> u64 {
-    let mut decoder = Decoder::new(Delivery::Earliest);
+    let mut decoder = Decoder::new(Delivery::Streaming);
     let mut events = 0;
     let mut take = |decoder: &mut Decoder| {
         while let Some(item) = decoder.next() {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use flightline_consumer::fold::{self, FoldOptions, fold};
 use flightline_consumer::folded;
 use flightline_consumer::load::{LoadOptions, Loaded, load_recording};
-use jfr_format::read::{Decoder, Delivery, Interest, Item, Recording};
+use jfr_format::read::{Decoder, Delivery, Filter, Item, Recording};
 
 use best::best;
 
@@ -117,7 +117,7 @@ fn walk(bytes: &[u8]) -> u64 {
 /// Returns the number of events of all types, counted by the decoder.
 fn count(recording: &Recording) -> Result<u64, jfr_format::error::Error> {
     let part = |decoder: &mut Decoder| {
-        decoder.select(|_| Interest::None);
+        decoder.set_filter(|_| Filter::Skip);
         let mut events = 0;
         while let Some(item) = decoder.next() {
             if let Item::ChunkEnd(end) = item {
@@ -127,7 +127,7 @@ fn count(recording: &Recording) -> Result<u64, jfr_format::error::Error> {
         events
     };
     let mut events = 0;
-    recording.run_grouped(Delivery::Unresolved, 1, part, |part| {
+    recording.run_grouped(Delivery::KeysOnly, 1, part, |part| {
         events += part;
         Ok(())
     })?;

@@ -1,11 +1,13 @@
-//! Builds `libflightline.so`, the shared object that recorded programs load, with this command.
+//! Builds `libflightline.so`, the shared object that recorded programs load, together with this command.
 //!
-//! Cargo cannot depend on a shared object of another package (artifact dependencies are unstable), so this script runs
-//! a second cargo for the four small crates in it: always optimised, with thin link-time optimisation across these
-//! crates. The object is put next to the command, where the command looks first, and release builds embed it, so that
-//! `cargo install`, which installs nothing but commands, gives one that works alone.
+//! Cargo cannot depend on a shared object of another package (artifact dependencies are unstable), so this
+//! script runs a second cargo for the four small crates in it: always optimised, with thin link-time
+//! optimisation across these crates. The object is put next to the command, where the command looks first.
+//! Release builds also embed it, so that `cargo install`, which installs only commands, yields one that works
+//! alone.
 //!
-//! `FLIGHTLINE_EMBED=<file>` embeds that file and builds nothing; `FLIGHTLINE_EMBED=0` builds and embeds nothing.
+//! `FLIGHTLINE_EMBED=<file>` embeds that file and builds nothing; `FLIGHTLINE_EMBED=0` builds and embeds
+//! nothing.
 
 use std::{
     env, fs,
@@ -37,20 +39,21 @@ fn main() {
     fs::write(out.join("libflightline.so"), bytes.unwrap_or_default()).expect("OUT_DIR is writable");
 }
 
-/// The folder of the outer build's profile, such as `target/release`: OUT_DIR is `<profile>/build/<package>/out`.
+/// Returns the profile directory of the outer build, such as `target/release`: OUT_DIR is
+/// `<profile>/build/<package>/out`.
 fn profile_dir(out: &Path) -> &Path {
     out.ancestors().nth(3).expect("OUT_DIR is three levels below the profile's folder")
 }
 
 fn put_next_to_the_command(object: &Path, out: &Path) {
     let place = profile_dir(out).join("libflightline.so");
-    // Running programs may have the old object mapped: it is replaced, not overwritten.
+    // Replace the file instead of overwriting it, because running programs may have it mapped.
     let new = out.join("libflightline.so.new");
     let copied = fs::copy(object, &new).and_then(|_| fs::rename(&new, &place));
     copied.unwrap_or_else(|e| panic!("{}: {e}", place.display()));
 }
 
-/// Builds the preload crate in a target directory that all profiles share; the one of the outer build is locked.
+/// Builds the preload crate in a target directory shared by all profiles; that of the outer build is locked.
 fn build(root: &Path, out: &Path, target: &str) -> Option<PathBuf> {
     for part in ["context/src", "in-signal/src", "capture/src", "preload"] {
         println!("cargo::rerun-if-changed={}", root.join("recorder").join(part).display());
@@ -62,7 +65,7 @@ fn build(root: &Path, out: &Path, target: &str) -> Option<PathBuf> {
     cargo.current_dir(root).args(["build", "--release", "-p", "flightline-preload", "--target", target]);
     cargo.arg("--target-dir").arg(&dir);
     cargo.env("CARGO_PROFILE_RELEASE_LTO", "thin").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
-    // A linter around the compiler must not run here.
+    // Do not run a linter that wraps the compiler.
     cargo.env_remove("RUSTC_WORKSPACE_WRAPPER").env_remove("CLIPPY_ARGS");
     if target.contains("musl") {
         cargo.env_remove("CARGO_ENCODED_RUSTFLAGS").env("RUSTFLAGS", "-C target-feature=-crt-static");

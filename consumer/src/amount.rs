@@ -1,13 +1,13 @@
-//! Weights in words.
+//! Formats weights for people.
 //!
-//! Weights are whole numbers. Fractions are counted in tenths, hundredths and so on, and the unit has the divisor: 250 `samples/1000` are
-//! 0.25 samples.
+//! Weights are integers. Fractional weights are counted in tenths, hundredths and so on, and the unit
+//! names the divisor: 250 `samples/1000` are 0.25 samples.
 
 use std::io::{self, Write};
 
 use crate::spans::trace::duration;
 
-/// Splits a unit into what is counted and the decimals that its weights have.
+/// Splits a unit into the quantity that is counted and the number of decimals of its weights.
 pub fn decimals(unit: &str) -> (&str, u32) {
     let zeros = |part: &str| {
         let zeros = part.strip_prefix('1')?;
@@ -18,12 +18,12 @@ pub fn decimals(unit: &str) -> (&str, u32) {
     split.unwrap_or((unit, 0))
 }
 
-/// A unit with so many decimals, 9 at most.
+/// Returns the unit for weights with this many decimals, at most 9.
 pub fn with_decimals(base: &str, decimals: u32) -> String {
     if decimals == 0 { base.to_owned() } else { format!("{base}/{}", 10u64.pow(decimals.min(9))) }
 }
 
-/// Writes a weight as a decimal number, without zeros at its end.
+/// Writes a weight as a decimal number without trailing zeros.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -38,7 +38,7 @@ pub fn write_decimal(value: u64, decimals: u32, out: &mut impl Write) -> io::Res
     }
 }
 
-/// An amount for people: time and memory in the unit that suits them, anything else as it is.
+/// Formats an amount for people: time and memory in a suitable unit, other amounts with their own unit.
 pub fn amount(value: u64, unit: &str) -> String {
     match unit {
         "ns" => duration(i64::try_from(value).unwrap_or(i64::MAX)),
@@ -46,14 +46,14 @@ pub fn amount(value: u64, unit: &str) -> String {
         _ => {
             let (base, decimals) = decimals(unit);
             let mut text = Vec::new();
-            // Writing into memory does not fail.
+            // Writing to memory does not fail.
             let _ = write_decimal(value, decimals, &mut text);
             format!("{} {base}", String::from_utf8_lossy(&text))
         }
     }
 }
 
-/// Memory for people: 950 B, 12.3 KiB, 4.6 GiB.
+/// Formats a number of bytes for people: 950 B, 12.3 KiB, 4.6 GiB.
 pub fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;

@@ -1,4 +1,4 @@
-//! Two profiles, box for box: what of each function there is more or less in the second.
+//! Compares two profiles, box by box and function by function.
 
 use std::cmp::Ordering;
 
@@ -7,51 +7,54 @@ use crate::tree::{Label, Tree, aligned};
 /// Two profiles over the same boxes.
 #[derive(Clone, Debug)]
 pub struct Difference {
-    /// The first profile; what only the second has weighs 0.
+    /// The first profile. Boxes that exist only in the second have weight 0.
     pub before: Tree,
-    /// The second; what only the first has weighs 0. It has the labels and boxes of `before`, in their order.
+    /// The second profile, with the labels and boxes of `before` in the same order. Boxes that exist only
+    /// in the first have weight 0.
     pub after: Tree,
-    /// What weights of the first are multiplied with to compare them.
+    /// Factor for weights of the first profile when they are compared.
     pub scale: f64,
     /// How `scale` was chosen.
     pub compared: Scale,
     /// Average weight of a sample in the first and in the second.
     pub per_sample: [f64; 2],
-    /// Standard deviations that a change must exceed to be more than chance.
+    /// Standard deviations that a change must exceed to be significant.
     pub sigmas: f64,
 }
 
-/// How the first profile is made comparable.
+/// How the weights of the first profile are scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// To the total of the second, so that shares are compared.
+    /// To the total of the second profile, which compares shares.
     Normalized,
-    /// By this number; 1 compares the weights as they are.
+    /// By this factor; 1 compares the weights as recorded.
     By(f64),
-    /// By the amounts of work done in the first and in the second, so that weights per unit of work are compared.
+    /// By the amounts of work in the first and in the second profile, which compares weights per unit of
+    /// work.
     PerWork([f64; 2]),
 }
 
 /// A weight before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// Before, scaled.
+    /// Weight before, scaled.
     pub before: f64,
-    /// After.
+    /// Weight after.
     pub after: f64,
-    /// Standard deviation of the difference, in the unit of the weights, from the numbers of samples.
+    /// Standard deviation of the difference, in the unit of the weights, estimated from the numbers of
+    /// samples.
     pub deviation: f64,
-    /// Whether it may be chance.
+    /// True if the change may be chance.
     pub noise: bool,
 }
 
 impl Change {
-    /// What there is more.
+    /// Returns the growth of the weight.
     pub fn delta(&self) -> f64 {
         self.after - self.before
     }
 
-    /// The same in percent of what there was before; infinite if there was nothing.
+    /// Returns the growth in percent of the weight before; infinite if that was 0.
     pub fn relative(&self) -> f64 {
         if self.delta() == 0.0 { 0.0 } else { self.delta() / self.before * 100.0 }
     }
@@ -62,26 +65,26 @@ impl Change {
 pub struct Row {
     /// The function.
     pub label: Label,
-    /// Weight of the stacks that end in it.
+    /// Weight of the stacks that end in the function.
     pub own: Change,
-    /// Weight of the stacks it is in, each counted once.
+    /// Weight of the stacks that contain the function, each counted once.
     pub total: Change,
 }
 
-/// Which of a function's weights are looked at.
+/// Selects which of a function's weights to compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// The one that changed more, upwards before downwards.
+    /// The weight that changed more; growth takes precedence over decline.
     #[default]
     Either,
-    /// Of the stacks that end in it.
+    /// The weight of the stacks that end in the function.
     Own,
-    /// Of the stacks it is in.
+    /// The weight of the stacks that contain the function.
     Total,
 }
 
 impl Row {
-    /// The change that is looked at.
+    /// Returns the selected change.
     pub fn by(&self, by: By) -> Change {
         match by {
             By::Own => self.own,
@@ -99,11 +102,11 @@ impl Row {
     }
 }
 
-/// Standard deviations usually asked for.
+/// Default for [`Difference::sigmas`].
 pub const SIGMAS: f64 = 2.0;
 
 impl Difference {
-    /// Puts two profiles over each other. Samples weigh 1 unless [`Difference::per_sample`] is set to something else.
+    /// Aligns two profiles. Each sample has weight 1 unless [`Difference::per_sample`] is changed.
     pub fn new(before: &Tree, after: &Tree, scale: Scale) -> Self {
         let mut placed = aligned(&[before, after]).into_iter();
         let mut next = || placed.next().expect("a tree for each");
@@ -121,7 +124,7 @@ impl Difference {
         Self { before, after, scale, compared, per_sample: [1.0; 2], sigmas: SIGMAS }
     }
 
-    /// Totals of both, and how they are compared.
+    /// Describes the totals of both profiles and how they are compared.
     pub fn totals(&self) -> String {
         let Self { before, after, scale, .. } = self;
         let how = match self.compared {
@@ -139,14 +142,15 @@ impl Difference {
         format!("{} → {} {}, {how}", before.total, after.total, after.unit)
     }
 
-    /// The change of the total: per unit of work if so compared, else as recorded.
+    /// Returns the change of the total: per unit of work if the profiles are compared that way, else as
+    /// recorded.
     pub fn total(&self) -> Change {
         let scale = if self.compared == Scale::Normalized { 1.0 } else { self.scale };
         self.scaled_change(self.before.total, self.after.total, scale, self.sigmas)
     }
 
-    /// Compares two weights: a change within [`Difference::sigmas`] standard deviations is noise. How many samples fall on
-    /// something varies by the square root of their number.
+    /// Compares two weights. A change within [`Difference::sigmas`] standard deviations is noise: a
+    /// number of samples has a standard deviation of its square root.
     pub fn change(&self, before: u64, after: u64) -> Change {
         self.scaled_change(before, after, self.scale, self.sigmas)
     }
@@ -159,28 +163,28 @@ impl Difference {
         Change { before: scaled, after: after as f64, deviation, noise: delta.abs() <= sigmas * deviation }
     }
 
-    /// The change of the box at `position`: of all stacks through it.
+    /// Returns the change of the box at `position`: of all stacks through it.
     pub fn of_box(&self, position: usize) -> Change {
         self.change(self.before.nodes[position].total, self.after.nodes[position].total)
     }
 
-    /// The change of the stacks that end in the box at `position`.
+    /// Returns the change of the stacks that end in the box at `position`.
     pub fn of_box_alone(&self, position: usize) -> Change {
         self.change(self.before.nodes[position].own, self.after.nodes[position].own)
     }
 
-    /// What 100 % is: the second profile if they were normalised, else the first.
+    /// Returns the weight that counts as 100 %: the second profile's if normalized, else the first one's.
     pub fn whole(&self) -> f64 {
         let before = self.before.total as f64 * self.scale;
         if before > 0.0 { before } else { self.after.total as f64 }
     }
 
-    /// Weight of the paths that only the first has, scaled.
+    /// Returns the weight of the paths that exist only in the first profile, scaled.
     pub fn vanished(&self) -> f64 {
         self.only(&self.before, &self.after) * self.scale
     }
 
-    /// Weight of the paths that only the second has.
+    /// Returns the weight of the paths that exist only in the second profile.
     pub fn appeared(&self) -> f64 {
         self.only(&self.after, &self.before)
     }
@@ -190,7 +194,7 @@ impl Difference {
         nodes.filter(|(_, other)| other.total == 0).map(|(node, _)| node.own as f64).sum()
     }
 
-    /// All functions: first what is more than noise, those that changed most first.
+    /// Returns all functions: significant changes before noise, then by size of the change.
     pub fn functions(&self, by: By) -> Vec<Row> {
         let [before, after] = [&self.before, &self.after].map(Tree::by_label);
         let rows = before.into_iter().zip(after).map(|((id, own, total), (_, own_after, total_after))| Row {
@@ -202,7 +206,7 @@ impl Difference {
         rows.sort_by(|a, b| {
             let (left, right) = (a.by(by), b.by(by));
             let sizes = right.delta().abs().total_cmp(&left.delta().abs());
-            // Of those that call each other, the one that does the work.
+            // If functions call each other, the one that does the work comes first.
             let own = b.own.delta().abs().total_cmp(&a.own.delta().abs());
             let name = |row: &Row| (row.label.text.clone(), row.label.module.clone(), row.label.kind);
             left.noise.cmp(&right.noise).then(sizes).then(own).then_with(|| name(a).cmp(&name(b)))
@@ -210,11 +214,11 @@ impl Difference {
         rows
     }
 
-    /// The functions that grew by more than the limits allow, and by more than noise.
+    /// Returns the functions that grew by more than the limits, and significantly.
     ///
-    /// With many functions, chance makes some of them grow by more than [`Difference::sigmas`] standard deviations. The largest of n normal
-    /// deviations is about √(2 ln n) (Donoho and Johnstone, "Ideal spatial adaptation by wavelet shrinkage", 1994), so that a function
-    /// must grow by more than this, too.
+    /// With many functions, chance makes some of them grow by more than [`Difference::sigmas`] standard
+    /// deviations. The largest of n normal deviations is about √(2 ln n) (Donoho and Johnstone, "Ideal
+    /// spatial adaptation by wavelet shrinkage", 1994), so a function must also grow by more than this.
     pub fn grown(&self, limits: &Limits, by: By) -> Vec<Row> {
         let whole = self.whole();
         let mut rows = self.functions(by);
@@ -229,20 +233,21 @@ impl Difference {
     }
 }
 
-/// Percent of the profile that a function must have to be judged by its relative growth.
+/// Share of the profile, in percent, that a function needs for its relative growth to be judged.
 pub const LEAST_SHARE: f64 = 1.0;
 
-/// How much functions may grow.
+/// Limits for the growth of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Percentage points of [`Difference::whole`].
+    /// Limit in percentage points of [`Difference::whole`].
     pub points: Option<f64>,
-    /// Percent of what the function weighed before. Functions with less than [`LEAST_SHARE`] of the profile afterwards are not judged.
+    /// Limit in percent of the function's weight before. Functions with less than [`LEAST_SHARE`] of the
+    /// second profile are not judged.
     pub relative: Option<f64>,
 }
 
 impl Limits {
-    /// Returns whether a change exceeds a limit, in a profile that weighs `whole`.
+    /// Returns true if a change exceeds a limit, in a profile with weight `whole`.
     pub fn exceeded(&self, change: Change, whole: f64) -> bool {
         let share = |weight: f64| weight / whole * 100.0;
         let relative = |percent: f64| share(change.after) >= LEAST_SHARE && change.relative() > percent;
@@ -251,13 +256,13 @@ impl Limits {
     }
 }
 
-/// A number with four significant digits.
+/// Formats a number with four significant digits.
 fn four_digits(number: f64) -> String {
     let decimals = if number >= 1000.0 || number == 0.0 { 0 } else { 3 - number.log10().floor() as i32 };
     format!("{number:.*}", usize::try_from(decimals.clamp(0, 12)).unwrap_or(0))
 }
 
-/// A growth in percent, as `+12.50 %`.
+/// Formats growth in percent, as `+12.50 %`.
 pub fn percent_more(percent: f64) -> String {
     match percent {
         _ if percent.is_infinite() => "new".to_owned(),
@@ -318,7 +323,7 @@ mod tests {
                     .all(|row| row.total.delta().abs() < 1e-9 && row.total.noise)
             );
         }
-        // Single samples of the larger profile are not cut to nothing.
+        // Scaling does not round single samples of the larger profile to 0.
         let difference = difference("x 1\ny 999\n", "x 1\ny 1\n", Scale::Normalized);
         assert!(by_name(&difference)["x"].own.before > 0.0);
     }
@@ -334,7 +339,7 @@ mod tests {
         assert_eq!(grown(20.0, By::Own), [""; 0]);
         assert_eq!(grown(30.0, By::Total), ["root", "parent"]);
         assert_eq!(grown(19.0, By::Either), ["root", "parent", "a", "b"]);
-        // `fresh`: 4 samples of nothing may be chance.
+        // `fresh` grew from nothing to 4 samples, which may be chance.
         assert!(!grown(1.0, By::Either).contains(&"fresh".to_owned()));
     }
 
@@ -352,7 +357,7 @@ mod tests {
         assert_eq!(grown_relatively(before, after, 310.0), [""; 0]);
         let limits = Limits { points: Some(5.0), relative: None };
         assert!(difference(before, after, Scale::Normalized).grown(&limits, By::Either).is_empty());
-        // Below one percent of the profile afterwards.
+        // The function has less than one percent of the second profile.
         assert_eq!(grown_relatively("f 10\nrest 9990\n", "f 90\nrest 9910\n", 50.0), [""; 0]);
     }
 
@@ -396,7 +401,7 @@ mod tests {
         };
         assert!(noisy(0, 1, 1.0) && noisy(0, 4, 1.0) && !noisy(0, 5, 1.0));
         assert!(noisy(100, 128, 1.0) && !noisy(100, 131, 1.0));
-        // 5 ms more of 10 ms samples are half a sample.
+        // 5 ms more, with samples of 10 ms, is half a sample.
         assert!(noisy(100_000_000, 105_000_000, 10_000_000.0));
         assert!(
             difference("x 1\n", "y 1\n", Scale::Normalized)

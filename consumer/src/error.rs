@@ -1,9 +1,9 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 use std::fmt;
 use std::io;
 
-/// Why a profile could not be made.
+/// The reason why a profile could not be made.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,25 +18,25 @@ pub enum Error {
         /// Line number, from 1.
         line: usize,
     },
-    /// The recording has no event that was asked for.
+    /// The recording has no event that was requested.
     NoSuchEvent {
-        /// What was asked for.
+        /// The requested events.
         asked: String,
-        /// Events with stack traces that are there.
+        /// The events with stack traces in the recording.
         present: Vec<String>,
     },
-    /// What samples stand for was asked of types that measure different things.
+    /// The weights of samples were requested for event types with different units.
     MixedUnits {
         /// An event type.
         event: String,
-        /// What it measures in.
+        /// Its unit.
         unit: &'static str,
-        /// Another one.
+        /// Another event type.
         other_event: String,
-        /// What that one measures in.
+        /// Its unit.
         other_unit: &'static str,
     },
-    /// There is nothing to draw.
+    /// There are no samples to show.
     NoSamples,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recording(e) => e.fmt(f),
-            // Whose words are not the system's has said what cannot be written.
+            // An error with its own message already names the output that failed.
             Self::Write(e) if e.get_ref().is_some() => e.fmt(f),
             Self::Write(e) => write!(f, "cannot write the output: {e}"),
             Self::Read(e) => write!(f, "cannot read the input: {e}"),
@@ -62,7 +62,8 @@ impl fmt::Display for Error {
                     "the recording has no event {asked}; with stack traces it has {}",
                     present.join(", ")
                 )?;
-                // What is left is told at a program's end; this one runs, or was killed.
+                // Live allocations are written at the program's end; this program still runs, or was
+                // killed.
                 if asked.split(", ").any(|asked| asked == "live")
                     && present.iter().any(|name| name == LIVE_MEMORY)
                 {

@@ -1,4 +1,4 @@
-//! Model → tree: which samples, by what measure, under what names.
+//! Converts a model to a tree: selects the samples, their measure, and the names of frames.
 
 mod events;
 mod folder;
@@ -27,92 +27,94 @@ pub use folder::label;
 pub(crate) use functions::{Function, Functions, functions};
 pub use lines::{Annotated, Annotation, Weights, annotate};
 
-/// What widths measure.
+/// The quantity that the widths of boxes show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     /// Number of samples.
     #[default]
     Samples,
-    /// What samples stand for: time or bytes.
+    /// Weights of samples: time or bytes.
     Total,
 }
 
-/// How a model is folded.
+/// Options for folding a model.
 #[derive(Clone, Debug, Default)]
 pub struct FoldOptions {
-    /// Names or aliases of event types; empty: the best there is, CPU samples first.
+    /// Names or aliases of event types. If empty, the preferred events of the recording, CPU samples
+    /// first.
     pub events: Vec<String>,
-    /// What widths measure.
+    /// The quantity that widths show.
     pub measure: Measure,
-    /// First frame: the process.
+    /// Add the process as the first frame.
     pub by_process: bool,
-    /// First frame, or the one after the process: its title, or `name (pid)` of a process without one.
+    /// Add the process's title after the process; `name (pid)` for a process without a title.
     pub by_title: bool,
-    /// First frame, or the one after process and title: the thread.
+    /// Add the thread after the process and title.
     pub by_thread: bool,
-    /// Put the library before the names of native functions.
+    /// Prefix native functions with their library.
     pub modules: bool,
-    /// Put the source line behind the name.
+    /// Append the source line to the name.
     pub lines: bool,
-    /// Functions of the same name in different libraries become different boxes.
+    /// Show functions of the same name in different libraries as different boxes.
     pub split_modules: bool,
-    /// A native function has one label whether it was inlined or called.
+    /// Use one label for a native function, inlined or not.
     pub merge_inlined: bool,
-    /// Keep virtual threads apart. Else they are one thread.
+    /// Show each virtual thread. Otherwise all virtual threads are shown as one thread.
     pub each_virtual_thread: bool,
-    /// End stacks in the class of the object that was allocated, waited for or thrown.
+    /// Append the class of the object that was allocated, waited for or thrown to the stack.
     pub classes: bool,
-    /// Which samples.
+    /// Filter for samples.
     pub filter: Filter,
 }
 
-/// Which samples are taken.
+/// Conditions that a sample must meet.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Some frame must match each of these.
+    /// Each of these must match some frame.
     pub include: Vec<Regex>,
-    /// No frame may match any of these.
+    /// None of these may match any frame.
     pub exclude: Vec<Regex>,
-    /// The thread's label (`[name tid=1]`) must match.
+    /// Must match the thread's label (`[name tid=1]`).
     pub thread: Option<Regex>,
-    /// The process (`name (pid)`) must match.
+    /// Must match the process (`name (pid)`).
     pub process: Option<Regex>,
-    /// The thread state must match.
+    /// Must match the thread state.
     pub state: Option<Regex>,
 }
 
 impl Filter {
-    /// Whether the frames of a stack pass.
+    /// Returns true if the frames of a stack pass.
     pub fn frames<'a>(&self, frames: impl Iterator<Item = &'a str> + Clone) -> bool {
         let any = |regex: &Regex| frames.clone().any(|frame| regex.is_match(frame));
         self.include.iter().all(any) && !self.exclude.iter().any(any)
     }
 
-    /// Whether what is told of no thread, or of a thread of this label and process, passes.
+    /// Returns true if events of a thread with this label and process pass. Events without them use
+    /// [`NO_THREAD`] and [`UNKNOWN_PROCESS`].
     pub(crate) fn is_of_thread(&self, label: &str, process: &str) -> bool {
         self.thread.as_ref().is_none_or(|regex| regex.is_match(label))
             && self.process.as_ref().is_none_or(|regex| regex.is_match(process))
     }
 
-    /// Whether a state passes; none is empty.
+    /// Returns true if a state passes; no state is an empty string.
     pub(crate) fn is_of_state(&self, state: &str) -> bool {
         self.state.as_ref().is_none_or(|regex| regex.is_match(state))
     }
 }
 
-/// Marks a stack that was not walked to its root.
+/// Marks a truncated stack: its root is missing.
 pub const TRUNCATED: &str = "[truncated]";
-/// Stands for the thread of an event that has none.
+/// Label for the thread of an event that has none.
 pub(crate) const NO_THREAD: &str = "[no thread]";
-/// Stands for the process of a thread whose process is not told.
+/// Label for the process of a thread whose process is not recorded.
 pub(crate) const UNKNOWN_PROCESS: &str = "[unknown process]";
-/// Stands for the stack of an event that has none.
+/// Label for the stack of an event that has none.
 pub const NO_STACK: &str = "[no stack]";
-/// Stands for the frames of a stack that there is no room for: only input made to do harm has that many.
+/// Label for frames beyond the memory limit, which only hostile input reaches.
 pub const TOO_MANY_FRAMES: &str = "[too many frames]";
 
-/// Counts the events with stack traces of a recording: by type, or by variant where events of a type are of several things. Types that were
-/// passed over count as well.
+/// Counts the events with stack traces in a recording by type, or by variant if a type has variants.
+/// Types that were not loaded are included.
 pub fn recorded(model: &Model) -> BTreeMap<String, u64> {
     let mut events = model.passed_over.clone();
     for ((_, kind), seen) in model.kinds.iter().zip(seen(model)) {
@@ -124,10 +126,10 @@ pub fn recorded(model: &Model) -> BTreeMap<String, u64> {
     events
 }
 
-/// Folds the chosen samples.
+/// Folds the selected samples.
 ///
 /// # Errors
-/// An event that was asked for is not in the recording; what samples stand for is wanted of types that cannot be added.
+/// A selected event is not in the recording, or weights were requested for types with different units.
 pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     let kinds = choose(model, options)?;
     let options = &FoldOptions { measure: measure(model, options, &kinds), ..options.clone() };
@@ -139,7 +141,8 @@ pub fn fold(model: &Model, options: &FoldOptions) -> Result<Tree, Error> {
     Ok(Folder::new(model, options).fold(weighed).finish(unit))
 }
 
-/// The chosen events by their names on the command line: those of `options`, else the short names of the types that [`fold`] selects.
+/// Returns the names of the selected events for the command line: those in `options`, else the short
+/// names of the types that [`fold`] selects.
 pub fn selected_names(model: &Model, options: &FoldOptions) -> Vec<String> {
     if !options.events.is_empty() {
         return options.events.clone();
@@ -151,7 +154,8 @@ pub fn selected_names(model: &Model, options: &FoldOptions) -> Vec<String> {
     names
 }
 
-/// Returns what pictures of the chosen events measure: time or bytes of allocations, waits, reads and writes, else the number of samples.
+/// Returns the measure that flame graphs of the selected events use: time or bytes for allocations,
+/// waits, reads and writes, else the number of samples.
 ///
 /// # Errors
 /// A selected event is not in the recording.
@@ -163,20 +167,21 @@ pub fn usual_measure(model: &Model, options: &FoldOptions) -> Result<Measure, Er
     Ok(if is_counted || !has_one_unit { Measure::Samples } else { measure(model, &total, &kinds) })
 }
 
-/// Names of the event types that [`fold`] takes.
+/// Returns the names of the event types that [`fold`] selects.
 ///
 /// # Errors
-/// An event that was asked for is not in the recording.
+/// A selected event is not in the recording.
 pub fn events(model: &Model, options: &FoldOptions) -> Result<BTreeSet<String>, Error> {
     let kinds = choose(model, options)?;
     Ok(kinds.into_iter().map(|kind| event_label(model.kinds.get(kind)).to_owned()).collect())
 }
 
-/// Returns how the virtual machine ran the Java functions of the selected events, by the names that `name` makes of their labels: in each case
-/// the kind that most samples have; of several, the first in the order compiled, inlined, interpreted, native method.
+/// Returns how the JVM ran the Java functions of the selected events, by the name that `name` makes of
+/// each label. It is the kind that most samples have; of several, the first in the order compiled,
+/// inlined, interpreted, native method.
 ///
 /// # Errors
-/// The recording has no event that was selected.
+/// A selected event is not in the recording.
 pub fn java_kinds(
     model: &Model,
     options: &FoldOptions,
@@ -214,27 +219,29 @@ pub fn java_kinds(
     Ok(of_names.into_iter().filter_map(|(name, sums)| Some((name, most(sums)?))).collect())
 }
 
-/// Types of events that [`fold`] selects.
+/// The event types that [`fold`] selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Types {
     /// Full names of the types.
     pub names: BTreeSet<String>,
-    /// The type of each sample, or its variant, where events of a type are of several things, or [`ASLEEP`].
+    /// Types of samples, or their variants if a type has variants; see also [`ASLEEP`].
     pub variants: BTreeSet<String>,
-    /// True if samples of [`COVERED`] are among them.
+    /// True if samples of [`COVERED`] are selected.
     pub covered: bool,
     /// Time that a sample of a type represents, in ns, where the recording states it.
     pub periods: BTreeMap<Arc<str>, u64>,
 }
 
 impl Types {
-    /// Returns true if all selected samples represent CPU time: no waiting, and no sleeping threads of a wall clock.
+    /// Returns true if all selected samples represent CPU time, not waiting threads or sleeping threads
+    /// of a wall clock.
     pub fn is_cpu(&self) -> bool {
         let is_cpu = |name: &String| [CPU, CPU_TIME_SAMPLE].contains(&name.as_str());
         !self.names.is_empty() && self.names.iter().all(is_cpu) && !self.variants.contains(ASLEEP)
     }
 
-    /// Returns true if samples of [`COVERED`] have to be distinguished from others of the same type, which are selected.
+    /// Returns true if samples of [`COVERED`] must be excluded although others of the same type are
+    /// selected.
     pub fn exclude_covered(&self) -> bool {
         !self.covered && self.names.contains(CPU)
     }
@@ -243,7 +250,7 @@ impl Types {
 /// Returns the types of events that [`fold`] selects.
 ///
 /// # Errors
-/// The recording has no event that was selected.
+/// A selected event is not in the recording.
 pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
     let mut types = Types::default();
     for kind in choose(model, options)? {
@@ -256,7 +263,7 @@ pub fn types(model: &Model, options: &FoldOptions) -> Result<Types, Error> {
             types.periods.insert(kind.name.clone(), period);
         }
     }
-    // If the more exact samples are not selected, they cover nothing.
+    // Without the more exact samples, no sample is covered.
     types.covered |= !types.names.contains(CPU_TIME_SAMPLE);
     Ok(types)
 }
@@ -269,13 +276,15 @@ pub fn sampling_period(model: &Model, options: &FoldOptions) -> Option<u64> {
     periods.all(|other| other == Some(first)).then_some(first)
 }
 
-/// The calls of some stacks as a tree without weights, and by stack the position of the box that it ends at.
+/// Returns the calls of some stacks as a tree without weights, and for each stack the position of its
+/// last box.
 pub(crate) fn calls(model: &Model, stacks: impl Iterator<Item = Option<Id<Stack>>>) -> (Tree, Vec<u32>) {
     let options = FoldOptions { split_modules: true, ..FoldOptions::default() };
     Folder::new(model, &options).calls(stacks)
 }
 
-/// The types of the chosen events, all that was read of them, and in which unit its value is, if in one.
+/// Returns the types of the selected events, their total weight, and the unit of their values if it is
+/// the same for all.
 pub(crate) fn all_of(model: &Model, options: &FoldOptions) -> Option<(BTreeSet<Arc<str>>, Weight, Unit)> {
     let kinds = choose(model, options).ok()?;
     let mut all = Weight::default();
@@ -293,7 +302,7 @@ fn seen(model: &Model) -> Vec<u64> {
     let mut seen = vec![0u64; model.kinds.len()];
     for (key, weight) in &model.samples {
         let seen = &mut seen[key.kind.index()];
-        // A part of something counts with another part of it.
+        // An event that was split has a value in each part but a count in one of them only.
         *seen = seen.saturating_add(weight.count.max(u64::from(weight.value > 0)));
     }
     seen
@@ -314,7 +323,7 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     let is_asleep = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(ASLEEP);
     let awake =
         |kinds: Vec<Id<EventKind>>| -> Vec<_> { kinds.into_iter().filter(|id| !is_asleep(id)).collect() };
-    // The most exact type of each chunk: several recordings may have different ones.
+    // Selects the most exact type of each chunk, because recordings that were joined may differ.
     let of_cpu = || {
         let is_covered = |id: &Id<EventKind>| model.kinds.get(*id).variant.as_deref() == Some(COVERED);
         let less_exact = awake(present(CPU)).into_iter().filter(|id| !is_covered(id));
@@ -347,7 +356,8 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
         if let Some(groups) = alias_groups(asked) {
             let met = if asked == "cpu" { of_cpu() } else { None };
             let met = met.or_else(|| groups.iter().map(|names| named(names)).find(|kinds| !kinds.is_empty()));
-            // Where some were asleep, all are of a wall clock, and those awake used CPU time.
+            // If some samples are of sleeping threads, all are of a wall clock, and those of awake
+            // threads used CPU time.
             let of_wall =
                 || (asked == "wall").then(|| present(CPU)).filter(|kinds| kinds.iter().any(is_asleep));
             let of_variant = || Some(varied(asked)).filter(|kinds| !kinds.is_empty());
@@ -370,12 +380,13 @@ fn choose(model: &Model, options: &FoldOptions) -> Result<Vec<Id<EventKind>>, Er
     Ok(kinds)
 }
 
-/// What users call a kind of events.
+/// The name that users know for a kind of event.
 fn event_label(kind: &EventKind) -> &str {
     kind.variant.as_deref().filter(|variant| ![ASLEEP, COVERED].contains(variant)).unwrap_or(&kind.name)
 }
 
-/// Counts where nothing of what was chosen has a value, as exceptions, which last no time.
+/// Falls back to counting samples if none of the selected events has a value; exceptions, for example,
+/// have no duration.
 fn measure(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Measure {
     let chosen = |key: &SampleKey| kinds.contains(&key.kind);
     let mut samples = model.samples.iter().filter(|(key, _)| chosen(key)).peekable();
@@ -384,7 +395,8 @@ fn measure(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Mea
     if counted { Measure::Samples } else { options.measure }
 }
 
-/// Samples that carry no value stand for the period of their chunk, or else of the first chunk that tells one.
+/// Samples without a value represent the period of their chunk, or else of the first chunk that states
+/// one.
 fn period(model: &Model, kind: &EventKind) -> Option<u64> {
     kind.period_nanos.or_else(|| model.periods.get(&kind.name).copied())
 }
@@ -398,7 +410,7 @@ fn scaled(model: &Model, options: &FoldOptions, key: &SampleKey, weight: Weight)
     }
 }
 
-/// What the widths are in: one unit for all.
+/// Returns the common unit of the weights.
 fn unit(model: &Model, options: &FoldOptions, kinds: &[Id<EventKind>]) -> Result<&'static str, Error> {
     if options.measure == Measure::Samples {
         return Ok(Unit::Samples.name());

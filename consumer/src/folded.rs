@@ -1,5 +1,5 @@
-//! Folded text: `root;caller;leaf 42`, one stack a line. A value may have a fraction (seconds, averages). Differential text, as
-//! difffolded.pl and `flightline diff` write it, has two values: before and after.
+//! Folded text: `root;caller;leaf 42`, one stack a line. A value may have a fraction (seconds, averages).
+//! Differential text, written by difffolded.pl and `flightline diff`, has two values: before and after.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Builder, Label, LabelId, NONE as ROOT, Tree};
 
-/// Bytes written at a time, about.
+/// Approximate number of bytes per write.
 const BLOCK: usize = 64 << 10;
 
 /// Writes the stacks of `tree`, in order of names.
@@ -28,7 +28,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
                 text.push(b';');
             }
             text.extend_from_slice(names[label.index()].as_bytes());
-            // Within a line, too: stacks may be deep and names long.
+            // Also inside a line: stacks may be deep and names long.
             if text.len() >= BLOCK {
                 out.write_all(&text).map_err(Error::Write)?;
                 text.clear();
@@ -42,7 +42,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     Ok(())
 }
 
-/// A name without the characters that have a meaning in the format.
+/// Replaces the characters that have a meaning in the format.
 pub fn clean(name: &str) -> String {
     name.chars()
         .map(|c| match c {
@@ -78,26 +78,29 @@ impl Skipped {
 /// The result of reading folded text.
 #[derive(Debug)]
 pub struct Folded {
-    /// The stacks. If a value has a fraction, weights are in the tenths, hundredths, … that the unit names.
+    /// The stacks. If values have fractions, the unit names the divisor of the weights: tenths,
+    /// hundredths and so on.
     pub tree: Tree,
-    /// The stacks before, if the text is differential; `tree` then has those after, in the same unit.
+    /// The stacks before, if the text is differential; `tree` then has the stacks after, in the same
+    /// unit.
     pub before: Option<Tree>,
-    /// Lines that are no folded text. Comments (`# …`) do not count.
+    /// Lines that are not folded text. Comments (`# …`) are not counted.
     pub skipped: Skipped,
 }
 
 /// Reads folded text.
 ///
 /// # Errors
-/// `input` cannot be read, or most of its lines are no folded text.
+/// `input` cannot be read, or most of its lines are not folded text.
 pub fn read(input: impl BufRead) -> Result<Tree, Error> {
     Ok(read_chosen(input, false, |_| true)?.tree)
 }
 
-/// Reads the stacks of folded text that `choose` wants, `differential` with two values.
+/// Reads the stacks of folded text for which `choose` returns true. `differential` text has two values
+/// per line.
 ///
 /// # Errors
-/// As [`read`].
+/// As for [`read`].
 pub fn read_chosen(
     mut input: impl BufRead,
     differential: bool,
@@ -130,7 +133,7 @@ pub fn read_chosen(
             }
         }
     }
-    // Other text with numbers.
+    // This is some other text with numbers.
     if skipped.lines > taken {
         return Err(Error::FoldedLine { line: usize::try_from(skipped.first).unwrap_or(usize::MAX) });
     }
@@ -151,27 +154,28 @@ pub fn is_differential(head: &[u8]) -> bool {
     lines.peek().is_some() && lines.all(|line| split(line).is_some_and(|(rest, _)| split(rest).is_some()))
 }
 
-/// A line without its end and a byte order mark; `None` if it is empty or a comment.
+/// Returns a line without its end and a byte order mark; `None` if it is empty or a comment.
 fn content(line: &str) -> Option<&str> {
     let line = line.trim_start_matches('\u{feff}').trim_end_matches(['\n', '\r']);
     let is_comment = line == "#" || line.starts_with("# ");
     (!is_comment && !line.trim().is_empty()).then_some(line)
 }
 
-/// Puts stacks into a tree. Neighbours mostly have their first frames in common: those are not looked up again.
+/// Adds stacks to a tree. Consecutive stacks mostly share their first frames, which are not looked up
+/// again.
 #[derive(Default)]
 struct Reader {
     builder: Builder,
     labels: HashMap<Arc<str>, LabelId>,
-    /// The stack before, and where each frame of it ends, with its node.
+    /// The previous stack, and for each of its frames the end in the text and the node.
     before: String,
     frames: Vec<(usize, u32)>,
-    /// Weights are multiples of 10 to the power of minus this.
+    /// Weights are multiples of 10 to the power of minus this number.
     decimals: u32,
 }
 
 impl Reader {
-    /// Scales the weights to at least so many decimals.
+    /// Scales the weights to at least this many decimals.
     fn scale_to(&mut self, decimals: u32) {
         if decimals > self.decimals {
             self.builder.multiply(10u64.pow(decimals - self.decimals));
@@ -187,7 +191,7 @@ impl Reader {
         let common = self.frames.iter().take_while(|&&(end, _)| end <= alike && ends_here(end)).count();
         self.frames.truncate(common);
         let (mut end, mut node) = self.frames.last().copied().unwrap_or((0, ROOT));
-        // Behind the separator, unless this is the first frame.
+        // After the separator, unless this is the first frame.
         let rest = if self.frames.is_empty() { Some(stack) } else { stack.get(end + 1..) };
         let mut first = self.frames.is_empty();
         for frame in rest.into_iter().flat_map(|rest| rest.split(';')) {
@@ -223,7 +227,7 @@ struct Decimal {
     decimals: u32,
 }
 
-/// Decimals of a value that count; others are rounded.
+/// Decimals of a value; further ones are rounded.
 const MOST_DECIMALS: u32 = 9;
 
 impl Decimal {
@@ -232,11 +236,11 @@ impl Decimal {
             return Some(Decimal { mantissa, decimals: 0 });
         }
         let value: f64 = text.parse().ok()?;
-        // The range check makes the cast exact but for the fraction.
+        // In this range, the cast is exact except for the fraction.
         if !(0.0..=9e15).contains(&value) {
             return None;
         }
-        // As decimal as it was written: 0.1 has one digit, though no binary fraction is 0.1.
+        // Uses the decimal digits as written: 0.1 has one digit although no binary fraction equals it.
         let digits = format!("{value:.*}", MOST_DECIMALS as usize);
         let (whole, fraction) = digits.split_once('.')?;
         let fraction = fraction.trim_end_matches('0');
@@ -253,7 +257,7 @@ fn split(line: &str) -> Option<(&str, Decimal)> {
     Some((stack.trim_end(), Decimal::of(value)?))
 }
 
-/// The suffixes of the stackcollapse family.
+/// Suffixes of the stackcollapse programs.
 fn kind_of(frame: &str) -> FrameKind {
     match frame.len().checked_sub(4).and_then(|at| frame.get(at..)) {
         Some("_[k]") => FrameKind::Kernel,

@@ -24,12 +24,12 @@ pub const EVENTS: [&str; 8] = [
     "jdk.VirtualThreadPinned",
 ];
 
-/// Groups with a histogram of their own. The other groups share one, so that memory is bounded (about 600 kB each).
+/// Groups with their own histogram. Further groups share one, which bounds memory (about 600 kB each).
 const MOST_GROUPS: usize = if cfg!(test) { 4 } else { 256 };
 /// Names of events that are counted below their threshold; Flightline has fewer than 20.
 const MOST_NAMES: usize = 64;
 
-/// Names of the groups of event types that are not named by the event's own fields.
+/// Names of groups that do not depend on a field of the event.
 const NAMES: [(&str, &str); 13] = [
     ("jdk.FileRead", "file read"),
     ("jdk.FileWrite", "file write"),
@@ -46,7 +46,7 @@ const NAMES: [(&str, &str); 13] = [
     ("jdk.VirtualThreadPinned", "pinned virtual thread"),
 ];
 
-/// States of `flightline.OffCpu`, in the words of ps(1).
+/// States of `flightline.OffCpu`, named as in ps(1).
 const STATES: [(char, &str); 9] = [
     ('R', "preempted"),
     ('S', "interruptible sleep"),
@@ -62,21 +62,21 @@ const STATES: [(char, &str); 9] = [
 /// The durations of one kind of event.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// The event type; empty for the group of all groups that are too many.
+    /// The event type; empty for the group that all further groups share.
     pub event: Arc<str>,
-    /// A name for people: `file read`, `disk write`, `lock`, `off-CPU S (interruptible sleep)`, the name of a traced function, else the
-    /// event type.
+    /// Name for people: `file read`, `disk write`, `lock`, `off-CPU S (interruptible sleep)`, the name of
+    /// a traced function, or the event type.
     pub name: String,
     /// The durations.
     pub latency: Summary,
 }
 
-/// Calls that were counted but not recorded, as they were shorter than the recording's threshold.
+/// Calls that were counted but not recorded, because they were shorter than the recording's threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Below {
     /// Number of calls.
     pub count: u64,
-    /// Their durations added up, in ns.
+    /// Sum of their durations, in ns.
     pub nanos: u64,
 }
 
@@ -88,7 +88,7 @@ pub struct Latencies {
     lost: u64,
 }
 
-/// Which histogram a sample belongs to: its event type, and what the name of the group has of its fields.
+/// The histogram of a sample: its event type, and the field that selects the group.
 type Key = (Arc<str>, Arc<str>);
 
 impl Latencies {
@@ -104,7 +104,8 @@ impl Latencies {
         self.groups.entry(key).or_default().add(nanos);
     }
 
-    /// Takes note of what the recording lacks: calls below its threshold, and events that were lost. Losses of CPU samples do not count.
+    /// Records what the recording lacks: calls below its threshold, and lost events. Losses of CPU
+    /// samples are ignored.
     pub fn note(&mut self, item: &Item) {
         match item {
             Item::Other(event) if *event.event == *"flightline.BelowThreshold" => self.below(event),
@@ -127,12 +128,13 @@ impl Latencies {
         below.nanos = below.nanos.saturating_add(number("value"));
     }
 
-    /// Calls below the threshold by the recorder's name of the event, such as `io` or `syscall-io`.
+    /// Returns calls below the threshold by the recorder's name of the event, such as `io` or
+    /// `syscall-io`.
     pub fn below_threshold(&self) -> impl Iterator<Item = (&str, Below)> {
         self.below.iter().map(|(name, below)| (&**name, *below))
     }
 
-    /// Number of events that were lost.
+    /// Returns the number of lost events.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -154,7 +156,7 @@ pub fn has_durations(event: &str) -> bool {
     EVENTS.contains(&group)
 }
 
-/// Returns how long the event of a sample lasted in ns, if it has a duration.
+/// Returns the duration of a sample's event in ns, if it has one.
 pub fn nanos(sample: &Sample) -> Option<u64> {
     // Its `duration` is rounded to the recording's ticks.
     let exact = sample.field("nanos").filter(|_| *sample.event == *off_cpu::EVENT).and_then(Value::integer);
@@ -181,7 +183,7 @@ fn detail(sample: &Sample) -> Arc<str> {
     }
 }
 
-/// The state without what the kernel adds to its letter, as in `R+` and `D|K`.
+/// Returns the state without the kernel's additions to its letter, as in `R+` and `D|K`.
 fn state(name: Option<&Arc<str>>) -> Arc<str> {
     let Some(name) = name else { return Arc::default() };
     let mut letters = name.chars();
@@ -191,7 +193,7 @@ fn state(name: Option<&Arc<str>>) -> Arc<str> {
     }
 }
 
-/// The name of a group for people.
+/// Returns the name of a group for people.
 fn name(event: &str, detail: &str) -> String {
     let known = NAMES.iter().find(|(name, _)| *name == event);
     match (event, detail, known) {

@@ -1,11 +1,12 @@
-//! Profiles out of JFR recordings.
+//! Makes profiles from JFR recordings.
 //!
 //! ```text
 //! jfr_format::read ─► load ─► model ─► fold (select, label) ─► tree ─► render: HTML, SVG, folded text
 //!        ├──────────► summary, print, metadata
 //!        └──────────► live: the items of a stream as they come ─► spans, off_cpu, slow, latency
 //! ```
-//! Any recording will do: everything goes by the names in its metadata.
+//! Recordings of any producer can be read: types and fields are found by the names in the recording's
+//! metadata.
 
 #![deny(unsafe_code)] // but for live/asynchronous.rs
 

@@ -1,7 +1,7 @@
-//! Recording → model. The only file that knows both.
+//! Loads a recording into a model.
 //!
-//! Events are added up by the keys of their thread, stack and state first; what the keys stand for is looked up once
-//! per distinct combination, when the chunk is over.
+//! Events are first added up by the keys of their thread, stack and state. The keys are resolved once per
+//! distinct combination, at the end of the chunk.
 
 pub(crate) mod bound;
 pub(crate) mod constants;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jfr_format::error::{Error, ErrorKind};
 use jfr_format::event::EventRef;
 use jfr_format::read::{
-    Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Frame, Input, Interest, Item, Recording,
+    Batch, Chunk, ChunkEnd, Class, Decoder, Delivery, Filter, Frame, Input, Item, Recording,
 };
 
 use crate::model::{
@@ -32,14 +32,15 @@ use resolve::Resolver;
 use settings::Settings;
 use sums::Sums;
 
-/// Which events to take in.
+/// Selects the events to load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
-    /// Names of event types; empty: all that have stack traces.
+    /// Names of event types; if empty, all that have stack traces.
     pub events: Vec<String>,
-    /// Keep source lines, so that frames of one function at different lines stay apart.
+    /// Store source lines, so that frames of one function at different lines are different frames.
     pub lines: bool,
-    /// Keep the file and the address of native frames ([`crate::model::Frame::place`]), so that frames at different addresses stay apart.
+    /// Store the file and address of native frames ([`crate::model::Frame::place`]), so that frames at
+    /// different addresses are different frames.
     pub places: bool,
     /// Earliest event, in ns from the start of the recording.
     pub from_nanos: Option<i64>,
@@ -47,19 +48,19 @@ pub struct LoadOptions {
     pub to_nanos: Option<i64>,
 }
 
-/// A model and what could not be read on the way to it.
+/// A model, and warnings about data that could not be read.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// What was read.
+    /// The model.
     pub model: Model,
-    /// What was not.
+    /// The warnings.
     pub warnings: Warnings,
 }
 
-/// Reads `input` to its end. `progress` is told the bytes dealt with so far, every now and then.
+/// Reads `input` to its end. Calls `progress` from time to time with the number of bytes processed.
 ///
 /// # Errors
-/// The source cannot be read, or it is no recording at all.
+/// The source cannot be read, or is not a recording.
 pub fn load<R: Read>(
     input: &mut Input<R>,
     options: &LoadOptions,
@@ -75,11 +76,11 @@ pub fn load<R: Read>(
     }
 }
 
-/// Reads a recording that is at hand as a whole, on up to `jobs` threads. The result does not depend on their number.
-/// `progress` is told the bytes dealt with so far, by any of them.
+/// Reads a recording that is completely available, on up to `jobs` threads. The result does not depend on
+/// their number. `progress` is called with the number of bytes processed by all threads.
 ///
 /// # Errors
-/// It is no recording at all.
+/// It is not a recording.
 pub fn load_recording(
     recording: &Recording,
     options: &LoadOptions,
@@ -91,19 +92,19 @@ pub fn load_recording(
     Ok(loader.finish())
 }
 
-/// Takes the items of a decoder one by one.
+/// Builds a model from the items of a decoder.
 #[derive(Debug, Default)]
 pub struct Loader {
     options: LoadOptions,
     loaded: Loaded,
-    /// By type id of the current chunk.
+    /// Roles of event types in the current chunk, by type id.
     roles: Roles,
     resolver: Resolver,
     sums: Sums,
     settings: Settings,
 }
 
-/// What events of a class are to the loader.
+/// The role of an event type for the loader.
 #[derive(Debug, Default)]
 enum Role {
     #[default]
@@ -115,7 +116,7 @@ enum Role {
     Sample(Bound),
 }
 
-/// Largest type id looked up by array.
+/// Type ids below this are looked up by index.
 const DENSE_LIMIT: u64 = 1 << 14;
 
 #[derive(Debug, Default)]
@@ -130,7 +131,7 @@ impl Roles {
         self.sparse.clear();
     }
 
-    /// Ascending by type id, so that a result does not depend on chance.
+    /// Returns the sample types ordered by type id, so that the result is deterministic.
     fn samples(&self) -> impl Iterator<Item = &Bound> {
         let mut sparse: Vec<(&u64, &Role)> = self.sparse.iter().collect();
         sparse.sort_unstable_by_key(|&(id, _)| id);
@@ -154,22 +155,23 @@ impl Roles {
     }
 }
 
-/// The event that tells a setting.
+/// The event that states a setting.
 pub(crate) const SETTING: &str = "jdk.ActiveSetting";
 
-/// The type whose events tell of several things, and the field that says which.
+/// The type whose events have variants, and the field that names the variant.
 pub(crate) const VARIED: &str = "flightline.EventSample";
 pub(crate) const VARIANT: &str = "event";
 
-/// The type whose events tell of calls: stacks begin with the caller, a field says what was called. async-profiler's have no method there,
-/// and stacks that begin with it.
+/// The type of calls. Its stacks begin with the caller, and a field names the called method. Those of
+/// async-profiler have no method in the field; their stacks begin with it.
 pub(crate) const CALL: &str = "jdk.MethodTrace";
 pub(crate) const CALLED: &str = "method";
 
-/// Fields that name the class of the object that was allocated, waited for or thrown; the first that a type has is taken.
+/// Fields with the class of the object that was allocated, waited for or thrown; the first one of a type
+/// is used.
 pub(crate) const CLASS_FIELDS: [&str; 4] = ["objectClass", "monitorClass", "parkedClass", "thrownClass"];
 
-/// Types that have a stack trace, but report the recorder or a request.
+/// Types with a stack trace whose events describe the recorder or a request.
 const NO_SAMPLES: [&str; 3] = [SETTING, "jdk.ActiveRecording", "datadog.Endpoint"];
 
 /// Returns true if events of a type are samples.
@@ -183,15 +185,15 @@ impl LoadOptions {
         is_sample(class) && named()
     }
 
-    /// For [`Decoder::select`].
-    pub(crate) fn interest(&self) -> impl Fn(&Class) -> Interest + Send + use<> {
+    /// Returns the filter for [`Decoder::set_filter`].
+    pub(crate) fn event_filter(&self) -> impl Fn(&Class) -> Filter + Send + use<> {
         let options = self.clone();
         move |class| match &*class.name {
-            SETTING if class.fields.iter().any(|field| field.pooled) => Interest::Constants,
-            SETTING => Interest::Plain,
-            name if losses::knows(name) || program::knows(name) => Interest::Plain,
-            _ if options.wants_type(class) => Interest::Constants,
-            _ => Interest::None,
+            SETTING if class.fields.iter().any(|field| field.pooled) => Filter::Constants,
+            SETTING => Filter::Plain,
+            name if losses::knows(name) || program::knows(name) => Filter::Plain,
+            _ if options.wants_type(class) => Filter::Constants,
+            _ => Filter::Skip,
         }
     }
 
@@ -199,7 +201,7 @@ impl LoadOptions {
         self.from_nanos.is_some() || self.to_nanos.is_some()
     }
 
-    /// Whether an event that starts then is within the time asked for.
+    /// Returns true if an event with this start lies within the requested time.
     fn wants(&self, model: &Model, chunk: &Chunk, start_ticks: i64) -> bool {
         let Some(origin) = model.start_nanos else { return true };
         let since = chunk.epoch_nanos(start_ticks).saturating_sub(origin);
@@ -208,23 +210,23 @@ impl LoadOptions {
 }
 
 impl Loader {
-    /// An empty model.
+    /// Creates a loader with an empty model.
     pub fn new(options: LoadOptions) -> Self {
         let resolver = Resolver::new(&options);
         Self { options, resolver, ..Self::default() }
     }
 
-    /// The same with the times in `options` counted from 1970.
+    /// Like [`Self::new`], for `options` whose times count from 1970.
     pub fn since_epoch(options: LoadOptions) -> Self {
         let mut loader = Self::new(options);
         loader.loaded.model.start_nanos = Some(0);
         loader
     }
 
-    /// Takes one item in.
+    /// Processes an item.
     ///
     /// # Errors
-    /// The input turns out to be no recording at all.
+    /// The input is not a recording.
     pub fn take(&mut self, item: Item<'_>) -> Result<(), Error> {
         match item {
             Item::ChunkStart(chunk) => self.chunk(chunk),
@@ -246,24 +248,24 @@ impl Loader {
         Ok(())
     }
 
-    /// Takes in a whole recording, as [`load_recording`] does.
+    /// Processes a whole recording, like [`load_recording`].
     ///
     /// # Errors
-    /// It is no recording at all.
+    /// It is not a recording.
     pub fn take_recording(
         &mut self,
         recording: &Recording,
         jobs: usize,
         progress: impl Fn(u64) + Sync,
     ) -> Result<(), Error> {
-        // Times count from the first chunk, which a thread in the middle does not know.
+        // Times count from the first chunk, which is unknown to a thread that starts in the middle.
         let jobs = if self.options.is_timed() { 1 } else { jobs };
         let origin = self.loaded.model.start_nanos;
         let done = AtomicU64::new(0);
         let part = |decoder: &mut Decoder| {
             let mut loader = Self::new(self.options.clone());
             loader.loaded.model.start_nanos = origin;
-            decoder.select(self.options.interest());
+            decoder.set_filter(self.options.event_filter());
             let mut at = decoder.consumed();
             while let Some(item) = decoder.next() {
                 loader.take(item)?;
@@ -274,41 +276,40 @@ impl Loader {
             Ok(loader.finish())
         };
         let mut loaded = std::mem::take(&mut self.loaded);
-        let outcome =
-            recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Loaded, Error>| {
-                let part = part?;
-                loaded.model.merge(part.model);
-                loaded.warnings.merge(part.warnings);
-                Ok(())
-            });
+        let outcome = recording.run_grouped(Delivery::KeysOnly, jobs, part, |part: Result<Loaded, Error>| {
+            let part = part?;
+            loaded.model.merge(part.model);
+            loaded.warnings.merge(part.warnings);
+            Ok(())
+        });
         self.loaded = loaded;
         outcome
     }
 
-    /// Adds what was read of a later part of the recording.
+    /// Merges the result of a later part of the recording.
     pub fn merge(&mut self, later: Loaded) {
         self.loaded.model.merge(later.model);
         self.loaded.warnings.merge(later.warnings);
     }
 
-    /// Adds to the model what was taken of a chunk that is not over yet. What its constants are must be known, as it is
-    /// with [`Delivery::Earliest`].
+    /// Adds the events of an unfinished chunk to the model. Their constants must be known already, as
+    /// with [`Delivery::Streaming`].
     pub fn settle(&mut self, chunk: &Chunk) {
         self.resolve(chunk);
         self.roles.clear();
     }
 
-    /// What has been read of the chunks that are over.
+    /// Returns the model of the finished chunks.
     pub fn model(&self) -> &Model {
         &self.loaded.model
     }
 
-    /// What could not be read since the last call.
+    /// Returns the warnings since the last call.
     pub fn take_warnings(&mut self) -> Warnings {
         std::mem::take(&mut self.loaded.warnings)
     }
 
-    /// The model.
+    /// Returns the result.
     pub fn finish(self) -> Loaded {
         self.loaded
     }
@@ -348,7 +349,7 @@ impl Loader {
                         }
                     }
                     if bound.plain {
-                        // Mostly many of a type come in a row.
+                        // Consecutive events often have the same type.
                         frames.pass_alike(frame.type_id, |bytes| bound.repeats.count(bytes));
                     }
                 }
@@ -357,7 +358,7 @@ impl Loader {
         }
     }
 
-    /// The first event of a type, settings, losses and programs.
+    /// Handles the first event of a type, settings, losses and programs.
     #[cold]
     fn uncommon(&mut self, batch: &Batch<'_>, frame: &Frame<'_>) {
         if let Role::Unseen = self.roles.of(frame.type_id) {
@@ -413,7 +414,7 @@ impl Loader {
         Role::Sample(Bound::new(chunk, class, self.options.is_timed(), &mut self.loaded.model.kinds))
     }
 
-    /// Notes the types of samples that were there but not asked for.
+    /// Counts samples of types that were not requested.
     fn passed_over(&mut self, end: &ChunkEnd<'_>) {
         if self.options.events.is_empty() {
             return;
@@ -475,7 +476,8 @@ impl Loader {
     }
 }
 
-/// The kind of a sample in a state, see [`ASLEEP`]; in a chunk that has more exact samples of CPU time, see [`COVERED`].
+/// Returns the kind of a sample by its state: [`ASLEEP`], or [`COVERED`] in a chunk with more exact CPU
+/// samples.
 fn in_state(
     model: &mut Model,
     kind: Id<EventKind>,
@@ -494,7 +496,7 @@ fn in_state(
     model.kinds.intern(asleep)
 }
 
-/// The kind with what its samples stand for in this chunk.
+/// Returns the kind with the sampling period of this chunk.
 fn timed(model: &mut Model, kind: Id<EventKind>, periods: &[(Arc<str>, u64)]) -> Id<EventKind> {
     let of = model.kinds.get(kind);
     let period = periods.iter().find(|(name, _)| *name == of.name).map(|(_, period)| *period);

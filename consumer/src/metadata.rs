@@ -1,4 +1,4 @@
-//! The types recordings declare.
+//! Shows the types that recordings declare.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,27 +9,27 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 use crate::print::{Categories, Patterns};
 
-/// Simple types followed: there is no reason for more than one.
+/// Maximum length of a chain of simple types; one is usual.
 const MOST_SIMPLE: usize = 8;
 
-/// A declared type, apart from its chunk.
+/// A declared type, independent of its chunk.
 #[derive(Clone, Debug)]
 struct Declared {
     class: Class,
     /// Names of the fields' types.
     field_types: Vec<String>,
-    /// The same with simple types replaced by what they stand for.
+    /// Names of the fields' types, with simple types replaced by their content.
     shown_types: Vec<String>,
 }
 
-/// Which types to show, and how much of them.
+/// Selects the types to show, and the level of detail.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// Event types by name; none: all types, other ones too, unless there are categories.
+    /// Event types by name. `None`: all types, including other types if `categories` is `None` too.
     pub events: Option<Patterns>,
-    /// Event types by category; none: as above.
+    /// Event types by category. `None`: as above.
     pub categories: Option<Categories>,
-    /// Also ids, settings, and which values are constants.
+    /// Show ids, settings, and which values are constants.
     pub details: bool,
 }
 
@@ -44,21 +44,21 @@ impl Shown {
     }
 }
 
-/// Types of all chunks, by name; the first declaration of a name is kept.
+/// Types of all chunks by name; the first declaration of a name is used.
 #[derive(Clone, Debug, Default)]
 pub struct Declarations {
     types: BTreeMap<String, Declared>,
 }
 
 impl Declarations {
-    /// Takes in the types of a chunk that has been read.
+    /// Adds the types of a chunk that has been read.
     pub fn add(&mut self, chunk: &Chunk) {
         let types = &chunk.types;
         let name = |field: &Field| {
             let of = field.class.and_then(|c| types.class(c));
             of.map_or_else(|| format!("type {}", field.type_id), |c| c.name.to_string())
         };
-        // A simple type may stand for another one.
+        // A simple type may contain another one.
         let shown = |field: &Field| {
             let mut field = field;
             for _ in 0..MOST_SIMPLE {
@@ -78,8 +78,8 @@ impl Declarations {
         }
     }
 
-    /// Writes the chosen types as declarations, as the JDK's `jfr metadata` does: primitive types, structs,
-    /// annotations, settings, events.
+    /// Writes the selected types as declarations, like the JDK's `jfr metadata`, in the order: primitive
+    /// types, structs, annotations, settings, events.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -92,7 +92,7 @@ impl Declarations {
         Ok(())
     }
 
-    /// Writes the chosen types as JSON.
+    /// Writes the selected types as JSON.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -154,7 +154,7 @@ impl Declarations {
                     Some(format!("{}={}", field.name, element(&value, quoted)))
                 })
                 .collect(),
-            // Not declared: as it is stored.
+            // The annotation is not declared: written as stored.
             _ => values.values().map(|v| element(v, true)).collect(),
         };
         if !elements.is_empty() {
@@ -168,7 +168,7 @@ impl Declarations {
     }
 }
 
-/// Position of a kind of types among the others.
+/// Rank of a kind of type in the output.
 fn group(class: &Class) -> u8 {
     match class.super_type.as_deref() {
         None if !class.name.contains('.') => 0,
@@ -183,10 +183,10 @@ fn simple(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or_default()
 }
 
-/// Types whose values stand without quotation marks.
+/// Types whose values are written without quotation marks.
 const PRIMITIVE: &[&str] = &["boolean", "byte", "char", "short", "int", "long", "float", "double"];
 
-/// A value of an annotation; arrays of one without braces, as the JDK writes them.
+/// Formats a value of an annotation. An array with one element has no braces, as in the JDK.
 fn element(value: &Value, quoted: bool) -> String {
     match value {
         Value::Array(elements) => {
@@ -199,7 +199,8 @@ fn element(value: &Value, quoted: bool) -> String {
     }
 }
 
-/// The values by the names of the annotation's elements; arrays are stored as `name-0`, `name-1` and so on.
+/// Returns the values by the names of the annotation's elements. Arrays are stored as `name-0`, `name-1`
+/// and so on.
 fn values(annotation: &Annotation) -> Map<String, Value> {
     let mut values = Map::new();
     for (name, value) in &annotation.values {
@@ -210,7 +211,7 @@ fn values(annotation: &Annotation) -> Map<String, Value> {
             }
             Some((array, _)) => match values.entry(array).or_insert_with(|| json!([])) {
                 Value::Array(elements) => elements.push(json!(&**value)),
-                // The element has a value of its own.
+                // An element with the same name has a scalar value.
                 scalar => *scalar = json!([scalar.take(), &**value]),
             },
         }

@@ -1,4 +1,4 @@
-//! What is missing in a picture: what its recording says is lost, beside what is drawn of it.
+//! Data missing from a flame graph: the losses that the recording reports, relative to the data shown.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -10,10 +10,11 @@ use crate::load::VARIED;
 use crate::load::losses::{CPU_TIME_LOST, DATA_LOSS, EVENT_LOSS, SAMPLE_LOSS, STREAM_LOSS};
 use crate::model::{Losses, Lost, Model, Unit, Weight};
 
-/// Of a hundred, what is worth a word: the first and the last moments of each thread are in no sample.
+/// Percentage from which losses are reported. The first and last moments of each thread are never
+/// sampled.
 const WORTH_PERCENT: f64 = 1.0;
 
-/// What is missing in a picture.
+/// Losses of the events in a flame graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     percent: f64,
@@ -21,7 +22,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// What is missing of events of these types, of which so many are `there`.
+    /// Returns the losses of events of these types, where `there` is the weight of the recorded ones.
     fn of(losses: &Losses, types: &BTreeSet<Arc<str>>, there: Weight, unit: Unit) -> Option<Self> {
         let any = |name: &str| types.iter().any(|of| **of == *name);
         let (mut lost, mut causes) = (Lost::default(), Vec::new());
@@ -41,7 +42,7 @@ impl Missing {
             lost.add(one);
             causes.push(cause);
         }
-        // Time is what samples of processor time are of: one that stands for more counts more.
+        // CPU samples represent time, so a sample with a longer period counts more.
         let (lost_of, there) = match unit {
             Unit::Nanoseconds if lost.nanos > 0 => (lost.nanos, there.value),
             _ => (lost.events, there.count),
@@ -50,7 +51,7 @@ impl Missing {
         (percent >= WORTH_PERCENT || lost.bytes > 0).then_some(Self { percent, causes })
     }
 
-    /// In two words, for a picture; nothing if no share is known.
+    /// Returns a short text for a flame graph; `None` if the share is not known.
     pub fn share(&self) -> Option<String> {
         (self.percent >= WORTH_PERCENT).then(|| format!("{:.1} % lost", self.percent))
     }
@@ -65,7 +66,7 @@ impl Display for Missing {
     }
 }
 
-/// What is missing of the events that `options` choose, if the recording says so and it is a hundredth or more.
+/// Returns the losses of the events that `options` select, if the recording reports at least one percent.
 pub fn of(model: &Model, options: &FoldOptions) -> Option<Missing> {
     if model.losses.is_empty() {
         return None;
@@ -74,7 +75,7 @@ pub fn of(model: &Model, options: &FoldOptions) -> Option<Missing> {
     Missing::of(&model.losses, &types, there, unit)
 }
 
-/// Whether losses under this name are of events of this type.
+/// Returns true if losses with this name concern events of this type.
 fn is_of(lost: &str, event_type: &str) -> bool {
     let of = lost.split_once(':').map_or(lost, |(engine, _)| engine);
     match of {

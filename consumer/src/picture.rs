@@ -1,4 +1,4 @@
-//! From recordings to the page of a flame graph: what the command and the profiling service have in common.
+//! Makes the page of a flame graph from recordings. Shared by the command line and the profiling service.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -17,11 +17,11 @@ use crate::render::times::{Moments, Times};
 use crate::reshape::{Boxes, Reshape};
 use crate::tree::Tree;
 
-/// Reads what is wanted of recordings that can be read again, by `attempt`. If no event is asked for, those that are taken first are loaded first,
-/// and others only if there are none of them.
+/// Loads the selected events of recordings that can be read repeatedly, by `attempt`. If no event is
+/// selected, the preferred events are loaded first, and others only if there are no preferred ones.
 ///
 /// # Errors
-/// Those of `attempt`.
+/// The errors of `attempt`.
 pub fn load_first<T, E>(
     options: LoadOptions,
     model: impl Fn(&T) -> &Model,
@@ -34,14 +34,15 @@ pub fn load_first<T, E>(
     let loaded = attempt(LoadOptions { events: first, ..options.clone() })?;
     let other = fold::else_loaded(&model(&loaded).passed_over).map(str::to_owned);
     let Some(other) = other.filter(|_| model(&loaded).samples.is_empty()) else { return Ok(loaded) };
-    // Counts are of the whole recording; which type has most in a range of time is seen only by loading all.
+    // Counts refer to the whole recording. Finding the most frequent type of a time range requires
+    // loading all types.
     let ranged = options.from_nanos.is_some() || options.to_nanos.is_some();
     let events = if ranged { Vec::new() } else { vec![other] };
     attempt(LoadOptions { events, ..options })
 }
 
-/// The same stacks as `tree` by the other measure: by what samples stand for, or by their number. `None` if the recording does not say
-/// what they stand for, or says it in different units.
+/// Returns the stacks of `tree` by the other measure: by weight, or by number of samples. `None` if the
+/// recording does not state the weights, or states them in different units.
 pub fn otherwise(model: &Model, options: &FoldOptions, reshape: &Reshape, tree: &Tree) -> Option<Tree> {
     let measure = match options.measure {
         Measure::Total => Measure::Samples,
@@ -51,7 +52,7 @@ pub fn otherwise(model: &Model, options: &FoldOptions, reshape: &Reshape, tree: 
     (other.unit != tree.unit && other.total > 0).then_some(other)
 }
 
-/// What a sample of `tree` weighs on average; 1 if it counts samples.
+/// Returns the average weight of a sample in `tree`; 1 if it counts samples.
 pub fn per_sample(model: &Model, options: &FoldOptions, tree: &Tree) -> f64 {
     if options.measure == Measure::Samples {
         return 1.0;
@@ -63,33 +64,34 @@ pub fn per_sample(model: &Model, options: &FoldOptions, tree: &Tree) -> f64 {
         .map_or(1.0, |counted| tree.total as f64 / counted.total as f64)
 }
 
-/// Samples that there are, if one of the measures tells.
+/// Returns the number of samples, if one of the measures counts them.
 pub fn samples(measures: &[&Tree]) -> Option<u64> {
     measures.iter().find(|tree| tree.unit == Unit::Samples.name()).map(|tree| tree.total)
 }
 
-/// Most events that a page offers by itself.
+/// Maximum number of events that a page includes without a selection.
 pub const MOST_EVENTS: usize = 12;
-/// Most samples that the events of a page have in all, except the event that it opens with.
+/// Maximum number of samples of all events on a page, without the event shown first.
 pub const MOST_OTHER_SAMPLES: u64 = 1 << 20;
 
-/// Events that a page can offer besides the one that it opens with.
+/// Events that a page can include besides the event shown first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// Their names, as `-e` accepts them; those with most samples first.
+    /// Their names, as `-e` accepts them, most samples first.
     pub names: Vec<String>,
-    /// Names of events that are beyond [`MOST_EVENTS`] or [`MOST_OTHER_SAMPLES`], and their numbers of samples.
+    /// Names and numbers of samples of events beyond [`MOST_EVENTS`] or [`MOST_OTHER_SAMPLES`].
     pub left_out: Vec<(String, u64)>,
 }
 
-/// Selects the events that a page offers besides those of `options`. The numbers of types that were not loaded are of the whole recording.
+/// Selects the events that a page includes besides those of `options`. For types that were not loaded,
+/// the numbers refer to the whole recording.
 ///
 /// # Errors
-/// As of [`fold::events`].
+/// As for [`fold::events`].
 pub fn offer(model: &Model, options: &FoldOptions) -> Result<Offer, Error> {
     let drawn = fold::types(model, options)?;
     let mut others = fold::others(&fold::recorded(model), &fold::events(model, options)?);
-    // The wall clock that async-profiler before version 4 writes has no type of its own.
+    // The wall clock of async-profiler before version 4 has no type of its own.
     let asleep = model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(ASLEEP));
     if asleep && !drawn.variants.contains(ASLEEP) && !others.iter().any(|(name, _)| name == "wall") {
         let is_sample = |key: &SampleKey| &*model.kinds.get(key.kind).name == EXECUTION_SAMPLE;
@@ -116,11 +118,12 @@ pub struct Drawn {
     pub event: Event,
     /// Kinds and origins of its Java code.
     pub java: Java,
-    /// The types of events that it draws.
+    /// The event types that it includes.
     pub types: Types,
 }
 
-/// Returns what a picture shows of Java code besides names. The application is in the packages of the main class, if one is recorded.
+/// Returns kinds and origins of Java code for a flame graph. The application consists of the packages of
+/// the main class, if one is recorded.
 pub fn java(model: &Model, options: &FoldOptions, reshape: &Reshape) -> Java {
     let kinds = match reshape.boxes {
         Boxes::Functions => {
@@ -139,8 +142,9 @@ fn main_package(main: &str) -> Option<String> {
     if is_class { java::prefix(package) } else { None }
 }
 
-/// Folds the event `name` for a page: first by the time or bytes of its samples, then by their number. `others` are names of recorded events that the
-/// page does not have. Returns `None` if nothing is left of the event.
+/// Folds the event `name` for a page: first by the time or bytes of its samples, then by their number.
+/// `others` are names of recorded events that are not on the page. Returns `None` if no samples of the
+/// event are left.
 pub fn event(
     model: &Model,
     options: &FoldOptions,
@@ -188,7 +192,8 @@ pub fn timed(drawn: &[Types]) -> live::Options {
     live::Options { samples, others: false, lasting: true, periods, ..Default::default() }
 }
 
-/// When samples were taken, if they add up to the trees. `events` has the trees of each event of the page.
+/// Returns the times of samples, if the samples add up to the trees. `events` has the trees of each event
+/// of the page.
 pub fn times(moments: Moments, events: &[&[&Tree]], options: &FoldOptions) -> Option<Times> {
     let frames = |track: &Track| {
         let process = match track.process_id {
@@ -201,14 +206,14 @@ pub fn times(moments: Moments, events: &[&[&Tree]], options: &FoldOptions) -> Op
     Times::new(moments, events, frames)
 }
 
-/// Describes a picture of recordings, so that a screenshot of it stands alone. The parts are:
+/// Describes a flame graph, so that a screenshot of it is self-explanatory. The parts are:
 ///
 /// * the program with its process id, the virtual machine and the host, each if there is only one
 /// * the events and their totals by each measure
 /// * the time between two samples, if the recording states it
-/// * the date and the length
+/// * the date and the duration
 /// * the share that was lost, from 1 %
-/// * `others`: events that were recorded but are not in the picture
+/// * `others`: events that were recorded but are not shown
 ///
 /// `interval`, in ns since 1970, replaces the time range of the model.
 pub fn headline(
@@ -228,7 +233,7 @@ pub fn headline(
     );
     if let Some((start, end)) = interval.or(model.range_nanos) {
         let length = end.saturating_sub(start);
-        // Seconds are enough to find it.
+        // Seconds are precise enough.
         let mut range = clock::iso(start.saturating_sub(start.rem_euclid(1_000_000_000)));
         if let Some(length) = u64::try_from(length).ok().filter(|&length| length > 0) {
             range.push_str(&format!(", {}", amount(length, "ns")));
@@ -236,7 +241,7 @@ pub fn headline(
         parts.push(range);
     }
     parts.extend(missing.and_then(Missing::share));
-    // Types that have no short name are seldom looked for.
+    // Types without a short name are rarely of interest.
     let others: Vec<&str> = others.iter().map(String::as_str).filter(|name| !name.contains('.')).collect();
     if !others.is_empty() {
         parts.push(format!("also recorded: {}", others.join(", ")));
@@ -253,9 +258,9 @@ pub fn also_recorded(model: &Model, options: &FoldOptions) -> Vec<String> {
     others.into_iter().filter(|name| !names.contains(name)).collect()
 }
 
-/// The program, the virtual machine and the host, of each if there is one only.
+/// Returns the program, the virtual machine and the host, each if there is only one.
 fn about(model: &Model) -> Vec<String> {
-    // `name (pid)`: the JDK's groups of threads are no programs.
+    // `name (pid)`; the JDK's thread groups are not programs.
     let mut programs: Vec<&str> = model
         .threads
         .iter()

@@ -31,9 +31,11 @@ const SECRET_NAMES: &[&str] = &[
     "bearer",
 ];
 
-/// Secrets that show by themselves. The group `secret` is replaced, or the whole match if there is none.
+/// Secrets that are recognizable by their format. The group `secret` is replaced, or the whole match if
+/// there is no such group.
 const PATTERNS: &[&str] = &[
-    // Private keys as PEM, also with `\n` as two characters; without an end, to the end of the text.
+    // Private keys as PEM, also with `\n` as two characters. Without an end marker, up to the end of the
+    // text.
     r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
     // User information of a URL.
     r"(?i)\b[a-z][a-z0-9+.-]*://[^\s/?#:@]*:(?P<secret>[^\s/?#]+)@",
@@ -41,7 +43,7 @@ const PATTERNS: &[&str] = &[
     r"(?i)\b(?:bearer|basic)\s+(?P<secret>[a-z0-9._~+/=-]{8,})",
     // JSON web tokens.
     r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
-    // Access keys of AWS, tokens of GitHub, GitLab, Slack and Stripe, keys of Google.
+    // AWS access keys, GitHub, GitLab, Slack and Stripe tokens, Google keys.
     r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
     r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,})",
     r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
@@ -49,7 +51,7 @@ const PATTERNS: &[&str] = &[
     r"\bAIza[A-Za-z0-9_-]{30,}",
 ];
 
-/// Only so many characters at the end of a name are looked at.
+/// Characters at the end of a name that are examined.
 const LONGEST_NAME: usize = 256;
 
 static COMPILED: LazyLock<Vec<Regex>> =
@@ -57,11 +59,12 @@ static COMPILED: LazyLock<Vec<Regex>> =
 
 /// Returns true if the value of a property, variable or option with this name is a secret.
 ///
-/// These names are: those that contain a word such as `password`, `secret`, `token` or `credential` in any case and with
-/// any separators; those with the word `pass` or `pwd`, or a word that ends so (`storepass`); and those whose last word is
-/// `key` or `auth`. `PWD` and `OLDPWD` are folders.
+/// These names are secret: those that contain a word such as `password`, `secret`, `token` or
+/// `credential` in any case and with any separators; those with the word `pass` or `pwd`, or a word that
+/// ends with one of these (`storepass`); and those whose last word is `key` or `auth`. `PWD` and `OLDPWD`
+/// are folders.
 pub fn is_secret_name(name: &str) -> bool {
-    // A text without spaces may be one name of any length.
+    // Text without spaces may be one very long name.
     let start = name.char_indices().rev().nth(LONGEST_NAME - 1).map_or(0, |(at, _)| at);
     let words = words(&name[start..]);
     let joined = words.concat();
@@ -149,7 +152,7 @@ fn options(text: &str, mark: &str) -> Option<String> {
     Some(out)
 }
 
-/// Where the value of the next option with a secret name begins, from `from` on.
+/// Returns the position of the value of the next option with a secret name, starting at `from`.
 fn next_value(text: &str, from: usize) -> Option<usize> {
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut at = from;
@@ -166,7 +169,7 @@ fn next_value(text: &str, from: usize) -> Option<usize> {
         let value = behind.trim_start();
         let value = match value.strip_prefix(['=', ':']) {
             Some(value) => value.trim_start(),
-            // An option without a value is followed by another one.
+            // Another option follows: this one has no value.
             None if text[begin..].starts_with('-')
                 && value.len() < behind.len()
                 && !value.starts_with('-') =>

@@ -1,10 +1,11 @@
-//! The first questions about a recording, answered from its tables: what used CPU time, what allocated, what waited, collector pauses,
-//! exceptions, slow input and output. No question needs a JVM.
+//! Automatic analysis of a recording, from its tables: CPU time, allocation, waits, garbage collector
+//! pauses, exceptions, slow I/O. It does not need a JVM.
 //!
 //! ```text
 //! views (VIEWS) ─► tables ─► Measures ─► findings ─► text | JSON | HTML
 //! ```
-//! The limits of the findings are rules of thumb. Where JDK Mission Control has a rule for the same question, the finding names it.
+//! The limits of the findings are rules of thumb. Where JDK Mission Control has a rule for the same
+//! question, the finding names it.
 
 mod findings;
 mod page;
@@ -54,34 +55,34 @@ pub const VIEWS: &[&str] = &[
     "memory-leaks-by-class",
 ];
 
-/// The tables of a recording.
+/// Tables and settings of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'a> {
-    /// Those of the views in [`VIEWS`].
+    /// The tables of the views in [`VIEWS`].
     pub all: &'a [Table],
-    /// Settings of event types, by name.
+    /// Settings of event types by name.
     pub enabled: &'a BTreeMap<String, Enabled>,
 }
 
 impl<'a> Tables<'a> {
-    /// The table of a view, if it has rows.
+    /// Returns the table of a view, if it has rows.
     pub fn get(self, view: &str) -> Option<&'a Table> {
         self.all.iter().find(|table| table.name == view && !table.is_empty())
     }
 
-    /// The first of some views that has rows.
+    /// Returns the first of these views that has rows.
     fn first(self, views: &[&'static str]) -> Option<(&'static str, &'a Table)> {
         views.iter().find_map(|view| Some((*view, self.get(view)?)))
     }
 }
 
-/// A value of a table, by its row and the title of its column.
+/// Returns a value of a table, by row and column title.
 fn cell<'a>(table: &'a Table, row: usize, title: &str) -> Option<&'a Datum> {
     let column = table.headings.iter().position(|heading| heading.title == title)?;
     table.rows.get(row)?.get(column).filter(|datum| !matches!(datum, Datum::Null))
 }
 
-/// The same as a number.
+/// Returns a value as a number.
 fn number(table: &Table, row: usize, title: &str) -> Option<f64> {
     match cell(table, row, title)? {
         Datum::Int(value, _) => Some(*value as f64),
@@ -90,12 +91,12 @@ fn number(table: &Table, row: usize, title: &str) -> Option<f64> {
     }
 }
 
-/// The same as it is shown.
+/// Returns a value as text.
 fn shown(table: &Table, row: usize, title: &str) -> Option<String> {
     cell(table, row, title).map(crate::view::cell_text).filter(|text| !text.is_empty())
 }
 
-/// Sum of a column.
+/// Returns the sum of a column.
 fn sum(table: &Table, title: &str) -> f64 {
     (0..table.rows.len()).filter_map(|row| number(table, row, title)).sum()
 }
@@ -103,30 +104,31 @@ fn sum(table: &Table, title: &str) -> f64 {
 /// Figures by which two recordings are compared. Rates are per second of the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Measures {
-    /// Length of the recording, in s: from the first event to the last.
+    /// Duration of the recording in s, from the first event to the last.
     pub seconds: f64,
-    /// CPU load of the JVM, 1 is all processors.
+    /// CPU load of the JVM; 1 means all processors.
     pub cpu_load: Option<f64>,
     /// Allocated bytes per second.
     pub allocated: Option<f64>,
-    /// Time that threads waited for monitors or native locks, in s per second. Short waits are not recorded by default.
+    /// Time that threads waited for monitors or native locks, in s per second. By default, short waits
+    /// are not recorded.
     pub locked: Option<f64>,
-    /// Share of the time that the collector stopped the program for.
+    /// Share of the time that the garbage collector stopped the program.
     pub paused: Option<f64>,
-    /// The longest pause of the collector, in s.
+    /// The longest pause of the garbage collector, in s.
     pub longest_pause: Option<f64>,
-    /// Collections per second.
+    /// Garbage collections per second.
     pub collections: Option<f64>,
     /// Exceptions per second.
     pub exceptions: Option<f64>,
-    /// Time in recorded input and output, in s per second.
+    /// Time in recorded I/O, in s per second.
     pub io: Option<f64>,
 }
 
 const NANOS: f64 = 1e9;
 
 impl Measures {
-    /// The measures of a recording.
+    /// Computes the measures of a recording.
     pub fn of(tables: Tables<'_>) -> Self {
         let value = |view: &str, title: &str| number(tables.get(view)?, 0, title);
         let seconds = value("recording", "Length").unwrap_or(0.0) / NANOS;
@@ -151,7 +153,7 @@ impl Measures {
         }
     }
 
-    /// Name, value and unit of each.
+    /// Returns name, value and unit of each measure.
     fn all(&self) -> [(&'static str, Option<f64>, &'static str); 8] {
         [
             ("CPU load of the JVM", self.cpu_load, "%"),
@@ -165,7 +167,7 @@ impl Measures {
         ]
     }
 
-    /// As JSON: SI units, per second of the recording.
+    /// Converts them to JSON, in SI units and per second of the recording.
     pub fn to_json(&self) -> Value {
         json!({
             "seconds": self.seconds,
@@ -188,18 +190,18 @@ pub struct Changed {
     pub function: String,
     /// Share of the samples of the recording before, 0 to 1.
     pub before: f64,
-    /// Share of the samples of this one.
+    /// Share of the samples of this recording.
     pub after: f64,
 }
 
-/// The recording that a report is compared with.
+/// The baseline recording of a comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     /// Name of the recording.
     pub name: String,
     /// Its measures.
     pub measures: Measures,
-    /// Functions whose share of the CPU time changed beyond noise, by how much.
+    /// Functions whose share of the CPU time changed significantly.
     pub changed: Vec<Changed>,
 }
 
@@ -212,21 +214,21 @@ pub struct Report<'a> {
     pub tables: Tables<'a>,
     /// Its measures.
     pub measures: Measures,
-    /// Most severe first.
+    /// Findings, most severe first.
     pub findings: Vec<Finding>,
-    /// The recording that it is compared with.
+    /// The baseline recording.
     pub before: Option<Before>,
 }
 
 impl<'a> Report<'a> {
-    /// Judges the tables of the views in [`VIEWS`].
+    /// Analyzes the tables of the views in [`VIEWS`].
     pub fn new(name: String, tables: Tables<'a>, before: Option<Before>) -> Self {
         let measures = Measures::of(tables);
         let findings = findings::all(tables, &measures, before.as_ref());
         Self { name, tables, measures, findings, before }
     }
 
-    /// The program and the machine in a few words, and the time.
+    /// Returns a short description of the program, the machine and the time.
     pub fn headline(&self) -> String {
         let of = |view: &str, title: &str| shown(self.tables.get(view)?, 0, title);
         let parts = [
@@ -242,7 +244,7 @@ impl<'a> Report<'a> {
         parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
     }
 
-    /// As JSON.
+    /// Converts the report to JSON.
     pub fn to_json(&self) -> Value {
         let finding = |finding: &Finding| {
             json!({
@@ -274,7 +276,7 @@ impl<'a> Report<'a> {
 }
 
 impl Report<'_> {
-    /// Name of each measure, and its value in the recording before and in this one.
+    /// Returns the name of each measure, and its value before and in this recording.
     fn compared(&self) -> Vec<[String; 3]> {
         let Some(before) = &self.before else { return Vec::new() };
         let shown =
@@ -286,7 +288,7 @@ impl Report<'_> {
     }
 }
 
-/// A measure with its unit.
+/// Formats a measure with its unit.
 fn measure(value: f64, unit: &str) -> String {
     match unit {
         "%" => format!("{:.1} %", value * 100.0),

@@ -1,4 +1,5 @@
-//! Trees → trees: what of a stack is shown, and under what names. Recordings and folded text go the same way.
+//! Transforms trees: selects the parts of stacks to show, and their names. Works the same for recordings
+//! and folded text.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,58 +11,59 @@ use crate::fold::TRUNCATED;
 use crate::model::FrameKind;
 use crate::tree::{Builder, Label, LabelId, Tree};
 
-/// What boxes stand for.
+/// The unit that a box represents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Boxes {
     /// Functions.
     #[default]
     Functions,
-    /// The libraries they are in; of Java, packages.
+    /// Libraries; for Java, packages.
     Modules,
-    /// Their packages, namespaces or crates; libraries where names have none.
+    /// Packages, namespaces or crates; libraries for names without them.
     Packages,
 }
 
-/// How functions are called.
+/// The form of function names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
-    /// As they are.
+    /// Unchanged.
     #[default]
     Full,
-    /// In full, without the numbers of hidden classes, lambdas and proxies that differ between runs of a JVM, see [`stable`].
+    /// Full names without the numbers of hidden classes, lambdas and proxies, which differ between runs
+    /// of a JVM; see [`stable`].
     Stable,
     /// Without packages, outer namespaces, parameters and template arguments.
     Simple,
-    /// Java with dots for slashes: `java/lang/Thread.run` is `java.lang.Thread.run`.
+    /// Java names with dots instead of slashes: `java/lang/Thread.run` becomes `java.lang.Thread.run`.
     Dotted,
 }
 
-/// What becomes of stacks.
+/// Options for transforming stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Reshape {
-    /// Stacks begin with their first frame that matches; those without one are left out.
+    /// Begin stacks at their first frame that matches; omit stacks without such a frame.
     pub focus: Option<Regex>,
-    /// Frames that match are left out, what they call stays.
+    /// Omit frames that match, but not their callees.
     pub hide: Vec<Regex>,
-    /// What boxes stand for.
+    /// The unit that a box represents.
     pub boxes: Boxes,
-    /// How functions are called.
+    /// The form of function names.
     pub names: Names,
-    /// A function that calls itself becomes one box.
+    /// Merge direct recursion into one box.
     pub collapse_recursion: bool,
-    /// The leaf comes first: what has it in common stands together.
+    /// Put the leaf first, so that stacks with the same leaf are adjacent.
     pub reverse: bool,
-    /// What is less than this part of all becomes one box `[thin]` in each box.
+    /// Merge boxes with less than this share of the total into one box `[thin]` per parent.
     pub least_part: f64,
 }
 
-/// Stands for boxes that are too thin.
+/// Label of merged thin boxes.
 pub const THIN: &str = "[thin]";
-/// Stands for a stack of which nothing is left.
+/// Label of a stack without remaining frames.
 pub const HIDDEN: &str = "[hidden]";
 
 impl Reshape {
-    /// Whether anything becomes of them.
+    /// Returns true if stacks have to be changed.
     fn is_needed(&self) -> bool {
         self.focus.is_some()
             || !self.hide.is_empty()
@@ -71,7 +73,7 @@ impl Reshape {
             || self.reverse
     }
 
-    /// Does it to all stacks of a tree.
+    /// Transforms all stacks of a tree.
     pub fn tree(&self, tree: Tree) -> Tree {
         let tree = if self.is_needed() { self.stacks(&tree) } else { tree };
         if self.least_part > 0.0 { thinned(&tree, self.least_part) } else { tree }
@@ -91,7 +93,7 @@ impl Reshape {
                 builder.add(path, weight);
             }
         }
-        // Stacks without frames were never there to be seen.
+        // Retains the weight of stacks without frames, which have no box.
         if self.focus.is_none() {
             builder.add([], tree.total.saturating_sub(met));
         }
@@ -99,7 +101,7 @@ impl Reshape {
     }
 }
 
-/// Does it to one stack after the other.
+/// Transforms single stacks.
 #[derive(Debug)]
 pub(crate) struct Reshaper<'a> {
     how: &'a Reshape,
@@ -111,7 +113,7 @@ impl<'a> Reshaper<'a> {
         Self { how, known: HashMap::new() }
     }
 
-    /// What becomes of a stack, root first; `None` if it is left out.
+    /// Transforms a stack, root first; `None` if it is omitted.
     pub(crate) fn path(&mut self, stack: &[Label], builder: &mut Builder) -> Option<Vec<LabelId>> {
         let Self { how, known } = self;
         let of: Vec<Of> = stack
@@ -125,7 +127,7 @@ impl<'a> Reshaper<'a> {
                 }
             })
             .collect();
-        // Process and thread stay where they are.
+        // Process and thread frames remain first.
         let outer = of.iter().take_while(|of| of.outer).count();
         let (outermost, mut inner) = of.split_at(outer);
         if how.focus.is_some() {
@@ -156,7 +158,7 @@ impl Reshape {
         let is_marker = label.kind == FrameKind::Marker;
         let text = match (is_marker, self.boxes) {
             (true, _) => label.text.clone(),
-            // A class is no code: it is in no library.
+            // The label of a class is not code, so it has no library.
             _ if label.kind == FrameKind::Class => self.names.of_class(&label.text),
             (_, Boxes::Functions) => self.names.of(&label.text),
             (_, Boxes::Modules) => module(label).unwrap_or_else(|| package(label)),
@@ -164,7 +166,7 @@ impl Reshape {
         };
         let new = match self.boxes {
             Boxes::Functions => Label { text, ..label.clone() },
-            // What is inlined is in the same library.
+            // An inlined function is in the same library.
             _ if label.kind == FrameKind::NativeInlined => {
                 Label { text, module: None, kind: FrameKind::Native }
             }
@@ -179,7 +181,7 @@ impl Reshape {
     }
 }
 
-/// What becomes of a label.
+/// The result for a label.
 #[derive(Clone, Copy, Debug)]
 struct Of {
     label: LabelId,
@@ -207,7 +209,7 @@ impl Names {
 }
 
 impl Names {
-    /// The name of a class: without its package if names are simple.
+    /// Returns the name of a class, without its package if names are simple.
     fn of_class(self, text: &Arc<str>) -> Arc<str> {
         match self {
             Self::Simple => text.rsplit('.').next().unwrap_or(text).into(),
@@ -216,13 +218,13 @@ impl Names {
     }
 }
 
-/// A tree with [`stable`] names, to be compared with that of another run.
+/// Returns a tree with [`stable`] names, for comparison with another run.
 pub fn with_stable_names(tree: Tree) -> Tree {
     Reshape { names: Names::Stable, ..Reshape::default() }.tree(tree)
 }
 
-/// Removes the numbers that differ between runs of a JVM: `App$$Lambda.0x00002a04.run`, `App$$Lambda$14/66840.run` and
-/// `App$$Lambda$89+0x00c0.77.run` are all `App$$Lambda.run`.
+/// Removes the numbers that differ between runs of a JVM: `App$$Lambda.0x00002a04.run`,
+/// `App$$Lambda$14/66840.run` and `App$$Lambda$89+0x00c0.77.run` all become `App$$Lambda.run`.
 pub fn stable(name: &str) -> Cow<'_, str> {
     static RUN: LazyLock<Regex> = LazyLock::new(|| {
         let hidden = r"(\$\$Lambda|\$\$StringConcat|LambdaForm\$[A-Za-z]+)(?:\$?[0-9]+)?(?:[./+]0x[0-9a-f]+)?(?:[./][0-9]+)?";
@@ -234,13 +236,15 @@ pub fn stable(name: &str) -> Cow<'_, str> {
     RUN.replace_all(name, "$1$2$3")
 }
 
-/// `java/lang/Thread.run` with dots; a path in a file system begins with a slash.
+/// Replaces slashes in `java/lang/Thread.run` by dots. A path in a file system begins with a slash and is
+/// unchanged.
 fn dotted(text: &str) -> String {
     let is_path = text.starts_with('/') || text.contains(' ');
     if is_path { text.to_owned() } else { text.replace('/', ".") }
 }
 
-/// The last two parts of a name: class and method, type and function. What is behind, as a line or `_[j]`, stays.
+/// Returns the last two parts of a name: class and method, or type and function. A suffix, such as a line
+/// or `_[j]`, remains.
 fn simple(text: &str) -> String {
     let (library, name) = text.split_once('`').map_or((None, text), |(library, name)| (Some(library), name));
     let name = if name.contains("::") || name.contains('(') { native(name) } else { java(name) };
@@ -251,18 +255,18 @@ fn simple(text: &str) -> String {
 }
 
 fn java(name: &str) -> String {
-    // The number of a lambda stands behind a slash or dot, too.
+    // The number of a lambda also follows a slash or dot.
     let is_name = |(at, _): &(usize, &str)| !name[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     let cut = name.rmatch_indices('/').find(is_name).filter(|_| !name.starts_with('/'));
     let name = cut.map_or(name, |(at, _)| &name[at + 1..]);
     let Some((class, method)) = name.rsplit_once('.') else { return name.to_owned() };
-    // What a C compiler makes of a function: `f.constprop.0`, `f.part.0.cold`.
+    // Suffixes that C compilers add: `f.constprop.0`, `f.part.0.cold`.
     if method.starts_with(|c: char| c.is_ascii_digit()) || method == "cold" {
         return name.to_owned();
     }
     let is_name = |(at, _): &(usize, &str)| !class[at + 1..].starts_with(|c: char| c.is_ascii_digit());
     match class.rmatch_indices('.').find(is_name) {
-        // Packages begin with a letter; `libc.so.6` is none, nor is `[unknown]`.
+        // Packages begin with a letter; `libc.so.6` and `[unknown]` are not packages.
         Some((at, _)) if name.starts_with(char::is_alphabetic) && !class[at + 1..].starts_with("so") => {
             name[at + 1..].to_owned()
         }
@@ -290,7 +294,8 @@ fn native(name: &str) -> String {
     parts[kept..].join("::")
 }
 
-/// `f<int>(char)` is `f`; what is in brackets at the beginning, as in Rust's `<T as Trait>::f`, or is an operator, stays.
+/// Shortens `f<int>(char)` to `f`. Brackets at the beginning, as in Rust's `<T as Trait>::f`, and
+/// operators remain.
 fn without_arguments(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut depth = 0u32;
@@ -319,7 +324,7 @@ fn package(label: &Label) -> Arc<str> {
     let text = &*label.text;
     let name = text.split_once('`').map_or(text, |(_, name)| name);
     if let Some((outer, _)) = name.trim_start_matches('<').split_once("::") {
-        // A template's return type may stand before it.
+        // A template's return type may precede the name.
         let outer = outer.rsplit([' ', '&', '*']).next().unwrap_or(outer);
         return outer.split('<').next().unwrap_or(outer).into();
     }
@@ -334,7 +339,7 @@ fn package(label: &Label) -> Arc<str> {
     })
 }
 
-/// The tree with what is too thin as one box in the one below.
+/// Merges thin boxes into one box of their parent.
 fn thinned(tree: &Tree, least_part: f64) -> Tree {
     let least = tree.total as f64 * least_part;
     let mut builder = Builder::default();

@@ -1,4 +1,4 @@
-//! Calls that moved data or waited for it, and requests to disks, one by one, as bcc's `fileslower` and `biosnoop` list them.
+//! Single I/O calls and disk requests, as listed by bcc's `fileslower` and `biosnoop`.
 
 mod sorted;
 
@@ -9,10 +9,10 @@ use crate::model::Thread;
 
 pub use sorted::{Longest, Sorted};
 
-/// What a call was about.
+/// The object of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// A file; also a pipe, a terminal or the like.
+    /// A file, pipe, terminal or similar.
     File,
     /// A socket.
     Socket,
@@ -21,7 +21,7 @@ pub enum What {
 }
 
 impl What {
-    /// In lower case.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -31,27 +31,27 @@ impl What {
     }
 }
 
-/// What it did.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Data came in.
+    /// Reads data.
     Read,
-    /// Data went out.
+    /// Writes data.
     Write,
-    /// What was written before had to arrive.
+    /// Waits until written data is on the device.
     Sync,
-    /// A connection was made.
+    /// Connects.
     Connect,
-    /// A connection was waited for.
+    /// Waits for a connection.
     Accept,
-    /// A disk was told that it need not keep something.
+    /// Tells a disk that data is no longer needed.
     Discard,
     /// Anything else.
     Other,
 }
 
 impl Direction {
-    /// As lists show it.
+    /// The letter shown in lists.
     pub fn letter(self) -> char {
         match self {
             Self::Read => 'R',
@@ -64,7 +64,7 @@ impl Direction {
         }
     }
 
-    /// In lower case.
+    /// The name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -77,7 +77,7 @@ impl Direction {
         }
     }
 
-    /// What a disk was asked for.
+    /// Returns the operation of a disk request.
     fn of_request(operation: Option<&str>) -> Self {
         match operation {
             Some("read") => Self::Read,
@@ -89,7 +89,7 @@ impl Direction {
     }
 }
 
-/// Types of events that tell of such calls.
+/// Event types of such calls.
 pub const EVENTS: &[(&str, What, Direction)] = &[
     ("jdk.FileRead", What::File, Direction::Read),
     ("jdk.FileWrite", What::File, Direction::Write),
@@ -98,33 +98,33 @@ pub const EVENTS: &[(&str, What, Direction)] = &[
     ("jdk.SocketWrite", What::Socket, Direction::Write),
     ("flightline.SocketConnect", What::Socket, Direction::Connect),
     ("flightline.SocketAccept", What::Socket, Direction::Accept),
-    // Its field says which.
+    // A field has the operation.
     ("flightline.BlockIo", What::Disk, Direction::Other),
 ];
 
 /// A call.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When it began, ns since 1970.
+    /// Start, in ns since 1970.
     pub start: i64,
-    /// How long it took, ns.
+    /// Duration in ns.
     pub nanos: u64,
-    /// Whose it was.
+    /// The calling thread.
     pub thread: Option<Arc<Thread>>,
-    /// What it was about.
+    /// The object of the call.
     pub what: What,
-    /// What it did.
+    /// The operation.
     pub direction: Direction,
-    /// Bytes that were moved, where that is told.
+    /// Number of bytes, if it is recorded.
     pub bytes: Option<u64>,
-    /// Path, peer, or place on a disk; empty where it is not known.
+    /// Path, peer, or position on a disk; empty if not known.
     pub name: Arc<str>,
-    /// Type of its event.
+    /// Event type.
     pub event: Arc<str>,
 }
 
 impl Call {
-    /// The call that a sample tells of, if it is one and says how long it took.
+    /// Returns the call of a sample; `None` if it is another event, or has no duration.
     pub fn of(sample: &Sample) -> Option<Call> {
         let (_, what, direction) = EVENTS.iter().find(|(name, ..)| *name == &*sample.event)?;
         let text = |name: &str| match sample.field(name) {
@@ -154,13 +154,13 @@ impl Call {
         })
     }
 
-    /// The process, where the recording tells: threads of Flightline are in a group `name (pid)`.
+    /// Returns the process id, if recorded: threads of Flightline are in a group `name (pid)`.
     pub fn pid(&self) -> Option<u32> {
         let group = self.thread.as_ref()?.group.as_ref()?;
         group.rsplit_once('(')?.1.strip_suffix(')')?.parse().ok()
     }
 
-    /// About what it takes in memory, bytes.
+    /// Returns its approximate memory use in bytes.
     fn size(&self) -> usize {
         size_of::<Call>() + self.name.len()
     }
@@ -172,7 +172,7 @@ fn disk(device: Option<Arc<str>>, sector: Option<i64>) -> Option<Arc<str>> {
     Some(sector.map_or_else(|| device.clone(), |sector| format!("{device} sector {sector}").into()))
 }
 
-/// `host:port`, or the path of a local one.
+/// `host:port`, or the path of a local socket.
 fn socket(host: Option<Arc<str>>, address: Option<Arc<str>>, port: Option<i64>) -> Option<Arc<str>> {
     match (host, address, port) {
         (host, address, Some(port)) if port > 0 => {

@@ -1,4 +1,4 @@
-//! What is in a recording: chunks, time, events by type, where samples were lost, what ran most.
+//! Summary of a recording: chunks, time, events by type, lost samples, hottest functions.
 
 mod ends;
 mod facts;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jfr_format::error::Error as ReadError;
 use jfr_format::read::{
-    Batch, ChunkEnd, Class, Decoder, Delivery, Input, Interest, Item, Recording, TypeCount,
+    Batch, ChunkEnd, Class, Decoder, Delivery, Filter, Input, Item, Recording, TypeCount,
 };
 
 use crate::error::Error;
@@ -24,26 +24,26 @@ use facts::Facts;
 pub use ledger::{Cause, Ledger, ThreadTime};
 pub use report::{Overview, Report};
 
-/// Bytes of events with facts that are kept of a chunk: those of a JVM take less than 100 KB.
+/// Maximum size of stored events with facts per chunk, in bytes; those of a JVM take less than 100 KB.
 const MOST_FACTS: usize = 1 << 20;
 
-/// Builds a [`Report`] out of the items of a decoder.
+/// Builds a [`Report`] from the items of a decoder.
 #[derive(Debug, Default)]
 pub struct Summary {
     loader: Loader,
     ledger: Ledger,
     ends: Ends,
     events: BTreeMap<String, TypeCount>,
-    /// Events of the types of samples.
+    /// Numbers of events by sample type.
     with_stack: BTreeMap<String, u64>,
     chunks: Vec<ChunkFacts>,
     last_nanos: Option<i64>,
-    /// Events to be looked into once the chunk's constants are known.
+    /// Events to process once the chunk's constants are known.
     kept: Vec<Kept>,
-    /// Bytes of events of the chunk that have facts.
+    /// Size of the stored events of the chunk, in bytes.
     fact_bytes: usize,
     facts: Facts,
-    /// Whether the start of every event is looked at.
+    /// True if the start of every event is read.
     all: bool,
 }
 
@@ -54,16 +54,16 @@ struct Kept {
     offset: u64,
 }
 
-/// What a summary is to tell beside counts.
+/// Selects the data of a summary besides counts.
 #[derive(Clone, Debug, Default)]
 struct Scope {
-    /// Full names of the types whose samples are added up; `None`: all that have stack traces.
+    /// Full names of the types whose samples are added up; `None`: all types with stack traces.
     samples: Option<Vec<String>>,
-    /// Look at every event's start, because no header tells how long the recording is.
+    /// Read the start of every event, because no header has the duration of the recording.
     all: bool,
 }
 
-/// What the header of a chunk says, and whether it was whole.
+/// The content of a chunk's header, and whether the chunk is complete.
 #[derive(Clone, Copy, Debug)]
 struct ChunkFacts {
     version: (u16, u16),
@@ -73,12 +73,12 @@ struct ChunkFacts {
     complete: bool,
 }
 
-/// Reads a recording that is at hand as a whole, on up to `jobs` threads; the report does not depend on their number.
-/// `top` functions at most are told, with 0 no sample is looked at. `progress` is told the bytes dealt with so far, by
-/// any of them.
+/// Reads a recording that is completely available, on up to `jobs` threads. The report does not depend on
+/// their number. It has at most `top` functions; 0 skips samples. `progress` is called with the number of
+/// bytes processed by all threads.
 ///
 /// # Errors
-/// It is no recording.
+/// It is not a recording.
 pub fn of_recording(
     recording: &Recording,
     top: usize,
@@ -88,10 +88,11 @@ pub fn of_recording(
     of_recordings(std::slice::from_ref(recording), top, jobs, progress)
 }
 
-/// The same of several recordings that are parts of one, in their order: the chunks of a repository.
+/// Like [`of_recording`], for several recordings that are consecutive parts of one: the chunks of a
+/// repository.
 ///
 /// # Errors
-/// One of them is no recording.
+/// One of them is not a recording.
 pub fn of_recordings(
     recordings: &[Recording],
     top: usize,
@@ -104,7 +105,7 @@ pub fn of_recordings(
     let without_time = !summary.chunks.is_empty() && summary.chunks.iter().all(|c| c.duration_nanos <= 0);
     let other = summary.other_samples().filter(|_| top > 0);
     if without_time || other.is_some() {
-        // What is rare is read again rather than all that is common more slowly.
+        // Reading rare recordings twice is better than reading all recordings more slowly.
         scope.all = without_time;
         scope.samples = other.map(|name| vec![name]).or(scope.samples);
         summary = read(recordings, &scope, jobs, &progress)?;
@@ -122,7 +123,7 @@ fn read(
     let part = |decoder: &mut Decoder| {
         if !scope.all {
             let scope = scope.clone();
-            decoder.select(move |class| scope.interest(class));
+            decoder.set_filter(move |class| scope.event_filter(class));
         }
         let mut summary = Summary::new(scope);
         let mut at = decoder.consumed();
@@ -138,7 +139,7 @@ fn read(
     };
     let mut sum: Option<Summary> = None;
     for recording in recordings {
-        recording.run_grouped(Delivery::Unresolved, jobs, part, |part: Result<Summary, ReadError>| {
+        recording.run_grouped(Delivery::KeysOnly, jobs, part, |part: Result<Summary, ReadError>| {
             match &mut sum {
                 Some(sum) => sum.merge(part?),
                 None => sum = Some(part?),
@@ -149,10 +150,10 @@ fn read(
     Ok(sum.unwrap_or_else(|| Summary::new(scope)))
 }
 
-/// Reads a stream to its end, see [`of_recording`].
+/// Reads a stream to its end; see [`of_recording`].
 ///
 /// # Errors
-/// The source cannot be read or is no recording.
+/// The source cannot be read, or is not a recording.
 pub fn of_stream<R: Read>(
     input: &mut Input<R>,
     top: usize,
@@ -167,7 +168,7 @@ pub fn of_stream<R: Read>(
 }
 
 impl Scope {
-    fn interest(&self, class: &Class) -> Interest {
+    fn event_filter(&self, class: &Class) -> Filter {
         let name = &*class.name;
         let sample = self.samples.as_ref().is_none_or(|samples| samples.iter().any(|sample| sample == name));
         if Ledger::knows(name)
@@ -175,11 +176,11 @@ impl Scope {
             || Facts::needs_constants(name)
             || (sample && is_sample(class))
         {
-            Interest::Constants
+            Filter::Constants
         } else if Facts::knows(name) || name == "jdk.ActiveSetting" {
-            Interest::Plain
+            Filter::Plain
         } else {
-            Interest::None
+            Filter::Skip
         }
     }
 }
@@ -187,7 +188,7 @@ impl Scope {
 impl Summary {
     fn new(scope: &Scope) -> Self {
         let loader = match &scope.samples {
-            // No type is called that.
+            // A name that no type has.
             Some(none) if none.is_empty() => {
                 LoadOptions { events: vec![String::new()], ..LoadOptions::default() }
             }
@@ -197,7 +198,7 @@ impl Summary {
         Self { loader: Loader::new(loader), all: scope.all, ..Self::default() }
     }
 
-    /// Adds what a later part of the recording holds.
+    /// Merges a later part of the recording.
     fn merge(&mut self, later: Self) {
         self.loader.merge(later.loader.finish());
         self.ledger.merge(later.ledger);
@@ -254,7 +255,7 @@ impl Summary {
     }
 
     fn chunk_end(&mut self, end: &ChunkEnd<'_>) {
-        // Streams hand events out when their constants are known: the first fact would be another one.
+        // Streams return events once their constants are known, which would change the first fact.
         self.kept.sort_by_key(|event| event.offset);
         self.fact_bytes = 0;
         for Kept { type_id, payload, offset } in self.kept.drain(..) {
@@ -291,7 +292,8 @@ impl Summary {
         }
     }
 
-    /// The type with stack traces to look at if there is none that was looked at first.
+    /// Returns the type with stack traces to load if the recording has none of the types that were loaded
+    /// first.
     fn other_samples(&self) -> Option<String> {
         if fold::FIRST_LOADED.iter().any(|&name| self.with_stack.contains_key(name)) {
             return None;

@@ -1,4 +1,5 @@
-//! The grammar of times on the command line: seconds from the start or before the end, a share of the length, a clock time, or a date.
+//! Syntax of times on the command line: seconds from the start or before the end, a share of the
+//! duration, a clock time, or a date.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,13 +16,13 @@ pub enum Bound {
     FromEnd(i64),
     /// Nanoseconds since 1970.
     Absolute(i64),
-    /// Nanoseconds after midnight, UTC, of the last day of the recording that has this time.
+    /// Nanoseconds after midnight UTC, on the last day of the recording that contains this time.
     Clock(i64),
-    /// Thousandths of a percent of the recording's length after its start.
+    /// Thousandths of a percent of the recording's duration after its start.
     Part(u32),
 }
 
-/// A text is no [`Bound`].
+/// The text is not a [`Bound`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotATime(String);
 
@@ -41,9 +42,13 @@ impl std::error::Error for NotATime {}
 impl FromStr for Bound {
     type Err = NotATime;
 
-    /// `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus: before the end; `25%`: of the length; `21:44` or `21:44:22.5`: a clock
-    /// time; `2026-11-20T21:44:22.5Z`, also with `+01:00` for `Z`: a moment. A moment without a zone is in UTC, and without a time it is
-    /// midnight.
+    /// Parses:
+    ///
+    /// * `12.5`, `90s`, `250ms`, `2m`, `1h`: from the start; with a minus sign: before the end
+    /// * `25%`: of the duration
+    /// * `21:44` or `21:44:22.5`: a clock time
+    /// * `2026-11-20T21:44:22.5Z`, also with `+01:00` for `Z`: a date. Without a zone it is in UTC, and
+    ///   without a time it is midnight.
     fn from_str(text: &str) -> Result<Self, NotATime> {
         let fail = || NotATime(text.to_owned());
         if text.len() > 64 || !text.is_ascii() {
@@ -69,14 +74,15 @@ impl FromStr for Bound {
 }
 
 impl Bound {
-    /// The moment in nanoseconds since 1970, given the recording's own range.
+    /// Returns the time in nanoseconds since 1970, given the recording's time range.
     pub fn at(self, start: i64, end: i64) -> i64 {
         match self {
             Self::FromStart(nanos) => start.saturating_add(nanos),
             Self::FromEnd(nanos) => end.saturating_sub(nanos),
             Self::Absolute(nanos) => nanos,
             Self::Clock(nanos) => clock_at(nanos, start, end),
-            // All: events may be later than the header says, as in files of agents that write it before them.
+            // Includes everything: events may be later than the header states, as in files of agents that
+            // write it first.
             Self::Part(100_000) => i64::MAX,
             Self::Part(part) => {
                 let length = i128::from(end) - i128::from(start);
@@ -86,13 +92,14 @@ impl Bound {
         }
     }
 
-    /// Whether the end of the recording must be known first.
+    /// Returns true if the end of the recording is needed.
     pub fn needs_end(self) -> bool {
         matches!(self, Self::FromEnd(_) | Self::Part(_) | Self::Clock(_))
     }
 }
 
-/// The moment of a clock time on the days of the recording: the last one within it or, if there is none, the one nearest to it.
+/// Returns a clock time on the days of the recording: the last one within the recording or, if there is
+/// none, the nearest one.
 fn clock_at(nanos: i64, start: i64, end: i64) -> i64 {
     let last_day = end.div_euclid(DAY).saturating_mul(DAY).saturating_add(nanos);
     let outside = |moment: i64| start.saturating_sub(moment).max(moment.saturating_sub(end)).max(0);
@@ -101,7 +108,8 @@ fn clock_at(nanos: i64, start: i64, end: i64) -> i64 {
     if has_two_days && outside(day_before) < outside(last_day) { day_before } else { last_day }
 }
 
-/// Both ends in nanoseconds since 1970, given the recording's own range. A clock time at the end is the first one after the start.
+/// Returns both bounds in nanoseconds since 1970, given the recording's time range. A clock time as upper
+/// bound is the first one after the lower bound.
 pub fn moments(from: Option<Bound>, to: Option<Bound>, start: i64, end: i64) -> (Option<i64>, Option<i64>) {
     let from = from.map(|bound| bound.at(start, end));
     let to = to.map(|bound| match (bound, from) {
@@ -114,7 +122,7 @@ pub fn moments(from: Option<Bound>, to: Option<Bound>, start: i64, end: i64) -> 
     (from, to)
 }
 
-/// A percentage up to 100, as thousandths of it.
+/// Parses a percentage up to 100 into thousandths of a percent.
 fn part(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if whole.is_empty() {
@@ -138,7 +146,7 @@ fn span_nanos(text: &str) -> Option<i64> {
     whole.checked_add(scaled(fraction, unit)?)
 }
 
-/// A number of digits only; none is 0.
+/// Parses a number that has only digits; an empty text is 0.
 fn digits(text: &str) -> Option<i64> {
     match text {
         "" => Some(0),
@@ -178,7 +186,7 @@ fn date(text: &str) -> Option<i64> {
     i64::try_from(i128::from(seconds) * i128::from(SECOND) + i128::from(time)).ok()
 }
 
-/// Nanoseconds after midnight of `21:44` or `21:44:22.5`.
+/// Parses `21:44` or `21:44:22.5` into nanoseconds after midnight.
 fn clock(text: &str) -> Option<i64> {
     let (time, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut parts = time.split(':');
@@ -212,7 +220,7 @@ fn length(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01.
+/// Returns the days since 1970-01-01.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let before = |year: i64| {
         let y = year - 1;
@@ -266,7 +274,7 @@ mod tests {
         assert_eq!(clock("00:05", start, end), moment("2026-11-21T00:05Z"));
         assert_eq!(clock("00:30", start, end), moment("2026-11-21T00:30Z"));
         assert_eq!(clock("23:40", start, end), moment("2026-11-20T23:40Z"));
-        // One day only, although midnight is near.
+        // A single day, although midnight is near.
         let (start, end) = ("2026-11-21T00:01:00Z", "2026-11-21T00:10:00Z");
         assert_eq!(clock("23:59", start, end), moment("2026-11-21T23:59Z"));
         // The last of several days.

@@ -1,4 +1,4 @@
-//! What runs most right now: the functions of the last seconds of a recording that is being written.
+//! Functions that currently use most CPU time: those of the last seconds of a recording in progress.
 
 pub mod spans;
 
@@ -12,19 +12,19 @@ use crate::fold::{self, FoldOptions};
 use crate::load::{LoadOptions, Loader};
 use crate::warnings::Warnings;
 
-/// Functions kept of one turn; the rest is in the totals only.
+/// Maximum number of functions stored per turn; others are only in the totals.
 const MOST: usize = 20_000;
 
-/// A function and its part of the samples.
+/// A function and its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its name.
+    /// Name.
     pub function: Arc<str>,
-    /// The library it is in, if it is native.
+    /// Library, if it is native.
     pub module: Option<Arc<str>>,
     /// Weight of the stacks that end in it.
     pub own: u64,
-    /// Weight of the stacks that it is in.
+    /// Weight of the stacks that contain it.
     pub total: u64,
 }
 
@@ -35,7 +35,7 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Weight of all samples.
     pub total: u64,
-    /// What weights count.
+    /// Unit of the weights.
     pub unit: &'static str,
 }
 
@@ -48,36 +48,37 @@ struct Turn {
     unit: &'static str,
 }
 
-/// Adds up samples of the last turns; what a turn is, a second perhaps, is up to the caller.
+/// Adds up samples of the last turns. The caller defines a turn, for example as a second.
 ///
-/// It takes the items of decoders with [`Delivery::Earliest`](jfr_format::read::Delivery::Earliest), also of several in turn.
+/// It processes the items of decoders with [`Delivery::Streaming`](jfr_format::read::Delivery::Streaming),
+/// also of several in turn.
 #[derive(Debug)]
 pub struct Top {
     events: Vec<String>,
     turns: VecDeque<Turn>,
     length: usize,
-    /// Samples from before this moment do not count, ns since 1970.
+    /// Samples before this time, in ns since 1970, are ignored.
     since: i64,
     loader: Loader,
 }
 
 impl Top {
-    /// The last `length` turns of samples of the types called `events`, CPU samples if none are, taken at `since` (ns
-    /// since 1970) or later.
+    /// Creates a table of the last `length` turns, for samples of the types in `events` (CPU samples if
+    /// empty) since `since`, in ns since 1970.
     pub fn new(events: Vec<String>, length: usize, since: i64) -> Self {
         let loader = Loader::since_epoch(options(&events, since));
         Self { events, turns: VecDeque::new(), length: length.max(1), since, loader }
     }
 
-    /// Tells a decoder which events are wanted.
+    /// Configures a decoder to skip other events.
     pub fn select(&self, decoder: &mut Decoder) {
-        decoder.select(options(&self.events, self.since).interest());
+        decoder.set_filter(options(&self.events, self.since).event_filter());
     }
 
-    /// Takes an item.
+    /// Processes an item.
     ///
     /// # Errors
-    /// The input turns out to be no recording at all.
+    /// The input is not a recording.
     pub fn item(&mut self, item: Item<'_>) -> Result<(), ReadError> {
         let Item::Events(batch) = item else { return self.loader.take(item) };
         let chunk = batch.chunk();
@@ -86,7 +87,7 @@ impl Top {
         Ok(())
     }
 
-    /// Ends a turn; gives the table of the last ones and what could not be read in this one.
+    /// Ends a turn. Returns the table of the last turns, and the warnings of this one.
     pub fn turn(&mut self) -> (Table, Warnings) {
         let loader =
             std::mem::replace(&mut self.loader, Loader::since_epoch(options(&self.events, self.since)));
@@ -96,7 +97,7 @@ impl Top {
             let options =
                 FoldOptions { events: self.events.clone(), split_modules: true, ..FoldOptions::default() };
             let Ok(mut functions) = fold::functions(&loaded.model, &options) else {
-                // Nothing of what was asked for, only of its type.
+                // The turn has other events of the type, but none of the requested ones.
                 return self.end(turn, loaded.warnings);
             };
             functions.functions.sort_unstable_by_key(|f| std::cmp::Reverse((f.own, f.total)));

@@ -1,4 +1,4 @@
-//! Weighted call trees: what flame graphs and folded text are views of.
+//! Weighted call trees, the data of flame graphs and folded text.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,19 +9,19 @@ use jfr_format::pool::KeyHash;
 use crate::amount;
 use crate::model::FrameKind;
 
-/// What is written on a box.
+/// The label of a box.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// The name.
+    /// Name.
     pub text: Arc<str>,
-    /// Library or Java class it is from, if that is not part of the name.
+    /// Library or Java class, if it is not part of the name.
     pub module: Option<Arc<str>>,
     /// Kind of code.
     pub kind: FrameKind,
 }
 
 impl Label {
-    /// The order of siblings: by name, then by module and kind.
+    /// Compares siblings: by name, then by module and kind.
     pub fn in_order(&self, other: &Self) -> Ordering {
         (&self.text, &self.module, self.kind).cmp(&(&other.text, &other.module, other.kind))
     }
@@ -41,15 +41,15 @@ impl LabelId {
 /// One box: a distinct path from the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// What is written on it.
+    /// Label.
     pub label: LabelId,
     /// Number of boxes below it.
     pub depth: u32,
     /// Weight of the stacks that end here.
     pub own: u64,
-    /// Weight of all stacks that go through here.
+    /// Weight of all stacks through here.
     pub total: u64,
-    /// Position behind the last node above it.
+    /// Index after the last node above it.
     pub end: u32,
 }
 
@@ -58,15 +58,15 @@ pub struct Node {
 pub struct Tree {
     /// Labels by [`LabelId`].
     pub labels: Vec<Label>,
-    /// All boxes, each before those above it, siblings by name.
+    /// All boxes; parents precede children, and siblings are ordered by name.
     pub nodes: Vec<Node>,
     /// Weight of all stacks.
     pub total: u64,
-    /// What the weights count, e.g. `samples`.
+    /// Unit of the weights, e.g. `samples`.
     pub unit: String,
 }
 
-/// A tree that stacks are added to.
+/// Builds a tree from stacks.
 #[derive(Debug, Default)]
 pub struct Builder {
     labels: Vec<Label>,
@@ -83,11 +83,11 @@ struct Growing {
     own: u64,
 }
 
-/// Stands for "no parent" and "no child": what is put there is put below all.
+/// Means "no parent" and "no child": nodes added to it become roots.
 pub const NONE: u32 = u32::MAX;
 
 impl Tree {
-    /// Scales the weights to at least so many decimals, see [`crate::amount::decimals`].
+    /// Scales the weights to at least this many decimals; see [`crate::amount::decimals`].
     pub fn scale_to(&mut self, decimals: u32) {
         let (base, own) = amount::decimals(&self.unit);
         let Some(more) = decimals.checked_sub(own).filter(|&more| more > 0) else { return };
@@ -102,13 +102,13 @@ impl Tree {
 }
 
 impl Builder {
-    /// One with room for so many nodes.
+    /// Creates a builder with capacity for this many nodes.
     pub fn with_room(nodes: usize) -> Self {
         let children = HashMap::with_capacity_and_hasher(nodes, KeyHash::default());
         Self { nodes: Vec::with_capacity(nodes), children, ..Self::default() }
     }
 
-    /// The handle of `label`, new or known.
+    /// Returns the handle of `label`; adds it if it is new.
     pub fn label(&mut self, label: Label) -> LabelId {
         if let Some(&id) = self.label_ids.get(&label) {
             return id;
@@ -119,12 +119,12 @@ impl Builder {
         id
     }
 
-    /// The names of all labels, by their handles.
+    /// Returns the names of all labels, by handle.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.labels.iter().map(|label| &*label.text)
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -135,7 +135,8 @@ impl Builder {
         self.weigh(node, weight);
     }
 
-    /// The node `label` on `parent`, new or known; on [`NONE`] it is a root.
+    /// Returns the child of `parent` with this label; adds it if it is new. The children of [`NONE`] are
+    /// roots.
     pub fn child(&mut self, parent: u32, label: LabelId) -> u32 {
         let next = self.nodes.len() as u32;
         *self.children.entry((parent, label.0)).or_insert_with(|| {
@@ -144,19 +145,19 @@ impl Builder {
         })
     }
 
-    /// A new node on `parent`, of which the caller knows that it has none of that label. [`Builder::child`] does not
+    /// Adds a child to `parent`, which must not have a child with this label. [`Builder::child`] does not
     /// find it.
     pub fn append(&mut self, parent: u32, label: LabelId) -> u32 {
         self.nodes.push(Growing { label, parent, own: 0 });
         self.nodes.len() as u32 - 1
     }
 
-    /// The labels alone.
+    /// Returns only the labels.
     pub(crate) fn into_labels(self) -> Vec<Label> {
         self.labels
     }
 
-    /// Adds to the weight of the stacks that end at `node`; at [`NONE`] of those without frames.
+    /// Adds to the weight of the stacks that end at `node`; for [`NONE`], of stacks without frames.
     pub fn weigh(&mut self, node: u32, weight: u64) {
         let own = match self.nodes.get_mut(node as usize) {
             Some(node) => &mut node.own,
@@ -171,19 +172,19 @@ impl Builder {
         owns.for_each(|own| *own = own.saturating_mul(factor));
     }
 
-    /// Sorts and sums up. Stacks without frames count in the total only.
+    /// Sorts the nodes and computes totals. Stacks without frames are only part of the total.
     pub fn finish(self, unit: impl Into<String>) -> Tree {
         self.finish_placed(unit).0
     }
 
-    /// The same, and where each node went.
+    /// Like [`Self::finish`], and returns the new position of each node.
     pub(crate) fn finish_placed(self, unit: impl Into<String>) -> (Tree, Vec<u32>) {
         let Self { labels, nodes, own_of_root, label_ids, children } = self;
-        // There may be millions of nodes, and what follows takes as much again.
+        // Frees memory first: there may be millions of nodes, and the next steps need as much again.
         drop((label_ids, children));
         let totals = totals(&nodes);
         let rank = ranks(&labels);
-        // Siblings become neighbours, in order of their names.
+        // Siblings become adjacent, ordered by name.
         let rank_of = |i: u32| rank[nodes[i as usize].label.index()] as usize;
         let (by_name, _) = sorted_by(0..nodes.len() as u32, labels.len(), rank_of);
         let parent = |i: u32| nodes[i as usize].parent.wrapping_add(1) as usize;
@@ -194,7 +195,7 @@ impl Builder {
         };
         let mut sorted: Vec<Node> = Vec::with_capacity(nodes.len());
         let mut positions = vec![0; nodes.len()];
-        // What is still to be visited, last first; `true` when everything above a node has been placed.
+        // A stack of nodes to visit; `true` means that all nodes above have been placed.
         let mut todo: Vec<(u32, u32, bool)> = children(NONE).iter().rev().map(|&i| (i, 0, false)).collect();
         while let Some((index, depth, placed)) = todo.pop() {
             if placed {
@@ -216,7 +217,7 @@ impl Builder {
     }
 }
 
-/// The same trees over the same labels and boxes, all that any of them has; boxes that a tree has not weigh nothing in it.
+/// Converts trees to the union of their labels and boxes. Boxes that a tree did not have get weight 0.
 pub fn aligned(trees: &[&Tree]) -> Vec<Tree> {
     let mut builder = Builder::default();
     let mut place = |tree: &Tree| -> Vec<u32> {
@@ -248,15 +249,15 @@ pub fn aligned(trees: &[&Tree]) -> Vec<Tree> {
     trees.iter().zip(&places).map(fill).collect()
 }
 
-/// `items` in the order of their keys, which are less than `keys`, those of one key in the order they were; and where
-/// the items of each key begin, with the end as the last.
+/// Stable counting sort. Keys are less than `keys`. Returns the sorted items, and the start of each key's
+/// items, with the end as the last element.
 fn sorted_by(
     items: impl ExactSizeIterator<Item = u32> + Clone,
     keys: usize,
     key: impl Fn(u32) -> usize,
 ) -> (Vec<u32>, Vec<u32>) {
     let mut sorted = vec![0; items.len()];
-    // One place further than in the end, so that placing the items puts them right.
+    // Shifted by one more than the result, because placing the items advances the starts.
     let mut first = vec![0u32; keys + 2];
     for item in items.clone() {
         first[key(item) + 2] += 1;
@@ -273,7 +274,7 @@ fn sorted_by(
     (sorted, first)
 }
 
-/// A parent is made before its children, so one pass from the end adds everything up.
+/// Parents precede their children, so one backward pass adds everything up.
 fn totals(nodes: &[Growing]) -> Vec<u64> {
     let mut totals: Vec<u64> = nodes.iter().map(|n| n.own).collect();
     for i in (0..nodes.len()).rev() {
@@ -285,7 +286,7 @@ fn totals(nodes: &[Growing]) -> Vec<u64> {
     totals
 }
 
-/// Position of each label in the order of names.
+/// Returns the rank of each label in the order of names.
 fn ranks(labels: &[Label]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..labels.len() as u32).collect();
     order.sort_unstable_by(|&a, &b| labels[a as usize].in_order(&labels[b as usize]));
@@ -297,18 +298,19 @@ fn ranks(labels: &[Label]) -> Vec<u32> {
 }
 
 impl Tree {
-    /// The label of a node.
+    /// Returns the label of a node.
     pub fn label(&self, node: &Node) -> &Label {
         &self.labels[node.label.index()]
     }
 
-    /// Stacks that end somewhere, root first, with their own weight, in order of names.
+    /// Iterates over stacks with their own weight, root first, in order of names.
     pub fn stacks(&self) -> Stacks<'_> {
         Stacks { tree: self, next: 0, path: Vec::new() }
     }
 
-    /// Returns for each label the weight of the stacks that end in it, and of those that contain it, each stack counted once. A function that
-    /// was both inlined and called has two labels; its weight is that of the first, and the other has none.
+    /// Returns for each label the weight of the stacks that end in it, and of those that contain it, each
+    /// stack counted once. A function that was both inlined and called has two labels. Its weight is
+    /// assigned to the first one; the other has none.
     pub fn by_label(&self) -> Vec<(LabelId, u64, u64)> {
         let mut first = HashMap::new();
         let function: Vec<usize> = self
@@ -341,7 +343,7 @@ impl Tree {
         ids.zip(sums).map(|(id, (own, total))| (id, own, total)).collect()
     }
 
-    /// Weights of single boxes, which are ns, rounded to whole µs; those below add up from them.
+    /// Rounds the own weights of boxes from ns to µs, and adds up the totals from them.
     pub fn in_micros(mut self) -> Self {
         let mut sums: Vec<u64> = vec![0; self.nodes.len()];
         for at in (0..self.nodes.len()).rev() {
@@ -364,7 +366,7 @@ impl Tree {
     }
 }
 
-/// Walks over the stacks of a tree; see [`Tree::stacks`].
+/// Iterates over the stacks of a tree; see [`Tree::stacks`].
 #[derive(Debug)]
 pub struct Stacks<'t> {
     tree: &'t Tree,
@@ -373,7 +375,7 @@ pub struct Stacks<'t> {
 }
 
 impl<'t> Stacks<'t> {
-    /// The next stack.
+    /// Returns the next stack.
     #[allow(clippy::should_implement_trait)] // the path is lent
     pub fn next(&mut self) -> Option<(&[LabelId], u64)> {
         loop {

@@ -1,8 +1,9 @@
-//! Native memory that was allocated and not freed, as a model. async-profiler (`nativemem`) records each sampled `malloc` with its stack
-//! and each `free`; the difference is what a leak looks like. Its converter calls this `--leak`.
+//! Builds a model of native memory that was allocated and not freed. async-profiler (`nativemem`) records
+//! each sampled `malloc` with its stack and each `free`; the difference shows leaks. Its converter calls
+//! this `--leak`.
 //!
-//! Memory: of the events at most [`MOST`] are held until they are put in order of time, of the allocations those that are not freed, up
-//! to the bound of the view `native-leaks`.
+//! Memory is bounded: at most [`MOST`] events are held until they are sorted by time, and live
+//! allocations are limited as in the view `native-leaks`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,33 +14,34 @@ use crate::live::{self, Fields, Item, Value};
 use crate::model::{EventKind, Frame, Id, Model, SampleKey, Stack, Unit, Weight};
 use crate::view::Unfreed as Held;
 
-/// The type of allocations.
+/// The type of allocation events.
 pub const MALLOC: &str = "profiler.Malloc";
 const FREE: &str = "profiler.Free";
-/// The variant of [`MALLOC`] that was not freed.
+/// The variant of [`MALLOC`] for memory that was not freed.
 pub const LIVE: &str = "live";
 
-/// Events that are held until they are put in order of time: threads write on their own, so a free may come before its allocation.
+/// Events held until they are sorted by time. Each thread writes its own events, so a free may precede
+/// its allocation.
 const MOST: usize = 1 << 20;
-/// Stacks of the stream that are remembered.
+/// Maximum number of cached stacks of the stream.
 const MOST_STACKS: usize = 1 << 16;
 
-/// Takes the items of a recording with native allocations, in the order of the file.
+/// Processes the items of a recording with native allocations, in file order.
 #[derive(Debug)]
 pub struct Unfreed {
-    /// ns since 1970, both ends included.
+    /// Time range in ns since 1970, inclusive.
     range: [i64; 2],
     model: Model,
     held: Held,
-    /// Distinct keys; allocations have their positions.
+    /// Distinct keys; allocations refer to them by index.
     keys: Vec<SampleKey>,
     positions: HashMap<SampleKey, usize, KeyHash>,
-    /// By address; the stacks are kept, so that it stays theirs.
+    /// By address. The stored references keep an address from being reused.
     stacks: HashMap<usize, (Arc<live::Stack>, Id<Stack>), KeyHash>,
 }
 
 impl Unfreed {
-    /// Takes allocations and frees from the first to the second moment, in ns since 1970.
+    /// Creates a collector for allocations and frees in `range` (inclusive, in ns since 1970).
     pub fn new(range: [i64; 2]) -> Self {
         Self {
             range,
@@ -51,13 +53,13 @@ impl Unfreed {
         }
     }
 
-    /// Options of the reader whose items [`Unfreed::take`] expects.
+    /// Returns the options for the reader of the items.
     pub fn wanted() -> live::Options {
         let samples = [MALLOC, FREE].map(str::to_owned).to_vec();
         live::Options { samples, ..live::Options::default() }
     }
 
-    /// Takes an item.
+    /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         let time = match item {
             Item::Sample(sample) => sample.time.epoch_nanos,
@@ -76,7 +78,7 @@ impl Unfreed {
                 self.held.allocated(address, time, position, size);
             }
             Item::Sample(sample) if *sample.event == *FREE => self.freed(&sample.fields, time),
-            // Without a field for a stack it is no sample.
+            // Without a field for a stack, the event is not a sample.
             Item::Other(event) if *event.event == *FREE => self.freed(&event.fields, time),
             _ => {}
         }
@@ -91,7 +93,7 @@ impl Unfreed {
         }
     }
 
-    /// The allocations that are left, and how many there was no room for.
+    /// Returns the live allocations, and the number of those beyond the memory limit.
     pub fn finish(mut self) -> (Model, u64) {
         self.held.settle();
         let Self { mut model, held, keys, .. } = self;
@@ -103,7 +105,7 @@ impl Unfreed {
         (model, held.lost())
     }
 
-    /// The position of the key of an allocation.
+    /// Returns the index of an allocation's key.
     fn position(&mut self, sample: &live::Sample) -> usize {
         let stack = sample.stack.as_ref().map(|stack| self.stack(stack));
         let Self { model, keys, positions, .. } = self;
@@ -206,7 +208,8 @@ mod tests {
     #[test]
     fn what_is_not_freed_is_left_whatever_the_order_of_the_file() {
         let all = [i64::MIN, i64::MAX];
-        // The thread that frees 1 wrote earlier than the one that allocated it. 2 is allocated again, 3 is never freed.
+        // The thread that frees 1 wrote before the thread that allocated it. 2 is allocated again, 3 is
+        // never freed.
         let items = [
             free(20, 1),
             malloc(10, 1, 100),
@@ -217,7 +220,7 @@ mod tests {
             free(60, 9),
         ];
         assert_eq!(left(all, &items), (2, 1_007));
-        // Up to a moment.
+        // Up to a given time.
         assert_eq!(left([i64::MIN, 15], &items), (2, 1_100));
         assert_eq!(left([100, 200], &items), (0, 0));
     }

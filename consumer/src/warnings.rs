@@ -1,11 +1,11 @@
-//! What could not be read, in bounded memory.
+//! Warnings of an input, in bounded memory.
 
 use jfr_format::error::{Error, ErrorKind};
 
-/// Kept in full; a hostile file can hold one fault every three bytes.
+/// Maximum number of warnings that are stored; a hostile file can have one every three bytes.
 const KEPT: usize = 1000;
 
-/// Warnings of one input: the first ones in full, the others counted.
+/// Warnings of one input: the first ones are stored, the others counted.
 #[derive(Debug, Default)]
 pub struct Warnings {
     kept: Vec<Error>,
@@ -13,17 +13,17 @@ pub struct Warnings {
     damage: bool,
 }
 
-/// Whether something was lost that a sound input would have given.
+/// Returns true if an undamaged input would have had more data.
 pub(crate) fn is_damage(warning: &Error) -> bool {
-    // Nobody could have read events of a type nobody declared.
+    // No reader can decode events of an undeclared type.
     !matches!(
         warning.kind(),
-        ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Dubious(_)
+        ErrorKind::UnknownEvents { .. } | ErrorKind::UnknownTypes { .. } | ErrorKind::Nonconformance(_)
     )
 }
 
 impl Warnings {
-    /// Adds one.
+    /// Adds a warning.
     pub fn push(&mut self, warning: Error) {
         self.damage |= is_damage(&warning);
         if self.kept.len() < KEPT {
@@ -33,7 +33,7 @@ impl Warnings {
         }
     }
 
-    /// Adds those of what comes later in the same input.
+    /// Adds the warnings of a later part of the same input.
     pub fn merge(&mut self, later: Self) {
         let damage = self.damage || later.damage;
         self.more += later.more;
@@ -41,22 +41,22 @@ impl Warnings {
         self.damage = damage;
     }
 
-    /// The first ones.
+    /// Returns the stored warnings.
     pub fn kept(&self) -> &[Error] {
         &self.kept
     }
 
-    /// How many there were.
+    /// Returns the number of warnings.
     pub fn len(&self) -> u64 {
         self.kept.len() as u64 + self.more
     }
 
-    /// Whether there was none.
+    /// Returns true if there are no warnings.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Whether something was lost that a sound input would have given.
+    /// Returns true if an undamaged input would have had more data.
     pub fn damage(&self) -> bool {
         self.damage
     }

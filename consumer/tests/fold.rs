@@ -1,4 +1,4 @@
-//! Folded stacks of every fixture against what foreign readers saw in it (`fixtures/expected`).
+//! Compares folded stacks of every fixture with the output of other tools (`fixtures/expected`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use flightline_consumer::load::{LoadOptions, Loaded, load, load_recording};
 use flightline_consumer::model::Model;
 use flightline_consumer::tree::Tree;
 use flightline_consumer::view::{self, Plan, Viewer};
-use jfr_format::error::{Dubious, ErrorKind};
+use jfr_format::error::{ErrorKind, Nonconformance};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::read::{Input, Recording};
 use jfr_format::schema::{self, thread_state};
@@ -30,7 +30,7 @@ fn folded_text(path: &Path, options: &FoldOptions) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Lines `count  thread  id  state  leaf;…;root` as stacks under their thread.
+/// Converts lines `count  thread  id  state  leaf;…;root` to stacks below their thread.
 fn expected(text: &str) -> BTreeMap<String, u64> {
     let mut stacks = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -40,7 +40,8 @@ fn expected(text: &str) -> BTreeMap<String, u64> {
         let thread = match name {
             "?" => "[no thread]".to_owned(),
             name if name.starts_with("[tid=") => name.to_owned(),
-            // The foreign reader takes the name the operating system has, with surrogates as UTF-8; we take Java's.
+            // The other reader uses the operating system's thread name with surrogates in UTF-8; we use
+            // Java's name.
             name => format!("[{} tid={id}]", name.replace("\u{fffd}\u{fffd}", "\u{1f980}")),
         };
         let stack = match frames {
@@ -61,7 +62,8 @@ fn stacks_are_those_foreign_readers_see() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let Some(stem) = name.strip_suffix(".samples.txt") else { continue };
-        // Where others lose constants that no chain leads to, we have those of the same file with a chain.
+        // Other readers lose constants that no checkpoint chain leads to. Compare with the same file with a
+        // chain.
         let of = if matches!(&stem[..3], "12_" | "24_") { "02_defs_after" } else { stem };
         let path = path.with_file_name(format!("{of}.samples.txt"));
         let want = expected(&std::fs::read_to_string(&path).unwrap());
@@ -81,7 +83,7 @@ fn stacks_are_those_foreign_readers_see() {
         let mut got: BTreeMap<String, u64> = BTreeMap::new();
         for line in folded_text(&file, &options).lines() {
             let (stack, count) = line.rsplit_once(' ').unwrap();
-            // Some readers' interfaces do not give the thread's id.
+            // Some readers do not expose the thread id.
             let stack = match stack
                 .split_once(" tid=")
                 .and_then(|(name, rest)| Some((name, rest.split_once(']')?.1)))
@@ -89,7 +91,7 @@ fn stacks_are_those_foreign_readers_see() {
                 Some((name, rest)) if without_ids => format!("{name} tid=-]{rest}"),
                 _ => stack.to_owned(),
             };
-            // Where the foreign readers write library.function, we write library`function.
+            // The other readers write library.function instead of library`function.
             *got.entry(stack.replace('`', ".")).or_default() += count.parse::<u64>().unwrap();
         }
         let missing: Vec<_> = want.iter().filter(|(k, v)| got.get(*k) != Some(v)).take(3).collect();
@@ -105,24 +107,25 @@ fn stacks_are_those_foreign_readers_see() {
 fn a_recording_without_sizes_is_whole() {
     let path = fixtures().join("recordings/ap-native-fifo.jfr");
     let Loaded { model, warnings } = loaded(&path);
-    // That the header was never completed is told; nothing is lost by it.
+    // Only a warning about the incomplete header; no data is lost.
     let [warning] = warnings.kept() else { panic!("{warnings:?}") };
     assert!(
-        matches!(warning.kind(), ErrorKind::Dubious(Dubious::Unpatched)) && warning.at() == 8,
+        matches!(warning.kind(), ErrorKind::Nonconformance(Nonconformance::Unpatched)) && warning.at() == 8,
         "{warning}"
     );
     assert!(!warnings.damage());
     let tree = fold(&model, &FoldOptions::default()).unwrap();
     assert_eq!(tree.total, 351);
     let roots = tree.nodes.iter().filter(|n| n.depth == 0).map(|n| &*tree.label(n).text);
-    // "unknown" is async-profiler's own word.
+    // async-profiler itself writes "unknown".
     assert_eq!(roots.collect::<Vec<_>>(), ["start_thread", "unknown"]);
 }
 
 #[test]
 fn wall_clock_samples_count_what_they_stand_for() {
-    // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between the first and the last
-    // of them, which is 0 for one sample. The sums were made by hand from `jfr print` of the file.
+    // An event counts `samples`, and each of them represents one interval. Its `timeSpan` is the time between
+    // the first and the last of them, which is 0 for one sample. The sums were made by hand from `jfr print`
+    // of the file.
     for (file, samples, interval, stacks) in
         [("ap-native-wall", 402, 5_000_000, None), ("ap-java-wall", 1_075, 20_000_000, Some(136))]
     {
@@ -140,10 +143,11 @@ fn wall_clock_samples_count_what_they_stand_for() {
     }
 }
 
-/// The recording with all threads asleep, as async-profiler wrote its wall-clock samples before version 4.
+/// Returns the recording with all threads asleep, as async-profiler wrote wall-clock samples before version
+/// 4.
 fn asleep(path: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(path).unwrap();
-    // Strings of the constant pool of states, the second one after its key.
+    // Strings in the constant pool of thread states; the second follows its key.
     let (old, new) = (b"\x03\x0dSTATE_DEFAULT", b"\x03\x0eSTATE_SLEEPING");
     let at = (0..bytes.len()).find(|&at| bytes[at..].starts_with(old)).unwrap();
     let key = bytes[at + old.len()];
@@ -184,8 +188,8 @@ fn sleeping_execution_samples_count_as_wall_clock() {
     assert_eq!(totals(&awake), [all, all, Some(2_990), Some(2_990)], "half of them asleep");
 }
 
-/// File, event, its number, the sum of what it stands for and in what: numbers and sums by `jfr print --json` of JDK 25,
-/// of events without a value their number times the period that `jdk.ActiveSetting` tells of them.
+/// File, event, number of events, total value and unit. Counts and totals are from `jfr print --json` of JDK
+/// 25; for events without a value the total is their number times the period in `jdk.ActiveSetting`.
 const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
     ("ap-java-live", "alloc", 494, 129_499_136, "bytes"),
     ("ap-java-live", "live", 119, 459_176, "bytes"),
@@ -201,7 +205,7 @@ const TOTALS: &[(&str, &str, u64, u64, &str)] = &[
     ("jdk17", "NativeMethodSample", 17, 17 * 20_000_000, "ns"),
     ("jdk17-multichunk", "ThreadPark", 2, 20_705_462, "ns"),
     ("jdk25", "jdk.ExecutionSample", 281, 281 * 10_000_000, "ns"),
-    // The more exact one of the two types that measure CPU time.
+    // The more accurate of the two types that measure CPU time.
     ("jdk25", "cpu", 391, 3_970_000_000, "ns"),
     ("jdk25", "NativeMethodSample", 23, 23 * 20_000_000, "ns"),
     ("jdk25", "jdk.CPUTimeSample", 391, 3_970_000_000, "ns"),
@@ -225,8 +229,8 @@ fn events_stand_for_what_their_producers_say() {
     }
 }
 
-/// The JDK's stacks of traced calls begin with the caller; async-profiler's with what was called, which no field names. Numbers by
-/// `jfr view method-calls` of JDK 25 and `jfr print`.
+/// The JDK's stacks of traced calls begin with the caller, those of async-profiler with the traced method,
+/// which no field names. Counts are from `jfr view method-calls` of JDK 25 and `jfr print`.
 #[test]
 fn a_traced_call_is_drawn_on_top_of_its_callers() {
     let leaves = |file: &str| {
@@ -260,8 +264,8 @@ fn what_cannot_be_added_is_refused() {
     assert_eq!(counted.total, 391 + 480);
 }
 
-/// The first setting of the case, whose name lies in a pool, made one that tells the period of 10 ms: the pooled string
-/// as UTF-16 with padded units, the value with leading zeros, so that no length changes.
+/// Turns the first setting, whose name is in a constant pool, into one with a period of 10 ms. The string
+/// becomes UTF-16 with padded units and the value gets leading zeros, so that no length changes.
 fn with_pooled_interval() -> Vec<u8> {
     let mut bytes = std::fs::read(fixtures().join("cases/58_strings.jfr")).unwrap();
     let mut replace = |old: &[u8], new: &[u8]| {
@@ -286,7 +290,7 @@ fn with_pooled_interval() -> Vec<u8> {
 fn a_setting_with_a_pooled_string_tells_the_period() {
     let bytes = bytes::Bytes::from(with_pooled_interval());
     let stream = load(&mut Input::bytes(bytes.clone()), &LoadOptions::default(), |_| {}).unwrap();
-    // Here the setting is met before the pool it refers to is read.
+    // Here the setting is read before the pool to which it refers.
     let whole = load_recording(&Recording::bytes(bytes), &LoadOptions::default(), 1, |_| {}).unwrap();
     for loaded in [stream, whole] {
         let tree = |measure| fold(&loaded.model, &FoldOptions { measure, ..FoldOptions::default() }).unwrap();
@@ -295,7 +299,7 @@ fn a_setting_with_a_pooled_string_tells_the_period() {
     }
 }
 
-/// By `jfr summary`.
+/// From `jfr summary`.
 const SAMPLES_58: u64 = 5;
 
 #[test]
@@ -315,7 +319,7 @@ fn damaged_recordings_fold_without_panic() {
     }
 }
 
-/// With any number of threads a recording gives the same samples, names, chunks and warnings.
+/// Loading with any number of threads yields the same samples, names, chunks and warnings.
 #[test]
 fn threads_do_not_change_the_result() {
     let mut several = 0;
@@ -360,7 +364,7 @@ fn functions_have_the_kind_that_most_samples_have() {
     let of = |kinds: &[(String, &'static str)], name: &str| {
         kinds.iter().find(|(of, _)| of == name).map(|&(_, kind)| kind)
     };
-    // As `jfr print --events ExecutionSample --stack-depth 64` counts them.
+    // Counted by `jfr print --events ExecutionSample --stack-depth 64`.
     let jdk = kinds("jdk25.jfr", &FoldOptions::default());
     assert_eq!(of(&jdk, "Work.fib"), Some("inlined"));
     assert_eq!(of(&jdk, "Work.lambda$start$3"), Some("interpreted"));
@@ -368,7 +372,7 @@ fn functions_have_the_kind_that_most_samples_have() {
     let events = vec!["jdk.NativeMethodSample".to_owned()];
     let native = kinds("jdk25.jfr", &FoldOptions { events, ..FoldOptions::default() });
     assert!(native.iter().any(|(_, kind)| *kind == "native-method"), "{native:?}");
-    // C functions of async-profiler are no Java.
+    // C functions in async-profiler's recordings are not Java.
     let profiler = kinds("ap-java-multichunk.jfr", &FoldOptions::default());
     assert_eq!(of(&profiler, "Work.fib"), Some("inlined"));
     assert!(
@@ -377,7 +381,8 @@ fn functions_have_the_kind_that_most_samples_have() {
     );
 }
 
-/// A recording of a server whose process has two titles and none, and of a JVM, whose groups of threads have parents too.
+/// A recording of a server whose process has two titles and then none, and of a JVM whose thread groups have
+/// parents.
 fn titled_recording() -> Vec<u8> {
     let line =
         ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_000_000_000, ticks_per_second: 1_000_000_000 };
@@ -435,14 +440,14 @@ fn stacks_are_grouped_by_the_title_of_their_process() {
             "postgres: UPDATE;[no stack] 10"
         ]
     );
-    // One thread, however many titles its process has.
+    // A thread counts once, however many titles its process has.
     assert_eq!(loaded.model.threads.len(), 2);
     let by_thread = FoldOptions { by_thread: true, ..FoldOptions::default() };
     assert_eq!(text(by_thread), ["[main tid=8];[no stack] 16", "[postgres tid=7];[no stack] 15"]);
     let filter = Filter { include: vec![regex::Regex::new("UPDATE").unwrap()], ..Filter::default() };
     let updates = FoldOptions { by_process: true, filter, ..by_title };
     assert_eq!(text(updates), ["postgres (7);postgres: UPDATE;[no stack] 10"]);
-    // Models of parts of a recording are merged.
+    // Merge models of two parts.
     let mut merged = Model::default();
     for _ in 0..2 {
         merged

@@ -1,4 +1,4 @@
-//! Small recordings whose profile would be huge if it were made without bounds: what is kept is bounded, no sample is lost.
+//! Small recordings that expand to huge profiles: memory is bounded and no sample is lost.
 
 use std::io::{Read, Seek};
 
@@ -94,7 +94,8 @@ fn names(tree: &Tree) -> usize {
     tree.labels.iter().map(|label| label.text.len()).sum()
 }
 
-/// 20,000 methods of different classes have one name of a megabyte, in a file of two: 20 GB of text.
+/// 20,000 methods of different classes share one name of a megabyte: a file of 2 MB would become 20 GB of
+/// text.
 #[test]
 fn one_long_name_of_many_methods() {
     const METHODS: u64 = 20_000;
@@ -121,7 +122,7 @@ fn one_long_name_of_many_methods() {
     assert!(out.starts_with(format!("c.{}.n", METHODS + 1).as_bytes()) && out.ends_with(b" 1\n"));
 }
 
-/// A stack of 200,000 frames in 1,000 threads: 200 million boxes if each thread has its own.
+/// A stack of 200,000 frames in 1,000 threads: 200 million nodes if each thread has its own.
 #[test]
 fn one_deep_stack_in_many_threads() {
     const THREADS: u64 = 1_000;
@@ -148,13 +149,13 @@ fn one_deep_stack_in_many_threads() {
     let threads: Vec<_> = apart.nodes.iter().filter(|node| node.depth == 0).collect();
     assert_eq!(threads.len() as u64, THREADS);
     assert!(threads.iter().all(|node| node.total == 1));
-    // What there was no room for says so, and where the thread was.
+    // Omitted frames are marked; the frames of the thread's leaf end remain.
     let cut = apart.nodes.windows(10).find(|nodes| &*apart.label(&nodes[1]).text == TOO_MANY_FRAMES).unwrap();
     let path: Vec<&str> = cut[2..].iter().map(|node| &*apart.label(node).text).collect();
     assert_eq!(path, ["f2", "f1", "f2", "f1", "f2", "f1", "f2", "f1"]);
 }
 
-/// Each frame has a frame type of its own, and whether one of them tells of the kernel is a question to all.
+/// Each frame has its own frame type, and each must be checked for being the kernel's.
 #[test]
 fn many_frame_types() {
     const TYPES: u64 = 50_000;
@@ -173,7 +174,7 @@ fn many_frame_types() {
         stack(chunk, 1, &frames);
         sample(chunk, 1, 1);
     });
-    // Without the one that would answer it.
+    // Remove the kernel's frame type.
     let mut bytes = bytes.to_vec();
     let at = bytes.windows(6).position(|text| text == b"Kernel").unwrap();
     bytes[at..at + 6].copy_from_slice(b"Colony");

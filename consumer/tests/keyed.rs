@@ -1,4 +1,4 @@
-//! A chunk read at once says the same of its samples as item by item.
+//! Reading a chunk at once and item by item yields the same samples.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn recordings() -> Vec<PathBuf> {
     found
 }
 
-/// The chunks, as far as their headers say where they end.
+/// Splits a recording into chunks by their headers.
 fn chunks(mut recording: &[u8]) -> Vec<&[u8]> {
     let mut chunks = Vec::new();
     while let Ok(header) = ChunkHeader::decode(recording) {
@@ -64,7 +64,7 @@ fn loss(loss: &Loss) -> String {
     format!("{} {told_by} {cause} {event_type:?} {events:?} {bytes:?} {cpu_nanos:?}", time.epoch_nanos)
 }
 
-/// Samples and losses of a chunk, item by item.
+/// Samples and losses of a chunk, read item by item.
 fn items(chunk: &[u8]) -> (Vec<String>, Vec<String>) {
     let mut feed = Feed::new(Options { others: false, ..Options::default() });
     feed.push(chunk);
@@ -87,7 +87,7 @@ fn items(chunk: &[u8]) -> (Vec<String>, Vec<String>) {
     (samples.iter().map(settled).collect(), losses)
 }
 
-/// The same of a chunk that was read at once.
+/// Samples and losses of a chunk, read at once.
 fn rows(keyed: &Keyed) -> (Vec<String>, Vec<String>) {
     fn at<T>(list: &[Option<Arc<T>>], place: u32) -> Option<&Arc<T>>
     where
@@ -149,7 +149,8 @@ fn a_chunk_at_once_is_what_its_items_are() {
     assert!(plain > 20 && samples > 10_000, "{plain} chunks, {samples} samples; the long way: {odd:?}");
 }
 
-/// A chunk whose contexts come before their samples, behind them, once for two of them, and by another name of the thread.
+/// A chunk with contexts before its samples, after them, shared by two samples, and under another thread
+/// name.
 fn with_contexts() -> Vec<u8> {
     let line =
         ClockLine { start_ticks: Ticks(0), start_epoch_ns: 1_000_000_000, ticks_per_second: 1_000_000_000 };
@@ -208,10 +209,10 @@ fn contexts_are_of_their_thread_and_time_wherever_they_were_told() {
     let of = |task: &str| Some(task.to_owned());
     assert_eq!(tasks, [of("1"), of("1"), None, of("2"), None, None, None]);
     assert_eq!(rows(&keyed), items(&chunk));
-    // Too large, cut off, and none.
+    // Incomplete, empty, and too large.
     let none = |bytes: &[u8]| Reader::new(&[]).read(bytes).is_none();
     assert!(none(&chunk[..chunk.len() - 1]) && none(&[]) && none(&vec![0; 65 << 20]));
-    // Of other types nothing is taken.
+    // Other types are skipped.
     assert_eq!(Reader::new(&["alloc".into()]).read(&chunk).unwrap().rows.len(), 0);
 }
 

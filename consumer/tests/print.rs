@@ -1,5 +1,5 @@
-//! Every field of every event as JSON, byte for byte what `jfr print --json` of JDK 25 writes; and the other forms by
-//! that one.
+//! Compares every field of every event with `jfr print --json` of JDK 25, byte for byte, and the other
+//! formats with the JSON.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The JDK's tool; `None` where there is none, which CI does not allow.
+/// The JDK's `jfr` tool; `None` if not installed, which is an error in CI.
 fn jfr() -> Option<PathBuf> {
     let find = ". tests/readers/env.sh; find_jdk 25";
     let found = Command::new("bash").args(["-c", find]).current_dir(root()).output().unwrap();
     if !found.status.success() {
         assert!(std::env::var_os("CI").is_none(), "no JDK 25, which CI must have");
-        // Past the runner, which keeps what is printed.
+        // Write to the descriptor directly, since the test runner captures print macros.
         let _ = std::io::Write::write_all(
             &mut std::io::stderr(),
             b"SKIPPED: no JDK 25 here to compare with (set JAVA25_HOME)\n",
@@ -38,7 +38,7 @@ fn options(stack_depth: usize) -> PrintOptions {
     PrintOptions { stack_depth, ..PrintOptions::default() }
 }
 
-/// What is printed of an input, and what is warned of.
+/// Prints an input; returns the output and the warnings.
 fn printed(mut input: Input, format: Format, options: PrintOptions) -> (Vec<u8>, Warnings) {
     let mut out = Vec::new();
     let mut warnings = Warnings::default();
@@ -52,14 +52,14 @@ fn printed(mut input: Input, format: Format, options: PrintOptions) -> (Vec<u8>,
     (out, warnings)
 }
 
-/// The same, of a sound recording, as text.
+/// Prints an undamaged recording.
 fn text(name: &str, format: Format, options: PrintOptions) -> String {
     let (out, warnings) = printed(recording(name), format, options);
     assert!(warnings.is_empty(), "{name}: {warnings:?}");
     String::from_utf8(out).unwrap()
 }
 
-/// The values of the events of a document of JSON, with the name of the type beside the fields.
+/// The values of a JSON document's events, with the type's name added to the fields.
 fn events(document: &str) -> Vec<Value> {
     let mut document: Value = serde_json::from_str(document).unwrap();
     let Value::Array(events) = document["recording"]["events"].take() else { panic!("no list of events") };
@@ -75,7 +75,8 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Else it is said past the runner, which keeps what is printed; CI refuses to go without.
+/// Returns true if Python is installed. Otherwise prints SKIPPED directly to the descriptor, since the test
+/// runner captures print macros; CI fails.
 fn python_is_here() -> bool {
     let here = Command::new("python3").arg("--version").output().is_ok();
     if !here {
@@ -86,7 +87,7 @@ fn python_is_here() -> bool {
     here
 }
 
-/// A program fed with `input`; what it writes.
+/// Runs a program with `input` and returns its output.
 fn python(program: &str, input: String) -> String {
     let mut child = Command::new("python3")
         .args(["-c", program])
@@ -102,7 +103,7 @@ fn python(program: &str, input: String) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Takes the points in time of a document away.
+/// Removes timestamps from a document.
 fn timeless(document: &str) -> String {
     let time = |line: &&str| line.contains("\"startTime\": ") || line.contains("\"allocationTime\": ");
     document.lines().filter(|line| !time(line)).collect::<Vec<_>>().join("\n")
@@ -123,12 +124,12 @@ fn json_is_that_of_the_jdk() {
             .unwrap();
         assert!(printed.status.success(), "{name}: {}", String::from_utf8_lossy(&printed.stderr));
         let mut want = String::from_utf8(printed.stdout).unwrap();
-        // Where HotSpot wrote a crab as two surrogates, the JDK reads two broken characters.
+        // HotSpot wrote an emoji as two surrogates, which the JDK reads as two invalid characters.
         let mut got = text(&format!("{name}.jfr"), Format::Json, options(depth))
             .replace("\\ud83e\\udd80", "\\ufffd\\ufffd");
         want = want.replace("\\ud83e\\udd80", "\\ufffd\\ufffd");
         if ["jdk17-multichunk", "jdk25-multichunk", "ap-jfrsync"].contains(&name) {
-            // The JDK puts the events of later chunks on the first chunk's clock.
+            // The JDK applies the first chunk's clock to all chunks.
             (want, got) = (timeless(&want), timeless(&got));
         }
         let differ = want.lines().zip(got.lines()).enumerate().find(|(_, (want, got))| want != got);
@@ -178,7 +179,7 @@ fn lines_have_the_values_of_the_document() {
     }
 }
 
-/// As the documentation says, by the program it shows.
+/// Runs the program shown in the documentation.
 #[test]
 fn compact_lines_have_the_values_of_the_document() {
     if !python_is_here() {
@@ -195,7 +196,7 @@ fn compact_lines_have_the_values_of_the_document() {
     }
 }
 
-/// Python's own reader of tables finds the values of the document.
+/// Python's CSV reader finds the same values as in the JSON.
 #[test]
 fn tables_have_the_values_of_the_document() {
     if !python_is_here() {
@@ -260,7 +261,7 @@ fn a_range_of_time() {
     let after = printed(Some(&middle), None);
     assert!(before.iter().all(|event| at(event) < middle) && before.len() > 100);
     assert_eq!(before.len(), all.iter().filter(|event| at(event) < middle).count());
-    // What began before and goes on belongs to both.
+    // An event that spans the boundary belongs to both.
     let both = before.iter().filter(|event| after.contains(event)).count();
     assert_eq!(before.len() + after.len() - both, all.len());
     assert!(after.iter().filter(|event| at(event) < middle).all(|event| event["duration"] != "PT0S"));
@@ -280,7 +281,7 @@ fn the_number_of_threads_makes_no_difference() {
     }
 }
 
-/// Damage costs what is damaged; nothing panics, and JSON stays JSON.
+/// Only damaged data is lost; nothing panics, and the output remains valid JSON.
 #[test]
 fn damaged_recordings_print() {
     for name in ["recordings/ap-native-ctimer.jfr", "cases/82_arrays.jfr", "cases/84_string_cp_field.jfr"] {

@@ -1,5 +1,5 @@
-//! Constants that make a small recording describe endless events: what is printed is bounded, sound in its form, and the
-//! loss is told. A thread with little stack is enough.
+//! Constants that make a small recording expand without limit: output is bounded and well-formed, the loss is
+//! reported, and a small stack suffices.
 
 use std::thread;
 
@@ -26,7 +26,7 @@ fn event(type_id: usize, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An element of the metadata: name, attributes, children.
+/// A metadata element: name, attributes, children.
 struct Element(&'static str, Vec<(&'static str, String)>, Vec<Element>);
 
 impl Element {
@@ -71,7 +71,8 @@ const NODE: usize = 300;
 const BOMB: usize = 301;
 const EVENTS: usize = 3;
 
-/// `constants` nodes, each with `width` fields that refer to the one before, and events that refer to the last.
+/// `constants` nodes, each with `width` fields that refer to the previous node, and events that refer to the
+/// last.
 fn recording(constants: usize, width: usize) -> Vec<u8> {
     let fields = (0..width).map(|at| field(&format!("f{at}"), NODE, true)).collect();
     let bomb = vec![field("startTime", 11, false), field("node", NODE, true)];
@@ -135,7 +136,7 @@ fn printed(recording: &[u8], format: Format) -> (Vec<u8>, Warnings) {
     (out, warnings)
 }
 
-/// Prints in a form and looks at what is told.
+/// Prints in a format and checks the warnings.
 fn check(recording: &[u8], format: Format, lost: usize) -> Vec<u8> {
     let (out, warnings) = printed(recording, format);
     assert_eq!(warnings.len() as usize, lost, "{format:?}: {:?}", warnings.kept());
@@ -147,7 +148,7 @@ fn check(recording: &[u8], format: Format, lost: usize) -> Vec<u8> {
     out
 }
 
-/// A document whose brackets match, for parsers do not go so deep; no text in it has any.
+/// Checks that brackets match, since parsers do not support such depth; no string contains brackets.
 fn document(recording: &[u8], lost: usize) {
     let out = String::from_utf8(check(recording, Format::Json, lost)).unwrap();
     let mut open = Vec::new();
@@ -171,7 +172,7 @@ fn constants_that_double() {
         check(&recording, format, EVENTS);
     }
     document(&recording, EVENTS);
-    // Each constant is told once.
+    // Each constant is written once.
     let lines = String::from_utf8(check(&recording, Format::Compact, 0)).unwrap();
     assert_eq!(lines.lines().count(), 1 + 40 + EVENTS);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use jfr_format::error::Error;
 use jfr_format::event::{self, Reference, Value};
 use jfr_format::jfr_view;
-use jfr_format::read::{Chunk, Delivery, Input, Interest, Item, StackReader, Views};
+use jfr_format::read::{Chunk, Delivery, Filter, Input, Item, StackReader, Views};
 
 jfr_view! {
     /// What is wanted of a sample.
@@ -31,11 +31,11 @@ fn main() -> Result<(), Error> {
 
 /// Samples by the method at the top of the stack.
 pub fn hot_methods(path: &Path) -> Result<HashMap<String, u64>, Error> {
-    let mut input = Input::open_for(path, Delivery::Unresolved)?;
+    let mut input = Input::open_for(path, Delivery::KeysOnly)?;
     // Other events are passed over, and so are the constants of chunks that have no samples.
-    input.decoder().select(|class| match &*class.name {
-        "jdk.ExecutionSample" => Interest::Constants,
-        _ => Interest::None,
+    input.decoder().set_filter(|class| match &*class.name {
+        "jdk.ExecutionSample" => Filter::Constants,
+        _ => Filter::Skip,
     });
     let mut views = Views::default();
     let (mut stacks, mut methods) = (HashMap::<u64, u64>::new(), HashMap::new());

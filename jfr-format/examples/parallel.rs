@@ -8,7 +8,7 @@ fn main() -> Result<(), Error> {
         let recording = Recording::open(path.as_ref())?;
         let mut events = 0;
         recording.run(
-            Delivery::Unresolved,
+            Delivery::KeysOnly,
             default_jobs(),
             // On the threads, for each chunk …
             |decoder| {

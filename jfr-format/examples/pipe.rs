@@ -8,7 +8,7 @@ use jfr_format::event::Value;
 use jfr_format::read::{Decoder, Delivery, Item};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut decoder = Decoder::new(Delivery::Earliest);
+    let mut decoder = Decoder::new(Delivery::Streaming);
     let (mut stdin, mut stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
     let mut buffer = vec![0; 64 << 10];
     loop {

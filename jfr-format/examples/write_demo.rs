@@ -51,7 +51,7 @@ struct Recording<'a> {
 impl<'a> Recording<'a> {
     fn begin(geometry: Geometry, out: &'a mut dyn Output) -> Result<Recording<'a>, Box<dyn Error>> {
         let mut chunk = ChunkWriter::begin(geometry, &LINE, FileOffset(0), LINE.start_ticks)?;
-        chunk.tell_segments(0);
+        chunk.enable_segments(0);
         Ok(Recording { geometry, out, chunk, defined: HashSet::new() })
     }
 
@@ -85,7 +85,7 @@ impl<'a> Recording<'a> {
         let segment = self.chunk.next_segment();
         self.chunk = ChunkWriter::begin(self.geometry, &LINE, self.chunk.end(), now)?;
         if let Some(segment) = segment {
-            self.chunk.tell_segments(segment);
+            self.chunk.enable_segments(segment);
         }
         self.defined.clear();
         Ok(write(self)?)

@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
     /// As [`varint`](Self::varint), without a branch on the length: for fields whose lengths change from event to
     /// event, where a wrong guess costs more than the decoding.
     #[inline(always)]
-    pub fn varint_of_any_length(&mut self) -> Result<u64, Malformed> {
+    pub fn varint_branchless(&mut self) -> Result<u64, Malformed> {
         let Some((word, len)) = self.short_varint() else { return self.varint() };
         self.pos += len;
         Ok(squeeze(word))
@@ -116,7 +116,7 @@ impl<'a> Cursor<'a> {
 
     /// Steps over one varint, without a branch on its length.
     #[inline(always)]
-    pub fn skip_varint_of_any_length(&mut self) -> Result<(), Malformed> {
+    pub fn skip_varint_branchless(&mut self) -> Result<(), Malformed> {
         let Some((_, len)) = self.short_varint() else { return self.varint().map(drop) };
         self.pos += len;
         Ok(())
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
     /// A string of a frequent kind; otherwise the cursor stays.
     #[inline(always)]
     pub fn short_text(&mut self) -> Option<TextRef<'a>> {
-        let (short, size) = Short::of(self.rest())?;
+        let (short, size) = Short::parse(self.rest())?;
         let text = Short::text(short.bits(), self.data, self.pos)?;
         self.pos += size;
         Some(text)
@@ -239,16 +239,16 @@ mod tests {
                 assert_eq!(cursor.varint(), Ok(value), "{bytes:x?}");
                 assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
                 let mut cursor = Cursor::new(data);
-                assert_eq!(cursor.varint_of_any_length(), Ok(value), "{bytes:x?}");
+                assert_eq!(cursor.varint_branchless(), Ok(value), "{bytes:x?}");
                 assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
                 let mut cursor = Cursor::new(data);
-                assert_eq!(cursor.skip_varint_of_any_length(), Ok(()), "{bytes:x?}");
+                assert_eq!(cursor.skip_varint_branchless(), Ok(()), "{bytes:x?}");
                 assert_eq!(cursor.pos(), bytes.len(), "{bytes:x?}");
             }
             for cut in 0..bytes.len() {
                 assert_eq!(Cursor::new(&bytes[..cut]).varint(), Err(Malformed::End));
-                assert_eq!(Cursor::new(&bytes[..cut]).varint_of_any_length(), Err(Malformed::End));
-                assert_eq!(Cursor::new(&bytes[..cut]).skip_varint_of_any_length(), Err(Malformed::End));
+                assert_eq!(Cursor::new(&bytes[..cut]).varint_branchless(), Err(Malformed::End));
+                assert_eq!(Cursor::new(&bytes[..cut]).skip_varint_branchless(), Err(Malformed::End));
             }
         }
     }

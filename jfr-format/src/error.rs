@@ -104,7 +104,7 @@ impl fmt::Display for Malformed {
 /// Something that can be read without loss but contradicts itself, or that other readers read otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Dubious {
+pub enum Nonconformance {
     /// The header's clock makes so many ticks per second; ticks are taken for nanoseconds.
     Frequency(i64),
     /// The header says that integers are not compressed. No writer does that: they are read as if they were.
@@ -116,7 +116,7 @@ pub enum Dubious {
     /// The chunk ends elsewhere than its header says.
     ChunkSize {
         /// Bytes by the header.
-        told: u64,
+        declared: u64,
         /// Bytes by the events.
         found: u64,
     },
@@ -156,7 +156,7 @@ pub enum Dubious {
     },
 }
 
-impl Dubious {
+impl Nonconformance {
     /// What was being read.
     pub(crate) fn within(&self) -> &'static str {
         match self {
@@ -170,7 +170,7 @@ impl Dubious {
     }
 }
 
-impl fmt::Display for Dubious {
+impl fmt::Display for Nonconformance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frequency(frequency) => {
@@ -179,8 +179,8 @@ impl fmt::Display for Dubious {
             Self::Uncompressed => f.write_str("integers said to be uncompressed are read as compressed"),
             Self::Unpatched => f.write_str("the header of the finished chunk was never completed"),
             Self::Updating => f.write_str("the chunk's header was left in the middle of an update"),
-            Self::ChunkSize { told, found } => {
-                write!(f, "the header says the chunk has {} bytes, it has {found}", *told as i64)
+            Self::ChunkSize { declared, found } => {
+                write!(f, "the header says the chunk has {} bytes, it has {found}", *declared as i64)
             }
             Self::MetadataOffset(at) => {
                 write!(f, "no metadata at byte {} of the chunk, where the header says", *at as i64)
@@ -261,8 +261,8 @@ pub enum ErrorKind {
     },
     /// A declared struct does not fit the type it stands for: which, and why.
     View(String),
-    /// Read without loss, but not beyond doubt.
-    Dubious(Dubious),
+    /// The chunk does not conform to the format; nothing of it was lost.
+    Nonconformance(Nonconformance),
     /// The same of the types beyond those told one by one.
     UnknownTypes {
         /// How many types more.
@@ -358,7 +358,7 @@ impl fmt::Display for Error {
                 f.write_str("the chunk has no metadata; its events cannot be decoded")?
             }
             ErrorKind::Unfinished => f.write_str("the chunk was never finished")?,
-            ErrorKind::Dubious(dubious) => write!(f, "{dubious}")?,
+            ErrorKind::Nonconformance(violation) => write!(f, "{violation}")?,
             ErrorKind::View(text) => f.write_str(text)?,
             ErrorKind::Truncated { missing: 0 } => f.write_str("the input ends inside an event")?,
             ErrorKind::Truncated { missing } => {

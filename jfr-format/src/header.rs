@@ -130,7 +130,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_header_of_the_jdk_is_read_and_written_back() {
+    fn jdk_header_round_trips() {
         let header = ChunkHeader::decode(&JDK_17).unwrap();
         assert_eq!(header.size, 207_654);
         assert_eq!(header.checkpoint, ChunkOffset(207_559));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_told_from_a_wrong_magic() {
+    fn truncation_differs_from_wrong_magic() {
         for cut in 0..LEN {
             let error = ChunkHeader::decode(&JDK_17[..cut]).unwrap_err();
             assert_eq!(error, DecodeError { at: cut, kind: DecodeErrorKind::Truncated });

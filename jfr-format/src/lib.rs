@@ -16,7 +16,9 @@
 //! A module uses only those before it: [`ids`], [`constants`], [`error`], [`varint`], [`strings`] → `cursor` → [`types`], [`schema`] →
 //! [`header`], [`metadata`], [`pool`] → [`chunk`] → [`event`], [`write`](mod@write) → [`read`] → [`edit`].
 //!
-//! What is written and read back:
+//! # Writing
+//!
+//! An event that is written and read back:
 //! ```
 //! use jfr_format::ids::{FileOffset, Ticks};
 //! use jfr_format::read::{Input, Item};
@@ -43,6 +45,195 @@
 //!     }
 //! }
 //! assert_eq!(seen, [(Some(1_700_000_002_500_000_000), Some("hello".to_owned()))]);
+//! # Ok(()) }
+//! ```
+//!
+//! # Which way of reading
+//!
+//! Choose an entry point by where the bytes are. All of them return the same [`Item`](read::Item)s.
+//!
+//! | the recording is | use | events come |
+//! |---|---|---|
+//! | a whole file, or bytes in memory | [`read::Input::open`], [`open_for`](read::Input::open_for), [`bytes`](read::Input::bytes) | chunk by chunk |
+//! | a whole file, on several threads | [`read::Recording`] | chunk by chunk, a decoder per thread, results in file order |
+//! | a stream: a pipe, a socket | [`read::Input::stream`] | as soon as their constants are known |
+//! | a stream whose I/O is yours, such as async I/O | [`read::Decoder`] | after each push |
+//! | a file or a repository that still grows | [`read::Follow`] | with each flush of the writer |
+//!
+//! Choose a level of access by how many events and fields you read:
+//!
+//! | level | use | cost |
+//! |---|---|---|
+//! | by name | [`EventRef::field`](event::EventRef::field) | the names are compared for each event; for rare events and tools |
+//! | bound | [`jfr_view!`] for a struct, [`read::Binding`] for integers and keys | the names are looked up once per chunk |
+//! | visitor | [`EventRef::accept`](event::EventRef::accept) with a [`Visitor`](event::Visitor) | no lookup and no values in memory; for all fields of all events |
+//!
+//! Two settings of the decoder apply to every level: [`Delivery`](read::Delivery) says when events are returned, and
+//! [`Decoder::set_filter`](read::Decoder::set_filter) skips types. Skipped events cost a few nanoseconds.
+//!
+//! ## A whole recording
+//! Samples by thread, by name:
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use jfr_format::event::Value;
+//! use jfr_format::read::{Input, Item};
+//!
+//! # fn main() -> Result<(), jfr_format::error::Error> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/flightline.jfr").as_ref();
+//! let mut samples = BTreeMap::new();
+//! let mut input = Input::open(path)?;
+//! while let Some(item) = input.next()? {
+//!     match item {
+//!         Item::Events(batch) => {
+//!             for event in batch.events().filter(|event| &*event.class().name == "jdk.ExecutionSample") {
+//!                 let Some(thread) = event.field("sampledThread")? else { continue };
+//!                 let Some(thread) = thread.record()? else { continue };
+//!                 let name = thread.field("osName")?.map(Value::text).transpose()?.flatten();
+//!                 *samples.entry(name.unwrap_or_default().into_owned()).or_insert(0) += 1;
+//!             }
+//!         }
+//!         // Damage does not end the reading.
+//!         Item::Warning(warning) => eprintln!("{warning}"),
+//!         _ => {}
+//!     }
+//! }
+//! assert!(samples.values().sum::<u32>() > 0);
+//! # Ok(()) }
+//! ```
+//! On several threads, with bound fields. Keys are unique within a chunk, so they are resolved when it ends:
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use jfr_format::error::Error;
+//! use jfr_format::event::{Value, constant};
+//! use jfr_format::read::{Binding, Decoder, Delivery, Filter, Item, Recording};
+//!
+//! /// Samples by thread, as far as the decoder goes.
+//! fn count(decoder: &mut Decoder) -> Result<HashMap<String, u32>, Error> {
+//!     decoder.set_filter(|class| match &*class.name {
+//!         "jdk.ExecutionSample" => Filter::Constants,
+//!         _ => Filter::Skip,
+//!     });
+//!     let (mut by_key, mut by_name) = (HashMap::new(), HashMap::new());
+//!     while let Some(item) = decoder.next() {
+//!         match item {
+//!             Item::Events(batch) => {
+//!                 let chunk = batch.chunk();
+//!                 let Some((_, class)) = chunk.types.by_name("jdk.ExecutionSample") else { continue };
+//!                 let binding = Binding::new(chunk, class, &["sampledThread"]);
+//!                 for frame in batch.frames() {
+//!                     if let Ok([thread]) = binding.values_in(chunk, &frame) {
+//!                         *by_key.entry(thread).or_insert(0) += 1;
+//!                     }
+//!                 }
+//!             }
+//!             Item::ChunkEnd(end) => {
+//!                 let Some((threads, _)) = end.chunk.types.by_name("java.lang.Thread") else { continue };
+//!                 for (key, samples) in by_key.drain() {
+//!                     let thread = constant(end.chunk, threads, key, 0)?;
+//!                     let Some(Value::Struct(thread)) = thread else { continue };
+//!                     let name = thread.field("osName")?.map(Value::text).transpose()?.flatten();
+//!                     *by_name.entry(name.unwrap_or_default().into_owned()).or_insert(0) += samples;
+//!                 }
+//!             }
+//!             _ => {}
+//!         }
+//!     }
+//!     Ok(by_name)
+//! }
+//!
+//! # fn main() -> Result<(), Error> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/flightline.jfr").as_ref();
+//! let mut samples = 0;
+//! let recording = Recording::open(path)?;
+//! recording.run_grouped(Delivery::KeysOnly, recording.jobs(), count, |part| {
+//!     samples += part?.values().sum::<u32>();
+//!     Ok::<(), Error>(())
+//! })?;
+//! assert!(samples > 0);
+//! # Ok(()) }
+//! ```
+//!
+//! ## A stream
+//! The decoder does no I/O: push what was received, in pieces of any size. [`read::Input::stream`] does that for a
+//! reader. Here a struct is bound to the fields:
+//! ```
+//! use jfr_format::event::Reference;
+//! use jfr_format::ids::Ticks;
+//! use jfr_format::jfr_view;
+//! use jfr_format::read::{Decoder, Delivery, Item, Views};
+//!
+//! jfr_view! {
+//!     struct Sample<'a>: "jdk.ExecutionSample" {
+//!         start: Ticks = "startTime",
+//!         thread: Option<Reference<'a>> = "sampledThread",
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/flightline.jfr");
+//! # let received = std::fs::read(path)?;
+//! let (mut decoder, mut views) = (Decoder::new(Delivery::Streaming), Views::default());
+//! let (mut samples, mut with_thread) = (0, 0);
+//! for bytes in received.chunks(4096) {
+//!     decoder.push(bytes.to_vec().into());
+//!     while let Some(item) = decoder.next() {
+//!         let Item::Events(batch) = item else { continue };
+//!         for event in batch.events() {
+//!             // `None`: an event of another type.
+//!             let Some(sample) = views.read::<Sample>(&event)? else { continue };
+//!             samples += u32::from(sample.start > Ticks(0));
+//!             with_thread += u32::from(sample.thread.is_some());
+//!         }
+//!     }
+//! }
+//! // At the end of the stream, `decoder.close()` makes the rest of an unfinished chunk available.
+//! assert!(samples > 0 && with_thread > 0);
+//! # Ok(()) }
+//! ```
+//!
+//! ## All fields
+//! A visitor has a method per kind of value; `other` gets the kinds without one:
+//! ```
+//! use jfr_format::event::{TextRef, ValueRef, Visitor};
+//! use jfr_format::read::{Field, Input, Item};
+//!
+//! #[derive(Default)]
+//! struct Count {
+//!     integers: u64,
+//!     texts: u64,
+//!     others: u64,
+//! }
+//!
+//! impl<'a> Visitor<'a> for Count {
+//!     #[inline]
+//!     fn integer(&mut self, _: &'a Field, _: i64) {
+//!         self.integers += 1;
+//!     }
+//!
+//!     #[inline]
+//!     fn text(&mut self, _: &'a Field, _: TextRef<'a>) {
+//!         self.texts += 1;
+//!     }
+//!
+//!     #[inline]
+//!     fn other(&mut self, _: &'a Field, _: ValueRef<'a>) {
+//!         self.others += 1;
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), jfr_format::error::Error> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/flightline.jfr").as_ref();
+//! let mut count = Count::default();
+//! let mut input = Input::open(path)?;
+//! while let Some(item) = input.next()? {
+//!     let Item::Events(batch) = item else { continue };
+//!     for event in batch.events() {
+//!         event.accept(&mut count)?;
+//!     }
+//! }
+//! assert!(count.integers > 0 && count.texts > 0);
 //! # Ok(()) }
 //! ```
 

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::cursor::Cursor;
-use crate::error::{Dubious, Malformed, shortened};
-use crate::strings::{Kept, TextRef};
+use crate::error::{Malformed, Nonconformance, shortened};
+use crate::strings::{OwnedText, TextRef};
 use crate::types::layout;
 use crate::types::{Class, ClassIndex, Kind, Types};
 
@@ -75,18 +75,18 @@ struct Table {
     entries: Vec<Entry>,
     lookup: OnceLock<Lookup>,
     /// Text of the constants, as far as somebody asked for it, by [`Lookup::slot`].
-    texts: OnceLock<Vec<OnceLock<Kept>>>,
+    texts: OnceLock<Vec<OnceLock<OwnedText>>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: u64,
-    place: Place,
+    place: Location,
 }
 
 /// Where a constant lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Location {
     segment: u32,
     at: u32,
 }
@@ -108,7 +108,7 @@ impl Pools {
     }
 
     #[inline]
-    fn constant(&self, place: Place) -> Option<RawConstant<'_>> {
+    fn constant(&self, place: Location) -> Option<RawConstant<'_>> {
         let segment = self.segments.get(place.segment as usize)?;
         let bytes = segment.bytes.get(place.at as usize..)?;
         Some(RawConstant { bytes, offset: segment.offset + u64::from(place.at) })
@@ -119,7 +119,7 @@ impl Pools {
     pub(crate) fn known_text(&self, class: ClassIndex, key: u64) -> Option<TextRef<'_>> {
         let table = self.by_class.get(class.0 as usize)?;
         let texts = table.texts.get()?;
-        texts.get(table.lookup(&self.hash).slot(&table.entries, key, &self.hash)?)?.get().map(Kept::text)
+        texts.get(table.lookup(&self.hash).slot(&table.entries, key, &self.hash)?)?.get().map(OwnedText::text)
     }
 
     /// Keeps the text of a constant as long as the pools are kept. Not beyond a small multiple of their bytes: a few
@@ -159,7 +159,7 @@ impl Pools {
 
     /// Constants that were defined again with other content, of the pools that somebody asked: what and where. Only
     /// of types without references: the JDK defines classes and methods again with other keys of the same symbols.
-    pub(crate) fn redefined(&self, types: &Types) -> Vec<(Dubious, u64)> {
+    pub(crate) fn redefined(&self, types: &Types) -> Vec<(Nonconformance, u64)> {
         let mut found = Vec::new();
         for (at, table) in self.by_class.iter().enumerate() {
             let class = ClassIndex(at as u32);
@@ -198,7 +198,10 @@ impl Pools {
                 continue;
             }
             if let Some((key, offset)) = first {
-                found.push((Dubious::Redefined { class: shortened(&*declared.name), key, count }, offset));
+                found.push((
+                    Nonconformance::Redefined { class: shortened(&*declared.name), key, count },
+                    offset,
+                ));
             }
         }
         found
@@ -250,7 +253,7 @@ impl Pools {
         let head = CheckpointHead::read(cursor)?;
         for _ in 0..head.pools {
             let type_id = cursor.varint()?;
-            let class = types.index_of(type_id).ok_or(Malformed::UnknownType)?;
+            let class = types.class_index(type_id).ok_or(Malformed::UnknownType)?;
             let count = cursor.count()?;
             let at = class.0 as usize;
             if self.by_class.len() <= at {
@@ -279,7 +282,7 @@ impl Table {
                 // Events are smaller than 4 GiB: the push decoder bounds them.
                 let at = cursor.pos() as u32;
                 layout::skip(types.classes(), steps, cursor, 0)?;
-                self.entries.push(Entry { key, place: Place { segment, at } });
+                self.entries.push(Entry { key, place: Location { segment, at } });
                 Ok(())
             })
         });
@@ -298,12 +301,12 @@ impl Table {
     }
 
     #[inline]
-    fn get(&self, key: u64, hash: &KeyHash) -> Option<Place> {
+    fn get(&self, key: u64, hash: &KeyHash) -> Option<Location> {
         self.lookup(hash).find(&self.entries, key, hash)
     }
 
     fn lookup(&self, hash: &KeyHash) -> &Lookup {
-        self.lookup.get_or_init(|| Lookup::of(&self.entries, hash))
+        self.lookup.get_or_init(|| Lookup::new(&self.entries, hash))
     }
 
     /// Whether a key occurs twice; `false` if nobody has asked for any.
@@ -329,12 +332,12 @@ impl Table {
 enum Lookup {
     /// By key, less the smallest: keys of symbols, stacks and threads mostly count up. Events name them in any order, so
     /// that each load is a cache miss: hence the places themselves.
-    Dense { first: u64, places: Vec<Place> },
+    Dense { first: u64, places: Vec<Location> },
     /// Indexes of entries by hash, the next free one taken if that one is; a power of two, at most half full.
     Hashed { places: Vec<u32> },
 }
 
-const NOWHERE: Place = Place { segment: u32::MAX, at: 0 };
+const NOWHERE: Location = Location { segment: u32::MAX, at: 0 };
 
 const FREE: u32 = u32::MAX;
 
@@ -344,7 +347,7 @@ fn dense_limit(count: usize) -> u64 {
 }
 
 impl Lookup {
-    fn of(entries: &[Entry], hash: &KeyHash) -> Self {
+    fn new(entries: &[Entry], hash: &KeyHash) -> Self {
         let first = entries.iter().map(|e| e.key).min().unwrap_or(0);
         let last = entries.iter().map(|e| e.key).max().unwrap_or(0);
         if last - first >= dense_limit(entries.len()) {
@@ -393,14 +396,14 @@ impl Lookup {
     }
 
     #[inline]
-    fn find(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<Place> {
+    fn find(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<Location> {
         match self {
             Self::Dense { first, places } => {
                 let place = *places.get(usize::try_from(key.checked_sub(*first)?).ok()?)?;
                 (place != NOWHERE).then_some(place)
             }
             Self::Hashed { places } => {
-                let index = places[place_of(places, entries, key, hash)];
+                let index = places[find_slot(places, entries, key, hash)];
                 Some(entries.get(index as usize)?.place)
             }
         }
@@ -412,7 +415,7 @@ impl Lookup {
     fn slot(&self, entries: &[Entry], key: u64, hash: &KeyHash) -> Option<usize> {
         match self {
             Self::Dense { first, .. } => usize::try_from(key.checked_sub(*first)?).ok(),
-            Self::Hashed { places } => Some(places[place_of(places, entries, key, hash)] as usize),
+            Self::Hashed { places } => Some(places[find_slot(places, entries, key, hash)] as usize),
         }
     }
 
@@ -425,7 +428,7 @@ impl Lookup {
 }
 
 fn insert_hashed(places: &mut [u32], entries: &[Entry], index: usize, hash: &KeyHash) {
-    let at = place_of(places, entries, entries[index].key, hash);
+    let at = find_slot(places, entries, entries[index].key, hash);
     if places[at] == FREE {
         places[at] = index as u32;
     }
@@ -433,7 +436,7 @@ fn insert_hashed(places: &mut [u32], entries: &[Entry], index: usize, hash: &Key
 
 /// Where the key is, or the free place where it would be.
 #[inline]
-fn place_of(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usize {
+fn find_slot(places: &[u32], entries: &[Entry], key: u64, hash: &KeyHash) -> usize {
     let mask = places.len() - 1;
     let mut at = hash.hash_one(key) as usize & mask;
     loop {
@@ -522,7 +525,7 @@ pub(crate) fn walk_pools(
     let mut cursor = Cursor::new(payload);
     let head = CheckpointHead::read(&mut cursor)?;
     for _ in 0..head.pools {
-        let class = types.index_of(cursor.varint()?).ok_or(Malformed::UnknownType)?;
+        let class = types.class_index(cursor.varint()?).ok_or(Malformed::UnknownType)?;
         if types.class(class).is_none_or(|class| !matches!(class.kind, Kind::Struct | Kind::Text)) {
             return Err(Malformed::PrimitivePool);
         }
@@ -549,7 +552,7 @@ mod tests {
         let mut table = Table::default();
         let mut expected: HashMap<u64, u32> = HashMap::new();
         for (at, &key) in keys.iter().enumerate() {
-            table.entries.push(Entry { key, place: Place { segment: 0, at: at as u32 } });
+            table.entries.push(Entry { key, place: Location { segment: 0, at: at as u32 } });
             expected.entry(key).or_insert(at as u32);
             if at == asked_after {
                 table.lookup(&hash);

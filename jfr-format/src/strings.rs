@@ -95,19 +95,19 @@ impl<'a> From<&'a str> for TextRef<'a> {
 
 /// Text that is kept beside the recording.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedText {
     text: Box<str>,
     units: usize,
 }
 
-impl Kept {
+impl OwnedText {
     #[inline]
     pub(crate) fn text(&self) -> TextRef<'_> {
         TextRef(Encoded::Str(&self.text, self.units))
     }
 }
 
-impl From<Cow<'_, str>> for Kept {
+impl From<Cow<'_, str>> for OwnedText {
     fn from(text: Cow<'_, str>) -> Self {
         Self { units: units(&text), text: text.into() }
     }
@@ -128,7 +128,7 @@ const ASCII: u8 = 0x80;
 impl Short {
     /// Of the string at the start of `input`, and its size; `None` if it is not of a frequent kind.
     #[inline(always)]
-    pub(crate) fn of(input: &[u8]) -> Option<(Self, usize)> {
+    pub(crate) fn parse(input: &[u8]) -> Option<(Self, usize)> {
         let [tag, len, rest @ ..] = input else { return None };
         let len @ 0..0x80 = *len else { return None };
         let size = 2 + usize::from(len);

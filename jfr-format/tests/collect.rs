@@ -6,7 +6,7 @@ use crate::walk;
 use std::collections::BTreeSet;
 use std::io;
 
-use jfr_format::edit::collect::{Collected, Collector, Place};
+use jfr_format::edit::collect::{ChunkSink, Collected, Collector};
 use jfr_format::header::{ChunkHeader, LEN};
 use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::metadata::Declared;
@@ -32,7 +32,7 @@ struct Memory {
     growths: usize,
 }
 
-impl Place for Memory {
+impl ChunkSink for Memory {
     fn begin(&mut self, most: u64) -> io::Result<()> {
         (self.base, self.most) = (self.bytes.len(), most);
         Ok(())
@@ -55,7 +55,7 @@ impl Place for Memory {
 
 /// The texts of all notices, in order; panics if the reader doubts anything, or the JDK would refuse a checkpoint.
 fn notices(bytes: &[u8]) -> Vec<String> {
-    Recording::bytes(bytes.to_vec().into()).check(|_| {}).unwrap();
+    Recording::bytes(bytes.to_vec().into()).validate(|_| {}).unwrap();
     let mut input = Input::bytes(bytes.to_vec().into());
     let mut found = Vec::new();
     while let Some(item) = input.next().unwrap() {
@@ -79,7 +79,7 @@ fn notices(bytes: &[u8]) -> Vec<String> {
 /// Chunks with numbered notices and samples with stacks; the texts, and where each segment ends.
 fn stream(chunks: usize, told: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
     let types = [schema::NOTICE, schema::EXECUTION_SAMPLE, schema::SEGMENT];
-    let declared = Declared::of(types.into_iter().take(if told { 3 } else { 2 }));
+    let declared = Declared::new(types.into_iter().take(if told { 3 } else { 2 }));
     let size = write::min_fixed_size(&declared) + 6000;
     let (mut random, mut next, mut now) = (Random(3), 0, 1000);
     let (mut bytes, mut texts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
@@ -89,7 +89,7 @@ fn stream(chunks: usize, told: bool) -> (Vec<u8>, Vec<String>, Vec<usize>) {
         let mut chunk =
             ChunkWriter::declaring(&declared, geometry, &LINE, FileOffset(0), Ticks(now)).unwrap();
         if told {
-            chunk.tell_segments(next);
+            chunk.enable_segments(next);
         }
         let (base, mut flushed) = (bytes.len(), 0);
         loop {

@@ -4,8 +4,8 @@ use crate::dump;
 
 use bytes::Bytes;
 use dump::{Dump, fixtures, long, name};
-use jfr_format::read::Delivery::{Unresolved, WholeChunks};
-use jfr_format::read::{Decoder, Delivery, Input, Interest, Item, Recording};
+use jfr_format::read::Delivery::{KeysOnly, WholeChunks};
+use jfr_format::read::{Decoder, Delivery, Filter, Input, Item, Recording};
 
 /// Recordings as they are, one behind the other, with garbage between, and torn.
 fn inputs() -> Vec<(String, Bytes)> {
@@ -72,7 +72,7 @@ impl Raw {
                 }
                 Item::ChunkEnd(end) => {
                     let classes = end.chunk.types.classes().iter();
-                    let pools = classes.filter_map(|c| end.chunk.types.index_of(c.id));
+                    let pools = classes.filter_map(|c| end.chunk.types.class_index(c.id));
                     self.constants.push(pools.map(|index| end.chunk.pools.len(index)).sum());
                     self.chunks.push((end.size, end.complete));
                 }
@@ -97,7 +97,7 @@ fn one_pass_changes_nothing() {
     for (name, bytes) in inputs() {
         let want = Raw::of(&bytes, WholeChunks, 1);
         for jobs in [1, 3] {
-            assert_eq!(Raw::of(&bytes, Unresolved, jobs), want, "{name}, {jobs} threads");
+            assert_eq!(Raw::of(&bytes, KeysOnly, jobs), want, "{name}, {jobs} threads");
         }
     }
 }
@@ -131,7 +131,7 @@ fn taker_can_stop() {
         while decoder.next().is_some() {}
         decoder.chunks()
     };
-    let outcome = recording.run(Unresolved, 4, chunks, |chunks| {
+    let outcome = recording.run(KeysOnly, 4, chunks, |chunks| {
         taken += 1;
         assert_eq!(chunks, taken);
         if taken == 7 { Err("enough") } else { Ok(()) }
@@ -150,12 +150,12 @@ fn only_what_is_wanted() {
         let mut want = all.events.clone();
         want.retain(|(_, class, _)| wanted(class));
         met[usize::from(want.is_empty())] += 1;
-        for delivery in [Unresolved, WholeChunks, Delivery::Earliest] {
+        for delivery in [KeysOnly, WholeChunks, Delivery::Streaming] {
             let mut decoder = Decoder::new(delivery);
-            decoder.select(move |class| match wanted(&class.name) {
-                true if class.name.len() % 2 == 0 => Interest::Constants,
-                true => Interest::Plain,
-                false => Interest::None,
+            decoder.set_filter(move |class| match wanted(&class.name) {
+                true if class.name.len() % 2 == 0 => Filter::Constants,
+                true => Filter::Plain,
+                false => Filter::Skip,
             });
             decoder.push(bytes.clone());
             decoder.close();

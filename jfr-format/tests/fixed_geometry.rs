@@ -299,7 +299,7 @@ fn segments_cover_all_that_was_flushed() {
         let mut out = StreamOutput::new(Vec::new());
         let mut chunk =
             ChunkWriter::begin(Geometry::Fixed { size }, &LINE, FileOffset(0), LINE.start_ticks).unwrap();
-        chunk.tell_segments(next.unwrap());
+        chunk.enable_segments(next.unwrap());
         fill(&mut chunk, &mut out, &mut random, u64::MAX);
         chunk.finish(Ticks(i64::MAX), false, &mut out).unwrap();
         next = chunk.next_segment();

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use dump::{Dump, fixtures, name, stride};
-use jfr_format::read::Delivery::{self, Earliest, WholeChunks};
+use jfr_format::read::Delivery::{self, Streaming, WholeChunks};
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
@@ -63,7 +63,7 @@ fn truncated_at_many_bytes() {
         let whole = survives(&bytes, WholeChunks, || name(&path));
         let few = ["02_", "40_", "88_"].iter().any(|prefix| name(&path).starts_with(prefix));
         for cut in (0..bytes.len()).step_by(if few { stride(5, 1) } else { stride(211, 37) }) {
-            for delivery in [WholeChunks, Earliest] {
+            for delivery in [WholeChunks, Streaming] {
                 let dump = survives(&bytes[..cut], delivery, || format!("{} cut at {cut}", name(&path)));
                 assert!(dump.events.len() <= whole.events.len());
             }
@@ -110,7 +110,7 @@ fn the_next_chunk_is_found() {
     let alone = Dump::of(&[&good], WholeChunks);
     for junk in [&b"x"[..], b"FLR", b"FLR\0FLR\0", &[0; 300]] {
         let bytes = [junk, &good, junk, &good].concat();
-        for delivery in [WholeChunks, Earliest] {
+        for delivery in [WholeChunks, Streaming] {
             let dump = Dump::of(&[&bytes], delivery);
             assert_eq!(dump.events.len(), 2 * alone.events.len(), "{junk:?}");
             assert_eq!(dump.offsets, [0, (junk.len() + good.len()) as u64], "{junk:?}");
@@ -122,7 +122,7 @@ fn the_next_chunk_is_found() {
 #[test]
 fn nonsense_without_a_recording() {
     for bytes in [&b""[..], b"F", b"FLR\0", b"not a recording at all", &[0xff; 4096], &[0; 4096]] {
-        for delivery in [WholeChunks, Earliest] {
+        for delivery in [WholeChunks, Streaming] {
             let dump = survives(bytes, delivery, || format!("{bytes:x?}"));
             assert_eq!((dump.events.len(), dump.warnings.len()), (0, 1), "{:?}", dump.warnings);
         }

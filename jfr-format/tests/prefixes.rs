@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use dump::{Dump, fixtures, name};
 use jfr_format::read::Decoder;
-use jfr_format::read::Delivery::{self, Earliest, Unresolved, WholeChunks};
+use jfr_format::read::Delivery::{self, KeysOnly, Streaming, WholeChunks};
 
 /// All made cases, and recordings that are soon read.
 fn files() -> Vec<PathBuf> {
@@ -33,10 +33,10 @@ fn place(event: &str) -> String {
 fn what_is_handed_out_early_stays() {
     for path in files() {
         let bytes = std::fs::read(&path).unwrap();
-        let whole = Dump::of(&[&bytes], Earliest);
+        let whole = Dump::of(&[&bytes], Streaming);
         let all: HashSet<&String> = whole.events.iter().collect();
         for cut in cuts(bytes.len(), 400) {
-            let mut decoder = Decoder::new(Earliest);
+            let mut decoder = Decoder::new(Streaming);
             decoder.push(Bytes::copy_from_slice(&bytes[..cut]));
             let mut part = Dump::default();
             part.drain(&mut decoder);
@@ -52,7 +52,7 @@ fn what_is_handed_out_early_stays() {
 fn salvaged_events_are_of_the_whole() {
     for path in files() {
         let bytes = std::fs::read(&path).unwrap();
-        for delivery in [WholeChunks, Earliest, Unresolved] {
+        for delivery in [WholeChunks, Streaming, KeysOnly] {
             let places = |bytes: &[u8], delivery: Delivery| -> Vec<String> {
                 Dump::of(&[bytes], delivery).events.iter().map(|event| place(event)).collect()
             };

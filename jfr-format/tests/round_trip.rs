@@ -250,7 +250,7 @@ impl Output for ToDecoder {
 #[test]
 fn a_pipe_gives_every_event_with_its_flush() {
     for piece in [1, 2, 3, 7, 64, 4096, usize::MAX] {
-        let mut out = ToDecoder { decoder: Decoder::new(Delivery::Earliest), piece, lines: Vec::new() };
+        let mut out = ToDecoder { decoder: Decoder::new(Delivery::Streaming), piece, lines: Vec::new() };
         let mut flushes = 0;
         record(PIPE, &mut out, |out, expected| {
             assert_eq!(out.lines, expected, "flush {flushes} in pieces of {piece}");

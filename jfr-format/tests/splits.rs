@@ -3,7 +3,7 @@
 use crate::dump;
 
 use dump::{Dump, fixtures, name, stride};
-use jfr_format::read::Delivery::{Earliest, WholeChunks};
+use jfr_format::read::Delivery::{Streaming, WholeChunks};
 
 /// Both deliveries agree, but where a live writer's flush hands out what a whole chunk would resolve later.
 #[test]
@@ -13,7 +13,7 @@ fn whole_chunks_and_streams_agree() {
     for path in files {
         let bytes = std::fs::read(&path).unwrap();
         let whole = Dump::of(&[&bytes], WholeChunks);
-        let stream = Dump::of(&[&bytes], Earliest);
+        let stream = Dump::of(&[&bytes], Streaming);
         assert_eq!(whole, stream, "{}", name(&path));
     }
 }
@@ -26,11 +26,11 @@ fn splits_give_the_same_events() {
         &["01_", "04_", "13_", "22_", "25_", "27_", "31_", "32_", "41_", "70_", "91_"];
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
-        let want = Dump::of(&[&bytes], Earliest);
+        let want = Dump::of(&[&bytes], Streaming);
         let every = AT_EVERY_BYTE.iter().any(|prefix| name(&path).starts_with(prefix));
         for at in (0..=bytes.len()).step_by(if every { stride(3, 1) } else { stride(307, 61) }) {
             let (front, back) = bytes.split_at(at);
-            assert_eq!(Dump::of(&[front, back], Earliest), want, "{} split at {at}", name(&path));
+            assert_eq!(Dump::of(&[front, back], Streaming), want, "{} split at {at}", name(&path));
         }
     }
 }
@@ -40,7 +40,7 @@ fn byte_by_byte() {
     for path in fixtures("cases") {
         let bytes = std::fs::read(&path).unwrap();
         let pieces: Vec<&[u8]> = bytes.chunks(1).collect();
-        assert_eq!(Dump::of(&pieces, Earliest), Dump::of(&[&bytes], Earliest), "{}", name(&path));
+        assert_eq!(Dump::of(&pieces, Streaming), Dump::of(&[&bytes], Streaming), "{}", name(&path));
         assert_eq!(Dump::of(&pieces, WholeChunks), Dump::of(&[&bytes], WholeChunks), "{}", name(&path));
     }
 }
@@ -50,9 +50,9 @@ fn byte_by_byte() {
 fn events_come_early() {
     let path = fixtures("cases").into_iter().find(|p| name(p).starts_with("01_")).unwrap();
     let bytes = std::fs::read(path).unwrap();
-    let whole = Dump::of(&[&bytes], Earliest);
+    let whole = Dump::of(&[&bytes], Streaming);
     let last: u64 = whole.events.last().unwrap().split(' ').next().unwrap().parse().unwrap();
-    let mut decoder = jfr_format::read::Decoder::new(Earliest);
+    let mut decoder = jfr_format::read::Decoder::new(Streaming);
     decoder.push(bytes::Bytes::copy_from_slice(&bytes[..last as usize]));
     let mut events = 0;
     while let Some(item) = decoder.next() {

@@ -8,7 +8,7 @@ use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::metadata::Declared;
 use jfr_format::read::{FrameFault, Framer, Input, Item, Part};
 use jfr_format::schema::{self, thread_state};
-use jfr_format::write::{self, ChunkWriter, ClockLine, Geometry, Loss, Piece, StreamOutput};
+use jfr_format::write::{self, ChunkWriter, ClockLine, Fragment, Geometry, Loss, StreamOutput};
 
 const LINE: ClockLine = ClockLine {
     start_ticks: Ticks(0),
@@ -20,7 +20,7 @@ const LINE: ClockLine = ClockLine {
 fn stream() -> Vec<u8> {
     let types =
         [schema::EXECUTION_SAMPLE, schema::NOTICE, schema::SEGMENT, schema::STREAM_LOSS, schema::DATA_LOSS];
-    let declared = Declared::of(types);
+    let declared = Declared::new(types);
     let (mut bytes, mut next) = (Vec::new(), 0);
     for (number, more) in [400, 9000, 0].into_iter().enumerate() {
         let size = write::min_fixed_size(&declared) + more;
@@ -28,7 +28,7 @@ fn stream() -> Vec<u8> {
         let now = Ticks(1000 * number as i64);
         let mut chunk =
             ChunkWriter::declaring(&declared, Geometry::Fixed { size }, &LINE, base, now).unwrap();
-        chunk.tell_segments(next);
+        chunk.enable_segments(next);
         let mut out = StreamOutput::new(&mut bytes);
         for i in 1..6 {
             let now = Ticks(now.0 + i);
@@ -66,15 +66,15 @@ fn parts(stream: &[u8], step: usize) -> Vec<Part> {
             parts.push(part);
         }
     }
-    assert!(framer.at_end_of_chunk());
+    assert!(framer.is_between_chunks());
     parts
 }
 
-fn put(out: &mut Vec<u8>, pieces: &[Piece]) {
+fn put(out: &mut Vec<u8>, pieces: &[Fragment]) {
     for piece in pieces {
         match piece {
-            Piece::Bytes(bytes) => out.extend_from_slice(bytes),
-            Piece::Zeros(len) => out.resize(out.len() + len, 0),
+            Fragment::Bytes(bytes) => out.extend_from_slice(bytes),
+            Fragment::Zeros(len) => out.resize(out.len() + len, 0),
         }
     }
 }
@@ -153,7 +153,7 @@ fn a_reader_cut_off_anywhere_has_a_whole_recording() {
         let (pieces, told) = write::complete(cut, now, &losses, 77, 77);
         put(&mut out, &pieces);
         let head = all[..=end].iter().rev().find_map(|p| p.begins.clone()).unwrap();
-        assert!(head.tells_loss);
+        assert!(head.declares_loss_events);
         if told {
             inside += 1;
         } else {

@@ -18,8 +18,8 @@ use flightline_in_signal::context;
 use flightline_in_signal::cookie::{Cookie, FROM_PERF, SIGTRAP};
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{engine, slot_state};
-use flightline_in_signal::memo::{Memo, Tag};
 use flightline_in_signal::modules::Modules;
+use flightline_in_signal::rule_cache::{RuleCache, Tag};
 use flightline_in_signal::stack::Local;
 use flightline_in_signal::state::{self, ProcState};
 use flightline_in_signal::walk::{Lookup, Walked, prefetch, walk};
@@ -114,7 +114,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
                 // Another tag makes the memo miss.
                 let tag = if keep { 0 } else { tag.fetch_add(1, Relaxed) };
                 let walked =
-                    walk_once(state, tables, &state.private.memo, Tag(tag as u16), &regs, stack, again);
+                    walk_once(state, tables, &state.private.rule_cache, Tag(tag as u16), &regs, stack, again);
                 assert_eq!(walked.flags, 0, "{walked:?}");
                 depth.set(walked.depth);
             };
@@ -213,7 +213,7 @@ fn without_rows(state: &ProcState) -> *const flightline_in_signal::layout::Modul
 fn walk_once(
     state: &ProcState,
     tables: *const flightline_in_signal::layout::ModuleTable,
-    memo: &Memo,
+    memo: &RuleCache,
     tag: Tag,
     regs: &Regs,
     stack: (u64, u64),
@@ -226,7 +226,7 @@ fn walk_once(
         let modules = Modules::now(tables, &state.header.modules_gen);
         (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
     };
-    let lookup = Lookup { modules, rows: state.rows, memo, tag };
+    let lookup = Lookup { modules, rows: state.rows, rule_cache: memo, tag };
     let last = if again { scratch.frames.get(..scratch.depth).unwrap() } else { &[] };
     prefetch(&lookup, regs, &memory, last);
     let walked = walk(&lookup, regs, &mut memory, &mut scratch.machine, &mut scratch.frames);

@@ -13,7 +13,7 @@ use crate::{
     os::system,
     process::Process,
     process::thread::{Thread, WALK_ENDS},
-    recording::Recording,
+    recording::{Recording, RecordingId},
     settings::labels::Label,
     settings::units::format_duration,
     settings::{OffCpu, Settings},
@@ -116,14 +116,14 @@ pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64
 /// Libraries of a process that were mapped since the last call; `told` holds (recording, address, image).
 pub fn libraries(
     modules: &ModuleMap,
-    index: usize,
+    id: RecordingId,
     recording: &mut Recording,
     images: &Images,
-    told: &mut HashSet<(usize, u64, u32)>,
+    told: &mut HashSet<(RecordingId, u64, u32)>,
     now_ns: u64,
 ) {
     for mapping in modules.current() {
-        if mapping.image != ANONYMOUS && told.insert((index, mapping.start, mapping.image)) {
+        if mapping.image != ANONYMOUS && told.insert((id, mapping.start, mapping.image)) {
             let name = images.get(mapping.image).path.to_string_lossy();
             library(recording, &name, (mapping.start, mapping.end), now_ns);
         }
@@ -135,12 +135,12 @@ const MANY_LIBRARIES: usize = 1 << 15;
 
 /// Where many libraries were told, keeps in mind those that are mapped now, by recording.
 pub fn forget_libraries<'a>(
-    told: &mut HashSet<(usize, u64, u32)>,
-    mapped: impl Iterator<Item = (usize, &'a ModuleMap)>,
+    told: &mut HashSet<(RecordingId, u64, u32)>,
+    mapped: impl Iterator<Item = (RecordingId, &'a ModuleMap)>,
 ) {
     if told.len() > MANY_LIBRARIES {
-        let mapped = mapped.flat_map(|(index, modules)| {
-            modules.current().iter().map(move |mapping| (index, mapping.start, mapping.image))
+        let mapped = mapped.flat_map(|(id, modules)| {
+            modules.current().iter().map(move |mapping| (id, mapping.start, mapping.image))
         });
         *told = mapped.filter(|library| told.contains(library)).collect();
     }
@@ -156,13 +156,13 @@ fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64
 
 /// The news of all threads of a process: starts, ends, accounts.
 pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
-    let waiting = process.book.waiting() > 0;
-    let Process { file, book, .. } = process;
-    let group = book.group;
-    book.engines.write_losses(recording, &file.events_lost(), now_ns);
-    book.engines.write_short_events(recording, &file.events_short(), now_ns);
-    let accounts = !book.threads.cpu_off;
-    for thread in book.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
+    let waiting = process.state.waiting() > 0;
+    let Process { file, state, .. } = process;
+    let group = state.group;
+    state.engines.write_losses(recording, &file.events_lost(), now_ns);
+    state.engines.write_short_events(recording, &file.events_short(), now_ns);
+    let accounts = !state.threads.cpu_off;
+    for thread in state.threads.list.iter_mut().filter(|t| !t.moved && !t.told.end) {
         let constant = thread.constant(file, group, recording);
         self::thread(recording, thread, constant, accounts, !waiting, now_ns);
     }
@@ -209,7 +209,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
     let ledger = &thread.ledger;
     let told = &mut thread.told;
     let lost = ledger.lost_total_ns().saturating_sub(unconfirmed);
-    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.by_timer];
+    let totals = [ledger.known_ns(), ledger.sampled_ns, lost, thread.stacks.by_timer];
     if totals != told.cpu {
         told.cpu = totals;
         recording.event(schema::THREAD_CPU, Some(constant), 0, |e, key| {
@@ -231,7 +231,7 @@ fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_
         recording.sample_loss(constant, name, (samples, ns), now_ns);
     }
     for (reason, name) in WALK_END_NAMES.iter().enumerate() {
-        let samples = thread.cut[reason].saturating_sub(told.cut[reason]);
+        let samples = thread.stacks.cut[reason].saturating_sub(told.cut[reason]);
         if samples > 0 {
             told.cut[reason] += samples;
             recording.event(schema::SAMPLE_TRUNCATED, Some(constant), name.len(), |e, key| {

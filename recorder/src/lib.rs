@@ -1,3 +1,6 @@
+//! **Internal to the `flightline` command, and changes with it. Programs that record themselves use the crate `flightline`**
+//! (`recorder/flightline`), which has the few items that they need.
+//!
 //! The side of a recorder that is not in the recorded program: it gives programs shared memory to put samples in,
 //! empties it, resolves symbols, and writes JFR to a file or a pipe. And the way to record the own process:
 //! [`Recorder::builder`].
@@ -52,6 +55,7 @@ pub use loss::Report;
 pub use os::sigbus::survive as survive_shrinking_files;
 pub use output::sink::Target;
 pub use output::{dump, exposition, repository, sink};
+pub use run::drain_options::drain_options;
 pub use run::guard::{Builder, Recorder, Recording};
 pub use run::service::Service;
 pub use run::{command, engines, helper, preload, running};

@@ -1,4 +1,4 @@
-//! What was recorded and what was lost, added up for the closing line.
+//! The totals of recorded and lost events, for the closing line.
 
 use std::fmt;
 
@@ -14,26 +14,16 @@ use crate::{process::Process, process::thread::Thread, recording::Recording, set
 /// The sum of a recording.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
-    /// Samples taken by the programs and recorded. One of two periods becomes two events, one of less than half may become none.
-    pub samples: u64,
-    /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
-    pub events: u64,
-    /// Events of recorded samples that could not be written because the output failed.
-    pub unwritten: u64,
-    /// Number of stacks walked, for CPU samples and for other events.
-    pub stacks: u64,
-    /// Number of stacks that did not reach their root.
-    pub cut: u64,
-    /// Number of stacks of `cut` that end where their copy ends: those of programs recorded from outside.
-    pub cut_copies: u64,
-    /// Bytes of each stack that are copied from outside; 0 if nothing is recorded from outside.
-    pub copied_bytes: u32,
-    /// CPU time of all threads, ns.
-    pub cpu_ns: u64,
-    /// CPU time that the samples stand for, ns.
-    pub sampled_ns: u64,
-    /// Lost samples and CPU time, by cause.
-    pub lost: [(u64, u64); CAUSES],
+    /// CPU time and its samples.
+    pub cpu: CpuTotals,
+    /// Stacks of CPU samples and of other events.
+    pub stacks: StackTotals,
+    /// Events, bytes and chunks written.
+    pub output: OutputTotals,
+    /// Events by tracepoints.
+    pub tracepoints: TracepointTotals,
+    /// Events of engines other than CPU time, by kind: recorded, lost.
+    pub kinds: [(u64, u64); event_kind::KINDS],
     /// Processes recorded.
     pub processes: u64,
     /// Threads recorded.
@@ -42,6 +32,52 @@ pub struct Report {
     pub refused: u64,
     /// Threads that found no place in the shared memory.
     pub no_slot: u64,
+    /// Messages that were not printed yet.
+    pub notices: Vec<String>,
+    /// Engine in force, and the errno with which a better one was refused.
+    pub engine: Option<(u32, i32)>,
+    /// CPU time of this process, ns.
+    pub own_cpu_ns: u64,
+    pub(crate) flushes_done: u64,
+}
+
+/// CPU time and its samples.
+#[derive(Debug, Default, Clone)]
+pub struct CpuTotals {
+    /// CPU time was not sampled.
+    pub off: bool,
+    /// Samples by the programs that were recorded. One of two periods becomes two events, one of less than half may become none.
+    pub samples: u64,
+    /// Those of `samples` that a timer triggered.
+    pub by_timer: u64,
+    /// CPU time of all threads, ns.
+    pub cpu_ns: u64,
+    /// CPU time that the samples represent, ns.
+    pub sampled_ns: u64,
+    /// Lost samples and CPU time, by cause.
+    pub lost: [(u64, u64); CAUSES],
+}
+
+/// Stacks of CPU samples and of other events.
+#[derive(Debug, Default, Clone)]
+pub struct StackTotals {
+    /// Number of stacks walked.
+    pub walked: u64,
+    /// Number of stacks that did not reach their root.
+    pub cut: u64,
+    /// Number of stacks of `cut` that end where their copy ends: those of programs recorded from outside.
+    pub cut_copies: u64,
+    /// Bytes of each stack that are copied from outside; 0 if nothing is recorded from outside.
+    pub copied_bytes: u32,
+}
+
+/// Events, bytes and chunks written to all outputs.
+#[derive(Debug, Default, Clone)]
+pub struct OutputTotals {
+    /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
+    pub events: u64,
+    /// Events of recorded samples that could not be written because the output failed.
+    pub unwritten: u64,
     /// Bytes written.
     pub bytes: u64,
     /// Chunks written.
@@ -50,32 +86,37 @@ pub struct Report {
     pub failures: Vec<String>,
     /// An output failed otherwise than by a reader that left.
     pub broken: bool,
-    /// Things to say that were not said yet.
-    pub notices: Vec<String>,
-    /// Engine in force, and the errno with which a better one was refused.
-    pub engine: Option<(u32, i32)>,
-    /// Of `samples`, those that a timer took.
-    pub by_timer: u64,
-    /// Events of engines other than CPU time, by kind: recorded, lost.
-    pub kinds: [(u64, u64); event_kind::KINDS],
-    /// Times without a processor: recorded, lost; `None` if they were not asked for.
+}
+
+/// Events by tracepoints.
+#[derive(Debug, Default, Clone)]
+pub struct TracepointTotals {
+    /// Times without a processor: recorded, lost; `None` if they were not requested.
     pub off_cpu: Option<(u64, u64)>,
-    /// Calls, requests to devices and growth by tracepoints: recorded, lost; `None` if they were not asked for.
+    /// Calls, requests to devices and growth: recorded, lost; `None` if they were not requested.
     pub kernel_io: Option<(u64, u64)>,
-    /// What tracepoints were asked for.
-    pub traced: Option<OffCpu>,
-    /// CPU time was not sampled.
-    pub cpu_off: bool,
-    /// CPU time of this process, ns.
-    pub own_cpu_ns: u64,
-    pub(crate) flushes_done: u64,
+    /// The events that were requested.
+    pub settings: Option<OffCpu>,
 }
 
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
 pub(crate) const LARGEST_COPY: u32 = 62 << 10;
 
-/// Failures kept: each of many short processes may have one.
+/// Most failures that are reported: each of many short processes may have one.
 const MANY_FAILURES: usize = 64;
+
+impl OutputTotals {
+    fn add(&mut self, recording: &Recording) {
+        let counters = recording.counters();
+        self.events += counters.events;
+        self.unwritten += counters.unwritten;
+        self.bytes += recording.bytes();
+        self.chunks += counters.chunks;
+        let failure = recording.failure().filter(|_| self.failures.len() < MANY_FAILURES);
+        self.failures.extend(failure.map(str::to_owned));
+        self.broken |= recording.broken();
+    }
+}
 
 impl Report {
     pub(crate) fn engine(&mut self, said: (u32, i32)) {
@@ -87,11 +128,11 @@ impl Report {
 
     pub(crate) fn add(&mut self, process: &Process) {
         self.no_slot = self.no_slot.saturating_add(process.file.no_slot());
-        for (sum, (count, lost)) in self.kinds.iter_mut().zip(process.book.engines.counts()) {
+        for (sum, (count, lost)) in self.kinds.iter_mut().zip(process.state.engines.counts()) {
             sum.0 = sum.0.saturating_add(count);
             sum.1 = sum.1.saturating_add(lost);
         }
-        for thread in &process.book.threads.list {
+        for thread in &process.state.threads.list {
             self.add_thread(thread);
         }
     }
@@ -104,27 +145,22 @@ impl Report {
         // Saturating: what a program counted may be anything.
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         self.threads += 1;
-        add(&mut self.samples, ledger.samples);
-        add(&mut self.sampled_ns, ledger.sampled_ns);
-        add(&mut self.stacks, ledger.samples.saturating_add(thread.other_stacks));
-        add(&mut self.cut, thread.cut.iter().sum());
-        add(&mut self.cut_copies, thread.cut[usize::from(walk_end::COPY_END)]);
-        add(&mut self.by_timer, thread.by_timer);
-        add(&mut self.cpu_ns, ledger.known_ns());
-        for (sum, (samples, ns)) in self.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
+        let Report { cpu, stacks, .. } = self;
+        add(&mut cpu.samples, ledger.samples);
+        add(&mut cpu.sampled_ns, ledger.sampled_ns);
+        add(&mut stacks.walked, ledger.samples.saturating_add(thread.stacks.other));
+        add(&mut stacks.cut, thread.stacks.cut.iter().sum());
+        add(&mut stacks.cut_copies, thread.stacks.cut[usize::from(walk_end::COPY_END)]);
+        add(&mut cpu.by_timer, thread.stacks.by_timer);
+        add(&mut cpu.cpu_ns, ledger.known_ns());
+        for (sum, (samples, ns)) in cpu.lost.iter_mut().zip(ledger.lost.iter().zip(&ledger.lost_ns)) {
             add(&mut sum.0, *samples);
             add(&mut sum.1, *ns);
         }
     }
 
     pub(crate) fn add_recording(&mut self, recording: &Recording) {
-        self.events += recording.events;
-        self.unwritten += recording.unwritten();
-        self.bytes += recording.bytes();
-        self.chunks += recording.chunks;
-        let failure = recording.failure().filter(|_| self.failures.len() < MANY_FAILURES);
-        self.failures.extend(failure.map(str::to_owned));
-        self.broken |= recording.broken();
+        self.output.add(recording);
     }
 
     /// Engine and, if it is not the best one, why.
@@ -132,8 +168,8 @@ impl Report {
         let Some((code, errno)) = self.engine else { return "no engine".into() };
         let name = engine_name(code);
         match errno {
-            0 if code == engine::PERF && self.by_timer > 0 => {
-                format!("{name}, timer for {} samples of threads that often wait", self.by_timer)
+            0 if code == engine::PERF && self.cpu.by_timer > 0 => {
+                format!("{name}, timer for {} samples of threads that often wait", self.cpu.by_timer)
             }
             0 => name.to_owned(),
             e => format!("{name} (perf_event_open refused: {})", nix::errno::Errno::from_raw(e).desc()),
@@ -141,7 +177,7 @@ impl Report {
     }
 }
 
-/// Sampled from outside by perf events of the drain (beside the codes of [`engine`], which programs use).
+/// Sampled from outside by perf events of the drain (in addition to the codes of [`engine`], which programs use).
 pub const OUTSIDE: u32 = 32;
 /// The same without time in the kernel.
 pub const OUTSIDE_USER: u32 = 33;
@@ -162,16 +198,17 @@ pub fn engine_name(code: u32) -> &'static str {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.cpu_off {
+        let Report { cpu, stacks, output, .. } = self;
+        if cpu.off {
             return self.kinds_text(f, "");
         }
-        // As many as every reader counts; how many a coarse timer took for them is told where it is another number.
-        write!(f, "{}", count(self.events, "sample"))?;
-        if self.events.abs_diff(self.samples) > (self.samples / 50).max(3) {
-            write!(f, " ({} taken)", self.samples)?;
+        // As many as every reader counts. The number of a coarse timer's samples is printed if it differs.
+        write!(f, "{}", count(output.events, "sample"))?;
+        if output.events.abs_diff(cpu.samples) > (cpu.samples / 50).max(3) {
+            write!(f, " ({} taken)", cpu.samples)?;
         }
-        write!(f, ", {} CPU time", seconds(self.cpu_ns))?;
-        let lost: Vec<String> = self
+        write!(f, ", {} CPU time", seconds(cpu.cpu_ns))?;
+        let lost: Vec<String> = cpu
             .lost
             .iter()
             .zip(NAMES)
@@ -179,14 +216,14 @@ impl fmt::Display for Report {
             .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
             .collect();
         match lost.is_empty() {
-            // What is lost of other events comes with their numbers.
+            // Losses of other events are printed with their numbers.
             true if self.loses_events() => write!(f, ", no CPU time lost")?,
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,
         }
-        let share = if self.stacks == 0 { 0.0 } else { 100.0 * self.cut as f64 / self.stacks as f64 };
-        if self.unwritten > 0 {
-            write!(f, ", {} events not written", self.unwritten)?;
+        let share = if stacks.walked == 0 { 0.0 } else { 100.0 * stacks.cut as f64 / stacks.walked as f64 };
+        if output.unwritten > 0 {
+            write!(f, ", {} events not written", output.unwritten)?;
         }
         if self.refused > 0 {
             write!(f, ", {} programs not recorded", self.refused)?;
@@ -199,63 +236,19 @@ impl fmt::Display for Report {
 impl Report {
     /// Returns the options that help if many of the kernel's records are lost.
     pub fn advice(&self) -> Option<&'static str> {
-        let much = |counts: Option<(u64, u64)>| counts.is_some_and(|(count, lost)| lost > count / 10);
-        if !much(self.off_cpu) && !much(self.kernel_io) {
-            return None;
-        }
-        Some(match self.traced.as_ref().is_some_and(|traced| traced.all) {
-            true => {
-                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
-                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers), \
-                 -p selects single programs"
-            }
-            false => {
-                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
-                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers)"
-            }
-        })
+        self.tracepoints.advice()
     }
 
     /// Returns what helps if more than a tenth of the stacks are cut because only a part of them was copied.
     pub fn advice_on_stacks(&self) -> Option<String> {
-        if self.copied_bytes == 0 || self.cut_copies <= self.stacks / 10 {
-            return None;
-        }
-        let lower_rate =
-            if self.copied_bytes < LARGEST_COPY { ", with a lower -F larger parts are copied" } else { "" };
-        Some(format!(
-            "{:.0} % of stacks are cut because they are longer than the copied part of {} KiB: `flightline record -- PROGRAM` walks whole \
-             stacks (not of static programs){lower_rate}, and programs built with optimisation or with frame pointers need less \
-             (-fno-omit-frame-pointer, in Rust -C force-frame-pointers=yes)",
-            100.0 * self.cut_copies as f64 / self.stacks as f64,
-            self.copied_bytes >> 10,
-        ))
+        self.stacks.advice()
     }
 
     /// Returns true if other events than samples of CPU time are lost.
     fn loses_events(&self) -> bool {
-        let mut counts = self.kinds.iter().copied().chain(self.off_cpu).chain(self.kernel_io);
+        let mut counts =
+            self.kinds.iter().copied().chain(self.tracepoints.off_cpu).chain(self.tracepoints.kernel_io);
         counts.any(|(_, lost)| lost > 0)
-    }
-
-    /// What calls, requests and growth together are called: by those that were asked for.
-    fn kernel_io_called(&self, count: u64) -> String {
-        let asked = |of: fn(&OffCpu) -> bool| self.traced.as_ref().is_none_or(of);
-        let all = [
-            (asked(|o| o.calls.is_some()), "call"),
-            (asked(|o| o.block.is_some()), "request"),
-            (asked(|o| o.growth), "growth of memory"),
-        ];
-        let names = all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| match (count, name) {
-            (1, name) => name.to_owned(),
-            (_, "growth of memory") => "growths of memory".to_owned(),
-            (_, name) => format!("{name}s"),
-        });
-        let names: Vec<String> = names.collect();
-        match &names[..] {
-            [but_last @ .., last] if !but_last.is_empty() => format!("{} and {last}", but_last.join(", ")),
-            names => names.concat(),
-        }
     }
 
     fn kinds_text(&self, f: &mut fmt::Formatter<'_>, before: &str) -> fmt::Result {
@@ -276,8 +269,8 @@ impl Report {
         };
         let off_cpu = |count| if count == 1 { "time off CPU".to_owned() } else { "times off CPU".to_owned() };
         let traced = [
-            self.off_cpu.map(|counts| (counts, off_cpu(counts.0))),
-            self.kernel_io.map(|counts| (counts, self.kernel_io_called(counts.0))),
+            self.tracepoints.off_cpu.map(|counts| (counts, off_cpu(counts.0))),
+            self.tracepoints.kernel_io.map(|counts| (counts, self.tracepoints.kernel_io_name(counts.0))),
         ];
         let traced = traced.into_iter().flatten().map(|(counts, name)| match counts {
             (count, 0) => format!("{count} {name}"),
@@ -289,6 +282,66 @@ impl Report {
             true if before.is_empty() => f.write_str("no events"),
             true => Ok(()),
             false => write!(f, "{before}{}", text.join(", ")),
+        }
+    }
+}
+
+impl StackTotals {
+    /// Returns what helps if more than a tenth of the stacks are cut because only a part of them was copied.
+    fn advice(&self) -> Option<String> {
+        if self.copied_bytes == 0 || self.cut_copies <= self.walked / 10 {
+            return None;
+        }
+        let lower_rate =
+            if self.copied_bytes < LARGEST_COPY { ", with a lower -F larger parts are copied" } else { "" };
+        Some(format!(
+            "{:.0} % of stacks are cut because they are longer than the copied part of {} KiB: `flightline record -- PROGRAM` walks whole \
+             stacks (not of static programs){lower_rate}, and programs built with optimisation or with frame pointers need less \
+             (-fno-omit-frame-pointer, in Rust -C force-frame-pointers=yes)",
+            100.0 * self.cut_copies as f64 / self.walked as f64,
+            self.copied_bytes >> 10,
+        ))
+    }
+}
+
+impl TracepointTotals {
+    /// Returns the options that help if many of the kernel's records are lost.
+    fn advice(&self) -> Option<&'static str> {
+        let much = |counts: Option<(u64, u64)>| counts.is_some_and(|(count, lost)| lost > count / 10);
+        if !much(self.off_cpu) && !much(self.kernel_io) {
+            return None;
+        }
+        Some(match self.settings.as_ref().is_some_and(|traced| traced.all) {
+            true => {
+                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
+                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers), \
+                 -p selects single programs"
+            }
+            false => {
+                "more than a tenth of the kernel's records are lost, by cause in `flightline summary`: a higher --off-cpu-rate holds fewer \
+                 back, --off-cpu-ring 64M has room for more, --off-cpu-stack 0 needs less room (stacks by frame pointers)"
+            }
+        })
+    }
+
+    /// Returns the name for `count` calls, requests and growths: that of those that were requested.
+    fn kernel_io_name(&self, count: u64) -> String {
+        let requested = |is_on: fn(&OffCpu) -> bool| self.settings.as_ref().is_none_or(is_on);
+        let all = [
+            (requested(|o| o.calls.is_some()), "call"),
+            (requested(|o| o.block.is_some()), "request"),
+            (requested(|o| o.growth), "growth of memory"),
+        ];
+        let names =
+            all.into_iter().filter(|(requested, _)| *requested).map(|(_, name)| match (count, name) {
+                (1, name) => name.to_owned(),
+                (_, "growth of memory") => "growths of memory".to_owned(),
+                (_, name) => format!("{name}s"),
+            });
+        let names: Vec<String> = names.collect();
+        match &names[..] {
+            [but_last @ .., last] if !but_last.is_empty() => format!("{} and {last}", but_last.join(", ")),
+            names => names.concat(),
         }
     }
 }
@@ -350,11 +403,9 @@ mod tests {
     #[test]
     fn closing_line() {
         let mut report = Report {
-            samples: 200,
-            events: 199,
-            stacks: 200,
-            cut: 1,
-            cpu_ns: 2_020_000_000,
+            cpu: CpuTotals { samples: 200, cpu_ns: 2_020_000_000, ..CpuTotals::default() },
+            output: OutputTotals { events: 199, ..OutputTotals::default() },
+            stacks: StackTotals { walked: 200, cut: 1, ..StackTotals::default() },
             ..Report::default()
         };
         report.engine((engine::TIMER, libc::EACCES));
@@ -363,39 +414,42 @@ mod tests {
             "199 samples, 2.02 s CPU time, nothing lost, 0.50 % of stacks cut, \
              engine timer (perf_event_open refused: Permission denied)"
         );
-        report.off_cpu = Some((1000, 7));
+        report.tracepoints.off_cpu = Some((1000, 7));
         assert!(report.to_string().contains("2.02 s CPU time, no CPU time lost, 0.50 %"), "{report}");
         assert!(report.to_string().ends_with("1000 times off CPU (7 lost)"), "{report}");
-        report.off_cpu = None;
+        report.tracepoints.off_cpu = None;
         // Truncated stacks of allocations count against all stacks.
-        report.stacks = 1000;
-        report.cut = 250;
+        report.stacks.walked = 1000;
+        report.stacks.cut = 250;
         assert!(report.to_string().contains(", 25.00 % of stacks cut"), "{report}");
-        report.stacks = 200;
-        report.cut = 1;
-        report.lost[0] = (3, 30_000_000);
-        report.lost[1] = (1, 1_000);
+        report.stacks.walked = 200;
+        report.stacks.cut = 1;
+        report.cpu.lost[0] = (3, 30_000_000);
+        report.cpu.lost[1] = (1, 1_000);
         assert!(report.to_string().contains("lost: 30.0 ms ring full, 0.50 %"));
         assert_eq!(report.advice(), None);
-        report.off_cpu = Some((1000, 100));
+        report.tracepoints.off_cpu = Some((1000, 100));
         assert_eq!(report.advice(), None);
-        report.off_cpu = Some((1000, 101));
+        report.tracepoints.off_cpu = Some((1000, 101));
         assert!(report.advice().is_some_and(|said| said.contains("--off-cpu-ring")));
-        report.off_cpu = None;
-        report.events = 1;
+        report.tracepoints.off_cpu = None;
+        report.output.events = 1;
         assert!(report.to_string().starts_with("1 sample (200 taken)"), "{report}");
-        report.events = 1990;
+        report.output.events = 1990;
         assert!(report.to_string().starts_with("1990 samples (200 taken), 2.02 s"), "{report}");
     }
     #[test]
-    fn what_tracepoints_told_is_named_after_what_was_asked_for() {
+    fn tracepoint_events_are_named_after_the_selected_engines() {
         let second = Some(std::time::Duration::from_secs(1));
         let told = |calls, block, growth, count| {
-            let traced = OffCpu { calls, block, growth, ..OffCpu::default() };
+            let settings = OffCpu { calls, block, growth, ..OffCpu::default() };
             let report = Report {
-                cpu_off: true,
-                kernel_io: Some((count, 0)),
-                traced: Some(traced),
+                cpu: CpuTotals { off: true, ..CpuTotals::default() },
+                tracepoints: TracepointTotals {
+                    off_cpu: None,
+                    kernel_io: Some((count, 0)),
+                    settings: Some(settings),
+                },
                 ..Report::default()
             };
             report.to_string()
@@ -404,7 +458,8 @@ mod tests {
         assert_eq!(told(None, None, true, 1), "1 growth of memory");
         assert_eq!(told(second, second, false, 3), "3 calls and requests");
         assert_eq!(told(second, second, true, 3), "3 calls, requests and growths of memory");
-        let mut kinds = Report { cpu_off: true, ..Report::default() };
+        let mut kinds = Report::default();
+        kinds.cpu.off = true;
         let trace = NAMES_OF_EVENTS.iter().position(|name| *name == "trace").unwrap();
         kinds.kinds[trace] = (1, 0);
         assert_eq!(kinds.to_string(), "1 trace event");
@@ -415,28 +470,26 @@ mod tests {
     #[test]
     fn advice_on_stacks_that_are_longer_than_their_copy() {
         let mut report = Report {
-            stacks: 1000,
-            cut: 500,
-            cut_copies: 100,
-            copied_bytes: LARGEST_COPY,
+            stacks: StackTotals { walked: 1000, cut: 500, cut_copies: 100, copied_bytes: LARGEST_COPY },
             ..Report::default()
         };
         assert_eq!(report.advice_on_stacks(), None);
-        report.cut_copies = 300;
+        report.stacks.cut_copies = 300;
         let advice = report.advice_on_stacks().unwrap();
         assert!(advice.starts_with("30 % of stacks are cut ") && advice.contains(" 62 KiB: "), "{advice}");
         assert!(advice.contains("`flightline record -- PROGRAM`") && !advice.contains("-F"), "{advice}");
-        report.copied_bytes = 20 << 10;
+        report.stacks.copied_bytes = 20 << 10;
         assert!(report.advice_on_stacks().is_some_and(|advice| advice.contains("a lower -F")));
         assert_eq!(Report::default().advice_on_stacks(), None);
     }
 
     #[test]
-    fn advice_does_not_name_what_was_given() {
-        let mut report =
-            Report { off_cpu: Some((1000, 101)), traced: Some(OffCpu::default()), ..Report::default() };
+    fn advice_omits_options_that_are_in_use() {
+        let mut report = Report::default();
+        report.tracepoints.off_cpu = Some((1000, 101));
+        report.tracepoints.settings = Some(OffCpu::default());
         assert!(report.advice().is_some_and(|said| !said.contains("-p ")));
-        report.traced = Some(OffCpu { all: true, ..OffCpu::default() });
+        report.tracepoints.settings = Some(OffCpu { all: true, ..OffCpu::default() });
         assert!(report.advice().is_some_and(|said| said.contains("-p selects single programs")));
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     output::repository::{OWNER_FILE, Owner, Repository},
     output::sink::{Sink, Target},
     process::Process,
-    recording::Recording,
+    recording::{Recording, RecordingId},
     session::{SessionClient, files, process_file_number, repository_root},
     settings::Settings,
     shared_memory::journal::{self, Commit, Left},
@@ -68,7 +68,7 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
     if is_held(&lock) {
         let problem = format!("{} is being recorded to; nothing is lost yet", session.display());
-        return Err(Error::Setting { name: "session", problem });
+        return Err(Error::Unavailable { name: "session", problem });
     }
     let seen = SessionClient::open(session)?;
     let (event_ns, sampling_ns) = seen.periods_ns();
@@ -172,8 +172,8 @@ impl Recovery<'_> {
         file.distrust_pid();
         let name = file.info().called();
         let group = recording.add_group(format!("{name} ({pid})"));
-        let mut process = Process::new(file, index, group, self.event_ns, self.begun_ns);
-        process.book.threads.sampling_ns = self.sampling_ns;
+        let mut process = Process::new(file, RecordingId::first(index), group, self.event_ns, self.begun_ns);
+        process.state.threads.sampling_ns = self.sampling_ns;
         process.replay(left, recording, &mut self.images, self.now_ns);
         process.close(recording, &mut self.images, self.now_ns, true);
         self.processes.push(process);
@@ -197,13 +197,13 @@ impl Recovery<'_> {
         let deadline = Instant::now() + SYMBOLS_WAIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let waiting = self.processes.iter().any(|p| p.book.waiting() > 0);
+            let waiting = self.processes.iter().any(|p| p.state.waiting() > 0);
             let wait = waiting && self.images.outstanding() > 0 && !left.is_zero();
             if wait {
                 self.images.take_loaded(rows, left.min(Duration::from_millis(100)));
             }
             for process in &mut self.processes {
-                let (_, recording) = &mut self.outputs[process.book.recording];
+                let (_, recording) = &mut self.outputs[process.state.recording.index()];
                 process.resolve_pending(recording, &mut self.images, !wait);
             }
             if !wait {
@@ -215,12 +215,12 @@ impl Recovery<'_> {
     /// Tells in each output what came back and what did not, and completes it.
     fn finish(&mut self) {
         let (result, now_ns) = (&mut self.result, self.now_ns);
-        result.records = self.processes.iter().map(|process| process.book.records).sum();
-        result.torn = self.processes.iter().map(|process| process.book.torn).sum();
+        result.records = self.processes.iter().map(|process| process.state.ring.records).sum();
+        result.torn = self.processes.iter().map(|process| process.state.ring.torn).sum();
         for (index, (left, recording)) in self.outputs.iter_mut().enumerate() {
             let (mut records, mut lost) = (0u64, 0u64);
-            for process in self.processes.iter_mut().filter(|p| p.book.recording == index) {
-                records += process.book.records;
+            for process in self.processes.iter_mut().filter(|p| p.state.recording.index() == index) {
+                records += process.state.ring.records;
                 lost = lost.saturating_add(process.record_remaining(left.commit.batch, recording, now_ns));
             }
             result.lost = result.lost.saturating_add(lost);
@@ -317,8 +317,8 @@ impl Process {
     /// Takes what the drain had taken already, and leaves the rest in the ring.
     fn replay(&mut self, left: &Left, recording: &mut Recording, images: &mut Images, now_ns: u64) {
         let key = self.file.key();
-        self.book.modules.read_log(&self.file, images);
-        self.book.modules.read_saved(&self.file, images);
+        self.state.modules.read_log(&self.file, images);
+        self.state.modules.read_saved(&self.file, images);
         for kept in left.kept.iter().filter(|k| k.process == key) {
             let payload: Vec<AtomicU64> = kept.payload.iter().map(|w| AtomicU64::new(*w)).collect();
             self.take_record(kept.kind, &payload, recording, images, now_ns);

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleTable, engine, walk_end};
-use flightline_in_signal::memo::Tag;
 use flightline_in_signal::modules::Modules;
+use flightline_in_signal::rule_cache::Tag;
 use flightline_in_signal::slots;
 use flightline_in_signal::stack::Local;
 use flightline_in_signal::state;
@@ -50,7 +50,8 @@ extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
             let modules = Modules::now(tables, &state.header.modules_gen);
             (modules, Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows))
         };
-        let lookup = Lookup { modules, rows: state.rows, memo: &state.private.memo, tag: Tag(n as u16) };
+        let lookup =
+            Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag: Tag(n as u16) };
         let walked = walk(&lookup, &regs, &mut memory, &mut scratch.machine, &mut scratch.frames);
         let ours = &scratch.frames[..walked.depth];
         assert_eq!(walked.end, walk_end::ROOT, "{walked:?} {ours:x?}\nbacktrace {theirs:x?}");

@@ -66,10 +66,10 @@ impl Source {
             schema::STREAM_LOSS,
             schema::DATA_LOSS,
         ];
-        let declared = Declared::of(types);
+        let declared = Declared::new(types);
         let size = min_fixed_size(&declared) + content;
         let mut chunk = Source::begin(&declared, size, 0);
-        chunk.tell_segments(0);
+        chunk.enable_segments(0);
         Source { to: To(fan), chunk, declared, size, now: 0, samples: 0, notices: 0, keys: 0 }
     }
 
@@ -86,7 +86,7 @@ impl Source {
         self.chunk.finish(Ticks(self.now), false, &mut self.to).unwrap();
         let next = self.chunk.next_segment().unwrap();
         self.chunk = Source::begin(&self.declared, self.size, self.now);
-        self.chunk.tell_segments(next);
+        self.chunk.enable_segments(next);
     }
 
     /// A segment of a constant and `samples` samples that name it, and a notice of `text` bytes.

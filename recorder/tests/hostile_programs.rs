@@ -82,14 +82,18 @@ fn the_account_of_a_good_program_adds_up() {
     drain.round();
     let report = end(drain);
     assert!(taken > 15_000, "{taken}");
-    assert_eq!(report.samples, taken);
-    assert_eq!(report.sampled_ns, taken * 50_000);
-    assert_eq!(report.lost[loss::RING_FULL], (20_000 - taken, (20_000 - taken) * 50_000));
+    assert_eq!(report.cpu.samples, taken);
+    assert_eq!(report.cpu.sampled_ns, taken * 50_000);
+    assert_eq!(report.cpu.lost[loss::RING_FULL], (20_000 - taken, (20_000 - taken) * 50_000));
     // armed_cpu_ns of 1 and tails of 700 ns each.
-    assert_eq!(report.cpu_ns, 20_000 * 50_000 + 4 * 701);
-    let expected = report.sampled_ns / 1_000_000;
-    assert!(report.events.abs_diff(expected) <= 4, "{} events, {expected} expected", report.events);
-    assert_eq!((report.threads, report.cut), (4, 0));
+    assert_eq!(report.cpu.cpu_ns, 20_000 * 50_000 + 4 * 701);
+    let expected = report.cpu.sampled_ns / 1_000_000;
+    assert!(
+        report.output.events.abs_diff(expected) <= 4,
+        "{} events, {expected} expected",
+        report.output.events
+    );
+    assert_eq!((report.threads, report.stacks.cut), (4, 0));
 }
 
 #[test]
@@ -110,8 +114,8 @@ fn what_a_killed_program_left_is_read_and_the_torn_is_counted() {
     }
     assert!(!fake.path.exists(), "its memory is given back");
     let report = end(drain);
-    assert_eq!((report.samples, report.events, report.cut), (2, 2, 1));
-    assert_eq!(report.lost[loss::TORN], (1, 1_000_000));
+    assert_eq!((report.cpu.samples, report.output.events, report.stacks.cut), (2, 2, 1));
+    assert_eq!(report.cpu.lost[loss::TORN], (1, 1_000_000));
 }
 
 struct Random(u64);
@@ -150,9 +154,13 @@ fn scribbled_memory_costs_only_the_scribblers_samples() {
             drain.round();
         }
         let report = end(drain);
-        assert!(report.samples >= taken && taken == 300, "seed {seed}: {} of {taken}", report.samples);
+        assert!(
+            report.cpu.samples >= taken && taken == 300,
+            "seed {seed}: {} of {taken}",
+            report.cpu.samples
+        );
         // Spiteful weights do not flood the output: no more CPU time than time went by.
-        assert!(report.events < 20_000, "seed {seed}: {} events", report.events);
+        assert!(report.output.events < 20_000, "seed {seed}: {} events", report.output.events);
         let written = fs::read(dir.path().join("x.jfr")).unwrap();
         // Records of engines that are off begin a chunk that declares them: one for each kind of engine at most.
         let chunks = chunks(&written);
@@ -217,7 +225,7 @@ fn files_that_are_none_are_told_and_left_alone() {
     let notices = drain.take_notices();
     assert_eq!(notices.len(), 6, "{notices:#?}");
     let report = end(drain);
-    assert_eq!((report.samples, report.processes), (0, 0));
+    assert_eq!((report.cpu.samples, report.processes), (0, 0));
 }
 
 #[test]
@@ -234,5 +242,5 @@ fn a_file_cut_while_it_is_read_is_survived() {
         drain.round();
     }
     let report = end(drain);
-    assert_eq!(report.samples, 1);
+    assert_eq!(report.cpu.samples, 1);
 }

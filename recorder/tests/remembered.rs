@@ -96,8 +96,8 @@ fn stacks_for_many_chunks() {
         assert!(stacks < 200_000, "nothing is forgotten: {} {:?}", epochs.len(), epochs);
     }
     let report = drain.finish(&|| false);
-    eprintln!("{stacks} stacks, {in_round} a round, {} chunks: {:?}", report.chunks, epochs[1]);
-    assert!(report.chunks > 20 && report.samples as usize == stacks + 1);
+    eprintln!("{stacks} stacks, {in_round} a round, {} chunks: {:?}", report.output.chunks, epochs[1]);
+    assert!(report.output.chunks > 20 && report.cpu.samples as usize == stacks + 1);
     for epoch in &epochs[1..EPOCHS] {
         assert_no_more(&epochs[0], epoch, (ROUNDS + 1) * in_round);
         assert!(of(epoch, "stacks") * 2 < stacks);
@@ -126,8 +126,8 @@ fn threads_for_many_chunks() {
     }
     let report = drain.finish(&|| false);
     let all = (BATCHES * SLOTS) as usize;
-    eprintln!("{} threads, {} chunks: {halves:?}", report.threads, report.chunks);
-    assert!(report.threads as usize == all && report.chunks > 5);
+    eprintln!("{} threads, {} chunks: {halves:?}", report.threads, report.output.chunks);
+    assert!(report.threads as usize == all && report.output.chunks > 5);
     assert_no_more(&halves[0], &halves[1], 8 * SLOTS as usize);
     assert!(of(&halves[1], "threads") < all / 2 && of(&halves[1], "accounts") <= 8 * SLOTS as usize);
 }

@@ -197,7 +197,7 @@ fn compare(name: &str, command: Command, stops: usize) -> Tally {
 fn check(name: &str, process: &mut Process, regs: &Regs, tally: &mut Tally, shown: &mut usize) {
     let (ours, walked) = process.walk(regs, Way::Interpreter);
     let by_rows = process.walk(regs, Way::Rows);
-    let by_memo = process.walk(regs, Way::Memo);
+    let by_memo = process.walk(regs, Way::RuleCache);
     let hex = |frames: &[u64]| frames.iter().map(|f| format!("{f:#x}")).collect::<Vec<_>>().join(" ");
     for (way, (frames, other)) in [("rows", &by_rows), ("memo", &by_memo)] {
         let same = *frames == ours && other.end == walked.end;

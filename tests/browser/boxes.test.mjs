@@ -1,5 +1,5 @@
-// What is in a box, by its pixels: names stay inside, colours are those of the palette; and what is left of a picture without script.
-// Run by run.sh.
+// The contents of boxes by their pixels: names stay inside, and colours are those of the palette; and the
+// flame graph without scripts. Run by run.sh.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
@@ -8,7 +8,8 @@ import { test } from "node:test";
 import { ROW, colour, drawn, open, opened, settled } from "./flame.mjs";
 import { flightline, folder, visit } from "./page.mjs";
 
-/** Pixels of a row of the graph from the bottom: of each column of them the least alpha, the most of it, and how many are as dark as letters. */
+/** For each column of pixels in a row of the graph, from the bottom: the least and the greatest alpha, and
+ * the number of pixels as dark as letters. */
 const columns = (page, level) => page.evaluate(([level, row]) => {
   const canvas = document.getElementById("canvas"), ratio = devicePixelRatio, height = (row - 1) * ratio, top = canvas.height - (level + 1) * row * ratio;
   const { data, width } = canvas.getContext("2d").getImageData(0, top, canvas.width, height);
@@ -23,14 +24,14 @@ const columns = (page, level) => page.evaluate(([level, row]) => {
   });
 }, [level, ROW]);
 
-/** Red, green, blue of so many boxes of one width above the root. */
+/** The red, green and blue of this many boxes of one width above the root. */
 const boxes = (page, count) => page.evaluate(([count, row]) => {
   const canvas = document.getElementById("canvas"), { width, height } = canvas, { data } = canvas.getContext("2d").getImageData(0, height - 1.5 * row * devicePixelRatio, width, 1);
   return Array.from({ length: count }, (_, i) => [...data.slice(4 * Math.floor((i + 0.9) / count * width)).slice(0, 3)]);
 }, [count, ROW]);
 
 test("a name that fits is whole, one that does not is cut, one that would be two letters is left out; none is over its box", async () => {
-  // Each box is a pixel wider than that before it; the last takes what is left of the width.
+  // Each box is a pixel wider than the previous one; the last one gets the rest of the width.
   const names = [], lines = [];
   const page = await open("x 1\n"), size = { width: 1800, height: 300 };
   await page.setViewportSize(size);
@@ -54,7 +55,7 @@ test("a name that fits is whole, one that does not is cut, one that would be two
     let [none, some] = [0, 0];
     const inks = [];
     for (const { name, width, from } of names) {
-      // The column between two boxes has nothing of either.
+      // The column between two boxes has no pixel of either.
       assert.equal(row[from + width - 1].most, 0, `${name} of ${width} px ends within its box`);
       const ink = row.slice(from, from + width - 1).map(({ dark }) => dark), first = ink.findIndex((dark) => dark > 0), last = ink.findLastIndex((dark) => dark > 0);
       inks.push(last - first + 1);
@@ -63,7 +64,7 @@ test("a name that fits is whole, one that does not is cut, one that would be two
       if (first >= 0) assert.ok(first >= 2 && last <= width - 3, `${name} of ${width} px: letters from ${first} to ${last}`);
     }
     assert.ok(some > 14 && some === none + 1, `${none} px have no name, ${some} px have one`);
-    // From where it fits on it is as long as it is.
+    // From the first width that fits, the name has its full length.
     const fitted = await all.evaluate(() => {
       const context = document.createElement("canvas").getContext("2d");
       context.font = "12px system-ui, 'DejaVu Sans', sans-serif";
@@ -87,7 +88,7 @@ test("palettes are what they are called: warm, blue, green, aqua; a waker's fram
     for (const found of await boxes(page, COUNT)) {
       seen.add(found.join());
       found.forEach((part, channel) => assert.ok(part >= ranges[channel][0] && part <= ranges[channel][1], `${palette}: ${found}`));
-      // Which of the three is the most of it.
+      // The greatest of the three.
       const [red, green, blue] = found, most = { hot: red > green && green >= blue, mem: green > red && green > blue, wakeup: green > red + 40 && blue > red + 40 }[palette];
       assert.ok(most ?? (blue > red + 30 && blue > green), `${palette}: ${found}`);
     }
@@ -107,7 +108,7 @@ test("an SVG without script has its names, numbers and widths, and no name is ov
   writeFileSync(input, "main;wide_function;leaf 60\nmain;other 39\nthin_one_with_a_long_name 1\n");
   execFileSync(flightline, ["flame", input, "-o", file, "--width", "1000"]);
   const page = await visit(file, "light", "", { javaScriptEnabled: false });
-  // The tester's own look at the picture: nothing of the file's script is run.
+  // Reads the graph without running the file's script.
   const found = await page.evaluate(() => [...document.querySelectorAll("#frames g")].map((box) => {
     const rect = box.querySelector("rect").getBoundingClientRect(), text = box.querySelector("text"), letters = text.getBoundingClientRect();
     return { title: box.querySelector("title").textContent, width: rect.width, top: rect.top, text: text.textContent, over: text.textContent ? letters.right - rect.right : 0, seen: getComputedStyle(text).display !== "none" };

@@ -1,4 +1,5 @@
-// What `flightline convert` makes, opened by the tools it is for: speedscope's own page and d3-flame-graph.
+// Opens the output of `flightline convert` in the tools that it is for: speedscope's own page and
+// d3-flame-graph.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -19,7 +20,7 @@ function convert(format) {
 
 test("speedscope shows the functions", async () => {
   const page = await speedscope("converted.speedscope.json", convert("speedscope"));
-  // Its flame graphs are painted; the table of the sandwich is text.
+  // Its flame graphs are drawn on a canvas; the table of the sandwich is text.
   await page.getByText("Sandwich").click({ timeout: 30_000 });
   await page.getByText("Work.fib").first().waitFor({ timeout: 30_000 });
   const text = await page.evaluate(() => document.body.innerText);
@@ -59,7 +60,7 @@ test("Firefox Profiler finds the threads and, of each, what every function did i
 
 test("d3-flame-graph draws all of it", async () => {
   const file = join(folder, "d3.html");
-  // What it is built on, each before those that need it.
+  // Its dependencies, each before those that need it.
   const parts = ["selection", "dispatch", "timer", "color", "interpolate", "ease", "transition", "array", "format", "hierarchy",
     "time", "time-format", "scale"];
   writeFileSync(
@@ -76,7 +77,7 @@ test("d3-flame-graph draws all of it", async () => {
   );
   const page = await visit(file);
   await page.locator("g.frame").first().waitFor({ timeout: 30_000 });
-  // Boxes grow to their widths.
+  // Boxes grow to their widths in an animation.
   await page.waitForFunction(() => document.querySelector("g.frame rect").getBoundingClientRect().width > 899, undefined, { timeout: 30_000 });
   const boxes = await page.evaluate(() =>
     [...document.querySelectorAll("g.frame")].map((box) => ({

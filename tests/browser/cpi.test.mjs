@@ -1,4 +1,5 @@
-// The page of two counters: as wide as cycles, red where an instruction takes more of them than in all. Sums are by hand. Run by run.sh.
+// The page of two counters: boxes are as wide as their cycles, and red if an instruction takes more cycles
+// than on average. Sums were calculated by hand. Run by run.sh.
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";

@@ -1,4 +1,5 @@
-// The page of a difference: both weights of every box, what is red and what blue, what vanished. Sums are by hand. Run by run.sh.
+// The page of a difference: both weights of every box, the red and the blue boxes, and vanished stacks. Sums
+// were calculated by hand. Run by run.sh.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compared } from "./compared.mjs";
@@ -11,7 +12,7 @@ const rows = (page) => page.locator("#table .row").evaluateAll((all) => all.map(
 
 test("a box is told with both weights and the change; red is more, blue less, what vanished stands to the right", async () => {
   const page = await opened(compared(["--no-normalize"]));
-  // 1390 after, and 50 that only were before.
+  // 1390 after, and 50 that exist only before.
   const at = (weight) => weight / 1440;
   assert.equal(await hover(page, 0.5, 0), "all (1,000 → 1,390 samples, +390; 100.00% → 139.00%, +39.00 points)");
   assert.equal(await hover(page, at(340), 2), "Function: parent (200 → 600 samples, +400; 20.00% → 60.00%, +40.00 points)");
@@ -23,7 +24,7 @@ test("a box is told with both weights and the change; red is more, blue less, wh
   assert.ok(a[0] > a[2] && a[2] > parent[2], `a smaller change is paler: ${a}`);
   assert.ok(leaf[2] > leaf[0] + 40, `blue: ${leaf}`);
   assert.ok(isGrey(await colour(page, at(1200), 2)), "no change");
-  // A box of the region is found again by its address.
+  // A box of the region is selected by its address.
   await click(page, at(1415), 3);
   const again = await opened(page.url().replace("file://", "").replace(/#.*/, ""), "light", await page.evaluate(() => location.hash));
   assert.match(await hover(again, 0.02, 3), /^Function: leaf /);
@@ -35,7 +36,7 @@ test("a box is told with both weights and the change; red is more, blue less, wh
   assert.ok(orange[0] > 220 && orange[1] > 80 && orange[2] < 20, `orange: ${orange}`);
   assert.ok(purple[2] > purple[1] && purple[0] > purple[1], `purple: ${purple}`);
   assert.match(await page.locator("#legend").innerText(), /more[^]*less[^]*chance/);
-  // As wide as before, what is new stands apart; the larger of both has all in its place.
+  // With the widths of before, new boxes are separate; with the larger of both, all are in place.
   await page.selectOption("#widths", "before");
   assert.match(await hover(page, 1020 / 1040, 1), /^paths that only the second profile has \(40 samples/);
   assert.match(await hover(page, 100 / 1040, 2), /^Function: parent \(200 → 600/);
@@ -59,7 +60,7 @@ test("all views compare: table by change, tree, reverse, sandwich; search and fi
   await page.keyboard.press("Escape");
   await page.keyboard.press("t");
   const table = await rows(page);
-  // root changed by 440, but that may be chance no more than parent's 400.
+  // root changed by 440, which may be as random as parent's 400.
   assert.deepEqual(table.map(([name]) => name), ["root", "parent", "a", "b", "leaf", "gone", "fresh", "same"]);
   assert.deepEqual(table[1].slice(2), ["20020.00%", "60060.00%", "+40.00"]);
   await page.selectOption("#by", "self");

@@ -14,10 +14,10 @@ function written(type) {
 }
 const hash = (page) => page.evaluate(() => location.hash);
 const subtitle = (page) => page.locator("#subtitle").textContent();
-/** Numbers of samples that the list of threads states. */
+/** The numbers of samples in the list of threads. */
 const threads = async (page) => (await page.locator("#thread-list label").allTextContents()).map((text) => Number(/\(([\d,]+)\)$/.exec(text)[1].replaceAll(",", "")));
 const added = (numbers) => numbers.reduce((all, number) => all + number, 0);
-/** Samples of all cells of the heat map, as keys describe them. */
+/** The samples of all cells of the heat map, as read by keys. */
 async function cells(page) {
   await page.focus("#heat-scroll");
   await page.keyboard.press("Home");
@@ -41,7 +41,7 @@ test("the page of a JDK recording states the program, the machine, the event and
   assert.equal(listed[0], "cpu");
   for (const name of ["alloc", "throw", "lock", "io", "jdk.ExecutionSample", "fixture.Step"]) assert.ok(listed.includes(name), name);
   assert.equal(await details(page), `all (${cpu} samples, 100.00%)`);
-  // At once, without the pointer.
+  // Updated at once, without moving the pointer.
   await page.selectOption("#event", "alloc");
   const bytes = sum("jdk25.jfr", "-e", "alloc", "--total"), mebibytes = (bytes / 1048576).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
   assert.equal(await details(page), `all (${mebibytes} MiB, 100.00%)`);
@@ -95,7 +95,7 @@ test("selected events have a heat map and a chart, and the line below the graph 
     // A wall-clock event may represent several samples.
     assert.equal(await cells(page), event === "wall" ? written("profiler.WallClockSample") : samples, event);
     await page.keyboard.press("h");
-    // A range has what `fold` counts in it.
+    // A range has the samples that `fold` counts in it.
     await page.evaluate(([name]) => { location.hash = `event=${name}&measure=samples&time=1000-2000`; }, [event]);
     await settled(page);
     assert.equal(await details(page), `all (${sum("ap-java-multichunk.jfr", "-e", event, "--from", "1", "--to", "1.999999").toLocaleString("en-US")} samples, 100.00%)`);
@@ -133,7 +133,7 @@ test("an event with durations has percentiles, and a histogram on a click", asyn
   const recording = join(process.env.RECORDINGS, "jdk25.jfr"), run = (...args) => execFileSync(flightline, [...args, recording], { encoding: "utf8" });
   const { histograms: [reads] } = JSON.parse(run("latency", "-e", "jdk.FileRead", "--json"));
   const page = await opened(recorded("jdk25.jfr", "-e", "jdk.FileRead")), latency = page.locator("#latency");
-  // As the command writes them.
+  // As the command prints them.
   const [, figures] = run("latency", "-e", "jdk.FileRead").split("\n"), told = (name) => new RegExp(`${name} [^,]+`).exec(figures)[0];
   assert.equal(await latency.locator("summary").textContent(), ["p50", "p99", "max"].map(told).join(", "));
   assert.ok(!await page.locator("#latency-table").isVisible());
@@ -145,12 +145,12 @@ test("an event with durations has percentiles, and a histogram on a click", asyn
   assert.deepEqual(page.errors, []);
   await page.context().close();
 
-  // The figures are those of the event that is shown; CPU samples have none.
+  // The figures are those of the shown event; CPU samples have none.
   const all = await opened(recorded("jdk25.jfr"));
   assert.ok(!await all.locator("#latency").isVisible());
   await all.selectOption("#event", "lock");
   assert.match(await all.locator("#latency summary").textContent(), /^p50 .* ms, p99 .* ms, max .* ms$/);
-  // Filters do not apply to them, and they say so.
+  // Filters do not apply to them, and the page states that.
   const summary = () => all.locator("#latency summary").textContent();
   const whole = await summary(), count = await all.locator("#latency p").textContent();
   const thread = await all.locator("#thread-list input").first().getAttribute("value");

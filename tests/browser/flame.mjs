@@ -1,4 +1,4 @@
-// The page of a flame graph and its reader: what is under the pointer, what is said, what is painted.
+// Drives the page of a flame graph: the boxes under the pointer, the texts and the pixels.
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -22,12 +22,12 @@ export function drawnOf(input, args = []) {
   execFileSync(flightline, ["flame", input, "-o", output, ...args]);
   return output;
 }
-/** What the folded stacks of a recording among the fixtures add up to. */
+/** The sum of the folded stacks of a fixture's recording. */
 export function sum(name, ...args) {
   const folded = execFileSync(flightline, ["fold", join(process.env.RECORDINGS, name), ...args], { encoding: "utf8" });
   return folded.trimEnd().split("\n").reduce((all, line) => all + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
 }
-/** Opens a page that was drawn. */
+/** Opens a page that was already written. */
 export async function opened(file, colorScheme = "light", hash = "") {
   const page = await visit(file, colorScheme, hash);
   await page.waitForFunction(() => "ready" in document.documentElement.dataset);
@@ -43,7 +43,8 @@ async function place(page, x, level, canvas, down) {
   const box = await page.locator(canvas).boundingBox();
   return [box.x + x * box.width, down ? box.y + (level + 0.5) * ROW : box.y + box.height - (level + 0.5) * ROW];
 }
-/** The line about the box at x (0..1 of the width) and level (0 is "all"), from the bottom, or from the top if `down`. */
+/** The text about the box at x (0..1 of the width) and level (0 is "all"), from the bottom, or from the
+ * top if `down`. */
 export async function hover(page, x, level, { canvas = "#canvas", down = false } = {}) {
   await page.mouse.move(...await place(page, x, level, canvas, down));
   return details(page);
@@ -51,12 +52,12 @@ export async function hover(page, x, level, { canvas = "#canvas", down = false }
 export async function click(page, x, level, { canvas = "#canvas", down = false } = {}) {
   await page.mouse.click(...await place(page, x, level, canvas, down));
 }
-/** Searches; what was found, in words. */
+/** Searches; returns the result text. */
 export async function search(page, text) {
   await page.fill("#search", text);
   return page.locator("#matched").textContent();
 }
-/** Red, green, blue of a graph at x and level, as seen on white. */
+/** The red, green and blue of a graph at x and level, blended with white. */
 export async function colour(page, x, level, { canvas = "#canvas", down = false } = {}) {
   await settled(page);
   return page.evaluate(([selector, x, level, row, down]) => {
@@ -66,7 +67,7 @@ export async function colour(page, x, level, { canvas = "#canvas", down = false 
     return [red, green, blue].map((part) => Math.round((part * alpha + 255 * (255 - alpha)) / 255));
   }, [canvas, x, level, ROW, down]);
 }
-/** All of a canvas, to be compared. */
+/** The pixels of a canvas, for comparison. */
 export async function picture(page, canvas = "#canvas") {
   await settled(page);
   return page.evaluate((selector) => document.querySelector(selector).toDataURL(), canvas);

@@ -1,5 +1,5 @@
-// The HTML flame graph in a real browser: numbers against folded text counted here, zoom, search, keyboard, and that
-// nothing is asked of the network. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
+// The HTML flame graph in a real browser: numbers compared with folded text counted here, zoom, search,
+// keyboard, and no network requests. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and FOLDED.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -57,7 +57,7 @@ test("the pointer meets what is shown, also before the next frame", async () => 
       clientX: bounds.left + x * bounds.width, clientY: bounds.bottom - (level + 0.5) * row, bubbles: true,
     }));
     const details = () => document.getElementById("details").textContent;
-    // One task: no frame is drawn between these.
+    // One task: the browser draws no frame between these.
     at("click", 0.31, 2);
     at("mousemove", 0.98, 1);
     const zoomed = details();
@@ -181,12 +181,12 @@ test("half a million boxes: drawn and searched in bounds", async () => {
     lines.push(frames.join(";") + " " + (1 + random(9)));
   }
   const page = await open(lines.join("\n") + "\n");
-  // What makes it quick, rather than a clock: a picture draws no more than the screen can show, and a search asks its
-  // expression once per name. The times are printed for people.
+  // Checks the causes of speed instead of a clock: a graph draws no more than the screen can show, and a
+  // search evaluates its expression once per name. The times are printed for people.
   const cost = await page.evaluate(async () => {
     const frame = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
     let drawn = 0, tested = 0;
-    // A box is a stretch of a line of pixels.
+    // A box is a run of equal pixels in a line.
     const fill = Uint32Array.prototype.fill, test = RegExp.prototype.test;
     Uint32Array.prototype.fill = function (...box) { drawn++; return fill.apply(this, box); };
     RegExp.prototype.test = function (text) { tested++; return test.call(this, text); };

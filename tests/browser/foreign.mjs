@@ -1,4 +1,4 @@
-// Pages and programs of others that open what we convert to.
+// Opens our conversions in pages and programs of other projects.
 import { execFile } from "node:child_process";
 import { readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -7,7 +7,7 @@ import { fetched, folder, visit } from "./page.mjs";
 
 export const modules = join(process.cwd(), "node_modules");
 
-/** speedscope's page with a file in it; `told` is what it said of it. */
+/** speedscope's page with a file loaded; `told` is its message about the file. */
 export async function speedscope(name, bytes) {
   const app = join(modules, "speedscope/dist/release"), script = join(folder, `${name}.js`), told = [];
   writeFileSync(script, `speedscope.loadFileFromBase64("${name}", "${bytes.toString("base64")}")`);
@@ -19,19 +19,20 @@ export async function speedscope(name, bytes) {
   return page;
 }
 
-/** The profiles that it exports again. */
+/** The profiles that it exports. */
 export async function exported(page) {
   const [download] = await Promise.all([page.waitForEvent("download", { timeout: 30_000 }), page.getByText("Export").click()]);
   const { profiles, shared } = JSON.parse(Buffer.from(await fetched(download), "latin1").toString("utf8"));
   return { profiles, names: shared.frames.map((frame) => frame.name) };
 }
 
-/** Opens a file in the Firefox Profiler and gives `ask` a function that asks it; `name` keeps sessions apart. */
+/** Opens a file in the Firefox Profiler and passes a function to query it to `ask`; `name` separates
+ * sessions. */
 export async function firefox(name, file, ask) {
   const env = { ...process.env, PROFILER_CLI_SESSION_DIR: join(folder, name), PROFILER_CLI_NO_SYMBOLICATE: "1" };
   const program = join(modules, "@firefox-devtools/profiler-cli/dist/profiler-cli.js");
   const profiler = async (...args) => (await promisify(execFile)(process.execPath, [program, ...args], { env, timeout: 60_000, maxBuffer: 1 << 26 })).stdout;
-  // It gives its own daemon half a second to start, which on a laden machine is too little.
+  // It gives its own daemon half a second to start, which is too short on a busy machine.
   for (let tries = 1; ; tries++) {
     try {
       await profiler("load", file);

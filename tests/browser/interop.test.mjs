@@ -1,4 +1,5 @@
-// What of docs/interop.md a browser, or a program of npm, has to show and no other test does: weights and boxes, one by one.
+// The cells of docs/interop.md that need a browser or an npm program and that no other test covers: weights
+// and boxes, one by one.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -17,7 +18,7 @@ function made(name, input, ...args) {
   return file;
 }
 
-/** Time in each stack itself, of boxes that open and close. */
+/** The self time of each stack, from boxes that open and close. */
 function selves(events, name) {
   const stacks = new Map(), open = [];
   let before = 0;
@@ -51,7 +52,7 @@ test("speedscope has the weight of every stack", async () => {
   }
 });
 
-/** The boxes of a file of trace events as events that open and close, of each thread. */
+/** The boxes of a file of trace events as open and close events, by thread. */
 function boxes(file) {
   const threads = new Map();
   for (const { ph, tid, name, ts, dur } of JSON.parse(readFileSync(file)).traceEvents) {
@@ -62,7 +63,7 @@ function boxes(file) {
   return threads;
 }
 
-/** Of boxes of one begin and end the first is the outer one. */
+/** If boxes have the same begin and end, the first is the outer one. */
 function nested(all) {
   const events = [], open = [];
   const close = (to) => {
@@ -88,7 +89,7 @@ test("speedscope and the Firefox Profiler have every box of a trace", async () =
   assert.ok(threads.size > 1 && all.length > 1000, `${threads.size} threads, ${all.length} boxes`);
   assert.ok(all.every(({ ts, end }) => end > ts));
 
-  // Neighbours of one name are one to it: what is compared is the time in each stack.
+  // It merges adjacent boxes of one name, so the self time of each stack is compared.
   const page = await speedscope("boxes.json", readFileSync(file));
   const { profiles, names } = await exported(page);
   assert.deepEqual([page.told, page.errors], [[], []]);
@@ -99,7 +100,7 @@ test("speedscope and the Firefox Profiler have every box of a trace", async () =
   assert.equal(first, 0);
   assert.deepEqual(sorted(new Map(has)), sorted(new Map(want)));
 
-  // Ends, not lengths: only times are whole nanoseconds when they are rounded.
+  // Ends, not lengths: only times are rounded to whole nanoseconds.
   const key = (name, from, to) => `${name} ${Math.round(from)} ${Math.round(to)}`;
   await firefox("trace", file, async (profiler) => {
     const { markers } = JSON.parse(await profiler("profile", "markers", "--limit", "0", "--json"));

@@ -1,4 +1,5 @@
-// Before, after and what is different as three graphs: what is done in one is done in all. Sums are by hand. Run by run.sh.
+// The graphs of before, after and the difference: an action in one applies to all. Sums were calculated by
+// hand. Run by run.sh.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compared } from "./compared.mjs";
@@ -6,7 +7,8 @@ import { click, colour, details, hover, opened, picture, search, settled } from 
 
 const PANES = ["before", "after", "change"], [BEFORE, AFTER, CHANGE] = PANES.map((which) => ({ canvas: `#linked-${which} canvas` }));
 const titles = (page) => page.locator("#three h2").allTextContents();
-/** Where the frames of a pane are: left and right in parts of its width, level from the bottom, and whether it is the same box. */
+/** The frames of a pane: left and right in parts of its width, level from the bottom, and whether it is
+ * the same box. */
 const framed = (page, which) => page.evaluate((which) => {
   const scroller = document.getElementById("linked-" + which), { width, bottom } = scroller.querySelector("canvas").getBoundingClientRect();
   const left = scroller.getBoundingClientRect().left;
@@ -32,7 +34,7 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   near(inAfter.to, 340 / 1390);
   near(inChange.from, 90 / 490);
   near(inChange.to, 290 / 490);
-  // What only one has is framed there alone.
+  // A function that only one graph has is framed only there.
   await hover(page, 30 / 1390, 2, AFTER);
   assert.match(await details(page), /^Function: fresh \(0 → 40 samples/);
   assert.deepEqual([(await framed(page, "before")).length, (await framed(page, "change")).length], [0, 1]);
@@ -45,7 +47,8 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   for (const [at, pane] of [[145 / 1390, BEFORE], [335 / 1390, AFTER], [285 / 490, CHANGE]]) assert.deepEqual(await colour(page, at, 3, pane), [230, 0, 230]);
   await search(page, "");
 
-  // By width all three have one order, that of what they weigh together: root before gone, in it same before parent.
+  // By width all three have the same order, that of the sum of their weights: root before gone, and in it
+  // same before parent.
   await page.focus("#linked-after");
   await page.keyboard.press("w");
   for (const [at, pane] of [[100 / 1390, BEFORE], [100 / 1390, AFTER]]) assert.match(await hover(page, at, 2, pane), /^Function: same /);
@@ -66,7 +69,7 @@ test("three graphs to one scale; pointer, keys, zoom, search and scrolling of on
   assert.equal((await titles(page))[1], "After: 1,390 samples · leaf is not in it");
   await page.keyboard.press("u");
 
-  // By keys: the box moved to is framed in the others.
+  // By keys: the current box is framed in the others.
   await page.focus("#linked-after");
   for (const key of ["ArrowUp", "ArrowUp", "ArrowRight", "ArrowUp"]) await page.keyboard.press(key);
   assert.match(await details(page), /^Function: a \(100 → 300 samples/);
@@ -89,7 +92,7 @@ test("boxes of one name are framed together; deep graphs scroll together; withou
   await page.setViewportSize({ width: 360, height: 640 });
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth) <= 360);
   assert.deepEqual(page.errors, []);
-  // All open, and stay, where stacks part.
+  // All open at the level where stacks part, and stay there.
   const common = await opened(compared([], `${deep};a;${deep} 60\n${deep};b 40\n`, `${deep};a;${deep} 50\n${deep};b 50\n`), "light", "#view=three");
   for (let i = 0; i < 3; i++) await settled(common);
   for (const pane of [BEFORE, AFTER, CHANGE]) assert.match(await hover(common, 0.9, 0, pane), /^Function: f58 /, pane.canvas);

@@ -116,7 +116,7 @@ test("interpreted, compiled, inlined, native and kernel code differ in colour", 
   assert.ok(interpreted.every((part, at) => part >= compiled[at]), `pale: ${interpreted}`);
   assert.ok(compiled[1] > compiled[0] + 30 && compiled[1] > compiled[2] + 30, `green: ${compiled}`);
   assert.ok(inlined[2] > inlined[0] + 30 && inlined[1] > inlined[0] + 30, `aqua: ${inlined}`);
-  // As the recordings of a JDK and of async-profiler state it.
+  // As recordings of a JDK and of async-profiler state it.
   const jdk = await opened(recorded("jdk25.jfr"));
   assert.deepEqual(await legend(jdk), ["JIT-compiled", "inlined", "interpreted", "native"]);
   await jdk.selectOption("#event", "jdk.NativeMethodSample");

@@ -1,4 +1,4 @@
-// Pages of off-CPU time: palettes, what a thread did told by colour with a legend, times in words. Run by run.sh.
+// Pages of off-CPU time: palettes, thread states by colour with a legend, times in words. Run by run.sh.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";

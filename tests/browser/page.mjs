@@ -1,4 +1,4 @@
-// A page in a browser; what it asks for and complains of is collected.
+// A page in a browser; its requests and errors are collected.
 import { mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,14 +17,15 @@ async function launch() {
 before(launch);
 after(async () => { if (!await within(10_000, server.close())) await server.kill(); });
 
-/** What becomes of a promise, or nothing if it takes too long. */
+/** The result of a promise, or undefined after a time-out. */
 async function within(ms, promise) {
   let timer;
   const late = new Promise((done) => { timer = setTimeout(done, ms, null); });
   return Promise.race([promise.then((value) => value ?? true), late]).finally(() => clearTimeout(timer));
 }
 
-/** A page of its own. A browser that has stopped answering, which Chromium does once in some hundred runs, is begun anew, and that is told. */
+/** Opens a new page. If the browser has stopped answering, which Chromium does once in some hundred runs,
+ * it is restarted with a message. */
 async function fresh(options) {
   const made = async () => {
     const context = await browser.newContext(options);
@@ -39,20 +40,20 @@ async function fresh(options) {
   return made();
 }
 
-/** Closes all pages: those that ask again and again are not to go on behind the next test. */
+/** Closes all pages, because pages that poll must not continue during the next test. */
 export const leave = () => within(30_000, Promise.all(contexts.splice(0).map((context) => context.close())));
 
-/** What was downloaded, each byte a letter. */
+/** The downloaded data, each byte as a letter. */
 export async function fetched(download) {
   const file = join(mkdtempSync(join(folder, "fetched-")), "file");
   await download.saveAs(file);
   return readFileSync(file, "latin1");
 }
 
-/** Opens a file: `requests` other than for the page itself and `errors` are collected. */
+/** Opens a file. `requests` (other than for the page itself) and `errors` are collected. */
 export const visit = (file, colorScheme = "light", hash = "", more = {}) => go("file://" + file + hash, { colorScheme, ...more });
 
-/** The same of any address; `prepare(page)` comes before it. */
+/** Opens any address; `prepare(page)` runs before it. */
 export async function go(url, { prepare = () => {}, colorScheme = "light", ...more } = {}) {
   const { context, page } = await fresh({ viewport: { width: 1000, height: 700 }, colorScheme, ...more });
   contexts.push(context);

@@ -1,4 +1,5 @@
-// The page of the profiling service beside a service that has no clock: what is asked for, shown, kept and told. Run by run.sh.
+// The page of the profiling service with a mock service that has no clock: its requests, its display and its
+// messages. Run by run.sh.
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { leave } from "./page.mjs";
@@ -74,7 +75,7 @@ test("a thousand targets: only what is in sight are elements, and a list without
   await page.keyboard.press("PageDown");
   assert.ok(await count() < 400, `${await count()} elements`);
   await service.told(page);
-  // Nothing of these is made, moved or written again by a list that says the same.
+  // A list without changes neither creates, moves nor rewrites elements.
   await page.evaluate(() => {
     window.changes = [];
     new MutationObserver((all) => window.changes.push(...all.map(({ type, target, attributeName }) => `${type} ${target.id || target.className} ${attributeName}`)))
@@ -212,7 +213,7 @@ test("an error once, a dead service: the lists stay, a line says since when, and
   assert.equal(await page.locator("#state").getAttribute("title"), "The disk is full.");
   await kept();
   await state(/^$/);
-  // A browser asks once more by itself where a connection ends, so these all end.
+  // A browser retries a request once by itself if the connection ends, so all of these end.
   service.fault = () => "drop";
   await ask();
   await state(/^Cannot reach the service since \d\d:\d\d:\d\d – trying again$/);
@@ -228,7 +229,7 @@ test("how often is asked: every second while something runs, else every five, ev
   service.targets = [target("redis-server")];
   const page = await service.open("#target=redis-server", { prepare: (page) => page.clock.install({ time: NOW }) });
   await page.locator("#none", { hasText: "No runs yet." }).waitFor();
-  // From here on time stands still.
+  // The clock is stopped from here on.
   await page.clock.pauseAt(NOW + 3_600_000);
   await page.evaluate(() => {
     const ask = window.fetch, set = window.setTimeout;
@@ -236,7 +237,8 @@ test("how often is asked: every second while something runs, else every five, ev
     window.fetch = (path, ...more) => { window.counted.asked += /^v1\/targets(\?|$)/.test(path); return ask(path, ...more); };
     window.setTimeout = (...of) => { window.counted.timers++; return set(...of); };
   });
-  /** Does something, and says how often the service was asked then; each answer has been dealt with when the next question is due some time. */
+  /** Runs `work`, and returns how often the service was queried. Each answer has been handled when the
+   * next query is due. */
   const askedBy = async (work) => {
     const before = await page.evaluate(() => ({ ...window.counted }));
     await work();
@@ -249,7 +251,7 @@ test("how often is asked: every second while something runs, else every five, ev
     Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
   }, hidden);
-  // What is under way by itself is given up.
+  // A query that is under way by itself is cancelled.
   assert.equal(await askedBy(() => hide(false)), 1);
   assert.equal(await asked(4900), 0);
   assert.equal(await asked(200), 1);
@@ -281,7 +283,7 @@ test("switched off: a banner says how to switch it on, and everything else is th
   assert.equal(await page.locator("#banner").innerText(), words);
   assert.deepEqual(await names(page), ["redis-server"]);
   assert.equal(await page.locator("#profile").getAttribute("aria-disabled"), "true");
-  // The same is meant by a service that has no such path at all.
+  // A service without that path means the same.
   service.fault = () => [404, { errors: ["Profiling on demand is off."] }];
   const other = await service.open();
   await other.locator("#banner").waitFor();
@@ -345,7 +347,7 @@ test("a run is cancelled, its row stays; deleting asks in the same place", async
   assert.deepEqual(service.sent("DELETE").map(({ path }) => path), ["/v1/runs/two"]);
   assert.equal(await rows(page).count(), 1);
   assert.ok(await rows(page).first().evaluate((row) => row === document.activeElement), "the next row has the focus");
-  // What the service does not do is told, and the row stays.
+  // A failure of the service is shown, and the row stays.
   service.fault = ({ method }) => method === "DELETE" ? [500, { errors: ["The file cannot be removed: look at the disk."] }] : null;
   await rows(page).first().locator(".acts .quiet").last().click();
   await rows(page).first().locator(".acts .quiet").last().click();
@@ -384,7 +386,7 @@ test("several at once: a run for each, failures told for each", async () => {
   assert.equal(await page.locator("#about-title").textContent(), "3 targets");
   await page.locator("#targets .target").nth(1).click({ modifiers: ["Control"] });
   assert.equal(await page.locator("#about-title").textContent(), "2 targets");
-  // Where there is room for one side only, boxes choose and a press on a name opens.
+  // If there is room for one side only, check boxes select and a click on a name opens.
   const narrow = await service.open("", { viewport: { width: 400, height: 700 } });
   for (const at of [0, 1]) await narrow.locator("#targets .box").nth(at).click();
   assert.ok(await narrow.locator("#side").isVisible());
@@ -444,7 +446,7 @@ test("by keys alone: search, open, profile, cancel, view, back, help", async () 
   assert.ok(await page.locator("#help").isHidden());
   await page.keyboard.press("t");
   assert.equal(await focused(page), "targets");
-  // One stop of Tab leads on from the list, however long it is.
+  // One press of Tab leaves the list, however long it is.
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement.closest("nav")), null);
   assert.deepEqual(complaints(page), []);

@@ -1,9 +1,10 @@
-// The real service, and an agent that does what a test says: it joins, hears commands, and delivers a recording that was made elsewhere.
+// The real service, and an agent controlled by a test: it joins, receives commands, and delivers an existing
+// recording.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { flightline } from "./page.mjs";
 
-/** `flightline serve` with these arguments, when it answers; `url` ends with a slash. */
+/** Starts `flightline serve` with these arguments, and waits until it answers; `url` ends with a slash. */
 export async function serve(...args) {
   const open = args.some((arg) => arg.includes("token")) ? [] : ["--no-token"];
   const child = spawn(flightline, ["serve", ...open, ...args], { stdio: ["ignore", "ignore", "pipe"] });
@@ -22,7 +23,7 @@ export async function serve(...args) {
 const MODES = ["CPU", "WALL", "ALLOC", "LOCK", "ITIMER", "IO", "LIVE", "THROW", "OFF_CPU"];
 
 export class Agent {
-  /** Joins; `more` is what its process is, `impossible` reasons by mode. */
+  /** Joins; `more` describes its process, `impossible` gives reasons by mode. */
   static async join(url, name, more = {}, impossible = {}, token = null) {
     const agent = Object.assign(new Agent(), { url, token, commands: [], heard: 0, waiting: [], ended: new AbortController() });
     const modes = MODES.map((mode) => impossible[mode] ? { mode, available: false, reason: impossible[mode] } : { mode, available: true });
@@ -53,7 +54,7 @@ export class Agent {
       this.waiting.splice(0).forEach((wake) => wake());
     }
   }
-  /** The next command that it is given. */
+  /** The next command that it receives. */
   async told() {
     while (!this.commands.length) await new Promise((wake) => this.waiting.push(wake));
     return this.commands.shift();
@@ -61,7 +62,7 @@ export class Agent {
   progress(run, what) { return this.ask("POST", `v1/agents/${this.id}/runs/${run}`, JSON.stringify(what)); }
   deliver(run, bytes, message = "") { return this.ask("PUT", `v1/agents/${this.id}/runs/${run}/recording?message=${encodeURIComponent(message)}`, bytes); }
   gone(message) { return this.ask("POST", `v1/agents/${this.id}/gone`, JSON.stringify({ message })); }
-  /** Is not heard of any more. */
+  /** Stops polling. */
   async vanish() {
     this.ended.abort();
     await this.listening;

@@ -1,4 +1,5 @@
-// A profiling service without a clock: it answers what a test says, and fails where a test says. It serves the files that page.rs names.
+// A profiling service without a clock: the test controls its answers and its failures. It serves the files
+// that page.rs names.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
@@ -30,14 +31,15 @@ export class Service {
   constructor() {
     Object.assign(this, {
       targets: [], runs: [], profiling: true, token: null, processes: null, adopted: [], windows: {}, bytes: {}, requests: [], next: 1,
-      /** What a store answers: `whole`, `values(query)`, `told`, `top`, `share`; null: there is none. */
+      /** The answers of a store: `whole`, `values(query)`, `told`, `top`, `share`; null: there is none. */
       store: null,
       limits: { maxDurationSeconds: 300, historySize: 10, historyBytes: 1 << 30, maxConcurrent: 8, heartbeatSeconds: 5 },
-      /** What happens instead: a status and sentences, "drop" (the connection ends), or a promise that is waited for first. */
+      /** A fault instead of the answer: a status and sentences, "drop" (the connection ends), or a promise
+       * to wait for first. */
       fault: () => null,
     });
     this.server = createServer((request, response) => this.serve(request, response).catch((error) => {
-      // The browser ends requests of a page that is closed.
+      // The browser cancels the requests of a closed page.
       if (error.code !== "ECONNRESET") throw error;
     }));
   }
@@ -51,7 +53,8 @@ export class Service {
     this.server.closeAllConnections();
   }
   open(hash = "", more = {}) { return go(this.url + hash, more); }
-  /** Has the page ask now, and waits until it shows what it was told: the longest duration is another one each time. */
+  /** Lets the page query now, and waits until it shows the answer. The longest duration is a new value
+   * each time. */
   async told(page) {
     const most = ++this.limits.maxDurationSeconds;
     await page.evaluate(() => document.dispatchEvent(new Event("visibilitychange")));
@@ -157,7 +160,7 @@ export class Service {
     const runs = group === null ? this.runs : this.runs.filter((each) => each.group === group);
     return [200, group === null ? { runs } : { group, runs }];
   }
-  /** A run ends, with what there is of it. */
+  /** A run ends, with its data so far. */
   end(id, status = "FINISHED", more = {}) {
     const one = this.runs.find((each) => each.id === id), of = this.find(one.target);
     if (of?.run === id) of.run = null;

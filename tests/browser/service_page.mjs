@@ -1,14 +1,14 @@
-// What is on the page of the profiling service, for its tests.
+// Reads the page of the profiling service, for its tests.
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { drawn } from "./flame.mjs";
 import { flightline, folder } from "./page.mjs";
 
-/** What scripts complain of; that a request was answered with an error is said by the browser itself. */
+/** The errors of scripts. The browser itself reports requests that are answered with an error. */
 export const complaints = (page) => page.errors.filter((error) => !error.startsWith("Failed to load resource"));
 export const visible = (page, text) => page.locator("#targets .target", { hasText: text });
-/** The picture in the page, when it has been drawn; one that is on its way takes its place later. */
+/** The graph in the page, once it has been drawn; a graph that is loading replaces it later. */
 export async function picture(page) {
   const frame = page.frameLocator("#viewer-frame iframe:not(.coming)");
   await frame.locator("html[data-ready]").waitFor({ state: "attached" });

@@ -1,4 +1,5 @@
-// The page of the profiling service: its runs' pictures, their files, links to them, comparisons and moments of what is recorded all the time. Run by run.sh.
+// The page of the profiling service: flame graphs of runs, their files, links to them, comparisons, and
+// moments of continuous recordings. Run by run.sh.
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { drawn } from "./flame.mjs";
@@ -29,7 +30,8 @@ test("the picture opens in the page, apart from it, and each file is what it is 
   }
   await rows(page).first().getByRole("link", { name: /^View/ }).click();
   const frame = await picture(page);
-  // The cookie goes along with the question, but what comes has no origin: it reaches neither the page nor the service.
+  // The cookie is sent with the request, but the frame has an opaque origin: it can access neither the page
+  // nor the service.
   assert.equal(await frame.locator("body").evaluate(() => window.origin), "null");
   assert.equal(await frame.locator("body").evaluate(() => { try { return window.parent.document.title; } catch (error) { return error.name; } }), "SecurityError");
   assert.equal(await page.locator("iframe").getAttribute("sandbox"), "allow-scripts");
@@ -62,7 +64,7 @@ test("a link leads to a run: one that is there, one that still runs, one that is
   const one = await service.open("#target=redis-server&run=one");
   await picture(one);
   assert.match(await one.locator("#viewer-title").textContent(), /^redis-server · 4711 on db1 · ITIMER · .* · 30 s$/);
-  // It is none of the target's runs, but it is there.
+  // It is not one of the target's runs, but it exists.
   await picture(await service.open("#target=redis-server&run=other"));
   const busy = await service.open("#target=redis-server&run=busy");
   await busy.locator("#viewer-words", { hasText: "7 of 30 s. The picture is drawn when it ends." }).waitFor();
@@ -123,7 +125,7 @@ test("what is recorded all the time: a moment of it by the clock, which stays wh
   await page.locator("#window").waitFor();
   assert.match(await page.locator("#window-words").textContent(), /07:30:00 – .*08:00:00 · 30 min · 60 kB$/);
   assert.deepEqual([await page.inputValue("#window-from"), await page.inputValue("#window-to")], ["07:59:00", "08:00:00"]);
-  // What was it doing at 07:45?
+  // The graph of 07:45.
   await page.fill("#window-from", "7:45");
   await page.fill("#window-to", "7:44");
   await page.locator("#window-to").press("Tab");
@@ -140,7 +142,7 @@ test("what is recorded all the time: a moment of it by the clock, which stays wh
   assert.match(await page.locator("#viewer-title").textContent(), /^redis-server · 4711 on db1 · .*07:45:00 – .*07:46:30$/);
   assert.equal(await page.evaluate(() => location.hash), `#target=redis-server&window=${at("7:45")}-${at("7:46:30")}`);
   await page.locator("iframe").evaluate((frame) => { frame.kept = true; });
-  // Time goes on; the picture does not move.
+  // The graph does not move as time passes.
   Object.assign(told, { from: told.from + 60_000, to: told.to + 60_000, chunks: chunks.slice(1) });
   await page.evaluate(() => { const now = Date.now; Date.now = () => now() + 60_000; });
   await service.told(page);

@@ -1,4 +1,5 @@
-// The page beside the real service: what its answers look like there, real pictures, its headers, its end and its return. Run by run.sh.
+// The page with the real service: real answers, flame graphs and headers, and a restart of the service. Run
+// by run.sh.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
@@ -23,7 +24,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   assert.ok(await page.locator("#mode option[value=ALLOC]").isDisabled());
   assert.ok(await page.locator("#banner").isHidden());
 
-  // What the service says against it, word for word.
+  // The service's error, word for word.
   await page.fill("#duration", "0");
   await page.click("#profile");
   await page.locator(".toast", { hasText: "`duration` must be set between (0s, 300s]." }).waitFor();
@@ -54,7 +55,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // Another one is ended early, by key; what there is of it stays.
+  // Another one is ended early, by key; its data so far is kept.
   await page.locator("#main").focus();
   await page.keyboard.press("p");
   await rows(page).nth(1).waitFor();
@@ -74,7 +75,7 @@ test("a process joins, is profiled from the page, and what it did is seen there"
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // Several at once; one of them fails at once, one is not heard of any more.
+  // Several at once; one of them fails at once, and one stops answering.
   await page.locator("#targets").focus();
   for (const key of ["Home", "x"]) await page.keyboard.press(key);
   assert.equal(await page.locator("#about-title").textContent(), "2 targets");
@@ -170,7 +171,7 @@ test("switched off, and behind a token", async () => {
   await guest.keyboard.press("Enter");
   await picture(guest);
   await guest.locator("#viewer-close").click();
-  // What changes something is let in by the cookie, too.
+  // The cookie also authorises changes.
   await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete" }).click();
   await guest.locator("[data-status=FINISHED]").getByRole("button", { name: "Delete for good?" }).click();
   await guest.locator("#none", { hasText: "No runs yet." }).waitFor();

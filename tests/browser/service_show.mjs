@@ -58,13 +58,13 @@ test("a slowdown in one of three programs is found from the page: which program,
     http { access_log off; client_body_temp_path ${work}; proxy_temp_path ${work}; fastcgi_temp_path ${work}; uwsgi_temp_path ${work}; scgi_temp_path ${work};
       server { listen 127.0.0.1:${web}; location / { proxy_pass http://127.0.0.1:${shop}; } location /static { return 200 "static"; } } }`);
   under("tier=store", "redis-server", "--port", String(redis), "--bind", "127.0.0.1", "--save", "", "--dir", work, "--set-proc-title", "no");
-  // What starts it may be a script of a version manager.
+  // The command may be a script of a version manager.
   const python = execFileSync("python3", ["-c", "import sys; print(sys.executable)"], { encoding: "utf8" }).trim();
   under("tier=shop", python, script, String(shop), String(redis));
   under("tier=web", "nginx", "-p", work, "-c", conf);
   await until("all three", async () => await get(web, "/") === 200);
   say("all three answer");
-  // As many requests as before, however long they take.
+  // The same number of requests as before, however long they take.
   let open = 0, answered = 0;
   const load = setInterval(() => {
     for (const path of ["/", "/static", "/static", "/static"]) if (open < 50) {
@@ -90,21 +90,21 @@ test("a slowdown in one of three programs is found from the page: which program,
   assert.equal(await get(web, "/release?2"), 200);
   say("release 2 of the shop is on");
 
-  // Which program: from here on nothing is known but what the page tells.
+  // Finds the program: from here on, only the page gives information.
   await page.locator(".target.risen").first().waitFor({ timeout: 180_000 });
   const risen = await page.locator(".target.risen .name").allTextContents();
   say(`risen: ${risen.join(", ")}, ${await page.locator(".target.risen .busy").first().textContent()}`);
   assert.equal(risen.length, 1);
   assert.match(risen[0], /^python/);
   await row("python").click();
-  // Since when.
+  // The start of the slowdown.
   await page.locator("#window-risen").waitFor();
   const words = await page.locator("#risen-words").textContent();
   const [, since] = /since (\d\d:\d\d:\d\d)$/.exec(words), at = Date.parse(`${new Date(planted).toISOString().slice(0, 10)}T${since}Z`);
   say(`${words}; planted at ${new Date(planted).toISOString().slice(11, 19)}`);
   assert.ok(Math.abs(at - planted) <= 15_000, `${since} for ${new Date(planted).toISOString()}`);
   await shot(page, "service-show-risen");
-  // Which function.
+  // The function.
   await page.locator("#risen-open").click();
   const both = await picture(page);
   await both.locator("body.compared").waitFor();
@@ -120,7 +120,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   await page.keyboard.press("Escape");
   await page.locator("#viewer").waitFor({ state: "hidden" });
 
-  // The same in Flink's words, for this process alone.
+  // The same with Flink's names, for this process alone.
   const flink = `${service.url}taskmanagers/${risen[0]}/profiler`;
   const created = await (await fetch(flink, { method: "POST", body: JSON.stringify({ mode: "ITIMER", duration: 5 }) })).json();
   say(`POST /taskmanagers/${risen[0]}/profiler: ${JSON.stringify(created).slice(0, 120)}`);
@@ -133,7 +133,7 @@ test("a slowdown in one of three programs is found from the page: which program,
   const drawn = await fetch(`${flink}/${done.outputFile}`);
   assert.ok(drawn.status === 200 && (await drawn.text()).startsWith("<!DOCTYPE html>"));
 
-  // Live, which goes on while nobody looks.
+  // Live, which continues while the page is hidden.
   await page.keyboard.press("l");
   await picture(page);
   await page.mouse.move(5, 5);

@@ -1,4 +1,5 @@
-// What is recorded all the time, on the page: live, frozen, saved, shared; targets of a label together; which target got busier. Run by run.sh.
+// Continuous recordings on the page: live, frozen, saved, shared; targets of a label together; the target
+// that got busier. Run by run.sh.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, test } from "node:test";
@@ -13,7 +14,7 @@ afterEach(async () => {
   await leave();
   service.stop();
 });
-/** Ten-second chunks up to `to`, of which the last 5 minutes are kept. */
+/** Ten-second chunks up to `to`; the last 5 minutes are kept. */
 function keep(id, to) {
   const chunks = Array.from({ length: 30 }, (_, i) => ({ from: to - (30 - i) * 10_000, to: to - (29 - i) * 10_000, bytes: 1000 }));
   const told = { from: to - 300_000, to, bytes: 30_000, chunks };
@@ -25,13 +26,13 @@ const asked = () => service.requests.filter(({ path, query }) => path.endsWith("
   const parts = new URLSearchParams(query);
   return [Number(parts.get("from")) - NOW, Number(parts.get("to")) - NOW];
 });
-/** Another ten seconds have come, and the page has heard of them. */
+/** Ten seconds later, and the page has been notified. */
 async function later(page, id, to) {
   keep(id, to);
   await page.evaluate(() => { const now = Date.now; Date.now = () => now() + 10_000; });
   await service.told(page);
 }
-/** The picture that is there now has the keyboard: while one takes another's place a browser may lose a key. */
+/** The present graph has the focus: a browser may lose a key press while one replaces another. */
 const keyboard = async (page) => (await picture(page)).locator("html").evaluate(() => new Promise((done) => {
   const look = () => document.hasFocus() ? done() : requestAnimationFrame(look);
   look();
@@ -39,7 +40,7 @@ const keyboard = async (page) => (await picture(page)).locator("html").evaluate(
 const html = (text) => readFileSync(drawn(text));
 const frames = (page) => page.locator("#viewer-frame iframe:not(.coming)");
 
-// Moves the pointer until the page notices: Chromium sends no event to a frame that was put in place a moment ago.
+// Moves the pointer until the page notices: Chromium sends no event to a frame that was just inserted.
 async function pointIntoFrame(page) {
   for (let move = 0; move < 100 && await page.locator("#live[data-waits=true]").count() === 0; move++) {
     await page.mouse.move(500 + move % 2, 400);
@@ -63,14 +64,14 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.equal(await page.locator("#live-words").textContent(), "Live");
   const first = await frames(page).elementHandle();
 
-  // Nobody is in it: it goes on, and the frame that was there is gone only when the next one is drawn.
+  // Without the pointer in it, the graph is updated. The old frame stays until the new one is drawn.
   await later(page, "redis-server", NOW + 10_000);
   await page.waitForFunction((frame) => !frame.isConnected, first);
   assert.deepEqual(asked().at(-1), [-290_000, 10_000]);
   assert.match(await page.locator("#viewer-title").textContent(), /08:00:10$/);
   assert.equal(await page.locator("#viewer-frame iframe").count(), 1);
 
-  // Who has the pointer in it looks at it.
+  // With the pointer in it, the graph is frozen.
   await pointIntoFrame(page);
   const read = await frames(page).elementHandle();
   await later(page, "redis-server", NOW + 20_000);
@@ -79,7 +80,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.ok(await read.evaluate((frame) => frame.isConnected));
   assert.equal(asked().length, 2);
 
-  // Who searched, too; what was searched for is in the newer picture, which has other widths and the same order.
+  // The same after a search. The newer graph has the search term, other widths and the same order.
   let frame = await picture(page);
   await frame.locator("body").press("/");
   await page.keyboard.type("work");
@@ -104,7 +105,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   assert.deepEqual(asked().at(-1), [-270_000, 30_000]);
   await page.locator("#live-newest").waitFor({ state: "hidden" });
 
-  // Shared: the same interval for ever, and the place in it.
+  // Shared: the same interval at any later time, and the position in it.
   await keyboard(page);
   await page.keyboard.press("y");
   await page.locator(".toast", { hasText: "copied" }).waitFor();
@@ -114,7 +115,7 @@ test("live: the last minutes go on, but not under the eyes of who reads; zoom, s
   await (await picture(other)).locator("#matched", { hasText: "15.00%" }).waitFor();
   assert.ok(await other.locator("#live").isHidden());
 
-  // Saved: what is seen, not what is newest.
+  // Saved: the shown interval, not the newest one.
   for (const [key, format] of [["S", "html"], ["J", "jfr"], ["F", "folded"]]) {
     const [download] = await Promise.all([page.waitForEvent("download"), page.keyboard.press(key)]);
     assert.match(download.url(), new RegExp(`/window/files/${format}\\?from=${NOW - 270_000}&to=${NOW + 30_000}$`));
@@ -135,7 +136,7 @@ test("live: frozen by a key it stays until it is let go; what cannot be drawn ta
   await later(page, "redis-server", NOW + 10_000);
   await page.locator("#live-newest", { hasText: "1 newer chunk: show" }).waitFor();
   assert.ok(await first.evaluate((frame) => frame.isConnected));
-  // The next one is refused: the picture and what it is called stay.
+  // The next one is refused: the graph and its title stay.
   service.fault = ({ path }) => path.endsWith("/window/files/html") ? [422, { errors: ["There is nothing to draw."] }] : null;
   await page.keyboard.press("z");
   await page.locator("#live-words", { hasText: "Live" }).waitFor();
@@ -186,7 +187,7 @@ test("a target that got busier is told, since when, and compared with before", a
     `?before=window:busier:${NOW - 240_000}:${NOW - 120_000}&after=window:busier:${NOW - 120_000}:${NOW}`,
   ]);
   await page.click("#viewer-close");
-  // How busy targets are is not asked each time.
+  // The load of targets is not queried each time.
   const before = service.requests.filter(({ path, query }) => path === "/v1/targets" && query === "?load=1").length;
   await service.told(page);
   assert.equal(service.requests.filter(({ path, query }) => path === "/v1/targets" && query === "?load=1").length, before);
@@ -203,7 +204,7 @@ test("two versions are compared, each by its last while; a group is viewed as on
   service.bytes.html = html("main;work 60\n");
   const page = await service.open("", { timezoneId: "UTC" });
   await page.locator("#versions").waitFor();
-  // What is recorded all the time has these labels; those with several values come first.
+  // The labels of continuous recordings; those with several values come first.
   assert.deepEqual(await page.locator("#versions-key option").allTextContents(), ["version", "service"]);
   assert.deepEqual((await page.locator("#versions-a option").allTextContents())[0], "1.1 (2 targets)");
   assert.match(await page.locator("#versions-words").textContent(), /^version=1\.1 .*07:54:00 – .*07:59:00, version=1\.2\\u\{202e\}<img.* .*07:55:00 – .*08:00:00; in shares of each\.$/);

@@ -1,4 +1,4 @@
-// The page of a store beside a service that answers what a test says: what is chosen, asked, shown and shared. Run by run.sh.
+// The page of a store with a mock service: selection, queries, display and addresses to share. Run by run.sh.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { afterEach, beforeEach, test } from "node:test";
@@ -29,7 +29,7 @@ afterEach(async () => {
 });
 
 const open = (hash = "", more) => service.open("store.html" + hash, more);
-/** What was asked of a path, oldest first, as what stands behind the `?`. */
+/** The queries of a path, oldest first: the text after the `?`. */
 const asked = (what) => service.requests.filter(({ path }) => path === `/v1/store/${what}`).map(({ query }) => query.slice(1));
 const told = (page, text) => page.locator("#told", { hasText: text }).waitFor();
 const option = (page, list, text) => page.locator(`${list} option`, { hasText: text }).waitFor({ state: "attached" });
@@ -50,7 +50,7 @@ test("the way to the store is there if there is one", async () => {
 
 test("what is chosen is asked as it is, shown with what was left out and its SQL, and kept in the address", async () => {
   const page = await open();
-  // Of the latest day, nothing is asked yet but what there is.
+  // The latest day. The page has only queried what the store contains.
   await page.locator("#side-a .side-words", { hasText: "400 samples chosen" }).waitFor();
   assert.equal(await page.locator("#a-day").inputValue(), "2026-11-23");
   assert.deepEqual(asked("flame"), []);
@@ -70,13 +70,13 @@ test("what is chosen is asked as it is, shown with what was left out and its SQL
   assert.equal(await page.locator("#sql").textContent(), "SELECT 'datafusion', 'version=2'\n");
   assert.equal(await page.locator("#as-sql-words").textContent(), "");
   assert.match(await page.locator("#viewer-title").textContent(), /^api · version=2 · 2026-11-23 – 2026-11-24 · thread LIKE 'w%' -- and$/);
-  // Another's browser shows the same, with the choice in the form.
+  // Another browser shows the same, with the selection in the form.
   const other = await open(await hash(page));
   await picture(other);
   assert.equal(asked("flame").at(-1), question);
   assert.deepEqual(await Promise.all(["#a-service", "#a-label-version", "#event", "#min", "#a-where"].map((field) => other.locator(field).inputValue())),
     ["api", "=2", "jdk.ExecutionSample", "1", "thread LIKE 'w%' -- and"]);
-  // And back leads to what was shown before.
+  // Back leads to the previous view.
   await page.selectOption("#a-label-version", "=1");
   await page.click("#ask");
   await page.locator("#viewer-title", { hasText: "version=1" }).waitFor();
@@ -101,7 +101,7 @@ test("values are texts, whatever is in them; what a label is not set to can be c
   await page.click("#ask");
   await page.locator("#viewer-title", { hasText: "no host" }).waitFor();
   assert.equal(new URLSearchParams(asked("flame").at(-1)).get("unset"), "host");
-  // What nobody offers any more stays chosen, and is said to be none.
+  // A value that no longer exists stays selected, and is shown as having no samples.
   const other = await open("#view=top&service=gone&label=zone%3Deu");
   await option(other, "#a-service", "gone (0)");
   assert.equal(await other.locator("#a-label-zone").inputValue(), "=eu");
@@ -142,7 +142,7 @@ test("two choices are compared; B begins as A is", async () => {
   const other = await open(await hash(page));
   await picture(other);
   assert.equal(await other.locator("#b-label-version").inputValue(), "=2");
-  // Going to another view and back, B stays.
+  // After a change to another view and back, B is kept.
   await page.locator("#views button", { hasText: "Functions" }).click();
   await page.locator("#views button", { hasText: "Compare" }).click();
   assert.equal(await page.locator("#b-label-version").inputValue(), "=2");
@@ -165,10 +165,10 @@ test("a share over time is a line for each group and a table", async () => {
   assert.equal(await page.locator(".chart polyline").count(), 2);
   assert.deepEqual(await page.locator(".legend li").allTextContents(), ["1", 'a,"b"']);
   assert.deepEqual(await page.locator(".shares tbody tr").last().locator("td").allTextContents(), ["2026-11-23 09:00:00", "1", "20", "100", "20.00 %"]);
-  // A later point is further right, a larger share higher.
+  // Later points are further right, larger shares higher.
   const [[x1, y1], [x2, y2]] = (await page.locator(".chart polyline").first().getAttribute("points")).split(" ").map((point) => point.split(",").map(Number));
   assert.ok(x2 > x1 && y2 < y1);
-  // Letters are as large as elsewhere, also where there is little room.
+  // Letters have their usual size, even with little space.
   const small = await open(await hash(page), { viewport: { width: 400, height: 700 } });
   const scale = await small.locator(".chart").evaluate((chart) => chart.getBoundingClientRect().width / chart.viewBox.baseVal.width);
   assert.ok(scale > 0.8 && scale < 1.25, String(scale));
@@ -189,7 +189,7 @@ test("what the store says against it is told, and the next question is asked all
   await page.click("#ask");
   await picture(page);
   assert.equal(await page.locator("#told").getAttribute("class"), null);
-  // One that takes long is given up: the service sees it go.
+  // A slow query is cancelled: the service notices the closed connection.
   let begun, gone = new Promise((done) => { begun = done; });
   service.fault = ({ path, query }) => path === "/v1/store/flame" && query.includes("told=1") ? new Promise(() => { begun(); }) : null;
   await page.click("#ask");
@@ -236,7 +236,7 @@ test("by keys, in the whole window, on a narrow screen", async () => {
   assert.deepEqual([box.width, box.height], [400, 700]);
   await page.keyboard.press("Escape");
   await page.locator("body:not(.whole)").waitFor();
-  // What the picture has no use for comes out of it.
+  // Keys that the graph does not use reach the page.
   await page.locator("#viewer-frame iframe").focus();
   await page.keyboard.press("W");
   await page.locator("body.whole").waitFor();

@@ -9,7 +9,7 @@ import { serve } from "./service_agent.mjs";
 import { complaints, picture } from "./service_page.mjs";
 
 const { FLIGHTLINE_SQL } = process.env;
-// Skipped also with FLIGHTLINE_NO_SKIP: without the store's workspace there is no engine to test.
+// Skipped even with FLIGHTLINE_NO_SKIP: without the store's workspace there is no engine to test.
 const skip = FLIGHTLINE_SQL ? false : "FLIGHTLINE_SQL is not set; .ci/store runs this test";
 
 afterEach(leave);
@@ -39,7 +39,7 @@ test("what is in a store is what the page shows", { skip }, async () => {
   await told(page, "pruned");
   assert.equal(await drawn(page), count("service = 'api'"));
 
-  // A value that would end a text in SQL.
+  // A value that would end a string in SQL.
   await page.locator("#a-label-host option", { hasText: "h'2 --" }).waitFor({ state: "attached" });
   await page.selectOption("#a-label-host", "=h'2 --");
   await page.click("#ask");
@@ -47,7 +47,8 @@ test("what is in a store is what the page shows", { skip }, async () => {
   assert.equal(await drawn(page), count("label_host = 'h''2 --'"));
   const sql = await page.locator("#sql").textContent();
   assert.ok(sql.includes("label_host = 'h''2 --'"), sql);
-  // What the box says gives the boxes of the picture: none has less than a percent, and those at the root have no more than all.
+  // The query in the box returns the boxes of the graph: none has less than a percent, and those at the root
+  // have no more than the total.
   const rows = run("sql", sql, "--store", store, "--format", "ndjson").trim().split("\n").map((line) => JSON.parse(line)), all = count("label_host = 'h''2 --'");
   const roots = rows.filter(({ parent_id }) => parent_id === 0).reduce((sum, { num }) => sum + num, 0);
   assert.ok(rows.length > 10 && rows.every(({ num }) => num * 100 >= all) && roots <= all && roots > all * 0.9, `${rows.length} ${roots} ${all}`);
@@ -76,7 +77,7 @@ test("what is in a store is what the page shows", { skip }, async () => {
   await page.click("#ask");
   await page.locator("#rows pre", { hasText: "Work.inner" }).waitFor();
 
-  // What is no condition is told in the store's words.
+  // An invalid condition is reported in the store's words.
   await page.fill("#a-where", "label_host = = 1");
   await page.keyboard.press("Enter");
   await told(page, "is no condition of SQL");

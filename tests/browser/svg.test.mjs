@@ -19,7 +19,7 @@ function picture(...options) {
   return file;
 }
 
-/** The texts to be seen, wherever they are scrolled to. */
+/** The visible texts, at any scroll position. */
 const shown = (page) =>
   page.locator("text").evaluateAll((all) => all.filter((text) => text.getBoundingClientRect().width > 0).map((text) => text.textContent.trim()));
 
@@ -57,7 +57,7 @@ test("an SVG with its roots at the top opens there", async () => {
   assert.equal(await page.evaluate(() => scrollY), 0);
 });
 
-/** Red, green, blue of the box of a function in an SVG. */
+/** The red, green and blue of the box of a function in an SVG. */
 const fill = (page, name) => page.locator("g", { has: page.locator("title", { hasText: new RegExp(`^${name} \\(`) }) }).locator("rect").first()
   .evaluate((rect) => rect.getAttribute("fill").match(/\d+/g).map(Number));
 

@@ -11,7 +11,7 @@ import { flightline, folder, visit } from "./page.mjs";
 
 const RECORDING = "ap-java-cpu.jfr", map = "#heat-map";
 const samples = (text) => Number(/\((?:[\d,.]+ → )?([\d,]+) samples?/.exec(text)[1].replaceAll(",", ""));
-/** Of the whole page at the moment, by the line about all of it. */
+/** The total of the page at the moment, from the line about all of it. */
 async function told(page) {
   await page.evaluate(() => { document.getElementById("scroller").scrollTop = 1e6; });
   await settled(page);
@@ -25,11 +25,11 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
   await page.keyboard.press("h");
   assert.equal(await page.locator("#heat").isVisible(), true);
   assert.match(await page.locator("#heat-title").textContent(), /^A column is 1 s, a cell 20 ms of up to \d+ samples?$/);
-  // The vertical axis: its name, and its ends at those of a column.
+  // The vertical axis: its title, and its limits, which are those of a column.
   assert.deepEqual(await page.locator("#heat-axis > *").allTextContents(), ["time within a column", "1 s", "500 ms", "0 s"]);
   const [side, map] = await Promise.all(["#heat-axis", "#heat-map"].map((id) => page.locator(id).boundingBox()));
   assert.ok(Math.abs(side.y - map.y) < 1 && Math.abs(side.x + side.width - map.x) < 1 && map.height - side.height === 15, `${JSON.stringify([side, map])}`);
-  // What keys tell of each cell adds up to the recording.
+  // The values of all cells, read by keys, add up to the recording.
   await page.focus("#heat-scroll");
   await page.keyboard.press("Home");
   const cells = await page.evaluate(() => {
@@ -44,7 +44,7 @@ test("the heat map counts each sample once, in its second and its 20 ms", async 
     }
   });
   assert.equal(cells.reduce((a, b) => a + b), sum(RECORDING));
-  // A cell with samples has the colour of their number, one without has the ground's.
+  // A cell with samples has the colour of their number; one without has the background's.
   const colourOf = (cell) => page.evaluate(([cell, count]) => {
     document.activeElement.blur();
     const canvas = document.getElementById("heat-map"), width = canvas.width / (count / 50), ratio = devicePixelRatio;
@@ -77,7 +77,7 @@ test("a brush drives all views, its range is in the address; a second one compar
   await drag(1, 1);
   assert.match(await hash(page), /time=1000-2000/);
   const brushed = await all(page), counted = sum(RECORDING, "--from", "1", "--to", "1.999999");
-  // Ticks of 100 µs are cut, not rounded: a sample at the edge stays on its side.
+  // Ticks of 100 µs are truncated, not rounded, so that a sample at the edge stays on its side.
   assert.equal(brushed, counted);
   assert.ok(brushed > 0 && brushed < sum(RECORDING));
   assert.match(await page.locator("#heat-chosen").textContent(), /1\.00 s to 2\.00 s/);
@@ -89,7 +89,7 @@ test("a brush drives all views, its range is in the address; a second one compar
   assert.match(await hash(page), /than=0-1000/);
   assert.equal((await page.locator(map).boundingBox()).y, box.y, "the map stays where it is");
   const before = sum(RECORDING, "--from", "0", "--to", "0.999999");
-  // Scaled to what the range has.
+  // Scaled to the samples of the range.
   assert.match(await told(page), new RegExp(`^all \\(${counted} → ${counted} samples, \\+0;`));
   assert.match(await page.locator("#legend").innerText(), /more/);
   await page.keyboard.press("t");
@@ -158,7 +158,7 @@ test("what a search finds is on the map; folded text and --no-time have none", a
 test("the flame chart: a lane per thread in order of time, each sample once, nothing merged across another", async () => {
   const file = recorded(RECORDING), page = await opened(file);
   await page.keyboard.press("a");
-  // The thread with most samples comes first; what it did as another tool is told it.
+  // The thread with most samples comes first; its stacks are compared with the speedscope export.
   const speedscope = JSON.parse(execFileSync(flightline, ["convert", join(process.env.RECORDINGS, RECORDING), "--format", "speedscope", "-o", "-"], { encoding: "utf8", maxBuffer: 1 << 28 }));
   const stacks = speedscope.profiles.map(({ samples }) => samples).sort((a, b) => b.length - a.length)[0];
   await page.focus("#chart-scroll");
@@ -185,7 +185,7 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   assert.equal(parsed.reduce((all, { count }) => all + count, 0), stacks.length);
   assert.ok(parsed.length >= runs && runs > 1, `${parsed.length} boxes of ${runs} runs`);
   for (let i = 1; i < parsed.length; i++) assert.ok(parsed[i].from >= parsed[i - 1].to - 0.01, `${boxes[i - 1]}, then ${boxes[i]}`);
-  // Enter zooms to the box: its colour from edge to edge, in its row; the address says so, and 0 goes back.
+  // Enter zooms to the box: its colour from edge to edge, in its row. The address has it, and 0 resets it.
   await page.keyboard.press("Enter");
   assert.match(await hash(page), /view=chart/);
   assert.match(await hash(page), /at=[\d.]+-[\d.]+/);
@@ -201,7 +201,7 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   const zoomed = await hash(page);
   await page.keyboard.press("0");
   assert.doesNotMatch(await hash(page), /at=/);
-  // Each is undone and done again.
+  // Each can be undone and redone.
   await page.keyboard.press("u");
   assert.equal(await hash(page), zoomed);
   await page.keyboard.press("u");
@@ -210,7 +210,7 @@ test("the flame chart: a lane per thread in order of time, each sample once, not
   await page.keyboard.press("U");
   assert.equal(await hash(page), zoomed);
   await page.keyboard.press("0");
-  // Plus and Shift with arrows: half of the time, then later; a brushed range is all there is.
+  // Plus, and Shift with arrows: half of the time, then later. A brushed range limits it.
   await page.focus("#chart-scroll");
   await page.keyboard.press("+");
   const [from, to] = /at=([\d.]+)-([\d.]+)/.exec(await hash(page)).slice(1).map(Number);
@@ -244,7 +244,8 @@ test("the CPU use of a thread is drawn behind its name: half of a processor wher
   assert.match(await at(50, 0), /^CPU use: 50 % of one processor \(0\.0000 s to 0\.1000 s\) in \[worker-7 /);
   assert.match(await page.locator("#tip").textContent(), /^CPU use: 50 %/);
   assert.match(await at(150, 0), new RegExp(`^CPU use: ${share(7, 100)} % of one processor \\(0\\.1000 s to 0\\.2000 s\\) in \\[worker-7 `));
-  // As high as the share: at the bottom of the row, and not above its middle. The name is written over it.
+  // The bar's height is the share: at the bottom of the row, and not above its middle. The name is drawn over
+  // it.
   const filled = (from, to, above) => page.evaluate(([x0, x1, y]) => {
     const ratio = devicePixelRatio, { data } = document.getElementById("chart-canvas").getContext("2d").getImageData(x0 * ratio, y * ratio, (x1 - x0) * ratio, 1);
     let blue = 0;
@@ -275,7 +276,7 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.match(await press("ArrowDown"), /^Span: hop \(0\.0400 s to 0\.0800 s, 40(\.0*)? ms\) in \[worker-7 /);
   assert.match(await press("ArrowDown"), /^Function: main \(/);
   assert.match(await press("ArrowUp"), /^Span: hop /);
-  // The box is where its time is, in its colour, and in none beside it; the pointer is told the same.
+  // The box is at its time, in its colour, and not in the next row. The pointer shows the same.
   const canvas = await page.locator("#chart-canvas").boundingBox(), middle = (row) => 18 + (row + 0.5) * 17;
   const colourAt = (ms, row) => page.evaluate(([x, y]) =>
     document.getElementById("chart-canvas").getContext("2d").getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data.join(), [ms / 400 * canvas.width, 18 + row * 17 + 1]);
@@ -287,14 +288,14 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   await page.mouse.move(canvas.x + 60 / 400 * canvas.width, canvas.y + middle(2));
   assert.match(await text(), /^Span: hop /);
   assert.match(await page.locator("#tip").textContent(), /^Span: hop \(0\.0400 s to 0\.0800 s/);
-  // A search finds them by name, though no function is called so; a click zooms to them.
+  // A search finds them by name, although no function has that name; a click zooms to them.
   assert.equal(await search(page, "^hop$"), "Matched: 0.00% (0 samples, 0 functions) · 2 events");
   await settled(page);
   assert.equal(await colourAt(60, 2), "230,0,230,255");
   assert.notEqual(await colourAt(60, 1), span);
   await page.mouse.click(canvas.x + 60 / 400 * canvas.width, canvas.y + middle(2));
   assert.match(await hash(page), /at=40-80/);
-  // n and N go from event to event, lane by lane, and say which of how many.
+  // n and N go from event to event, lane by lane, and show the position and the number of events.
   await page.keyboard.press("0");
   await search(page, "^hop$|^GET /cart$");
   await page.focus("#chart-scroll");
@@ -306,23 +307,23 @@ test("above the stacks of a thread stands what lasted: spans, each within anothe
   assert.deepEqual(steps.map(([, told]) => told), [nth(0), nth(1), nth(2), nth(1)]);
   assert.ok(steps.every(([name]) => name === "hop" || name === "GET /cart"));
   assert.equal(steps[1][0], steps[3][0]);
-  // What the colours above stacks are is told.
+  // The legend explains the colours above the stacks.
   assert.match(await page.locator("#legend").textContent(), /Span/);
   await page.keyboard.press("f");
   assert.doesNotMatch(await page.locator("#legend").textContent(), /Span/);
-  // A JDK's: pauses, waits, files; their number is that of the recording.
+  // Events of a JDK: pauses, waits, files; their number is that of the recording.
   const jdk = join(process.env.RECORDINGS, "jdk25.jfr"), other = await opened(file(jdk), "light", "#view=chart");
   const { threads, sets, events: told } = await other.evaluate(() => JSON.parse(document.getElementById("profile").textContent).times);
   const count = told.lanes.reduce((all, events) => all + events, 0);
   const events = (name) => JSON.parse(execFileSync(flightline, ["print", "--json", "--events", name, jdk], { encoding: "utf8", maxBuffer: 1 << 28 })).recording.events.length;
   const names = ["jdk.GCPhasePause", "jdk.GarbageCollection", "jdk.FileRead", "jdk.FileWrite", "jdk.SocketRead", "jdk.SocketWrite", "jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"];
   assert.equal(count, names.reduce((all, name) => all + events(name), 0));
-  // Of a thread without samples.
+  // A thread without samples.
   const machine = threads.findIndex(({ name }) => /VM Thread/.test(name));
   assert.equal(told.lanes[machine], events("jdk.GCPhasePause") + events("jdk.GarbageCollection"));
   assert.ok(sets.filter(Boolean).every(({ lanes }) => lanes.every(([thread]) => thread !== machine)));
   assert.equal(await other.locator("#chart-note").isVisible(), false);
-  // None, nothing is told of them.
+  // Without times, there is no heat map.
   for (const without of [recorded(RECORDING), file(recording, "--no-time")]) {
     const { times } = JSON.parse(/id="profile">([^<]*)</.exec(readFileSync(without, "utf8"))[1]);
     assert.equal(times?.events, undefined);

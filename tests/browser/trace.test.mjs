@@ -1,5 +1,5 @@
-// The page of a trace in a real browser: its numbers against `--json`, what is drawn where, keys, the address, and names that are made
-// to do harm. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and TEST_PROGRAMS.
+// The page of a trace in a real browser: its numbers compared with `--json`, positions, keys, the address,
+// and names with harmful markup. Run by run.sh, which sets FLIGHTLINE, CHROMIUM and TEST_PROGRAMS.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { join } from "node:path";
@@ -9,7 +9,7 @@ import { flightline, folder, visit } from "./page.mjs";
 const TRACE = "0000000000000000" + "0000000000004bf9";
 const HARM = "</script><img src=x onerror=\"document.title='harmed'\">{{script}}";
 
-/** The page of a trace of so many spans, and the same as JSON. */
+/** The page of a trace of this many spans, and the same as JSON. */
 function made(spans) {
   const recording = join(folder, `${spans}.jfr`), page = join(folder, `${spans}.html`);
   execFileSync(process.env.TEST_PROGRAMS, ["trace_recording", recording, String(spans)]);
@@ -38,7 +38,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
     if (wait) assert.equal(told["waiting (off CPU)"][0], ms(wait));
     assert.deepEqual(told.samples[0], String(span.spent.samples));
   }
-  // Those within a span: 40 ms of CPU time in the two activations of the span itself.
+  // The samples within a span: 40 ms of CPU time in the two activations of the span itself.
   await page.evaluate(() => { location.hash = "span=0000000000000002"; });
   await page.waitForFunction(() => document.querySelector("#facts h2").textContent === "hop");
   const hop = await facts(page);
@@ -52,7 +52,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
   const box = await page.locator("#canvas").boundingBox();
   await page.mouse.move(box.x + box.width / 2, box.y + box.height - 8);
   assert.match(await page.locator("#details").textContent(), /^all \(40\.000 ms, 100\.00%\)/);
-  // A name is text.
+  // Names are text, not markup.
   await page.evaluate(() => { location.hash = "span=0000000000000004"; });
   await page.waitForFunction((name) => document.querySelector("#facts h2").textContent === name, HARM);
   assert.equal((await facts(page)).tenant[0], HARM);
@@ -60,7 +60,7 @@ test("spans, sums and threads are those of --json, whatever they are called", as
   assert.notEqual(await page.title(), "harmed");
   assert.deepEqual(page.errors, []);
   assert.deepEqual(page.requests.filter((url) => !url.startsWith("data:")).length, 1, String(page.requests));
-  // What is no part of the page is not run, had it got in.
+  // Injected scripts do not run.
   await page.evaluate(() => {
     const script = document.createElement("script");
     script.textContent = "document.title = 'harmed'";
@@ -82,11 +82,11 @@ test("bars and lanes are where their times say", async () => {
       const ratio = devicePixelRatio, x = left + at / 400 * (width - left);
       return [...canvas.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data].join();
     };
-    // Rows: the root, hop, what is within it.
+    // Rows: the root, hop, the span within it.
     const hop = [60, 120, 170].map((at) => pixel("#bars", at, 20 + 20 + 10));
     return { hop, before: pixel("#bars", 20, 20 + 20 + 10), root: pixel("#bars", 50, 20 + 8) };
   });
-  // Pale while the task waited for a thread, and the same on both threads.
+  // Pale while the task waited for a thread, and equal on both threads.
   assert.equal(seen.hop[0], seen.hop[2]);
   assert.notEqual(seen.hop[0], seen.hop[1]);
   assert.notEqual(seen.before, seen.hop[1]);
@@ -98,7 +98,7 @@ test("bars and lanes are where their times say", async () => {
   assert.match(await told("#bars", 60, 50), /^hop; from 40\.0 ms for 160 ms/);
   assert.match(await told("#lanes", 20, 26), /^GET \/cart; active on worker-7 .* from 0 ns for 100 ms/);
   assert.match(await told("#lanes", 60, 39), /^hop; active on worker-7/);
-  // The one that was never told to end.
+  // The span that never ended.
   assert.match(await told("#lanes", 380, 26), /^\[span without a name\]; active on .*still open$/);
   await page.mouse.click(10, 20 + (await page.locator("#bars canvas").boundingBox()).y + 10);
   assert.equal(await heading(page), "GET /cart");
@@ -134,7 +134,7 @@ test("keyboard alone: select, zoom, search, measure, theme; the address brings i
   const before = [await hash(), await heading(page), await page.locator("#facts").textContent()];
   const again = await visit(file, "dark", before[0]);
   assert.deepEqual([await hash(), await heading(again), await again.locator("#facts").textContent()], before);
-  // The wheel zooms, and what is wrong in an address is passed over.
+  // The wheel zooms, and invalid parts of an address are ignored.
   const bounds = await again.locator("#lanes canvas").boundingBox();
   await again.mouse.move(bounds.x + 600, bounds.y + 10);
   await again.mouse.wheel(0, -100);
@@ -171,7 +171,7 @@ test("a hundred thousand spans: no more is drawn than can be seen", async () => 
   // A few for each row and pixel; an element for each span would be a hundred thousand.
   for (const { drawn } of [cost.zoom, cost.last]) assert.ok(drawn > 0 && drawn < 1000 * 12, `${drawn} drawn`);
   assert.ok(cost.elements < 300, `${cost.elements} elements`);
-  // The last one has nothing around it.
+  // The last one has no enclosing span.
   assert.equal(await heading(page), "[span without a name]");
   assert.deepEqual(page.errors, []);
 });

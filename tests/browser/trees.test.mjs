@@ -1,4 +1,5 @@
-// The page's trees without a browser: every sum against stacks counted one by one. Run by run.sh, which sets RENDER.
+// The page's trees without a browser: every sum compared with stacks counted one by one. Run by run.sh, which
+// sets RENDER.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,7 +10,7 @@ const files = ["page.js", "flame/tree.js", "profile/merge.js", "profile/columns.
 const { CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, Transforms, columnsOf } = vm.runInNewContext(
   files.join("\n") + "\n({ CallTree, reversed, around, walk, stateText, stateOf, firstState, pathTo, startOf, Past, Filters, Transforms, columnsOf })", { URLSearchParams });
 
-// Stacks of few names, so that they meet and call themselves often.
+// Stacks of few names, so that names repeat and functions call themselves often.
 const NAMES = 6;
 function stacks(seed) {
   let state = seed;
@@ -41,7 +42,7 @@ function treeOf(all) {
   }
   return new CallTree({ label: Uint32Array.from(label), depth: Uint32Array.from(depth), own: Float64Array.from(own) });
 }
-/** Weights of all paths that boxes stand for, as a person would add them up. */
+/** The weights of all paths that boxes represent, added up independently. */
 function prefixes(paths) {
   const sums = new Map();
   for (const { path, weight } of paths) {
@@ -52,7 +53,7 @@ function prefixes(paths) {
   }
   return Object.fromEntries([...sums].sort());
 }
-/** The same of a tree; all that is in it is looked at. */
+/** The same for a tree; checks all of its nodes. */
 function boxesOf(tree) {
   const todo = [-1], sums = new Map();
   while (todo.length) {
@@ -95,7 +96,7 @@ for (const seed of [1, 2, 3]) {
         const left = all.filter((stack) => having(stack) === keep), filtered = tree.filtered(wanted, keep);
         assert.equal(filtered.all, sum(left));
         assert.deepEqual(boxesOf(filtered), prefixes(left));
-        // What a search finds in what is left, and the reverse of it.
+        // The matches of a search in the remaining stacks, and the reverse tree.
         assert.equal(filtered.matched(some(2)), sum(left.filter(({ path }) => path.includes(2))));
         assert.deepEqual(boxesOf(reversed(filtered, NAMES)), prefixes(left.map(({ path, weight }) => ({ path: [...path].reverse(), weight }))));
       }
@@ -177,7 +178,7 @@ test("a frame's share of a reverse is bounded; all frames together are the whole
   const more = () => {
     parts.allow(50);
     boxesOf(parts);
-    // No more than it may, but for the last box and what each counts on top.
+    // No more than the limit, except for the last box and the overhead of each.
     assert.ok(parts.label.length - before <= 50 + NAMES, `${parts.label.length - before} boxes`);
     before = parts.label.length;
     return parts.allow(Infinity);

@@ -1,10 +1,10 @@
-// The views of a flame graph's page on one data set: reverse, sandwich, table, tree; filters, address, colours, keys, narrow and
-// printed. Sums are by hand. Run by run.sh.
+// The views of a flame graph's page on one data set: reverse, sandwich, table, tree; filters, address,
+// colours, keys, narrow and printed. Sums were calculated by hand. Run by run.sh.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { click, colour, details, drawn, hover, open, opened, picture, recorded, search, settled, sum } from "./flame.mjs";
 
-// f calls itself; g is reached by two ways.
+// f calls itself; g has two callers.
 const STACKS = "main;f;f;g 20\nmain;f;h 30\nmain;g 10\nidle 40\n";
 const DOWN = { down: true };
 const rows = (page, list) => page.locator(`${list} .row`).evaluateAll((all) => all.map((row) =>
@@ -41,7 +41,7 @@ test("sandwich: callers above, callees below, both the function's total, recursi
   assert.equal(await hover(page, 0.2, 1, down), "Function: f (20 samples, 20.00%)");
   assert.equal(await hover(page, 0.2, 2, down), "Function: g (20 samples, 20.00%)");
   assert.equal(await hover(page, 0.8, 1, down), "Function: h (30 samples, 30.00%)");
-  // Another function by its row in the table beside it.
+  // Another function by its row in the adjacent table.
   await page.locator("#table .row", { hasText: "g" }).click();
   assert.equal(await page.locator("#middle").textContent(), "g");
   assert.equal(await hover(page, 0.3, 1, up), "Function: f (20 samples, 20.00%)");
@@ -168,7 +168,7 @@ test("the address brings back view, zoom, search and filters, whatever names hav
   assert.equal(await hover(again, 0.05, 3, DOWN), "Function: x y & z#1 (3 samples, 60.00%)");
   await again.mouse.move(0, 0);
   assert.equal(await picture(again), before);
-  // An address that says nonsense is a page as any other.
+  // An invalid address shows the default page.
   const odd = await opened(file, "light", "#view=no&zoom=;;a&in=(&palette=x&measure=y&sort=z&q=(");
   assert.equal(await hover(odd, 0.5, 0), "all (10 samples, 100.00%)");
   assert.deepEqual([...page.errors, ...again.errors, ...odd.errors], []);
@@ -233,11 +233,11 @@ test("colours: by name the same in every picture; delimiters of a chain grey, wa
 test("measures of one recording: the same boxes by number and by time", async () => {
   const page = await opened(recorded("ap-native-lock.jfr"));
   const said = async () => (await hover(page, 0.5, 0)).replaceAll(",", "");
-  // Waits are measured in time first.
+  // By default, waits are measured in time.
   const [, ms] = /^all \(([\d.]+) ms 100\.00%\)$/.exec(await said());
   await page.selectOption("#measure", "samples");
   const [, samples] = /^all \((\d+) samples 100\.00%\)$/.exec(await said());
-  // As the recording's own sums say.
+  // As the recording's own sums.
   assert.equal(Number(samples), sum("ap-native-lock.jfr"));
   assert.equal(Math.round(Number(ms) * 1e3), Math.round(sum("ap-native-lock.jfr", "--total") / 1e3));
   await page.keyboard.press("m");
@@ -291,7 +291,7 @@ test("neighbours by width instead of by name, in every view, by list and key, to
   };
   assert.deepEqual(await levels("#canvas", 1, [0.1, 0.67, 0.9]), ["main", "main", "idle"]);
   assert.deepEqual(await levels("#canvas", 2, [0.1, 0.39, 0.42, 0.59, 0.61, 0.67]), ["f", "f", "z", "z", "g", "g"]);
-  // n goes from left to right; zoomed or not, boxes stay what they are.
+  // n goes from left to right, zoomed or not, and boxes do not change.
   await search(page, "^g$|^a$");
   await page.focus("#scroller");
   const steps = [];
@@ -317,7 +317,7 @@ test("neighbours by width instead of by name, in every view, by list and key, to
   await page.keyboard.press("s");
   assert.deepEqual(await levels("#callees canvas", 1, [0.1, 0.9], true), ["h", "f"]);
   assert.equal(await page.locator("#middle").textContent(), "f");
-  // The tree has an order of its own: the heaviest first unless asked for names.
+  // The tree has an order of its own: the heaviest first, by name on request.
   await page.keyboard.press("e");
   const order = async () => (await rows(page, "#outline")).filter(([, , , , level]) => !level).map(([, , , name]) => name.replace(/[▸▾] ?/, ""));
   await page.keyboard.press("Home");
@@ -363,7 +363,7 @@ test("a name or a stack is copied by key and by a box's menu, from which it is a
   await ask();
   await page.getByRole("menuitem", { name: "Search for it" }).click();
   assert.equal(await page.locator("#matched").textContent(), "Matched: 50.00% (50 samples, 1 function)");
-  // Merged from the leaf on, a stack is told from the root on all the same.
+  // Merged from the leaf on, a stack is still shown from the root on.
   await page.keyboard.press("r");
   await click(page, 0.1, 2, DOWN); // f, on g
   await page.keyboard.press("Shift+C");

@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VICTIMS = ROOT / "tests/victims"
 
 EVERYTHING = "cpu@100us,wall@1ms,alloc@1k,live,lock@1us,io@1us,throw,metrics,page-faults@1,context-switches@1"
-# Name, options of `flightline record`. The last two are not started by it.
+# Name, options of `flightline record`. The last two do not start the program.
 MODES = {
     "cpu@99hz": ["-F", "99"],
     "cpu@10khz": ["-F", "10000"],
@@ -100,7 +100,7 @@ def programs(folder):
     threads = compiled(folder, "guest_threads.c", sites)
     process = compiled(folder, "guest_process.c", sites)
     safety = compiled(folder, "guest_safety.c", sites)
-    # The tree may change meanwhile.
+    # The tree may change during the campaign.
     shutil.copytree(VICTIMS, folder / "sources")
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     sorts = ["bash", "-c", f"sort {text} | md5sum"]
@@ -260,7 +260,7 @@ def main():
                 left_out += [f"{program.name}: no {need}" for need in missing]
                 continue
             results = [run(program.argv, program.env, folder, 600)[0] for _ in range(2)]
-            # Only a program that does the same twice can be compared.
+            # Only a program with reproducible output can be compared.
             if None in results or not results[0].same(results[1]):
                 left_out.append(f"{program.name}: differs from run to run without the recorder")
                 continue
@@ -273,7 +273,8 @@ def main():
             while time.monotonic() < end or waiting:
                 while len(waiting) < args.jobs and time.monotonic() < end:
                     if not work:
-                        # --dormant refuses programs with a sanitizer and Go programs, with a message: nothing can be preloaded into them.
+                        # --dormant refuses programs with a sanitizer and Go programs, with a message: no
+                        # library can be preloaded into them.
                         work = [(program, mode) for program in usable for mode in MODES
                                 if not (mode == "dormant" and program.name.startswith(("sanitizer", "go")))]
                         generator.shuffle(work)

@@ -1,4 +1,5 @@
-//! A library that publishes thread contexts (OTEP 4947) by Datadog's crate, to be opened by a program: what a tracer of another maker does.
+//! A library that publishes thread contexts (OTEP 4947) with Datadog's crate, to be opened by a program, like
+//! another vendor's tracer.
 
 use libdd_otel_thread_ctx::linux::OwnedThreadContext;
 

@@ -1,5 +1,5 @@
-// Reads recordings, all in one process: for each file one line with the number of events and a digest of what the
-// JDK's own consumer makes of them, or the error it ends with. Arguments are files, or directories of them.
+// Reads recordings, all in one process: for each file one line with the number of events and a digest of the
+// events as the JDK's own consumer reads them, or its error. Arguments are files, or directories of them.
 import java.nio.file.*;
 import java.security.MessageDigest;
 import java.util.*;

@@ -1,4 +1,5 @@
-// Faults that the virtual machine makes exceptions of: null pointers found by a signal, and stacks that overflow.
+// Faults that the virtual machine turns into exceptions: null pointers detected by a signal, and stack
+// overflows.
 public class Faults {
     static final class Box {
         int value;
@@ -17,7 +18,7 @@ public class Faults {
         long caught = 0;
         for (int i = 0; i < times; i++) {
             try {
-                // Rarely null: so the compiler leaves the check to the processor.
+                // Rarely null, so that the compiler relies on the processor's fault instead of a check.
                 full.value = read(i % 1000 == 999 ? null : full);
             } catch (NullPointerException e) {
                 caught++;

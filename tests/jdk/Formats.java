@@ -81,7 +81,7 @@ public class Formats {
             -1024, -2048, -1234567, -1234567890L, -61500000000L, Integer.MIN_VALUE, Integer.MAX_VALUE};
     }
 
-    /** The JDK cannot print what is longer than its own limits, but for the two that have a meaning. */
+    /** The JDK cannot print values beyond its own limits, except for the two with a meaning. */
     static long span(long value, long nanos) {
         boolean special = value == Long.MIN_VALUE || value == Long.MAX_VALUE;
         return special || Math.abs(value) < Long.MAX_VALUE / 4 / nanos ? value : 7;
@@ -108,7 +108,7 @@ public class Formats {
             l.seconds = span(value, 1000000000);
             l.ticks = span(value, 1);
             l.at = span(value, 1000000);
-            // The JDK's ticks go around at their end.
+            // The JDK's ticks overflow at their end.
             l.atTicks = value == Long.MAX_VALUE ? 0 : span(value, 1000000);
             l.bytes = l.bits = l.bytesPerSecond = l.bitsPerSecond = l.hertz = l.address = l.share = l.unsignedBytes = value;
             l.commit();
@@ -155,7 +155,7 @@ public class Formats {
         Thread group = new Thread(new ThreadGroup("group"), () -> deep(2), "in \"group\"");
         group.start();
         group.join();
-        // Around the five frames that are printed, around the sixty-four that are recorded.
+        // Depths around the five frames that are printed and the sixty-four that are recorded.
         for (int depth = 0; depth < 80; depth++) {
             deep(depth);
         }

@@ -3,8 +3,9 @@ import java.lang.reflect.InvocationTargetException;
 import java.util.*;
 
 /**
- * The JDK's tool jfr for one call after the other, in one JVM: Jfr. A call is a line, parts separated by tabs: where its
- * output goes, where its errors go, the command and its arguments. Its exit status is the answer, a line.
+ * The JDK's tool jfr for several calls in one JVM: Jfr. A call is a line, with parts separated by tabs: the
+ * file of its output, the file of its errors, the command and its arguments. The answer is a line with its
+ * exit status.
  */
 final class Jfr {
     public static void main(String[] unused) throws Exception {

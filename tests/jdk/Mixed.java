@@ -1,4 +1,4 @@
-// A little of everything a recording tells of: locks, allocation, exceptions, files, sockets, collections.
+// A little of every kind of event: locks, allocation, exceptions, files, sockets, collections.
 import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.net.InetAddress;

@@ -4,7 +4,7 @@ import java.util.*;
 import jdk.jfr.*;
 import jdk.jfr.consumer.RecordingFile;
 
-/** The event types of each recording as lines, as `RecordingFile.readEventTypes` tells them. */
+/** The event types of each recording as lines, as `RecordingFile.readEventTypes` returns them. */
 public class Types {
     static void annotations(String of, List<AnnotationElement> list) {
         for (AnnotationElement annotation : list) {
@@ -18,7 +18,7 @@ public class Types {
                     values.add(String.valueOf(value));
                 }
             }
-            // The name is told by itself.
+            // The name is printed separately.
             if (!annotation.getTypeName().equals("jdk.jfr.Name")) {
                 System.out.println(of + "\tannotation\t" + annotation.getTypeName() + "\t" + values.toString().replace("\n", "\\n"));
             }

@@ -1,10 +1,12 @@
-//! Enters and leaves spans of which every part follows from one number, so that who looks at any moment knows what belongs together.
+//! Enters and leaves spans whose parts are all derived from one number, so that an observer can check at any
+//! moment whether they belong together.
 //!
-//! `context_victim step`: prints where the thread's variable is, then goes round for good.
-//! `context_victim signals ROUNDS`: looks itself, in a handler of a 10 kHz timer; prints rounds, looks, looks that met a span, those
-//! that met something wrong, µs that it took.
-//! `context_victim functions ROUNDS`: two spans a round, function `in_span_K` only within spans of trace K.
-//! `context_victim threads COUNT ROUNDS`: as many threads at a time, each with spans of its own; prints spans entered.
+//! * `context_victim step`: prints the address of the thread's variable, then loops for ever.
+//! * `context_victim signals ROUNDS`: checks in a handler of a 10 kHz timer; prints rounds, checks, checks
+//!   within a span, failed checks, and the time in µs.
+//! * `context_victim functions ROUNDS`: two spans a round, function `in_span_K` only within spans of trace K.
+//! * `context_victim threads COUNT ROUNDS`: runs COUNT threads at a time, each with spans of its own; prints
+//!   the number of spans.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64};
 use std::thread;
 use std::time::Instant;
 
-use flightline_context::record::{Held, Record, SIDE_CAR_BEFORE};
+use flightline_context::record::{OwnedRecord, Record, SIDE_CAR_BEFORE};
 use flightline_context::{Span, SpanContext, enter_context, label, own_slot};
 use flightline_tests::contexts::{State, state};
 
@@ -27,7 +29,7 @@ fn context(id: u8) -> SpanContext {
     }
 }
 
-/// What [`flightline_tests::contexts::ROUND`] lists.
+/// The states in [`flightline_tests::contexts::ROUND`].
 fn round() {
     let outer = enter_context(&context(1));
     label("k", "1").expect("room");
@@ -45,16 +47,16 @@ static LOOKS: AtomicU64 = AtomicU64::new(0);
 static MET: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
 
-/// The state of the thread that owns the slot at `slot`; `None`: what is there does not belong together.
+/// The state of the thread that owns the slot at `slot`; `None` if its parts do not belong together.
 fn look(slot: *const AtomicPtr<u8>) -> Option<State> {
-    // SAFETY: a variable of this thread, and what it points at.
+    // SAFETY: a variable of this thread, and its target.
     unsafe {
         let record = (*slot).load(Relaxed);
         if record.is_null() {
             return state(None, |_| [0; 8]);
         }
-        let held: [u8; size_of::<Held>()] = std::ptr::read(record.sub(SIDE_CAR_BEFORE).cast());
-        // What was in force before is so again when this has been left.
+        let held: [u8; size_of::<OwnedRecord>()] = std::ptr::read(record.sub(SIDE_CAR_BEFORE).cast());
+        // Leaving this state restores the previous one.
         state(Some(&held), |at| (*(at as *const Record)).span_id)
     }
 }
@@ -68,7 +70,7 @@ extern "C" fn on_timer(_: libc::c_int) {
 
 /// 10 kHz for the calling thread.
 fn start_timer() {
-    // SAFETY: all of it is plain numbers and a handler; the timer's signal goes to this thread alone.
+    // SAFETY: plain numbers and a handler; the timer's signal goes to this thread alone.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_timer as *const () as usize;
@@ -174,7 +176,7 @@ pub fn main() {
                     thread::yield_now();
                 }
                 entered.fetch_add(rounds + 1, Relaxed);
-                // All are in theirs at once.
+                // All threads are in their spans at the same time.
                 done.wait();
                 drop(outer);
             };

@@ -1,4 +1,4 @@
-//! Prints a recording as tab-separated lines, the same as `jdk/Dump.java` does: what the benchmark scripts read.
+//! Prints a recording as tab-separated lines, like `jdk/Dump.java`, for the benchmark scripts.
 
 use std::io::{BufWriter, Write, stdout};
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What the handler costs in a real program: cycles per sample, by the handlers' own counters in shared memory.
+//! Measures the handler's cost in a real program: cycles per sample, by the handlers' own counters in shared
+//! memory.
 //!
 //! usage: handler_cost RATE PROGRAM ARGS…      prints ns per sample for each recorded process, and its mean depth
 
@@ -26,7 +27,7 @@ pub fn main() {
     let mut command = record.command(&program, &[]);
     command.args(rest).stdout(Stdio::null());
     let mut drain = spawn(&mut command);
-    // Slots of ended threads are used again: the largest count of each slot and thread is kept.
+    // Slots of ended threads are reused: the largest count of each slot and thread is stored.
     let mut seen: HashMap<PathBuf, ProcFile> = HashMap::new();
     let mut best: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
     let look = |seen: &HashMap<PathBuf, ProcFile>, best: &mut HashMap<(u32, u32), (u64, u64)>| {

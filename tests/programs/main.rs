@@ -1,7 +1,7 @@
-//! Programs that tests and scripts run, in one executable, so that the libraries are linked once.
+//! Programs for tests and scripts, in one executable, so that the libraries are linked once.
 //!
-//! The program is chosen by the name the executable was started with (`flightline_tests::victim::program` makes a hard link
-//! of that name), or else by the first argument: `flightline-test-programs dump FILE`.
+//! The program is selected by the executable's name (`flightline_tests::victim::program` makes a hard link of
+//! that name), or else by the first argument: `flightline-test-programs dump FILE`.
 
 mod context_victim;
 mod dump;

@@ -1,5 +1,5 @@
-//! Writes the malformed recordings into a folder: `malformed DIR`. Prints name, size, events that are
-//! there, whether that is all, and what is wrong, tab-separated.
+//! Writes the malformed recordings into a folder: `malformed DIR`. Prints name, size, number of events,
+//! whether these are all, and the defect, tab-separated.
 
 use std::path::PathBuf;
 

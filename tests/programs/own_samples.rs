@@ -1,5 +1,5 @@
-//! A program that is being recorded and reads its own recording: each of its threads works, has what was recorded written, polls,
-//! and must then have got its own samples, or been told that they were lost.
+//! A program that is being recorded and reads its own recording. Each of its threads works, requests a flush,
+//! polls, and must then have received its own samples, or a report that they were lost.
 //!
 //! `own_samples SOCKET THREADS ITERATIONS PERIOD_NS`; run by `flightline record -o unix:SOCKET`.
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use flightline_consumer::live::{self, Item, Options, Stream, monotonic_nanos};
 use flightline_consumer::model::Unit;
 
-/// What has come for a thread.
+/// The data received for a thread.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     samples: u64,
@@ -34,7 +34,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Takes an item; `false` if there is none now.
+    /// Takes an item; `false` if there is none.
     fn poll(&mut self) -> bool {
         let item = match self.stream.poll() {
             Poll::Ready(Some(Ok(item))) => item,
@@ -88,7 +88,7 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Uses so much CPU time.
+/// Uses this much CPU time.
 fn work(ns: u64) -> u64 {
     let end = thread_cpu_ns() + ns;
     let mut sum = 0u64;
@@ -107,10 +107,10 @@ fn dump() -> Option<extern "C" fn() -> c_int> {
     }
 }
 
-/// Periods of work before each look.
+/// Periods of work before each poll.
 const WORK: u64 = 8;
-/// Periods that may be open: one that is not over, half of one that is rounded away, and an overflow whose signal the kernel
-/// merged with another one, which is found at the next sample or within 90 ms.
+/// The periods that may be missing: an unfinished one, half of one by rounding, and an overflow whose signal
+/// the kernel merged with another one, which is found at the next sample or within 90 ms.
 const OPEN: u64 = 4;
 /// CPU time after which even a late one is there, ns.
 const LATE: u64 = 100_000_000;
@@ -121,7 +121,7 @@ fn thread(
     period: u64,
     dump: extern "C" fn() -> c_int,
 ) -> Result<(u64, u64), String> {
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     let tid = i64::from(unsafe { libc::gettid() });
     let (mut looked, mut late) = (0, 0);
     for iteration in 0..iterations {
@@ -153,14 +153,14 @@ fn thread(
             }
         };
         let told = account.sampled_ns + account.lost_ns + OPEN * period;
-        // An interrupt that is late (the processor was another machine's, or the kernel holds events back until its next tick)
-        // has not taken its sample when the thread looks: a later look has it.
+        // A late interrupt (the hypervisor ran another machine, or the kernel holds events back until its
+        // next tick) has not taken its sample yet when the thread polls: a later poll finds it.
         late += u64::from(told < cpu);
         if told + LATE < cpu {
             return Err(format!("iteration {iteration}: of {cpu} ns of CPU time came {account:?}"));
         }
         if let Some((first, last)) = account.since {
-            // A tick is a microsecond, and so is what an anchor is off.
+            // A tick is a microsecond, which is also the error of an anchor.
             if last > account.arrived + 2_000 || first + 2_000 < looked {
                 return Err(format!("iteration {iteration}: looked at {looked}, {account:?}"));
             }
@@ -183,7 +183,7 @@ fn run() -> Result<(), String> {
     let stream = live::open(&format!("unix:{socket}"), options).map_err(|e| e.to_string())?;
     let reader = Reader { stream, accounts: HashMap::new(), written: 0, problem: None };
     let reader = Arc::new(Mutex::new(reader));
-    // What was lost before there was a reader concerns no thread below.
+    // Losses from before the reader connected do not concern the threads below.
     let end = Instant::now() + Duration::from_secs(60);
     while reader.lock().map_err(|e| e.to_string())?.written == 0 {
         if !reader.lock().map_err(|e| e.to_string())?.poll() {

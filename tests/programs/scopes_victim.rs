@@ -1,5 +1,5 @@
-//! A program whose threads work at task attempts, several at once: functions are named after the task that they are called for.
-//! Usage: `scopes_victim ROUNDS`. Tells on standard output how many attempts there were, and what a scope takes.
+//! A program whose threads work at task attempts, several at once. Functions are named after the task that
+//! calls them. Usage: `scopes_victim ROUNDS`. Prints the number of attempts, and the time that a scope takes.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ macro_rules! functions {
         #[unsafe(no_mangle)]
         extern "C" fn $name(ms: u64) {
             work(ms);
-            // Functions that are the same would be one.
+            // Identical functions would be merged.
             black_box(stringify!($name));
         }
     )* };
@@ -45,7 +45,8 @@ functions!(in_task_0 in_task_1 in_task_2 in_task_3 in_step_0 in_step_1 in_step_2
 const TASKS: [extern "C" fn(u64); 4] = [in_task_0, in_task_1, in_task_2, in_task_3];
 const STEPS: [extern "C" fn(u64); 4] = [in_step_0, in_step_1, in_step_2, in_step_3];
 
-/// An attempt: on this thread, partly in a step of its own and in another tracer's span, and on a thread that it hands itself to.
+/// An attempt: on this thread, partly in a step of its own and in another tracer's span, and on a thread that
+/// it starts.
 fn attempt(task: usize, number: usize) {
     let attempt = scope([
         ("task", &format_args!("task_{task}") as &dyn std::fmt::Display),
@@ -95,7 +96,7 @@ pub fn main() {
         }
     });
     drop(job);
-    // More than a scope takes: what is left out stands beside what is not.
+    // More labels than a scope holds: the omitted ones are counted next to the others.
     let many = scope((0..10_000).map(|i| (format!("key_{i}"), "v".repeat(40))));
     in_no_task(20);
     println!("attempts {}", rounds * TASKS.len());

@@ -1,6 +1,6 @@
-//! A program with nested spans that knows what it did in which: functions are named after the span that they are called in, and
-//! spans are told on standard output as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`, or `spans_victim open MS`: works in
-//! spans for so long and is then killed.
+//! A program with nested spans that knows its work in each. Functions are named after the span that calls
+//! them, and spans are printed as `name id parent`. Usage: `spans_victim ROUNDS [THREADS]`, or `spans_victim
+//! open MS`, which works in spans for that time and is then killed.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ extern "C" fn in_outer() {
 #[unsafe(no_mangle)]
 extern "C" fn in_inner(lock: &Mutex<()>) {
     burn(3);
-    // Taken by malloc, and through the C library's own doors.
+    // Allocated by malloc, and through the C library's interposed functions.
     for i in 0..64 {
         // SAFETY: a block of our own.
         unsafe { libc::free(black_box(libc::malloc(4096 + i))) };
@@ -92,7 +92,7 @@ fn work(rounds: usize, lock: &Mutex<()>) {
     }
 }
 
-/// Is killed within spans.
+/// Waits within spans until it is killed.
 fn open(ms: u64) {
     let outer = Span::root("outer");
     let _outer = outer.enter();
@@ -123,7 +123,7 @@ pub fn main() {
     std::thread::scope(|scope| {
         locks.iter().for_each(|lock| drop(scope.spawn(move || work(rounds, lock))));
     });
-    // A child of a fork begins with nothing.
+    // A forked child starts without a span.
     let outer = Span::root("forking");
     let entered = outer.enter();
     // SAFETY: the only thread by now; the child ends by _exit.

@@ -1,5 +1,6 @@
-//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS [off-cpu]`, with the last also of its threads' waiting. Names, labels, threads and functions are
-//! made to do harm to a page that takes them for more than text. The span `hop` was on two threads, `open` was never told to end.
+//! Writes a recording of one trace whose every number is known: `trace_recording FILE SPANS [off-cpu]`;
+//! `off-cpu` adds the waits of its threads. Names, labels, threads and functions contain markup that would
+//! harm a page that does not escape it. The span `hop` was on two threads, and `open` never ended.
 
 use std::fs::File;
 
@@ -62,7 +63,7 @@ impl Made {
             .expect("a context");
     }
 
-    /// A thread was without a processor, which another gave back to it after so long.
+    /// A thread was off CPU, and another one woke it after this time.
     fn off(&mut self, (thread, stack): (u64, u64), state: &str, [from, woken, to]: [i64; 3], waker: u64) {
         let event = |e: &mut jfr_format::write::FieldWriter<'_>| {
             e.ticks(Ticks(from)).ticks(Ticks(to - from)).key(thread).key(stack).string(state);
@@ -147,7 +148,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         e.ticks(Ticks(220 * MS)).key(8).key(4).key(thread_state::SLEEPING).int(9).ticks(Ticks(90 * MS));
     })?;
     made.context(8, QUERY, 220 * MS);
-    // Seen, and never told to end.
+    // Active, and never ended.
     made.scope(7, OPEN, 0, 300 * MS, 400 * MS, true);
     made.ran(7, OPEN, 3, 350 * MS);
     // Many small ones on the first thread, in a row.
@@ -158,7 +159,7 @@ pub fn main() -> Result<(), Box<dyn std::error::Error>> {
         made.ran(7, span, 3 + (span as u64 & 1), at);
     }
     if off_cpu {
-        // In `hop`, in the root, in none; woken where it was in none.
+        // In `hop`, in the root, in no span; woken outside of a span.
         made.off((7, 4), "S", [70 * MS, 110 * MS, 130 * MS], 8);
         made.off((8, 4), "D", [220 * MS, 310 * MS, 310 * MS], 0);
         // In `open`, and in none.

@@ -1,5 +1,6 @@
-//! `whole RATE FILE [SECONDS]`: share of the CPU time on stacks that reach the root, of the threads' clocks and of SECONDS
-//! (what the system says the program used); where stacks end and where they are cut.
+//! `whole RATE FILE [SECONDS]`: prints the share of the CPU time on stacks that reach the root, relative to
+//! the threads' clocks and to SECONDS (the system's count for the program); and where stacks end and where
+//! they are truncated.
 
 use std::path::PathBuf;
 

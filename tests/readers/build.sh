@@ -45,7 +45,7 @@ if part pyroscope pyroscope; then
   (cd "$readers_dir/pyroscope" && fetch go build -trimpath -o "$out/pyroscope" .)
   done_with pyroscope
 fi
-# On no registry: whoever has its jars names their folder.
+# On no registry: set FLIGHTLINE_JAFAR to the folder with its jars.
 if [ -n "${FLIGHTLINE_JAFAR:-}" ] && part jafar jafar java; then
   rm -rf "$out/jafar"
   "$(find_jdk 25)/bin/javac" -encoding UTF-8 -cp "$out/classes:$FLIGHTLINE_JAFAR/*" -d "$out/jafar" "$readers_dir"/jafar/*.java

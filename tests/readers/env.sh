@@ -1,9 +1,10 @@
-# Sourced by build.sh and run.sh: where things are, and what is missing.
+# Sourced by build.sh and run.sh: finds the tools, and prints those that are missing.
 readers_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 top=$(cd "$readers_dir/../.." && pwd)
 out=${CARGO_TARGET_DIR:-$top/target}/readers
 
-# find_jdk 17: the home of a JDK of that feature release: $JAVA17_HOME, $JAVA_HOME, then where distributions put them.
+# find_jdk 17: the home of a JDK of that feature release: $JAVA17_HOME, $JAVA_HOME, then the folders of
+# distributions.
 find_jdk() {
   local named="JAVA$1_HOME" home
   for home in "${!named:-}" "${JAVA_HOME:-}" /usr/lib/jvm/* "$HOME"/.sdkman/candidates/java/*; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What foreign readers make of a JFR file. Build first: tests/readers/build.sh
+# Runs foreign readers on a JFR file. Build first: tests/readers/build.sh
 #
 #   run.sh FILE                     a table: reader, status, samples, unresolved references, digests
 #   run.sh --compare FILE…          the same, and fails unless every reader sees the same samples, event for event
@@ -27,7 +27,7 @@ run_java() {
   local reader=$1 java
   shift
   java=$(java_of "$reader")
-  # Short runs beside other work: the small collector and the first compiler are the cheapest.
+  # For short runs at the same time as other work, the serial collector and the C1 compiler are the cheapest.
   "$java" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx2g -cp "$out/classes:$out/lib/*" "$@"
 }
 
@@ -45,7 +45,8 @@ lines() {
   esac
 }
 
-# One process for all files, where starting one takes long. More readers than `lines` has: live ones on what is finished, and conversions.
+# One process for all files, because some readers are slow to start. More readers than `lines` has: live ones
+# on finished files, and conversions.
 each() {
   local reader=$1 to=$2 i=0 file
   shift 2
@@ -80,11 +81,11 @@ fold() {
 converter_collapsed() {
   local java
   java=$(java_of converter)
-  # --cpu keeps STATE_DEFAULT only, which is what a CPU sample must say; recordings of a JVM have no such state.
+  # --cpu selects only STATE_DEFAULT, the state of CPU samples; recordings of a JVM have no such state.
   "$java" -jar "$out"/lib/jfr-converter-*.jar -o collapsed $3 --threads --dot "$1" "$2" >&2
 }
 plain_converter() {
-  # Without the ids, threads of one name are one line.
+  # Without the ids, threads with the same name are one line.
   sed -E 's/^\[([^;]*) tid=[0-9]+\];/\1;/; s/_\[.\](;| [0-9]+$)/\1/g' |
     awk '{ n = $NF; sub(/ [0-9]+$/, ""); count[$0] += n } END { for (s in count) print s " " count[s] }' | sort
 }
@@ -138,7 +139,7 @@ compare() {
       diff "$work/$first.no-id" "$work/$reader.no-id" | cut -c1-200 | head -4 || true
     fi
     cmp -s "$work/$first.collapsed" "$work/$reader.collapsed" || fail "folded stacks of $first and $reader on $file"
-    # Thread ids: only some readers offer them.
+    # Thread ids: only some readers have them.
     if [ "$(cut -f3 "$work/$first.lines" | head -1)" != - ] && [ "$(cut -f3 "$work/$reader.lines" | head -1)" != - ]; then
       cmp -s "$work/$first.lines" "$work/$reader.lines" || fail "thread ids of $first and $reader on $file"
     fi

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Who must have most of what is spent for each endpoint, and what it is.
+# The function that must use most of the resource of each endpoint, and the resource.
 REASONS = {
     "GET /report": (("report.rows", "report.render"), "cpuNanos"),
     "GET /orders/{customer}": (("db.query",), "cpuNanos"),

@@ -1,4 +1,5 @@
-//! What tests of `flightline agent` share: what came at the stand-in for the service, and what is in the recordings.
+//! Helpers for the tests of `flightline agent`: the requests that the stub service received, and the contents
+//! of recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +12,12 @@ use crate::controlled::LIMIT;
 use crate::recording::Recording;
 use crate::stub_service::{Said, Stub};
 
-/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+/// The CPU time of a phase of each of the program's three threads in ms, which is also its number of samples
+/// at 1 kHz.
 pub const MS: u32 = 200;
-/// What the victim can be told to do.
+/// The phases of the test program.
 const PHASES: [&str; 3] = ["before", "during", "after"];
-/// Seconds, longer than any test: what ends before was ended.
+/// Run length in seconds, longer than any test: a run that ends earlier was ended.
 pub const LONG: u64 = 3600;
 
 /// Progress of a run.
@@ -31,13 +33,13 @@ pub fn progress(stub: &Stub, run: &str, state: &str) -> Value {
     })
 }
 
-/// What came of a run.
+/// The results of a run.
 pub struct Recorded {
     /// Read by our own reader.
     pub recording: Recording,
-    /// How the process ended, if that is why this is all.
+    /// How the process ended, if the end of the process ended the recording.
     pub ended: String,
-    /// As it came.
+    /// The received bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -59,7 +61,7 @@ pub fn recorded(stub: &Stub, run: &str) -> Recorded {
     Recorded { recording, ended, bytes }
 }
 
-/// How long it recorded, by the headers of its chunks, ns.
+/// The recorded time by the headers of its chunks, in ns.
 pub fn lasted(recording: &[u8]) -> u64 {
     let (mut at, mut sum) = (0, 0);
     while at < recording.len() {
@@ -73,7 +75,7 @@ pub fn lasted(recording: &[u8]) -> u64 {
     sum
 }
 
-/// Samples by phase of the victim.
+/// The samples by phase of the program.
 pub fn phases(recording: &Recording) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
     for sample in &recording.samples {
@@ -88,22 +90,22 @@ pub fn phases(recording: &Recording) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Of what the program did, this phase is in the recording, all of it, and nothing else.
+/// Asserts that the recording contains this phase completely, and no other phase.
 #[track_caller]
 pub fn only(recording: &Recording, phase: &str) {
     let seen = phases(recording);
     let right = f64::from(3 * MS);
     assert!(seen.len() == 1 && seen.contains_key(phase), "{seen:?}");
     let n = seen[phase] as f64;
-    // A busy machine takes samples late, or not at all: what is counted as lost is not missing.
+    // A busy machine takes samples late, or not at all: lost samples count as recorded.
     let lost = recording.losses.iter().map(|loss| loss.cpu_ns as f64 / 1e6).sum::<f64>();
-    // A clock's tick costs more where timers sample, and up to two samples of a thread are missing at the ends.
+    // With timers, the kernel's tick costs samples. Up to two samples of a thread are missing at the ends.
     let tolerance = 0.08 * right + 12.0;
     let is_right = n <= right + tolerance && n + lost >= right - tolerance;
     assert!(is_right, "{n} samples of 1 ms and {lost} ms lost, expected {right}: {:?}", recording.losses);
 }
 
-/// How the process was introduced.
+/// The description of the process when it joined.
 #[track_caller]
 pub fn hello(stub: &Stub) -> Value {
     stub.until(LIMIT, "hello", |said| match said {
@@ -121,14 +123,14 @@ pub fn gone(stub: &Stub) -> String {
     })
 }
 
-/// Whether a mode can be had, and why not.
+/// Returns whether the agent offers a mode, and the reason if it does not.
 pub fn capability(hello: &Value, mode: &str) -> (bool, String) {
     let modes = hello["modes"].as_array().unwrap();
     let can = modes.iter().find(|can| can["mode"] == mode).unwrap();
     (can["available"] == true, can["reason"].as_str().unwrap_or_default().to_owned())
 }
 
-/// All introductions.
+/// The descriptions of all agents that joined.
 pub fn hellos(stub: &Stub) -> Vec<Value> {
     let hello = |said: Said| match said {
         Said::Hello(hello) => Some(hello),
@@ -137,12 +139,12 @@ pub fn hellos(stub: &Stub) -> Vec<Value> {
     stub.said().into_iter().filter_map(hello).collect()
 }
 
-/// Has `perf_event_open` fail in the command and in all that it starts, as in a container without the right to it.
+/// Makes `perf_event_open` fail in the command and in its children, as in a container without that right.
 pub fn without_perf(command: &mut Command) {
     without_call(command, libc::SYS_perf_event_open);
 }
 
-/// Has a system call fail with EACCES in the command and in all that it starts.
+/// Makes a system call fail with EACCES in the command and in its children.
 pub fn without_call(command: &mut Command, call: libc::c_long) {
     let word = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let number = u32::try_from(call).unwrap();

@@ -1,4 +1,4 @@
-//! What a recording says of allocations.
+//! Reads the allocation events of a recording.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -17,15 +17,15 @@ pub struct Block {
     pub time: i64,
     /// Address.
     pub address: i64,
-    /// Bytes asked for; those that a sample stands for, in `profiler.Malloc`.
+    /// The requested size in bytes; in `profiler.Malloc`, the bytes that the sample represents.
     pub size: i64,
-    /// Bytes that the sample stands for.
+    /// The bytes that the sample represents.
     pub weight: i64,
     /// Age in ticks, of a live one.
     pub age: i64,
 }
 
-/// All that is told of allocations.
+/// All allocation data of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Allocations {
     /// `profiler.Malloc`.
@@ -34,13 +34,13 @@ pub struct Allocations {
     pub exact: Vec<(i64, i64, i64, i64, String)>,
     /// `profiler.Free`: time and address.
     pub freed: Vec<(i64, i64)>,
-    /// Allocations and frees as they stand in the file: time, address, whether it is an allocation.
+    /// Allocations and frees in file order: time, address, true for an allocation.
     pub in_order: Vec<(i64, i64, bool)>,
     /// `flightline.LiveAllocation`.
     pub live: Vec<Block>,
     /// `flightline.LiveMemory`: its bytes as the weight, its number of allocations as the size.
     pub alive: Vec<Block>,
-    /// `flightline.EventLoss` of any kind: its name and how many.
+    /// `flightline.EventLoss` of any kind: its name and the number.
     pub lost: Vec<(String, i64)>,
 }
 
@@ -95,7 +95,8 @@ impl Allocations {
         }
     }
 
-    /// Addresses that are alive at the end for a reader that sorts by time, events of one tick as they stand in the file.
+    /// The addresses that are live at the end for a reader that sorts by time; events of one tick stay in
+    /// file order.
     pub fn alive_by_time(&self) -> HashSet<i64> {
         let mut events = self.in_order.clone();
         events.sort_by_key(|(time, _, _)| *time);
@@ -110,13 +111,13 @@ impl Allocations {
         alive
     }
 
-    /// Bytes that samples stand for, by function anywhere in the stack.
+    /// The bytes that the samples represent, by function anywhere in the stack.
     pub fn by_function(&self) -> BTreeMap<String, i64> {
         by_function(&self.sampled)
     }
 }
 
-/// Bytes that blocks stand for, by function anywhere in the stack.
+/// The bytes that the blocks represent, by function anywhere in the stack.
 pub fn by_function(blocks: &[Block]) -> BTreeMap<String, i64> {
     let mut sum: BTreeMap<String, i64> = BTreeMap::new();
     for block in blocks {

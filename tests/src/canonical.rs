@@ -11,18 +11,19 @@ use jfr_format::read::{Input, Item};
 
 const UNRESOLVED: &str = "?";
 
-/// What a recording holds.
+/// The contents of a recording, as lines to compare.
 #[derive(Debug, Default)]
 pub struct Contents {
     /// Canonical lines in the order of delivery.
     pub samples: Vec<String>,
-    /// The same and those of `profiler.WallClockSample`, each with how many samples it stands for.
+    /// The same lines and those of `profiler.WallClockSample`, each with the number of samples that it
+    /// represents.
     pub weighted: Vec<String>,
     /// When each was delivered, nanoseconds since 1970.
     pub arrived: Vec<i64>,
     /// Events by type name; metadata and checkpoints left out.
     pub types: std::collections::BTreeMap<String, u64>,
-    /// What could not be read.
+    /// The warnings of the reader.
     pub warnings: Vec<String>,
 }
 
@@ -81,7 +82,7 @@ impl Contents {
         }
     }
 
-    /// From the moment each sample was taken to its delivery, in ns, ascending.
+    /// The delays from sampling to delivery, in ns, ascending.
     pub fn delays(&self) -> Vec<i64> {
         let taken = self.samples.iter().map(|line| time_of(line));
         let mut delays: Vec<i64> = self.arrived.iter().zip(taken).map(|(at, taken)| at - taken).collect();
@@ -89,7 +90,7 @@ impl Contents {
         delays
     }
 
-    /// The samples in byte order, as `LC_ALL=C sort` gives them.
+    /// The samples in byte order, as with `LC_ALL=C sort`.
     pub fn sorted(&self) -> Vec<String> {
         let mut lines = self.samples.clone();
         lines.sort_unstable();
@@ -102,7 +103,7 @@ pub fn time_of(line: &str) -> i64 {
     line.split('\t').next().and_then(|time| time.parse().ok()).unwrap_or_default()
 }
 
-/// How many samples an event stands for.
+/// Returns the number of samples that an event represents.
 fn weight(event: &EventRef<'_>) -> Result<i64, Error> {
     Ok(event.field("samples")?.and_then(|v| v.as_i64()).unwrap_or(1))
 }
@@ -139,7 +140,7 @@ fn frames(stack: &StructRef<'_>) -> Result<String, Error> {
     Ok(names.join(";"))
 }
 
-/// Class.method; the bare method where the class name is empty.
+/// Class.method, or the method alone if the class name is empty.
 fn name_of(method: &StructRef<'_>) -> Result<String, Error> {
     let name = text(method.field("name")?)?.unwrap_or_else(|| UNRESOLVED.to_owned());
     let class = match record(method.field("type")?)? {

@@ -1,18 +1,18 @@
-//! A control group with little memory, where such may be made.
+//! Creates control groups with little memory, where that is permitted.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A group; removed with the value, when nobody is in it any more.
+/// A control group. Dropping the value removes it, once it contains no process.
 pub struct Group {
     path: PathBuf,
 }
 
 impl Group {
-    /// A group that may use so many bytes; `None` where this user or kernel has none.
+    /// Creates a group with this memory limit in bytes; `None` if this user or kernel cannot.
     pub fn new(bytes: u64) -> Option<Group> {
-        // With 2 the machine would stop instead of a process.
+        // With 2 the machine would panic instead of killing a process.
         if fs::read_to_string("/proc/sys/vm/panic_on_oom").map_or(true, |v| v.trim() == "2") {
             return None;
         }
@@ -29,11 +29,11 @@ impl Group {
                 _ => return None,
             };
             let group = Group { path: PathBuf::from(at).join(&name) };
-            // Where the controller is already given on, or belongs to the old hierarchy, this fails and does not matter.
+            // Fails harmlessly if the controller is already enabled or belongs to cgroup v1.
             let _ = fs::write(PathBuf::from(at).join("cgroup.subtree_control"), "+memory");
             fs::create_dir(&group.path).ok()?;
             fs::write(group.path.join(limit), bytes.to_string()).ok()?;
-            // Memory that is written to a disk instead would not end.
+            // Memory that can be swapped out would not end the process.
             for (file, none) in [("memory.memsw.limit_in_bytes", bytes), ("memory.swap.max", 0)] {
                 let _ = fs::write(group.path.join(file), none.to_string());
             }
@@ -41,7 +41,7 @@ impl Group {
         })
     }
 
-    /// Where a process writes its id to become a member.
+    /// The file to which a process writes its id to join.
     pub fn members(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }

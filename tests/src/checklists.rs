@@ -1,9 +1,11 @@
 //! Checklists of what programs of our kind must show, and what shows each point here.
 //!
-//! `docs/checklists/NAME.tsv` is kept by hand: a line for each section (`#`, its number, its title) and for each point, in the
-//! checklist's order, four cells: the point's number, a sum of its words ([`points`]), what it asks in words of ours, what shows it (as
-//! [`crate::shown`] reads it). `= store` in the last cell stands for what the row of that number in `consumer/docs/store-requirements.md`
-//! says; what follows behind `; ` is more of it.
+//! `docs/checklists/NAME.tsv` is written by hand. It has a line for each section (`#`, number, title) and for
+//! each point, in the checklist's order. A point has four cells: its number, a checksum of its words
+//! ([`points`]), the requirement in our words, and the evidence (as [`crate::shown`] reads it). `= store` in
+//! the last cell refers to the row with the same number in `consumer/docs/store-requirements.md`; text after
+//! `; ` is added to it.
+//!
 //! `docs/checklists/NAME.md` and `README.md` are generated.
 
 pub mod points;
@@ -14,10 +16,10 @@ use std::path::PathBuf;
 
 use crate::shown::{moved, root, shown};
 
-/// Where all this lies.
+/// The folder of the checklists and their pages.
 pub const FOLDER: &str = "docs/checklists";
 
-/// The checklists: file, and what it is about.
+/// The checklists: file and topic.
 pub const LISTS: [(&str, &str); 7] = [
     ("pictures", "Flame graphs and what belongs to them"),
     ("off-cpu", "Off-CPU time, wake-ups, chains"),
@@ -33,34 +35,34 @@ pub const LISTS: [(&str, &str); 7] = [
 pub struct Row {
     /// Its section and number.
     pub key: String,
-    /// What the section is about.
+    /// The section's title.
     pub section: String,
-    /// Of its words in the checklist.
+    /// The checksum of the point's words in the checklist.
     pub sum: String,
-    /// What it asks.
+    /// The requirement, in our words.
     pub asked: String,
-    /// What shows it, as it stands on the page.
+    /// The evidence, as printed on the page.
     pub shown: String,
 }
 
-/// How a point is shown.
+/// The kind of evidence for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// By at least one test.
     Test,
-    /// By a script, or figures that were measured.
+    /// By a script, or by measured figures.
     File,
-    /// It is done in another way; what shows that is named.
+    /// Met in another way, with evidence.
     Otherwise,
-    /// Missed, or met in part: what is there is named.
+    /// Not met, or met in part; the cell names the available part.
     Missed,
-    /// It tells of other tools and machines; what ours has beside it is named.
+    /// The point is about other tools or machines; our counterpart is named.
     Theirs,
-    /// A reason alone.
+    /// Only a reason, without evidence.
     Reason,
 }
 
-/// What the last cell begins with, where more is to be said than what shows the point.
+/// The prefixes of the last cell that select another [`By`] than tests and files.
 const BEGINNINGS: [(&str, By); 5] = [
     ("otherwise: ", By::Otherwise),
     ("missed: ", By::Missed),
@@ -70,7 +72,7 @@ const BEGINNINGS: [(&str, By); 5] = [
 ];
 
 impl Row {
-    /// How it is shown, and what is wrong with that.
+    /// The kind of evidence, and the errors in it.
     #[must_use]
     pub fn by(&self) -> (By, Vec<String>) {
         let found = shown(&self.shown, &root().join(FOLDER));
@@ -103,7 +105,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The points of a list, with what is told elsewhere put in its place.
+/// Returns the points of a list. References to requirement documents are replaced by the text there.
 ///
 /// # Panics
 /// When a line is none.
@@ -126,12 +128,12 @@ pub fn rows(name: &str) -> Vec<Row> {
     read(&format!("{FOLDER}/{name}.tsv")).lines().filter_map(&mut row).collect()
 }
 
-/// What documents of requirements say of each number.
+/// The evidence in requirement documents, by number.
 #[derive(Default)]
 struct Elsewhere(BTreeMap<String, BTreeMap<String, String>>);
 
 impl Elsewhere {
-    /// `in part: = store; more` with what the document on the store says of the point's number.
+    /// Resolves `in part: = store; more` to the text of the store's document for this point.
     fn fill(&mut self, key: &str, shown: &str) -> String {
         let at = shown.find("= ").filter(|&at| at == 0 || shown[..at].ends_with(": "));
         let Some(at) = at else { return shown.to_owned() };
@@ -145,7 +147,7 @@ impl Elsewhere {
     }
 }
 
-/// What `consumer/docs/LIST-requirements.md` says of each number.
+/// Reads the evidence in `consumer/docs/LIST-requirements.md`, by number.
 fn told_by(list: &str) -> BTreeMap<String, String> {
     let file = format!("consumer/docs/{list}-requirements.md");
     let mut told: BTreeMap<String, String> = BTreeMap::new();
@@ -161,7 +163,7 @@ fn told_by(list: &str) -> BTreeMap<String, String> {
     told
 }
 
-/// `C2, C3` are two, `D1–D4` four.
+/// `C2, C3` are two points, `D1–D4` four.
 fn numbers_of(cell: &str) -> Vec<String> {
     let one = |part: &str| -> Vec<String> {
         let Some((first, last)) = part.split_once('–') else { return vec![part.to_owned()] };
@@ -175,7 +177,7 @@ fn numbers_of(cell: &str) -> Vec<String> {
     cell.split(", ").flat_map(one).collect()
 }
 
-/// Of a list's points, how many are shown how: in the order of [`By`].
+/// Counts the points of a list by kind of evidence, in the order of [`By`].
 #[must_use]
 pub fn counts(rows: &[Row]) -> [usize; 6] {
     let mut counts = [0; 6];
@@ -260,10 +262,11 @@ const INTRODUCTION: &str = "# Checklists\n\n\
     | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\
     |---|---|---|---|---|---|---|---|\n";
 
-/// The folder of the checklists themselves, if it is here.
+/// Returns the folder of the original checklists, if it is available.
 ///
 /// # Panics
-/// When it was named and is not there.
+///
+/// If it was named and does not exist.
 #[must_use]
 pub fn originals() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("FLIGHTLINE_CHECKLISTS") {

@@ -1,36 +1,39 @@
-//! What a reader makes of a thread's context in `context_victim`, whose parts all follow from one number.
+//! Decodes a thread's context in `context_victim`. All of its parts are derived from one number.
 
-use flightline_context::record::{ATTRS_MAX, Held, MAGIC, SIDE_CAR_BEFORE, VALID, labels};
+use flightline_context::record::{ATTRS_MAX, MAGIC, OwnedRecord, SIDE_CAR_BEFORE, VALID, labels};
 
-/// What is in force: number of the span, length of its label, number of the span around it.
+/// The active context: the number of the span, the length of its label, and the number of the enclosing span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// 0: nothing.
+    /// The span's number; 0: no active span.
     pub id: u8,
-    /// 0: it has none.
+    /// The length of its label; 0: no label.
     pub label: u8,
-    /// 0: none.
+    /// The enclosing span's number; 0: none.
     pub previous: u8,
 }
 
-/// Nothing.
+/// No active span.
 pub const NOTHING: State = State { id: 0, label: 0, previous: 0 };
 
-/// The states of a round of the victim, from one time that nothing is in force to the next.
+/// The states of a round of the program, from one time without a span to the next.
 pub const ROUND: [State; 7] = [
     State { id: 1, label: 0, previous: 0 },
     State { id: 1, label: 1, previous: 0 },
     State { id: 1, label: 2, previous: 0 },
     State { id: 3, label: 0, previous: 1 },
     State { id: 5, label: 0, previous: 3 },
-    // The one between has been left.
+    // The state in between has been left.
     State { id: 5, label: 0, previous: 1 },
     State { id: 1, label: 2, previous: 0 },
 ];
 
-/// What the bytes of a side-car and a record say; `None` if they do not belong together. `span_at` reads the span id of the record at an
-/// address.
-pub fn state(held: Option<&[u8; size_of::<Held>()]>, span_at: impl Fn(u64) -> [u8; 8]) -> Option<State> {
+/// Decodes the state from the bytes of a side-car and a record; `None` if they do not belong together.
+/// `span_at` reads the span id of the record at an address.
+pub fn state(
+    held: Option<&[u8; size_of::<OwnedRecord>()]>,
+    span_at: impl Fn(u64) -> [u8; 8],
+) -> Option<State> {
     let Some(held) = held else { return Some(NOTHING) };
     let word = |from: usize| u64::from_ne_bytes(held[from..from + 8].try_into().unwrap_or_default());
     let record = &held[SIDE_CAR_BEFORE..];
@@ -46,7 +49,7 @@ pub fn state(held: Option<&[u8; size_of::<Held>()]>, span_at: impl Fn(u64) -> [u
     }
     let mut label = 0;
     for (key, value) in labels(&record[28..28 + attrs]) {
-        // One key; each value is as long as it says in each byte.
+        // One key; each byte of a value contains the value's length.
         if key != 0 || label != 0 || value.iter().any(|byte| usize::from(byte - b'0') != value.len()) {
             return None;
         }

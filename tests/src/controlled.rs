@@ -1,4 +1,4 @@
-//! The victim that works when told to, and `flightline ctl` for it.
+//! The controlled test program, which works on command, and `flightline ctl` for it.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -11,26 +11,26 @@ use serde_json::Value;
 use crate::run::{Finished, run, spawn, until, wait};
 use crate::victim;
 
-/// Long enough for a laden machine: nothing here is judged by time.
+/// Long enough for a busy machine. No result depends on this time.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// A running `controlled` victim.
+/// A running `controlled` test program.
 pub struct Controlled {
-    /// What was started: the victim or `flightline`.
+    /// The started process: the test program or `flightline`.
     pub child: Child,
-    /// The victim's own process id.
+    /// The program's process id.
     pub pid: u32,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-/// The victim's program.
+/// The path of the test program.
 pub fn program() -> PathBuf {
     victim::c("controlled", victim::OPTIMISED)
 }
 
 impl Controlled {
-    /// Starts a command that becomes or runs the victim.
+    /// Starts a command that becomes or runs the program.
     #[track_caller]
     pub fn start(command: &mut Command) -> Controlled {
         let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -38,7 +38,7 @@ impl Controlled {
         Controlled::of(child, output)
     }
 
-    /// Somebody's child that is about to be the victim.
+    /// Wraps a child process that will execute the test program.
     #[track_caller]
     pub fn of(mut child: Child, output: BufReader<ChildStdout>) -> Controlled {
         let input = child.stdin.take();
@@ -63,13 +63,13 @@ impl Controlled {
         Controlled::start(&mut command)
     }
 
-    /// Gives the victim a line.
+    /// Sends the program a command line.
     #[track_caller]
     pub fn tell(&mut self, line: &str) {
         self.input.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// The number behind `start` in the next line that begins so.
+    /// Returns the number after `start` in the next line that begins with it.
     #[track_caller]
     pub fn number(&mut self, start: &str) -> u32 {
         loop {
@@ -81,7 +81,7 @@ impl Controlled {
         }
     }
 
-    /// Has all three threads burn CPU time in `NAME_work`, and waits for it.
+    /// Makes all three threads burn CPU time in `NAME_work`, and waits for that.
     #[track_caller]
     pub fn work(&mut self, name: &str, ms: u32) {
         self.tell(&format!("work {name} {ms}"));
@@ -90,7 +90,7 @@ impl Controlled {
         assert_eq!(line, format!("done {name}\n"));
     }
 
-    /// Ends the victim with a status; what it says of interrupted waits.
+    /// Ends the program with an exit status; returns its count of interrupted waits.
     #[track_caller]
     pub fn end(mut self, code: i32) -> u32 {
         self.tell(&format!("end {code}"));
@@ -102,12 +102,12 @@ impl Controlled {
         interrupted
     }
 
-    /// `flightline ctl` for the victim.
+    /// Runs `flightline ctl` for the program.
     pub fn ctl<S: AsRef<OsStr>>(&self, words: &[S]) -> Finished {
         ctl(self.pid, words)
     }
 
-    /// The same, which must succeed; its answer.
+    /// The same, but it must succeed; returns its answer.
     #[track_caller]
     pub fn ask<S: AsRef<OsStr>>(&self, words: &[S]) -> Value {
         let finished = self.ctl(words).expect_success("flightline ctl");
@@ -120,7 +120,7 @@ impl Controlled {
         self.ask(&["start".as_ref(), "-F".as_ref(), "1000".as_ref(), "-o".as_ref(), output.as_os_str()])
     }
 
-    /// Waits until the recorder says that it is in this state.
+    /// Waits until the recorder reports this state.
     #[track_caller]
     pub fn until_state(&self, state: &str) {
         until(LIMIT, state, || {

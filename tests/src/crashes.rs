@@ -1,4 +1,5 @@
-//! Recorded programs of which every allocation is known, to be killed; and what a recording must then have of them.
+//! Recorded programs that are killed, with every allocation known; and the expected contents of the
+//! recording.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -13,26 +14,26 @@ use crate::allocations::Allocations;
 use crate::run::{Finished, run};
 use crate::victim;
 
-/// Size of the allocation before the first, of the first thread; the victim's `FIRST_SIZE`.
+/// The size of the first thread's allocation before all others; the program's `FIRST_SIZE`.
 const FIRST_SIZE: u64 = 65536;
-/// Most threads of the victim.
+/// The maximum number of the program's threads.
 const THREADS: usize = 8;
-/// Longest recovery.
+/// The time-out of a recovery.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the victim says of itself, in memory that outlives it.
+/// The test program's own counts, in memory that outlives it.
 pub struct Told {
     map: MmapRaw,
     path: PathBuf,
     threads: usize,
 }
 
-/// Allocations of each thread at some instant: begun and done.
+/// The allocations of each thread at some instant: begun and done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instant(pub Vec<(u64, u64)>);
 
 impl Told {
-    /// For so many threads, in a folder.
+    /// Creates the shared memory for this number of threads in a folder.
     #[track_caller]
     pub fn new(folder: &Path, threads: usize) -> Told {
         assert!((1..=THREADS).contains(&threads));
@@ -42,17 +43,18 @@ impl Told {
         Told { map: MmapRaw::map_raw(&file).unwrap(), path, threads }
     }
 
-    /// The victim and its arguments.
+    /// The program and its arguments.
     pub fn program(&self, count: u64) -> Vec<String> {
         let program = victim::c("crashes", victim::OPTIMISED);
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         vec![text(&program), text(&self.path), self.threads.to_string(), count.to_string()]
     }
 
-    /// How far it is.
+    /// Returns its progress.
     pub fn now(&self) -> Instant {
         let word = |thread: usize, which: usize| {
-            // SAFETY: 4096 bytes are mapped, and eight threads of 64 bytes lie in them; atomics may be written meanwhile.
+            // SAFETY: 4096 bytes are mapped, and they contain eight threads of 64 bytes. The program may
+            // write these atomics concurrently.
             let word = unsafe { &*self.map.as_ptr().cast::<AtomicU64>().add(thread * 8 + which) };
             word.load(Ordering::Acquire)
         };
@@ -67,7 +69,7 @@ impl Instant {
     }
 }
 
-/// `flightline record` of the victim, every allocation and CPU time, not yet started.
+/// `flightline record` of the program, with every allocation and CPU time, not yet started.
 pub fn record(options: &[&str], program: &[String]) -> Command {
     let mut command = Command::new(victim::flightline());
     command.args(["record", "-e", "cpu@500us,alloc@1"]).args(options);
@@ -75,23 +77,23 @@ pub fn record(options: &[&str], program: &[String]) -> Command {
     command
 }
 
-/// `flightline recover` of what was recorded to `output`.
+/// Runs `flightline recover` on a recording of `output`.
 #[track_caller]
 pub fn recover(output: &Path) -> Finished {
     let mut command = Command::new(victim::flightline());
     run(command.arg("recover").arg(output), LIMIT)
 }
 
-/// What was found in a recording.
+/// The allocations found in a recording.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Files, or chunks of a repository.
     pub files: Vec<PathBuf>,
     /// Marked allocations of each thread, sorted.
     pub marked: Vec<Vec<u64>>,
-    /// The same, by the events that say the true size.
+    /// The same, by the events with the true size.
     pub exact: usize,
-    /// Marked allocations whose stack has no names.
+    /// Marked allocations whose stack has no symbols.
     pub nameless: usize,
     /// Samples of CPU time.
     pub samples: u64,
@@ -116,7 +118,7 @@ pub fn files(output: &Path) -> Vec<PathBuf> {
 }
 
 impl Found {
-    /// Reads all of a recording; what our reader warns of is a failure.
+    /// Reads a complete recording; a warning of our reader is a failure.
     #[track_caller]
     pub fn read(output: &Path, threads: usize) -> Found {
         let mut found = Found { files: files(output), marked: vec![Vec::new(); threads], ..Found::default() };
@@ -140,8 +142,9 @@ impl Found {
         found
     }
 
-    /// What contradicts the truth: the victim had done `least` and begun no more than `most`. Nothing twice, nothing left
-    /// out, and of each thread at most the one that it was writing is missing.
+    /// Describes a contradiction to the ground truth: the program had completed at least `least` and had
+    /// begun at most `most`. No allocation may occur twice or be missing, except the one that each thread was
+    /// writing.
     pub fn wrong(&self, least: &Instant, most: &Instant) -> Option<String> {
         for (thread, marked) in self.marked.iter().enumerate() {
             if let Some(pair) = marked.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -174,7 +177,7 @@ fn samples(file: &Path) -> u64 {
     n
 }
 
-/// What is left of the session of a drain, held open.
+/// Returns true if no process holds the lock of the session, that is, the drain has ended.
 pub fn lock_is_free(session: &Path) -> bool {
     File::open(session.join("session")).is_ok_and(|page| page.try_lock().is_ok())
 }

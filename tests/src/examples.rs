@@ -113,7 +113,7 @@ pub fn check(call: &str, sql: Option<&Path>) -> usize {
     let help = help(&args, sql);
     assert!(help.contains(&format!("Usage: flightline {name}")), "{name} of {call:?}: {help}");
     let mut options = 0;
-    // What follows these words belongs to another program. A quoted argument does not begin with a hyphen.
+    // The words after these belong to another program. A quoted argument does not begin with a hyphen.
     let own = call.split(' ').take_while(|word| !["--", "|", ">"].contains(word));
     for word in own.filter(|word| word.len() > 1 && word.starts_with('-')) {
         // A number is a time before the end, as in `--to -30`.

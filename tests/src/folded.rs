@@ -32,10 +32,11 @@ pub fn read(path: &Path) -> Vec<Line> {
     parse(&finished.expect_success("fold").stdout_text())
 }
 
-/// Folded text.
+/// Parses folded text.
 ///
 /// # Panics
-/// When a line is none.
+///
+/// If a line is not folded text.
 #[track_caller]
 pub fn parse(text: &str) -> Vec<Line> {
     let line = |line: &str| {
@@ -45,7 +46,7 @@ pub fn parse(text: &str) -> Vec<Line> {
     text.lines().map(|l| line(l).unwrap_or_else(|| panic!("{l:?} is no folded stack"))).collect()
 }
 
-/// Sum of the lines with `function` anywhere.
+/// The sum of the lines with `function` anywhere.
 pub fn sum_with(lines: &[Line], function: &str) -> u64 {
     lines.iter().filter(|(stack, _)| stack.iter().any(|f| f == function)).map(|(_, n)| n).sum()
 }

@@ -1,4 +1,4 @@
-//! Programs that follow a recording, with what they have printed so far.
+//! Runs programs that follow a recording, and collects their output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use crate::victim::flightline;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Ends with the test, however that ends.
+/// A child process that is killed at the end of the test.
 #[derive(Debug)]
 pub struct Killed(pub Child);
 
@@ -24,12 +24,12 @@ impl Drop for Killed {
     }
 }
 
-/// Lines that can be looked at while they are written.
+/// Lines that can be read while they are written.
 #[derive(Debug)]
 pub struct Lines(Arc<Mutex<Vec<String>>>, JoinHandle<()>);
 
 impl Lines {
-    /// Begins to read.
+    /// Starts to read.
     pub fn of(stream: impl Read + Send + 'static) -> Lines {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let shared = lines.clone();
@@ -41,7 +41,7 @@ impl Lines {
         Lines(lines, reader)
     }
 
-    /// Waits until a line is as wanted.
+    /// Waits until a line satisfies the condition.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         until(LIMIT, what, || {
@@ -50,20 +50,21 @@ impl Lines {
         });
     }
 
-    /// All of them, at the end of the stream.
+    /// Returns all lines, at the end of the stream.
     ///
     /// # Panics
-    /// The reading thread did.
+    ///
+    /// If the reading thread panicked.
     pub fn all(self) -> Vec<String> {
         self.1.join().unwrap();
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-/// A command whose lines can be looked at while it writes them.
+/// A command whose lines can be read while it writes them.
 #[derive(Debug)]
 pub struct Follower {
-    /// What to call it.
+    /// The process's name in messages.
     pub who: String,
     child: Killed,
     lines: Lines,
@@ -71,7 +72,7 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Of a process whose output and complaints are pipes.
+    /// Follows a process whose standard output and standard error are pipes.
     pub fn new(who: String, mut child: Child) -> Follower {
         let lines = Lines::of(child.stdout.take().unwrap());
         let err = collect(child.stderr.take().unwrap());
@@ -85,23 +86,23 @@ impl Follower {
         Follower::new(format!("tail {args:?}"), spawn(&mut command))
     }
 
-    /// Waits until a line is as wanted.
+    /// Waits until a line satisfies the condition.
     #[track_caller]
     pub fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) {
         self.lines.until(&format!("{}: {what}", self.who), wanted);
     }
 
-    /// What it has printed so far.
+    /// The lines printed so far.
     pub fn so_far(&self) -> Vec<String> {
         self.lines.0.lock().unwrap().clone()
     }
 
-    /// As Ctrl-C does.
+    /// Sends SIGINT, like Ctrl-C.
     pub fn interrupt(&self) {
         signal_group(self.child.0.id(), libc::SIGINT);
     }
 
-    /// Waits for an end of its own; exit code and lines.
+    /// Waits for the command to exit; returns its exit code and lines.
     #[track_caller]
     pub fn end(mut self) -> (i32, Vec<String>, String) {
         let status = wait(&mut self.child.0, LIMIT, &self.who);

@@ -21,7 +21,7 @@ fn script(name: &str) -> Command {
     command
 }
 
-/// Builds the readers. `false`: they cannot be had here, which was said loudly and is a failure in CI.
+/// Builds the readers. Returns false if they are not available here; prints SKIPPED, and fails in CI.
 #[track_caller]
 pub fn ready() -> bool {
     static BUILT: OnceLock<Result<(), String>> = OnceLock::new();
@@ -37,7 +37,7 @@ pub fn ready() -> bool {
     built.is_ok()
 }
 
-/// The home of a JDK of that feature release; `None`, which was said loudly, if there is none.
+/// Returns the home of a JDK of that feature release; prints SKIPPED and returns `None` if there is none.
 #[track_caller]
 pub fn jdk(release: u32) -> Option<PathBuf> {
     let find = format!(". readers/env.sh && find_jdk {release}");
@@ -51,14 +51,15 @@ pub fn jdk(release: u32) -> Option<PathBuf> {
     Some(PathBuf::from(found.stdout_text().trim()))
 }
 
-/// `tool`, a JDK's `jfr`. Short runs beside other work: the small collector and the first compiler are the cheapest.
+/// Returns a command for `tool`, a JDK's `jfr`. For short runs at the same time as other work, the serial
+/// collector and the C1 compiler are the cheapest.
 pub fn jfr(tool: &Path) -> Command {
     let mut command = Command::new(tool);
     command.args(["-J-XX:+UseSerialGC", "-J-XX:TieredStopAtLevel=1"]);
     command
 }
 
-/// Panics unless all readers see the same samples in each file; gives the tables printed.
+/// Panics unless all readers see the same samples in each file; returns the printed tables.
 #[track_caller]
 pub fn agree(files: &[&Path]) -> String {
     let mut command = script("run.sh");
@@ -68,7 +69,7 @@ pub fn agree(files: &[&Path]) -> String {
     done.stdout_text()
 }
 
-/// The canonical lines of one reader, sorted by bytes. `Err` holds what the reader said when it failed.
+/// Returns the canonical lines of one reader, sorted by bytes. `Err` contains the reader's error message.
 pub fn lines(reader: &str, file: &Path) -> Result<Vec<String>, String> {
     let done = output(&["--lines", reader], file);
     if !done.status.success() {
@@ -79,8 +80,9 @@ pub fn lines(reader: &str, file: &Path) -> Result<Vec<String>, String> {
     Ok(lines)
 }
 
-/// What a reader prints of each file, sorted by bytes, with the samples' weights; one process for all files where starting one takes
-/// long. `Err` holds what went wrong with that file.
+/// Runs a reader on each file and returns its lines, sorted by bytes, with the weights of the samples.
+/// Readers that are slow to start get all files in one process. `Err` contains the reader's error for that
+/// file.
 #[track_caller]
 pub fn each(reader: &str, files: &[&Path]) -> Vec<Result<Vec<String>, String>> {
     let out = tempfile::tempdir().unwrap();
@@ -117,7 +119,8 @@ fn output(options: &[&str], file: &Path) -> Finished {
     run(script("run.sh").args(options).arg(file), Duration::from_secs(300))
 }
 
-/// A live `EventStream` of that JDK on a growing file or a repository folder; ends by itself or after `limit`.
+/// Runs a live `EventStream` of that JDK on a growing file or a repository folder. It ends by itself or after
+/// `limit`.
 #[track_caller]
 pub fn follow(jdk: &str, what: Followed<'_>, limit: Duration) -> Child {
     let (kind, path) = match what {
@@ -129,7 +132,7 @@ pub fn follow(jdk: &str, what: Followed<'_>, limit: Duration) -> Child {
     spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
 }
 
-/// What a live stream follows.
+/// The input of a live stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Followed<'a> {
     /// One growing recording: `EventStream.openFile`.
@@ -154,7 +157,7 @@ pub struct Delivered {
     pub line: String,
 }
 
-/// What [`follow`] saw.
+/// The results of [`follow`].
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
     /// Events in the order of delivery.
@@ -178,7 +181,7 @@ impl Stream {
         stream
     }
 
-    /// From the moment each sample was taken to its delivery, in ns, ascending.
+    /// The delays from sampling to delivery, in ns, ascending.
     pub fn delays(&self) -> Vec<i64> {
         let mut delays: Vec<i64> = self.events.iter().map(|e| e.at_ns - time_of(&e.line)).collect();
         delays.sort_unstable();

@@ -1,4 +1,4 @@
-//! A recorder is a guest: the same program must print the same and end the same under it, whatever it records.
+//! Guest tests: a program must print the same and end the same with a recorder, whatever it records.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,10 +9,10 @@ use crate::record::Record;
 use crate::run::run;
 use crate::victim::flightline;
 
-/// How long one run may take.
+/// The time-out of one run.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// All that `guest_signals.c` can do with signals, a case each.
+/// The cases of `guest_signals.c`.
 pub const SIGNALS: &[&[&str]] = &[
     &["handler-prof"],
     &["handler-trap"],
@@ -48,7 +48,7 @@ pub const SIGNALS: &[&[&str]] = &[
     &["unused-handlers"],
 ];
 
-/// All that `guest_threads.c` can do, a case each; two of them open and close the modules.
+/// The cases of `guest_threads.c`; two of them open and close the modules.
 pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
     let alone = [
         "many",
@@ -70,7 +70,7 @@ pub fn threads<'a>(first: &'a str, second: &'a str) -> Vec<Vec<&'a str>> {
 /// A way to record: a name for messages, and options of `flightline record`.
 #[derive(Clone, Debug)]
 pub struct Mode {
-    /// For messages.
+    /// The name in messages.
     pub name: &'static str,
     options: Vec<String>,
 }
@@ -86,31 +86,31 @@ impl Mode {
     }
 }
 
-/// CPU time alone at 10 kHz, by each of its engines.
+/// CPU time alone at 10 kHz, with each of its engines.
 pub fn cpu_modes() -> Vec<Mode> {
     ["perf", "perf-user", "timer", "itimer"]
         .map(|engine| Mode::new(engine, &["--rate", "10000", "--engine", engine]))
         .to_vec()
 }
 
-/// As a user records who gives no options.
+/// With the default options.
 pub fn default_mode() -> Mode {
     Mode::new("default", &[])
 }
 
-/// Not recorded, but ready to be.
+/// Preloaded and ready, but not recorded.
 pub fn dormant_mode() -> Mode {
     Mode::new("dormant", &["--dormant"])
 }
 
-/// With a front before every signal that ends a process.
+/// With a hook for every signal that ends a process.
 pub fn fatal_modes() -> Vec<Mode> {
     ["auto", "timer"]
         .map(|engine| Mode::new("fatal signals", &["--engine", engine, "--fatal-signals", "on"]))
         .to_vec()
 }
 
-/// Every engine that this machine has at once, each as busy as it gets.
+/// Every engine that this machine supports at once, at high rates.
 pub fn everything() -> Vec<Mode> {
     static EVENTS: OnceLock<Vec<&str>> = OnceLock::new();
     let events = EVENTS.get_or_init(|| {
@@ -145,10 +145,11 @@ pub fn everything() -> Vec<Mode> {
     ]
 }
 
-/// Whether every case runs in every mode, as `.ci/long guests` asks for.
+/// The environment variable that runs every case in every mode. `.ci/long guests` sets it.
 const EVERY_MODE: &str = "FLIGHTLINE_EVERY_MODE";
 
-/// Runs `program args` alone and in every other mode, from case to case the ones and the others; panics with all that differ.
+/// Runs `program args` alone and in other modes, which alternate from case to case; panics with all
+/// differences.
 #[track_caller]
 pub fn same(program: &Path, cases: &[&[&str]], modes: &[Mode]) {
     let all = modes.len() == 1 || std::env::var_os(EVERY_MODE).is_some();
@@ -175,7 +176,7 @@ pub fn same(program: &Path, cases: &[&[&str]], modes: &[Mode]) {
     assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The lines that differ, the first few.
+/// The first lines that differ.
 fn differences(alone: &str, recorded: &str) -> String {
     let mut lines = String::new();
     let (mut a, mut b) = (alone.lines(), recorded.lines());

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand, so that a test can send whatever it likes.
+//! HTTP/1.1 by hand, so that a test can send invalid requests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// What came back.
+/// A response.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Its status.
     pub status: u16,
-    /// Headers by their names in small letters.
+    /// Headers by their names in lower case.
     pub headers: BTreeMap<String, String>,
     /// Its body.
     pub body: Vec<u8>,
@@ -37,10 +37,11 @@ impl Answer {
     }
 }
 
-/// Sends one request and takes the answer. `headers` are whole lines.
+/// Sends a request and reads the response. `headers` are complete lines.
 ///
 /// # Panics
-/// If there is no answer.
+///
+/// If there is no response.
 #[track_caller]
 pub fn send(port: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) -> Answer {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the service answers");
@@ -52,15 +53,16 @@ pub fn send(port: u16, method: &str, path: &str, headers: &[&str], body: &[u8]) 
     }
     headers.iter().for_each(|line| head += &format!("{line}\r\n"));
     stream.write_all((head + "\r\n").as_bytes()).unwrap();
-    // Who is refused early may find the door closed behind what it still says.
+    // A server that rejects the request early may close the connection while the body is sent.
     let _ = stream.write_all(body);
     read(&mut BufReader::new(stream))
 }
 
-/// Takes an answer.
+/// Reads a response.
 ///
 /// # Panics
-/// If it is none.
+///
+/// If it is malformed.
 #[track_caller]
 pub fn read(stream: &mut impl BufRead) -> Answer {
     let mut line = String::new();

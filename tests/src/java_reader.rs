@@ -1,4 +1,4 @@
-//! The Java reader of `consumer/java`: built once, its test programs run on the JDKs that are here.
+//! Builds the Java reader of `consumer/java` once, and runs its test programs on the installed JDKs.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,10 +16,11 @@ pub struct JavaReader {
 }
 
 impl JavaReader {
-    /// Builds it for Java 11. `None`, which was said loudly, if JDK 17 or 25 is not here.
+    /// Builds it for Java 11. Prints SKIPPED and returns `None` if JDK 17 or 25 is missing.
     ///
     /// # Panics
-    /// It does not compile.
+    ///
+    /// If it does not compile.
     #[track_caller]
     pub fn ready() -> Option<JavaReader> {
         let homes = vec![(17, foreign::jdk(17)?), (25, foreign::jdk(25)?)];
@@ -39,10 +40,12 @@ impl JavaReader {
         self.homes.iter().map(|home| home.0).collect()
     }
 
-    /// A program of the reader's tests or examples, on that release, with a heap of 512 MB.
+    /// Returns a command for a program of the reader's tests or examples, on that release, with a heap of 512
+    /// MB.
     ///
     /// # Panics
-    /// There is no such release here.
+    ///
+    /// If that release is missing.
     pub fn program(&self, release: u32, class: &str) -> Command {
         let home = &self.homes.iter().find(|home| home.0 == release).expect("a release").1;
         let java = victim::target_dir().join("java");
@@ -60,24 +63,25 @@ impl JavaReader {
     }
 }
 
-/// What the program `Lines` printed.
+/// The output of the program `Lines`.
 #[derive(Debug, Default)]
 pub struct Lines {
     /// Canonical lines, sorted by bytes.
     pub samples: Vec<String>,
-    /// The end of the stream was seen.
+    /// The reader saw the end of the stream.
     pub ended: bool,
-    /// What could not be read; empty if nothing.
+    /// The reader's message about damage; empty if there is none.
     pub damage: String,
-    /// What the producer told it lost.
+    /// The losses that the producer reported.
     pub lost: Vec<String>,
 }
 
 impl Lines {
-    /// Parses what it printed of each stream.
+    /// Parses the output for each stream.
     ///
     /// # Panics
-    /// Something else was printed: the program failed.
+    ///
+    /// If the output has another form, because the program failed.
     pub fn all(text: &str) -> Vec<Lines> {
         let mut part = String::new();
         let mut all = Vec::new();
@@ -92,10 +96,11 @@ impl Lines {
         all
     }
 
-    /// Parses it.
+    /// Parses the output.
     ///
     /// # Panics
-    /// Something else was printed: the program failed.
+    ///
+    /// If the output has another form, because the program failed.
     pub fn parse(text: &str) -> Lines {
         let mut lines = Lines::default();
         for line in text.lines() {
@@ -112,7 +117,7 @@ impl Lines {
         lines
     }
 
-    /// Panics unless our own decoder saw the same, and nothing was wrong.
+    /// Panics unless our own decoder has the same result, without errors.
     #[track_caller]
     pub fn expect(&self, ours: &Contents, what: &str) {
         assert!(self.ended, "{what}: no end");
@@ -120,7 +125,7 @@ impl Lines {
         self.expect_samples(ours, what);
     }
 
-    /// Panics at the first sample that our own decoder saw otherwise.
+    /// Panics at the first sample that differs from our own decoder's.
     #[track_caller]
     pub fn expect_samples(&self, ours: &Contents, what: &str) {
         let ours = ours.sorted();

@@ -1,4 +1,4 @@
-//! The JDK's tool `jfr` for many files in one JVM, which takes longer to start than to read most of them.
+//! Runs the JDK's `jfr` on many files in one JVM, whose start takes longer than most files.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -15,10 +15,10 @@ use tempfile::TempDir;
 use crate::run::{Finished, spawn};
 use crate::victim;
 
-/// How long one call may take.
+/// The time-out of one call.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A JVM that waits for calls; ended with the value.
+/// A JVM that waits for calls; it ends when the value is dropped.
 pub struct JfrTool {
     child: Child,
     calls: Option<ChildStdin>,
@@ -30,7 +30,8 @@ impl JfrTool {
     /// Starts the JVM of this JDK, with times in UTC.
     ///
     /// # Panics
-    /// There is no `java` in that folder.
+    ///
+    /// If that folder has no `java`.
     #[track_caller]
     pub fn start(home: &Path) -> JfrTool {
         let classes = victim::java_classes(&home.join("bin/javac"), "Jfr", &[]);
@@ -52,7 +53,8 @@ impl JfrTool {
     /// Runs `jfr` with these arguments to its end.
     ///
     /// # Panics
-    /// It takes longer than five minutes.
+    ///
+    /// If it takes longer than five minutes.
     #[track_caller]
     pub fn run(&mut self, args: &[&str]) -> Finished {
         let out = self.folder.path().join("out");
@@ -61,10 +63,12 @@ impl JfrTool {
         Finished { stdout: std::fs::read(out).unwrap(), ..finished }
     }
 
-    /// Starts `jfr` with these arguments and returns its standard output, a pipe that ends with the call. Call [`end`](Self::end) after it.
+    /// Starts `jfr` with these arguments and returns its standard output, a pipe that ends with the call.
+    /// Call [`end`](Self::end) after it.
     ///
     /// # Panics
-    /// It does not start within five minutes.
+    ///
+    /// If it does not start within five minutes.
     #[track_caller]
     pub fn stream(&mut self, args: &[&str]) -> File {
         let pipe = self.folder.path().join("pipe");
@@ -82,7 +86,8 @@ impl JfrTool {
     /// Waits for the end of a call and returns its exit status and standard error.
     ///
     /// # Panics
-    /// It takes longer than five minutes.
+    ///
+    /// If it takes longer than five minutes.
     #[track_caller]
     pub fn end(&mut self) -> Finished {
         let answer = self.answers.recv_timeout(LIMIT).expect("the JVM answers within five minutes");

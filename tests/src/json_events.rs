@@ -1,18 +1,19 @@
-//! The events of `{"recording": {"events": [ … ]}}`, one after the other: a file of gigabytes takes the memory of its
-//! longest event. A reader of our own, since the JDK writes what strict ones refuse: lone surrogates, `NaN`.
+//! Reads the events of `{"recording": {"events": [ … ]}}` one by one, so a file of gigabytes needs the memory
+//! of its longest event. A custom parser, because the JDK writes text that strict parsers refuse: unpaired
+//! surrogates, `NaN`.
 
 use std::io::{self, Read};
 
-/// A JSON value. Objects keep the order of their members, numbers their spelling.
+/// A JSON value. Objects keep the order of their members, numbers their original text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// As it is written; also `NaN`, `Infinity`, `-Infinity`.
+    /// The number's text; also `NaN`, `Infinity`, `-Infinity`.
     Number(String),
-    /// UTF-16, since surrogates may stand alone.
+    /// UTF-16, because surrogates may be unpaired.
     Text(Vec<u16>),
     /// `[ … ]`
     List(Vec<Json>),
@@ -21,10 +22,11 @@ pub enum Json {
 }
 
 impl Json {
-    /// Parses a text that is one value.
+    /// Parses a text with one value.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    ///
+    /// A syntax error with its position.
     pub fn parse(text: &[u8]) -> Result<Json, String> {
         let mut parser = Parser { text, at: 0 };
         let value = parser.value()?;
@@ -40,7 +42,7 @@ impl Json {
         }
     }
 
-    /// A text; surrogates alone become U+FFFD.
+    /// A text; unpaired surrogates become U+FFFD.
     pub fn text(&self) -> Option<String> {
         match self {
             Json::Text(units) => Some(String::from_utf16_lossy(units)),
@@ -72,7 +74,7 @@ impl Parser<'_> {
         self.text.get(self.at).copied().unwrap_or(0)
     }
 
-    /// Takes `byte` if it is next.
+    /// Consumes `byte` if it is next.
     fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == byte;
         self.at += usize::from(there);
@@ -187,26 +189,26 @@ impl Parser<'_> {
     }
 }
 
-/// Cuts the text of each event out of a stream.
+/// Extracts the text of each event from a stream.
 pub struct Events<R> {
     input: R,
     held: Vec<u8>,
-    /// Everything before this was given away.
+    /// The bytes before this offset have been consumed.
     start: usize,
-    /// Scanned so far.
+    /// The offset up to which the text has been scanned.
     at: usize,
     begun: bool,
-    /// The list was closed, and the document behind it.
+    /// The list and the document have been closed.
     pub complete: bool,
 }
 
 impl<R: Read> Events<R> {
-    /// Of a stream of JSON.
+    /// Creates a reader of a JSON stream.
     pub fn new(input: R) -> Self {
         Self { input, held: Vec::new(), start: 0, at: 0, begun: false, complete: false }
     }
 
-    /// Reads on; `false` at the end of the stream.
+    /// Reads more; `false` at the end of the stream.
     fn more(&mut self) -> io::Result<bool> {
         self.held.drain(..self.start);
         self.at -= self.start;
@@ -227,10 +229,11 @@ impl<R: Read> Events<R> {
         Ok(Some(self.held[self.at]))
     }
 
-    /// The next event, `{ … }`; `None` at the end of the list, or of a stream that breaks off.
+    /// Returns the next event, `{ … }`, or `None` at the end of the list or of a truncated stream.
     ///
     /// # Errors
-    /// The stream cannot be read, or is no such document.
+    ///
+    /// If the stream cannot be read, or is no such document.
     pub fn event(&mut self) -> io::Result<Option<&[u8]>> {
         if !self.begun {
             while self.byte()? != Some(b'[') {
@@ -287,7 +290,7 @@ impl<R: Read> Events<R> {
 mod tests {
     use super::*;
 
-    /// Gives one byte a time.
+    /// Reads one byte at a time.
     struct Dribble<'a>(&'a [u8]);
 
     impl Read for Dribble<'_> {

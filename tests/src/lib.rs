@@ -1,34 +1,40 @@
-//! What the cross-crate tests share: real programs recorded by the real command, and their own truth.
+//! Helpers shared by the cross-crate tests. They record real programs with the real command and compare the
+//! recordings with the programs' own counts (ground truth).
 //!
-//! * [`victim`] builds the programs of `tests/victims` with the system's compilers.
-//! * [`run`] runs anything with a time-out.
-//! * [`record`] is `flightline record` as a person types it.
-//! * [`guest`] runs a program alone and recorded, and compares.
-//! * [`truth`] is what a victim says of itself (its own clock reads).
-//! * [`recording`] reads a recording back, by our reader or by the JDK's; [`canonical`] as lines to compare.
-//! * [`agents`] is what tests of `flightline agent` look at.
-//! * [`allocations`] reads what a recording says of them.
-//! * [`shown`] finds the tests and files that a document names; [`checklists`] are such documents.
-//! * [`examples`] checks the calls of `flightline` in documents against the command's help.
-//! * [`folded`] folds a recording by our own command.
-//! * [`walls`] reads what it says of wall-clock time and of metrics.
-//! * [`malformed`] makes recordings with one thing wrong each.
-//! * [`cgroup`] makes control groups with little memory.
-//! * [`controlled`] is a victim that works when told to, and `flightline ctl` for it.
-//! * [`crashes`] is a program of which every allocation is known, to be killed; `stepping` stops it between instructions.
-//! * [`foreign`] runs readers that others wrote; [`print_agreement`] compares what they print, read by [`json_events`];
-//!   [`jfr_tool`] runs the JDK's for many files.
-//! * [`private_shm`] gives one run of the tests a `/dev/shm` of its own.
-//! * [`served`] is a profiling service, and what it tells.
-//! * [`span_truth`] is what `span_load` says of its spans, and what a recording says.
-//! * [`spans`] reads what engines beside CPU time record.
-//! * [`stolen`] tells what the machine below took of the time.
-//! * [`stub_service`] is a profiling service that does what a test tells it to.
-//! * [`stream`] looks at what a reader of a stream got.
-//! * [`whole`] says how much CPU time is on stacks that reach the root.
-//! * [`shares`] turns both into shares that can be compared.
-//! * [`java_reader`] builds and runs the Java reader of `consumer/java`.
-//! * [`shared_memory`] looks into a live session's shared memory, independently of the drain.
+//! * [`agents`]: tests of `flightline agent`.
+//! * [`allocations`]: allocation events of a recording.
+//! * [`canonical`]: a recording as lines to compare.
+//! * [`cgroup`]: control groups with little memory.
+//! * [`checklists`]: the documents that list requirements with their tests.
+//! * [`controlled`]: a test program that works on command, and `flightline ctl` for it.
+//! * [`crashes`]: a program to be killed, with every allocation known.
+//! * [`examples`]: checks the calls of `flightline` in documents against the command's help.
+//! * [`folded`]: folds a recording with our own command.
+//! * [`foreign`]: runs readers of other projects.
+//! * [`guest`]: runs a program alone and recorded, and compares the results.
+//! * [`java_reader`]: builds and runs the Java reader of `consumer/java`.
+//! * [`jfr_tool`]: runs the JDK's `jfr` on many files in one process.
+//! * [`json_events`]: reads the JSON of `print`.
+//! * [`malformed`]: generates recordings with one defect each.
+//! * [`print_agreement`]: compares the JSON of our `print` and the JDK's.
+//! * [`private_shm`]: gives one run of the tests a `/dev/shm` of its own.
+//! * [`record`]: runs `flightline record` as a user would.
+//! * [`recording`]: reads a recording with our reader or with the JDK's.
+//! * [`run`]: runs any command with a time-out.
+//! * [`served`]: a profiling service and its log.
+//! * [`shared_memory`]: reads the shared memory of a live session, independently of the drain.
+//! * [`shares`]: turns ground truth and recordings into shares that can be compared.
+//! * [`shown`]: finds the tests and files that a document names.
+//! * [`span_truth`]: the ground truth of `span_load`, and the same figures from a recording.
+//! * [`spans`]: events of the engines other than CPU time.
+//! * `stepping`: stops a process between instructions.
+//! * [`stolen`]: measures the time that the hypervisor took.
+//! * [`stream`]: checks the bytes that a reader of a stream received.
+//! * [`stub_service`]: a profiling service that a test controls.
+//! * [`truth`]: the ground truth that a test program writes from its own clock.
+//! * [`victim`]: builds the programs of `tests/victims` with the system's compilers.
+//! * [`walls`]: wall-clock time and metrics of a recording.
+//! * [`whole`]: the CPU time on stacks that reach the root.
 
 /// Returns true if `FLIGHTLINE_LONG` is set: tests then use more rounds and larger inputs.
 pub fn long() -> bool {

@@ -1,4 +1,4 @@
-//! Machine-wide use, in a mount namespace where nobody else sees it.
+//! Tests of machine-wide use, in a mount namespace that is invisible to other processes.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::controlled::LIMIT;
 use crate::run::run;
 use crate::{skip, victim};
 
-/// A shell as on a machine whose `/etc/ld.so.preload` names our object and whose `/etc/flightline.conf` has these settings. `None`
-/// where that cannot be made.
+/// Runs a shell as on a machine whose `/etc/ld.so.preload` names our library and whose `/etc/flightline.conf`
+/// has these settings. `None` if that is not permitted.
 #[track_caller]
 pub fn shell(folder: &Path, settings: &str, script: &str) -> Option<Command> {
     // SAFETY: no memory is touched.

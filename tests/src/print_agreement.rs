@@ -1,6 +1,7 @@
-//! `flightline print --json` beside the JDK's `jfr print --json`: the same events in the same order, field by field.
+//! Compares `flightline print --json` with the JDK's `jfr print --json`: the same events in the same order,
+//! field by field.
 //!
-//! What may differ is listed in [`Allowed`], and nowhere else.
+//! [`Allowed`] lists all permitted differences.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,50 +16,51 @@ use crate::jfr_tool::JfrTool;
 use crate::json_events::{Events, Json};
 use crate::run::{self, Finished};
 
-/// A difference that is the JDK's own.
+/// A difference that is caused by the JDK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Allowed {
-    /// HotSpot writes a character beyond the basic plane as two surrogates of three bytes each, in which the JDK sees two
-    /// malformed sequences and shows U+FFFD for each; we show the character.
+    /// HotSpot writes a character beyond the basic plane as two surrogates of three bytes each. The JDK reads
+    /// them as two malformed sequences and shows U+FFFD for each; we show the character.
     Character,
-    /// The JDK keeps the clock of an earlier chunk as long as the metadata stay the same; we take each chunk's own. Allowed
-    /// is exactly the difference of the two, one for all events of a chunk.
+    /// The JDK keeps the clock of an earlier chunk while the metadata stay the same; we use each chunk's own.
+    /// Exactly the difference of the two is allowed, the same for all events of a chunk.
     Clock,
-    /// What JDK 17 makes of the spans that the smallest and the largest long stand for: "none" and "for ever".
+    /// The text of JDK 17 for the spans whose value is the smallest or the largest long, which mean "none"
+    /// and "for ever".
     Extreme,
     /// JDK 17 prints unsigned numbers with a sign.
     Sign,
-    /// JDK 17 has more digits than a `float` or `double` needs.
+    /// JDK 17 prints more digits than a `float` or `double` needs.
     Digits,
-    /// A surrogate alone in a string: the JDK prints it, we U+FFFD.
+    /// An unpaired surrogate in a string: the JDK prints it, we print U+FFFD.
     Surrogate,
     /// The JDK scales ticks in floating point, which beyond 2⁵³ is not exact.
     Scale,
-    /// The JDK's nanoseconds of microseconds and of ticks overflow, ours do not.
+    /// The JDK's conversion of microseconds and ticks to nanoseconds overflows, ours does not.
     Overflow,
-    /// A Java thread that was started again: the JDK keeps the system's id that an earlier chunk has for it.
+    /// A Java thread that was started again: the JDK prints its thread id of an earlier chunk.
     Thread,
 }
 
-/// The largest span, and what JDK 17 prints where 25 prints that: by the unit, cut short or beyond its range.
+/// The largest span, and the text of JDK 17 where 25 prints it: rounded to the unit, or overflowed.
 const FOREVER: &str = "PT2562047788015215H30M7.999999999S";
 const FOREVER_17: [&str; 4] =
     ["PT2562047788015215H30M7S", "PT2562047788015H12M55.807S", "PT-0.000001S", "PT2562047H47M16.854775807S"];
 
-/// What was compared.
+/// The results of a comparison.
 #[derive(Debug, Default)]
 pub struct Agreement {
     /// Events that were compared.
     pub events: u64,
-    /// Of those, printed byte for byte the same.
+    /// The events among them that are equal byte for byte.
     pub same_bytes: u64,
-    /// Bytes of JSON the JDK printed for them.
+    /// The bytes of JSON that the JDK printed for them.
     pub json_bytes: u64,
-    /// Values that differ in an allowed way: how many, and the first.
+    /// The values that differ in an allowed way: their number and the first one.
     pub allowed: BTreeMap<Allowed, (u64, String)>,
-    /// What else differs: by event type and place in the event, how often and an example.
+    /// All other differences, by event type and path in the event: their number and an example.
     pub differences: BTreeMap<String, (u64, String)>,
-    /// What the JDK said when it ended with an error, or broke off.
+    /// The JDK's error message, if it failed or stopped early.
     pub jdk_failed: Option<String>,
 }
 
@@ -166,7 +168,7 @@ fn head(event: &[u8]) -> String {
     String::from_utf8_lossy(&event[..event.len().min(300)]).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The header of each chunk, and how many events it has.
+/// The header of each chunk, and its number of events.
 fn clocks(file: &Path) -> Vec<(ChunkHeader, u64)> {
     let mut clocks = Vec::new();
     let mut input = Input::open(file).unwrap();
@@ -184,10 +186,10 @@ fn clocks(file: &Path) -> Vec<(ChunkHeader, u64)> {
 #[derive(Default)]
 struct Comparison {
     clocks: Vec<(ChunkHeader, u64)>,
-    /// Which chunk the current event is in, and how many of its events were seen.
+    /// The chunk of the current event, and the number of its events so far.
     chunk: usize,
     in_chunk: u64,
-    /// By how many ns the JDK's times of this chunk differ.
+    /// The difference of the JDK's times in this chunk in ns.
     shift: Option<i128>,
     agreement: Agreement,
 }
@@ -285,7 +287,7 @@ impl Comparison {
         self.agreement.allowed.entry(kind).or_insert_with(|| (0, example())).0 += 1;
     }
 
-    /// The same Java thread in a later chunk with another id of the system's.
+    /// The same Java thread in a later chunk with another OS thread id.
     fn started_again(&self, ours: &Json, theirs: &Json) -> bool {
         let same = |name: &str| ours.get(name).is_some() && ours.get(name) == theirs.get(name);
         let java = ours.get("javaThreadId").is_some_and(|id| *id != Json::Number("0".into()));
@@ -299,7 +301,7 @@ impl Comparison {
                     n.bytes().take_while(|b| *b != b'E' && *b != b'e').filter(u8::is_ascii_digit).count()
                 };
                 let same = a.parse::<f32>().ok()?.to_bits() == b.parse::<f32>().ok()?.to_bits();
-                // Of a double the first sixteen digits; nine say all of a float.
+                // Doubles are compared by their first sixteen digits. Nine digits determine a float.
                 (same && digits(b) <= 9 || digits(a) > 9 && near(a.parse().ok()?, b.parse().ok()?))
                     .then_some(Allowed::Digits)
             }
@@ -327,7 +329,7 @@ impl Comparison {
 
     fn times(&mut self, ours: i128, theirs: i128) -> Option<Allowed> {
         let shift = theirs - ours;
-        // Each of the two is rounded to whole ns.
+        // Each of the two is rounded to ns.
         let near = |expected: i128| (shift - expected).abs() <= 1;
         let own = self.clocks.get(self.chunk)?.0;
         let earlier = self.clocks[..self.chunk].iter().map(|(header, _)| difference(header, &own));
@@ -336,7 +338,7 @@ impl Comparison {
             self.shift = Some(expected);
             return Some(Allowed::Clock);
         }
-        // Ours is the nearest a long can say.
+        // Our value is the nearest long.
         if ours == i64::MAX.into() || ours == i64::MIN.into() {
             return Some(Allowed::Overflow);
         }
@@ -344,23 +346,23 @@ impl Comparison {
     }
 }
 
-/// Whether a value of so many ns may be off by so many if it was scaled in floating point.
+/// Returns true if a value in ns can be off by `off` because it was scaled in floating point.
 fn scaled(value: i128, off: i128) -> bool {
     let value = value.unsigned_abs();
     value > 1 << 53 && off.unsigned_abs() <= (value >> 52) + 1
 }
 
-/// Doubles that differ in no more than the last place.
+/// Doubles that differ at most in the last digit.
 fn near(a: f64, b: f64) -> bool {
     a.is_sign_negative() == b.is_sign_negative() && a.to_bits().abs_diff(b.to_bits()) <= 1
 }
 
-/// A text without surrogates that stand alone.
+/// Replaces unpaired surrogates in a text.
 fn lossy(text: &[u16]) -> Vec<u16> {
     String::from_utf16_lossy(text).encode_utf16().collect()
 }
 
-/// By how many ns the clock of `earlier` differs from `own` at the start of that chunk.
+/// The difference between the clocks of `earlier` and `own` at the start of that chunk, in ns.
 fn difference(earlier: &ChunkHeader, own: &ChunkHeader) -> i128 {
     let ticks = i128::from(own.start_ticks.0) - i128::from(earlier.start_ticks.0);
     let since = ticks * 1_000_000_000 / i128::from(earlier.ticks_per_second.max(1));
@@ -381,7 +383,7 @@ fn is_fraction(number: &str) -> bool {
     number.contains(['.', 'e', 'E'])
 }
 
-/// A text as the JDK shows what HotSpot writes of it.
+/// A text as the JDK prints the bytes that HotSpot writes for it.
 fn garbled(text: &[u16]) -> Vec<u16> {
     text.iter().map(|unit| if (0xd800..0xe000).contains(unit) { 0xfffd } else { *unit }).collect()
 }
@@ -476,7 +478,7 @@ mod tests {
         assert_eq!(places("{\"a\": [1]}", "{\"a\": [1, 1]}"), ["t.values.a"]);
         assert_eq!(places("{\"a\": \"x\"}", "{\"a\": \"\\ufffd\"}"), ["t.values.a"]);
         assert_eq!(places("{\"a\": \"\u{1f980}\"}", "{\"a\": \"\\ufffd\\ufffd\"}"), none);
-        // In a first chunk no time may differ.
+        // In the first chunk no time may differ.
         let time = |ns: u32| format!("{{\"a\": \"2026-01-01T00:00:00.{ns:09}Z\"}}");
         assert_eq!(places(&time(1), &time(2)), ["t.values.a"]);
     }

@@ -1,7 +1,8 @@
-//! A `/dev/shm` that belongs to one run of the tests.
+//! A `/dev/shm` for one run of the tests.
 //!
-//! A recorder that a test kills leaves its session directory in `/dev/shm`, where a recovery needs it for days, and every
-//! `flightline` command reads all session directories. With a hundred of them a short command takes three times the CPU time.
+//! A recorder that a test kills leaves its session directory in `/dev/shm`, where it is kept for days for a
+//! recovery, and every `flightline` command reads all session directories. With a hundred of them a short
+//! command takes three times the CPU time.
 
 use std::ffi::CStr;
 use std::fs::{self, File, TryLockError};
@@ -12,16 +13,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const SHM: &str = "/dev/shm";
-/// A younger session directory may still be in the making.
+/// A younger session directory may still be incomplete.
 const YOUNG: Duration = Duration::from_secs(5);
 
 static IS_PRIVATE: AtomicBool = AtomicBool::new(false);
 
-/// Moves this process to a mount namespace of its own and mounts an empty `/dev/shm` there; the kernel frees it after the last process
-/// of the run. Call it before the process has a second thread.
+/// Moves this process to a mount namespace of its own and mounts an empty `/dev/shm` there. The kernel frees
+/// it after the last process of the run. Must be called before the process has a second thread.
 ///
 /// # Errors
-/// The kernel refuses it, which it does for users other than root. Sessions are then in the machine's `/dev/shm`.
+///
+/// If the kernel refuses it, as it does for users other than root. Sessions are then in the machine's
+/// `/dev/shm`.
 pub fn enter() -> io::Result<()> {
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     let mount = |kind: Option<&CStr>, target: &CStr, flags, data: Option<&CStr>| {
@@ -33,7 +36,7 @@ pub fn enter() -> io::Result<()> {
     };
     // SAFETY: no memory is involved.
     check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
-    // Otherwise the machine would see the new file system too.
+    // Otherwise the mount would propagate to the machine.
     mount(None, c"/", libc::MS_REC | libc::MS_PRIVATE, None)?;
     mount(Some(c"tmpfs"), c"/dev/shm", libc::MS_NOSUID | libc::MS_NODEV, Some(c"mode=1777"))?;
     IS_PRIVATE.store(true, Ordering::Relaxed);
@@ -47,7 +50,7 @@ pub fn remove_abandoned_sessions() {
     }
 }
 
-/// Removes the session directories in `folder` that no recorder holds and that are older than `young`.
+/// Removes the session directories in `folder` that have no live recorder and are older than `young`.
 fn remove_abandoned(folder: &Path, young: Duration) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let dir = entry.path();

@@ -1,4 +1,4 @@
-//! `flightline record`, as a person types it.
+//! Runs `flightline record` as a user would.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ pub struct Record {
     one_processor: bool,
 }
 
-/// A recording that was made.
+/// A finished recording.
 pub struct Recorded {
     /// Status and outputs of `flightline record`.
     pub finished: Finished,
     /// The output file.
     pub path: PathBuf,
-    /// ns that were stolen from the machine's processors meanwhile.
+    /// Time that was stolen from the machine's processors during the run, in ns.
     pub stolen_ns: u64,
     folder: TempDir,
 }
@@ -57,7 +57,7 @@ impl Record {
         self.option("--engine").option(name)
     }
 
-    /// Any other option or value.
+    /// Adds any other option or value.
     pub fn option(mut self, option: impl Into<OsString>) -> Record {
         self.options.push(option.into());
         self
@@ -69,34 +69,34 @@ impl Record {
         self
     }
 
-    /// How long it may take.
+    /// The time-out.
     pub fn limit(mut self, limit: Duration) -> Record {
         self.limit = limit;
         self
     }
 
-    /// All threads of the program on one processor, the first that is allowed here.
+    /// Runs all threads of the program on one processor, the first permitted one.
     pub fn one_processor(mut self) -> Record {
         self.one_processor = true;
         self
     }
 
-    /// The folder of this recording; removed with the value.
+    /// The folder of this recording; removed when the value is dropped.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Where the recording goes.
+    /// The path of the recording.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("run.jfr")
     }
 
-    /// Where the victim writes its truth.
+    /// The file to which the program writes its ground truth.
     pub fn truth_path(&self) -> PathBuf {
         self.folder.path().join("truth.tsv")
     }
 
-    /// The command, not yet started. The program runs in the folder, its truth goes there.
+    /// The command, not yet started. The program runs in the folder, and its ground truth is written there.
     pub fn command(&self, program: impl AsRef<Path>, args: &[&str]) -> Command {
         let mut command = Command::new(flightline());
         let output = self.output.clone().unwrap_or_else(|| self.path().into_os_string());
@@ -142,7 +142,7 @@ fn later_wins(options: &[OsString]) -> Vec<OsString> {
 }
 
 impl Recorded {
-    /// What the victim said of itself.
+    /// Reads the program's ground truth.
     #[track_caller]
     pub fn truth(&self) -> Truth {
         Truth::read(&self.folder.path().join("truth.tsv"))

@@ -48,9 +48,9 @@ pub struct ThreadCpu {
     pub tid: u64,
     /// The thread's CPU clock, ns.
     pub cpu_ns: u64,
-    /// Of it covered by samples, ns.
+    /// The part of it that samples cover, in ns.
     pub sampled_ns: u64,
-    /// Of it lost, ns.
+    /// The part of it that was lost, in ns.
     pub lost_ns: u64,
 }
 
@@ -67,7 +67,7 @@ pub struct Loss {
     pub cpu_ns: u64,
 }
 
-/// Everything the tests look at.
+/// The data of a recording that the tests check.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// All samples in file order.
@@ -84,11 +84,11 @@ pub struct Recording {
     pub events: HashMap<String, u64>,
     /// Chunks (our reader only).
     pub chunks: usize,
-    /// What our reader could not read.
+    /// The warnings of our reader.
     pub warnings: Vec<String>,
 }
 
-/// Turns events into lists; stacks and threads are looked up once per chunk and key.
+/// Converts events to lists; stacks and threads are resolved once per chunk and key.
 #[derive(Default)]
 struct Collector {
     recording: Recording,
@@ -198,10 +198,11 @@ fn text(value: Option<Value<'_>>) -> Result<String, Failed> {
 }
 
 impl Recording {
-    /// Reads a recording with our own reader. What it warns of is in [`warnings`](Recording::warnings).
+    /// Reads a recording with our own reader. Its warnings are in [`warnings`](Recording::warnings).
     ///
     /// # Errors
-    /// The file cannot be read at all, or holds no chunk.
+    ///
+    /// If the file cannot be read or contains no chunk.
     pub fn read(path: &Path) -> Result<Recording, String> {
         let fail = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
         let mut input = Input::open(path).map_err(|e| fail(&e))?;
@@ -227,7 +228,7 @@ impl Recording {
         Ok(collector.recording)
     }
 
-    /// Reads a recording with the JDK's `jdk.jfr.consumer`, knowing nothing of our code. `None` without a JDK.
+    /// Reads a recording with the JDK's `jdk.jfr.consumer`, independently of our code. `None` without a JDK.
     #[track_caller]
     pub fn read_by_jdk(path: &Path) -> Option<Recording> {
         if !skip::have_jdk() {
@@ -302,7 +303,7 @@ impl Recording {
         sum
     }
 
-    /// Share of samples whose stack satisfies a condition, in percent; 0 without samples.
+    /// The share of samples whose stack satisfies a condition, in percent; 0 without samples.
     pub fn share(&self, condition: impl Fn(&Stack) -> bool) -> f64 {
         let yes: Vec<bool> = self.stacks.iter().map(condition).collect();
         let n = self.samples.iter().filter(|s| yes[s.stack]).count();
@@ -311,12 +312,12 @@ impl Recording {
 }
 
 impl Stack {
-    /// Whether the function is anywhere in the stack.
+    /// Returns true if the function is anywhere in the stack.
     pub fn has(&self, method: &str) -> bool {
         self.frames.iter().any(|f| f.method == method)
     }
 
-    /// Whether these functions appear in this order, leaf first, gaps allowed.
+    /// Returns true if these functions appear in this order, leaf first, gaps allowed.
     pub fn has_in_order(&self, methods: &[&str]) -> bool {
         let mut frames = self.frames.iter();
         methods.iter().all(|m| frames.any(|f| f.method == *m))

@@ -1,4 +1,4 @@
-//! A repository as it lies on the disk, and what stands in it.
+//! Reads the files and the recordings of a repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,8 @@ pub fn chunks(root: &Path) -> BTreeMap<u32, Vec<PathBuf>> {
     found
 }
 
-/// Bytes that the chunks take on the disk: what is set aside counts too. A file that is removed meanwhile takes none.
+/// The disk space that the chunks use in bytes, including preallocated space. Files that are removed during
+/// the scan count as 0.
 pub fn disk(root: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = chunks(root).into_values().flatten();
@@ -52,7 +53,7 @@ pub fn summary(file: &Path) -> Value {
     serde_json::from_slice(&finished.expect_success("flightline summary").stdout).unwrap()
 }
 
-/// One file of all of them.
+/// Joins all of them in one file.
 fn joined(files: &[PathBuf]) -> tempfile::NamedTempFile {
     let whole = tempfile::Builder::new().suffix(".jfr").tempfile().unwrap();
     let bytes: Vec<u8> = files.iter().flat_map(|file| fs::read(file).unwrap()).collect();

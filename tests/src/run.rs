@@ -1,4 +1,4 @@
-//! Runs a command to its end, but never for ever.
+//! Runs commands with a time-out.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::private_shm;
 
-/// What a finished command left behind.
+/// The results of a finished command.
 pub struct Finished {
     /// Its exit status.
     pub status: ExitStatus,
@@ -58,8 +58,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Finished {
     Finished { status, stdout: out.join().unwrap(), stderr }
 }
 
-/// Starts a command in a process group of its own, with the signals of a terminal as they are from a terminal: what
-/// runs in the background of a script has them ignored.
+/// Starts a command in a process group of its own, with the signal dispositions of a terminal. Scripts start
+/// background commands with some of them ignored.
 #[track_caller]
 pub fn spawn(command: &mut Command) -> Child {
     let defaults = || {
@@ -114,7 +114,7 @@ pub fn collect(mut stream: impl Read + Send + 'static) -> thread::JoinHandle<Vec
     })
 }
 
-/// Polls until `ready` gives something; past the limit the test fails with `what`.
+/// Polls until `ready` returns a value; after the limit the test fails with the message `what`.
 #[track_caller]
 pub fn until<T>(limit: Duration, what: &str, mut ready: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + limit;
@@ -168,7 +168,7 @@ static GATE: Mutex<Gate> =
     Mutex::new(Gate { beside: 0, waiting_beside: 0, alone: false, waiting_alone: 0, batch: false });
 static GATE_OPENED: Condvar = Condvar::new();
 
-/// Locks the gate; a test that failed while it held the lock leaves nothing half done.
+/// Locks the gate. A test that failed while it held the lock leaves a consistent state.
 fn gate() -> MutexGuard<'static, Gate> {
     GATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -178,15 +178,16 @@ thread_local! {
     static GROUPS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A test's right to run, until it is dropped. A test that fails takes the processes that it started with it: they would disturb
-/// the tests after it.
+/// A test's permission to run, until it is dropped. If a test fails, the processes that it started are
+/// killed, because they would disturb later tests.
 #[must_use]
 pub struct Turn {
     alone: bool,
 }
 
 impl Turn {
-    /// Ends the [`turn`] of a test that has measured, and waits until it may run at the same time as other tests ([`beside`]) to check the results.
+    /// Ends the [`turn`] of a test that has finished its measurement, and waits until it may run at the same
+    /// time as other tests ([`beside`]) to check the results.
     pub fn measured(self) -> Turn {
         drop(self);
         beside()
@@ -210,13 +211,13 @@ impl Drop for Turn {
     }
 }
 
-/// Number of tests that wait to run alone before the others have to wait. Each change from one kind to the other leaves processors idle until
-/// the last test of the first kind has ended.
+/// The number of tests that must be waiting to run alone before the others have to wait. Each change from one
+/// kind to the other leaves processors idle until the last test of the first kind has ended.
 const BATCH: usize = 16;
 /// Threads of the test executable: enough for a batch and for the tests that run at the same time.
 pub const THREADS: usize = BATCH + 8;
 
-/// Waits until no other test runs, and keeps them waiting until the result is dropped.
+/// Waits until no other test runs, and blocks other tests until the result is dropped.
 ///
 /// For tests that measure shares of wall-clock time, latencies or memory of the machine.
 pub fn turn() -> Turn {
@@ -233,10 +234,10 @@ pub fn turn() -> Turn {
     turn
 }
 
-/// Waits for a free place. There is one place more than processors, because most tests wait most of the time, and none while a test has its
-/// [`turn`]. With two more, tests that compare lengths of waits failed.
+/// Waits for a free slot. There is one slot more than processors, because most tests wait most of the time,
+/// and none while a test has its [`turn`]. With two more, tests that compare lengths of waits failed.
 ///
-/// For tests whose results do not depend on when they get a processor. A thread must not call this twice.
+/// For tests whose results do not depend on scheduling. A thread must not call this twice.
 pub fn beside() -> Turn {
     let most = thread::available_parallelism().map_or(1, NonZero::get) + 1;
     let closed = |gate: &mut Gate| gate.alone || gate.batch || gate.beside >= most;

@@ -1,4 +1,4 @@
-//! `flightline serve` beside a test, and the lines that it tells.
+//! Runs `flightline serve` for a test, and reads the lines that it logs.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,49 +16,52 @@ use crate::victim::flightline;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a body of JSON is announced as.
+/// The header of a JSON body.
 pub const JSON: &str = "Content-Type: application/json";
 
-/// Computes until it is ended.
+/// Computes until it is killed.
 pub const PYTHON: &str = "
 def work():
     return sum(hash(str(i)) % 7 for i in range(20000))
 while True: work()
 ";
 
-/// The time between two reports of an agent to a service under test. A test may wait until the service gives an agent up, which takes
-/// two of them; an agent on a busy machine is late by seconds.
+/// The time between two reports of an agent to a service under test. A test may wait until the service gives
+/// an agent up, which takes two of them; an agent on a busy machine is late by seconds.
 pub const HEARTBEAT: &str = "3s";
 
-/// A Python that is no script of a version manager; `None`, which is said loudly, where there is none.
+/// The path of a Python that is no script of a version manager; prints SKIPPED and returns `None` if there is
+/// none.
 #[track_caller]
 pub fn python() -> Option<&'static str> {
     crate::skip::have_python().then_some("/usr/bin/python3")
 }
 
-/// A service on a port of its own; ended with the test.
+/// A service on a port of its own, which ends with the test.
 pub struct Served {
     child: Child,
-    /// Where it answers.
+    /// The port.
     pub port: u16,
-    /// A folder for the test; its history is in it.
+    /// A folder for the test, which contains the service's history.
     pub folder: TempDir,
     lines: Arc<Mutex<Vec<String>>>,
     options: Vec<String>,
 }
 
 impl Served {
-    /// Starts it with a log as JSON, which says where it answers.
+    /// Starts it with a JSON log, which contains its address.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn start(options: &[&str]) -> Self {
         Self::start_with(options, &[])
     }
 
-    /// The same with variables in its environment.
+    /// The same with environment variables.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Self {
         let folder = TempDir::with_prefix("flightline-served-").unwrap();
@@ -71,14 +74,16 @@ impl Served {
     /// A service that accepts agents, which report every [`HEARTBEAT`].
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn profiling() -> Self {
         Self::start(&["--profiling", "--heartbeat", HEARTBEAT])
     }
 
-    /// As `kill -9` and a new start on the same port leave it.
+    /// Restarts the service on the same port after a `kill -9`.
     ///
     /// # Panics
+    ///
     /// If it does not start.
     pub fn restart(&mut self) {
         self.child.kill().unwrap();
@@ -102,19 +107,19 @@ impl Served {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Asks for something.
+    /// Sends a request.
     #[track_caller]
     pub fn get(&self, path: &str) -> Answer {
         send(self.port, "GET", path, &[], b"")
     }
 
-    /// Says something.
+    /// Sends a request with a body.
     #[track_caller]
     pub fn post(&self, path: &str, body: &Value) -> Answer {
         send(self.port, "POST", path, &[JSON], body.to_string().as_bytes())
     }
 
-    /// Lets it record a program, or none; `options` are the agent's.
+    /// Starts an agent for a program, or without one; `options` are the agent's.
     pub fn agent(&self, options: &[&str], program: &[&str]) -> Agent {
         let mut command = Command::new(flightline());
         command.args(["agent", "--join", &self.url()]).args(options);
@@ -125,7 +130,7 @@ impl Served {
         Agent(spawn(&mut command))
     }
 
-    /// The one target that is there and of which this is true, once it is.
+    /// Waits for the only target that satisfies the condition.
     pub fn target(&self, is: impl Fn(&Value) -> bool) -> Value {
         until(LIMIT, "a target", || {
             let list = self.get("/v1/targets").json();
@@ -133,9 +138,10 @@ impl Served {
         })
     }
 
-    /// Begins a run of so many seconds; its number.
+    /// Starts a run of this number of seconds; returns its id.
     ///
     /// # Panics
+    ///
     /// If the service refuses.
     #[track_caller]
     pub fn begin(&self, target: &Value, mode: &str, duration: u64) -> String {
@@ -145,7 +151,7 @@ impl Served {
         answer.json()["id"].as_str().unwrap().to_owned()
     }
 
-    /// What it tells of a run.
+    /// Returns the service's description of a run.
     pub fn run(&self, id: &str) -> Value {
         self.get(&format!("/v1/runs/{id}")).json()
     }
@@ -155,7 +161,7 @@ impl Served {
         until(LIMIT, "the end of a run", || Some(self.run(id)).filter(|run| run["status"] != "RUNNING"))
     }
 
-    /// A run's file in a format.
+    /// Returns a run's file in a format.
     pub fn file(&self, id: &str, format: &str) -> Answer {
         self.get(&format!("/v1/runs/{id}/files/{format}"))
     }
@@ -163,6 +169,7 @@ impl Served {
     /// A run's recording, read by our own reader.
     ///
     /// # Panics
+    ///
     /// If there is none.
     pub fn recording(&self, id: &str) -> Recording {
         let answer = self.file(id, "jfr");
@@ -172,7 +179,7 @@ impl Served {
         Recording::read(&path).expect("a recording")
     }
 
-    /// `flightline remote` at it: its status, output and what it said.
+    /// Runs `flightline remote` with this service: its status, output and messages.
     pub fn remote(&self, words: &[&str]) -> (i32, String, String) {
         let mut command = Command::new(flightline());
         let done =
@@ -180,11 +187,11 @@ impl Served {
         (done.code(), done.stdout_text(), done.stderr.clone())
     }
 
-    /// Ends it as a terminal does, and waits until all is told.
+    /// Ends the service with the signal of a terminal, and waits until it has logged everything.
     pub fn end(&mut self) {
         signal(self.child.id(), libc::SIGTERM);
         let _ = self.child.wait();
-        // The thread that reads the log ends with it.
+        // The thread that reads the log ends together with it.
         until(LIMIT, "the end of the log", || (Arc::strong_count(&self.lines) == 1).then_some(()));
     }
 }
@@ -196,7 +203,7 @@ impl Drop for Served {
     }
 }
 
-/// Starts `flightline serve` with a log as JSON, which says where it answers; its lines go into `lines`.
+/// Starts `flightline serve` with a JSON log, which contains its address; its lines go into `lines`.
 fn begin(
     folder: &Path,
     options: &[String],
@@ -228,7 +235,7 @@ fn begin(
     (child, port)
 }
 
-/// An agent and, if it started one, its program; both ended with the test.
+/// An agent and the program that it started, if any; both end with the test.
 pub struct Agent(pub Child);
 
 impl Agent {

@@ -1,6 +1,7 @@
-//! A look into the shared memory of a live session, independent of the drain: the counters that handlers write.
+//! Reads the counters that handlers write in the shared memory of a live session, independently of the drain.
 //!
-//! The mapping outlives both processes, so a test can compare what was taken with what was recorded after any death.
+//! The mapping outlives both processes, so a test can compare the samples taken with those recorded after any
+//! death.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,13 @@ pub struct ProcFile {
 pub struct Counters {
     /// Kernel thread id (0: slot never used).
     pub tid: u32,
-    /// Samples handlers wrote to the ring.
+    /// Samples that handlers wrote to the ring.
     pub samples: u64,
-    /// Σ their weights, ns.
+    /// The sum of their weights in ns.
     pub sampled_ns: u64,
-    /// Samples given up in handlers, by cause.
+    /// Samples that handlers discarded, by cause.
     pub lost: [u32; loss::CAUSES],
-    /// Σ time-stamp cycles in handlers.
+    /// The sum of time-stamp cycles in handlers.
     pub handler_cycles: u64,
 }
 
@@ -60,7 +61,8 @@ impl ProcFile {
     /// Maps a process file for reading.
     pub fn open(path: &Path) -> std::io::Result<ProcFile> {
         let file = File::open(path)?;
-        // SAFETY: the file is only read through atomics; nobody truncates it (programs size it once).
+        // SAFETY: the file is only read through atomics, and no process truncates it (programs set its size
+        // once).
         let map = unsafe { Mmap::map(&file)? };
         assert!(map.len() >= SIZES[1] as usize, "{} is too short", path.display());
         Ok(ProcFile { map })
@@ -81,12 +83,12 @@ impl ProcFile {
         self.header().taken.load(Ordering::Acquire)
     }
 
-    /// Events of a kind that found no room.
+    /// Events of a kind that did not fit into the ring.
     pub fn events_lost(&self, kind: u16) -> u64 {
         self.header().event_lost[usize::from(kind)].load(Ordering::Acquire)
     }
 
-    /// Engine in force.
+    /// The selected engine.
     pub fn engine(&self) -> u32 {
         self.header().engine.load(Ordering::Acquire)
     }

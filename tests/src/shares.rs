@@ -1,4 +1,4 @@
-//! Shares of samples by function, and their comparison with the truth.
+//! Shares of samples by function, and their comparison with the ground truth.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -19,7 +19,7 @@ pub fn by_function(recording: &Recording, inclusive: bool) -> BTreeMap<String, f
     count.into_iter().map(|(name, n)| (name, 100.0 * n as f64 / all)).collect()
 }
 
-/// Panics unless every function's share is within `tolerance` percentage points of what is true.
+/// Panics unless every function's share is within `tolerance` percentage points of the ground truth.
 #[track_caller]
 pub fn compare(
     truth: &BTreeMap<String, u64>,

@@ -1,28 +1,29 @@
-//! What documents say shows a requirement: tests, and files that are there.
+//! Finds the tests and files that documents name as evidence for a requirement.
 //!
-//! A test is named by `` `file::function` ``, `` `::function` `` of the file before, a file of tests alone, or a file for a browser and the
-//! beginnings of titles in quotes behind it. Anything else in backticks that is a path, and what a link leads to, is a file.
+//! A test is named by `` `file::function` ``, by `` `::function` `` for the previous file, by a file that
+//! contains only tests, or by a file for a browser followed by the beginnings of titles in quotes. Any other
+//! path in backticks, and the target of a link, is a file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// What a text names.
+/// The names in a text.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// Tests, each of which is there and is run.
+    /// Tests that exist and are run.
     pub tests: usize,
-    /// Scripts and documents that are there.
+    /// Scripts and documents that exist.
     pub files: usize,
-    /// What is not there, or is no test.
+    /// Names of missing files, and of files and functions that are not tests.
     pub missing: Vec<String>,
 }
 
-/// The folder that everything is in.
+/// The project's root.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Looks for everything that `text` names; its links are relative to `folder`.
+/// Finds everything that `text` names; its links are relative to `folder`.
 #[must_use]
 pub fn shown(text: &str, folder: &Path) -> Shown {
     let mut found = Shown::default();
@@ -60,7 +61,8 @@ impl Shown {
         self.missing.extend((!there).then(|| name.to_owned()));
     }
 
-    /// A file with tests alone counts as one, other code as a script; titles of a browser's tests follow by themselves.
+    /// A file that contains only tests counts as one test, other code as a script. The titles of browser
+    /// tests follow separately.
     fn file_of_tests(&mut self, path: &str, source: &str, alone: bool) {
         let has_tests =
             runs_in_a_browser(path) || is_run(path) && attributes(source).any(|(_, test)| test == Kind::Test);
@@ -95,7 +97,7 @@ fn is_source(path: &str) -> bool {
     path.contains('/') && (path.ends_with(".rs") || path.ends_with(".mjs"))
 }
 
-/// Those that `tests/browser/run.sh` runs; others are for a person.
+/// Returns true if `tests/browser/run.sh` runs the file. Other files are run by hand.
 fn runs_in_a_browser(path: &str) -> bool {
     path.ends_with(".test.mjs")
 }
@@ -103,7 +105,7 @@ fn runs_in_a_browser(path: &str) -> bool {
 /// Packages with a workspace of their own that CI tests.
 const BESIDE: [&str; 2] = ["recorder/in-signal/loom", "consumer/store"];
 
-/// Whether the package that a file is in is tested by CI.
+/// Returns true if CI tests the file's package.
 fn is_run(path: &str) -> bool {
     let workspace = std::fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
     let members =
@@ -130,7 +132,7 @@ enum Kind {
     Helper,
 }
 
-/// The functions of a file, each with what the attributes before it make of it.
+/// The functions of a file, with the evaluation of their attributes.
 fn attributes(source: &str) -> impl Iterator<Item = (&str, Kind)> {
     let (mut test, mut ignored) = (false, false);
     source.lines().filter_map(move |line| {
@@ -158,7 +160,7 @@ fn function_of(line: &str) -> Option<&str> {
     line.strip_prefix("fn ")?.split(['(', '<']).next()
 }
 
-/// Where the links of a text lead to, within this repository.
+/// The targets of a text's links within this repository.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     text.split("](")
         .skip(1)
@@ -166,7 +168,8 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
         .filter(|target| !target.contains("://"))
 }
 
-/// `text` of the document `from` as it has to be in a document in the folder `to`, both below the root: its links lead to the same.
+/// Rewrites the links of `text`, from the document `from`, for a document in the folder `to`; both are below
+/// the root.
 #[must_use]
 pub fn moved(text: &str, from: &str, to: &str) -> String {
     let folder = Path::new(from).parent().unwrap_or(Path::new(""));
@@ -186,7 +189,7 @@ pub fn moved(text: &str, from: &str, to: &str) -> String {
     out
 }
 
-/// Without `..`.
+/// The path without `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

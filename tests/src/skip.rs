@@ -1,40 +1,43 @@
-//! What this machine does not have. A test that needs it says so loudly; CI turns that into a failure.
+//! Tests that need something this machine lacks print SKIPPED. In CI that is a failure.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// Says why a test cannot run here; panics instead when `FLIGHTLINE_NO_SKIP` is set (CI sets it).
+/// Prints why a test cannot run here. Panics instead if `FLIGHTLINE_NO_SKIP` is set, as in CI.
 ///
 /// # Panics
-/// When skipping is forbidden.
+///
+/// If skipping is forbidden.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "skipping is forbidden here: {reason}");
     aloud(&format!("*** SKIPPED: {reason} ***"));
 }
 
-/// Past the test runner, which keeps what a test prints to itself unless it fails.
+/// Bypasses the test runner, which captures the output of passing tests.
 fn aloud(line: &str) {
     let _ = writeln!(std::io::stderr(), "\n{line}\n");
 }
 
-/// Says what no registry has, so that CI cannot have it either; no failure there. Documents say what was seen by hand.
+/// Prints that a test needs a tool that no registry has. Not a failure in CI. Documents describe the result
+/// of a manual test.
 pub fn on_no_registry(reason: &str) {
     aloud(&format!("*** NOT SHOWN here: {reason} ***"));
 }
 
-/// Says what can only be shown to another user than the present one; no failure in CI, where that user is root.
+/// Prints that a test needs another user. Not a failure in CI, where the user is root.
 pub fn other_user(reason: &str) {
     aloud(&format!("*** NOT SHOWN as this user: {reason} ***"));
 }
 
-/// Says what is no part of this repository and would have to be beside it; no failure in CI, as nobody can install it.
+/// Prints that a test needs data from outside of this repository. Not a failure in CI, because CI cannot
+/// install it.
 pub fn not_given(reason: &str) {
     aloud(&format!("*** NOT COMPARED, not here: {reason} ***"));
 }
 
-/// Says so and gives `true` if the user is not root, for whom alone this can be shown.
+/// Prints SKIPPED and returns true if the user is not root, which the test needs.
 pub fn not_root(reason: &str) -> bool {
     // SAFETY: no memory effects.
     let root = unsafe { libc::geteuid() == 0 };
@@ -44,13 +47,14 @@ pub fn not_root(reason: &str) -> bool {
     !root
 }
 
-/// Whether a command exists on the search path.
+/// Returns true if a command exists on the search path.
 pub fn have(program: &str) -> bool {
     std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
 }
 
-/// Whether there is a compiler of C++; says so loudly if not: a C compiler is all that the README asks for.
+/// Returns true if a C++ compiler is installed, and prints SKIPPED if not. The README requires only a C
+/// compiler.
 #[track_caller]
 pub fn have_cpp() -> bool {
     let here = have("g++");
@@ -60,7 +64,7 @@ pub fn have_cpp() -> bool {
     here
 }
 
-/// Whether there is the system's Python; says so loudly if not.
+/// Returns true if the system's Python is installed, and prints SKIPPED if not.
 #[track_caller]
 pub fn have_python() -> bool {
     let here = Path::new("/usr/bin/python3").exists();
@@ -70,12 +74,13 @@ pub fn have_python() -> bool {
     here
 }
 
-/// Says what is to be had from no registry, and so may be missing in CI too.
+/// Prints that a test needs a program that no registry has and that CI may therefore lack.
 pub fn nowhere(reason: &str) {
     aloud(&format!("*** NOT TESTED, to be had nowhere from here: {reason} ***"));
 }
 
-/// Returns true if `java` and `javac` run here. The first call runs them, which takes a third of a second of CPU time.
+/// Returns true if `java` and `javac` work here. The first call runs them, which takes a third of a second of
+/// CPU time.
 pub fn have_jdk() -> bool {
     static RUNS: LazyLock<bool> = LazyLock::new(|| {
         let runs = |tool: &str| Command::new(tool).arg("-version").output().is_ok_and(|o| o.status.success());
@@ -84,7 +89,7 @@ pub fn have_jdk() -> bool {
     *RUNS
 }
 
-/// Whether the kernel lets this user open a cpu-clock event, with kernel time or without.
+/// Returns true if the kernel lets this user open a cpu-clock event, with or without kernel time.
 pub fn perf_allowed(with_kernel: bool) -> bool {
     // perf_event_attr of the first published size (64 bytes): type, size, config, then the flag bits at byte 40.
     let mut attr = [0u64; 8];
@@ -95,7 +100,7 @@ pub fn perf_allowed(with_kernel: bool) -> bool {
     if fd < 0 {
         return false;
     }
-    // SAFETY: the descriptor was just opened here and is owned by nobody else.
+    // SAFETY: the descriptor was just opened here and has no other owner.
     unsafe { libc::close(fd as i32) };
     true
 }

@@ -1,4 +1,4 @@
-//! What `span_load` knows of its spans, and the same out of a recording by `flightline spans`.
+//! The spans that `span_load` counts itself, and the same figures from `flightline spans`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::victim::flightline;
 pub const NAMES: [&str; 8] = ["cart", "order", "query", "render", "commit", "batch", "parse", "index"];
 /// Number of traces. All requests of a trace are of one endpoint and one tenant.
 pub const TRACES: usize = 6;
-/// What is known of a span: how many there were, ns of CPU time, of time that it was the innermost one on a thread, of that not
-/// running, and of that ready to run; bytes allocated, ns waited for locks.
+/// The known figures of a span: the number of spans; CPU time, time as the innermost span of a thread, time
+/// off CPU and time in the run queue, each in ns; allocated bytes; and ns waited for locks.
 pub const METRICS: [&str; 7] = ["count", "cpu", "wall", "off", "queued", "bytes", "lock"];
-/// The same in the JSON of `flightline spans`, but for what it does not tell.
+/// The same figures in the JSON of `flightline spans`; empty where it has none.
 const KEYS: [&str; 7] = ["", "cpuNanos", "wallNanos", "offCpuNanos", "", "allocatedBytes", "lockNanos"];
-/// The endpoint that plain threads work for.
+/// The endpoint of the plain threads' jobs.
 pub const JOBS: &str = "batch";
 
 /// Name of the outermost span of a trace.
@@ -41,10 +41,10 @@ pub fn trace_id(trace: usize) -> String {
 /// Sums of one row, as in [`METRICS`].
 pub type Sums = [u64; METRICS.len()];
 
-/// What spans are added up by, as `flightline spans --by` has it.
+/// The groupings of `flightline spans --by`.
 pub const BY: [&str; 4] = ["name", "endpoint", "trace", "label=tenant"];
 
-/// What the program says, by the keys of rows.
+/// The program's figures, by row key.
 pub fn known(truth: &Truth, by: &str) -> BTreeMap<String, Sums> {
     let mut rows: BTreeMap<String, Sums> = BTreeMap::new();
     for (key, value) in &truth.counts {
@@ -58,7 +58,7 @@ pub fn known(truth: &Truth, by: &str) -> BTreeMap<String, Sums> {
             _ => tenant(trace).to_owned(),
         };
         let at = METRICS.iter().position(|known| *known == metric).unwrap();
-        // Of endpoints and traces the outermost spans are counted.
+        // Endpoints and traces count only their outermost spans.
         let counts = at != 0 || !["endpoint", "trace"].contains(&by) || name == endpoint(trace);
         rows.entry(row).or_default()[at] += if counts { u64::try_from(*value).unwrap() } else { 0 };
     }
@@ -66,7 +66,7 @@ pub fn known(truth: &Truth, by: &str) -> BTreeMap<String, Sums> {
     rows
 }
 
-/// What `flightline spans` says, and all of its JSON.
+/// The figures of `flightline spans`, and all of its JSON.
 #[track_caller]
 pub fn attributed(recording: &Path, by: &str) -> (BTreeMap<String, Sums>, Value) {
     let mut command = Command::new(flightline());

@@ -1,5 +1,4 @@
-//! Events that took time, or that happened at one moment, with their stacks and fields: what the engines beside CPU
-//! time record.
+//! Reads the events of engines other than CPU time, with their times, stacks and fields.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,9 +17,9 @@ pub struct Span {
     pub duration_ns: u64,
     /// Kernel thread id of `eventThread`, 0 without one.
     pub tid: u64,
-    /// What that thread is called.
+    /// The name of that thread.
     pub thread: String,
-    /// Frames of a second stack, that of who woke the thread, leaf first.
+    /// The frames of a second stack, that of the waker, leaf first.
     pub waker_frames: Vec<Frame>,
     /// Frames, leaf first.
     pub frames: Vec<Frame>,
@@ -31,7 +30,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Whether the function is anywhere in the stack.
+    /// Returns true if the function is anywhere in the stack.
     pub fn has(&self, method: &str) -> bool {
         self.frames.iter().any(|frame| frame.method == method)
     }
@@ -44,17 +43,19 @@ impl Span {
     /// A field as a number.
     ///
     /// # Panics
-    /// When it is none.
+    ///
+    /// If it is not a number.
     #[track_caller]
     pub fn number(&self, name: &str) -> i64 {
         self.field(name).parse().unwrap_or_else(|_| panic!("{}.{name} is {:?}", self.event, self.field(name)))
     }
 }
 
-/// All events of the wanted types, in file order.
+/// Reads all events of the given types, in file order.
 ///
 /// # Panics
-/// When the recording cannot be read, or our reader warns of it.
+///
+/// If the recording cannot be read, or our reader warns.
 #[track_caller]
 pub fn read(path: &Path, wanted: &[&str]) -> Vec<Span> {
     let mut input = Input::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -127,7 +128,7 @@ fn frames(trace: &StructRef<'_>) -> Result<Vec<Frame>, jfr_format::error::Error>
     }
 }
 
-/// A string, or the name inside of a class or thread.
+/// A string, or the name of a class or thread.
 fn name_of(value: Value<'_>) -> Result<String, jfr_format::error::Error> {
     if let Some(record) = value.clone().record()? {
         for name in ["osName", "name"] {

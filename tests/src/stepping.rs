@@ -1,5 +1,6 @@
-//! Threads stopped between two instructions (`ptrace`), and copies of all that would outlive a death there: the session's
-//! shared memory and the recording. A copy is recovered as if both had been killed, while they go on.
+//! Stops threads between two instructions (`ptrace`), and copies everything that would outlive a death at
+//! that point: the session's shared memory and the recording. A copy is recovered as if both processes had
+//! been killed, while they continue.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -13,26 +14,27 @@ use memmap2::Mmap;
 use crate::crashes::files;
 use crate::shared_memory::{ProcFile, processes};
 
-/// A thread that waits in the kernel longer than that is woken: what it waits for may be stopped too.
+/// A thread that waits in the kernel longer than that is woken, because it may be waiting for a stopped
+/// thread.
 const WAIT: Duration = Duration::from_millis(250);
-/// Words behind the head of a ring that are looked at: a record.
+/// The compared words after the head of a ring: one record.
 const RECORD_WORDS: usize = 48;
-/// Newest entries of a journal whose batch is looked at.
+/// The newest entries of a journal whose batch is compared.
 const ENTRIES: usize = 6;
 
 /// A stopped thread.
 pub struct Stopped {
     /// Its id.
     pub tid: i32,
-    /// What it gets when it goes on.
+    /// The signal to deliver when the thread continues.
     signal: i32,
     gone: bool,
-    /// The last instruction waited.
+    /// The last instruction was a wait.
     waits: bool,
 }
 
 fn ptrace(request: u32, tid: i32, data: usize) -> bool {
-    // SAFETY: none of the requests used here writes to memory of ours.
+    // SAFETY: none of the requests used here writes to our memory.
     unsafe { libc::ptrace(request, tid, 0usize, data) >= 0 }
 }
 
@@ -63,7 +65,7 @@ impl Stopped {
             if !woken && since.elapsed() > WAIT {
                 woken = ptrace(libc::PTRACE_INTERRUPT, self.tid, 0);
             }
-            // Of a process that was killed the first thread is reported last.
+            // The kernel reports the first thread of a killed process last.
             if since.elapsed() > 80 * WAIT {
                 self.gone = true;
                 return;
@@ -79,22 +81,23 @@ impl Stopped {
         self.signal = if event != 0 || (signal == libc::SIGTRAP && !self.by_perf()) { 0 } else { signal };
     }
 
-    /// Whether the trap is that of a perf event: the program's, not ours.
+    /// Returns true if the trap comes from a perf event of the program, not from our stepping.
     fn by_perf(&self) -> bool {
         const TRAP_PERF: i32 = 6;
         // SAFETY: plain numbers; zeros are one of them.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the request writes a siginfo_t to where the last argument points.
+        // SAFETY: the request writes a siginfo_t to the address in the last argument.
         let asked = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.tid, 0usize, &raw mut info) };
         asked >= 0 && info.si_code == TRAP_PERF
     }
 
-    /// Whether the last instruction was a wait, which we ended: for a lock, it may be, that is held by a thread we stopped.
+    /// Returns true if the last instruction was a wait, which we ended: the lock may be held by a thread that
+    /// we stopped.
     pub fn waits(&self) -> bool {
         self.waits
     }
 
-    /// One instruction; a signal that waits is delivered first. `false` if the thread is gone.
+    /// Steps one instruction; a pending signal is delivered first. `false` if the thread is gone.
     pub fn step(&mut self) -> bool {
         let signal = std::mem::take(&mut self.signal);
         if self.gone || !ptrace(libc::PTRACE_SINGLESTEP, self.tid, signal as usize) {
@@ -113,7 +116,7 @@ impl Drop for Stopped {
     }
 }
 
-/// Stops all threads of a process; they go on when the values are dropped. The main thread comes first.
+/// Stops all threads of a process until the values are dropped. The main thread comes first.
 #[track_caller]
 pub fn freeze(pid: u32) -> Vec<Stopped> {
     let all = freeze_others(pid);
@@ -121,7 +124,7 @@ pub fn freeze(pid: u32) -> Vec<Stopped> {
     all
 }
 
-/// The same for those that are not stopped yet, if there are any.
+/// The same for threads that are not stopped yet.
 pub fn freeze_others(pid: u32) -> Vec<Stopped> {
     let mut all: Vec<Stopped> = Vec::new();
     loop {
@@ -138,7 +141,7 @@ pub fn freeze_others(pid: u32) -> Vec<Stopped> {
     all
 }
 
-/// Everything of a session that decides what a recovery finds.
+/// The state of a session that determines the result of a recovery.
 pub struct Watch {
     session: PathBuf,
     output: PathBuf,
@@ -148,14 +151,14 @@ pub struct Watch {
     slots: ProcFile,
     journal: Mmap,
     journal_len: u64,
-    /// Where the newest entries of the journal begin.
+    /// The position of the newest journal entries.
     entries: Vec<u64>,
     looks: u64,
-    /// Files of the recording and the newest one's header when they were looked at last.
+    /// The recording's files and the newest one's header at the last check.
     written: (Vec<(u64, u64)>, Vec<u8>),
 }
 
-/// What [`Watch::look`] found.
+/// The result of [`Watch::look`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     record: Vec<u64>,
@@ -171,7 +174,7 @@ pub struct State {
 }
 
 impl State {
-    /// What happened since `before`, in a word; `None` if nothing that matters.
+    /// Names the change since `before`; `None` if nothing relevant changed.
     pub fn since(&self, before: &State) -> Option<&'static str> {
         let said = [
             (self.head != before.head, "ring: head"),
@@ -192,7 +195,7 @@ impl State {
     }
 }
 
-/// Word of a journal: its own definition of where things are, as the one of the recorder is private.
+/// Word offsets in a journal, defined independently because the recorder's are private.
 mod at {
     pub const HEAD: usize = 3;
     pub const TAIL: usize = 4;
@@ -200,7 +203,7 @@ mod at {
     pub const COMMITS: [usize; 2] = [6, 6 + COMMIT_WORDS];
     /// Sequence number, batch, place, length, length of the path; header; path; checksum.
     pub const COMMIT_WORDS: usize = 5 + 9 + 256 + 1;
-    /// Of which these are looked at: the path begins behind them.
+    /// The words of a commit that are compared; the path begins after them.
     pub const LOOKED_AT: usize = 5 + 9 + 4;
     /// Bytes of the header.
     pub const HEADER: usize = 68;
@@ -220,16 +223,16 @@ fn map(path: &Path) -> Mmap {
 }
 
 impl Watch {
-    /// Of the only process and output of a session.
+    /// Watches the only process and the only output of a session.
     #[track_caller]
     pub fn new(session: &Path, output: &Path) -> Watch {
         let file = processes(session).into_iter().next().expect("a recorded process");
         let ring = map(&file);
-        // SAFETY: a process file begins with its header, whose plain numbers do not change.
+        // SAFETY: a process file begins with its header, whose numbers do not change.
         let header = unsafe { &*ring.as_ptr().cast::<ProcHeader>() };
         let layout = ProcLayout::new(header.thread_slots, header.ring_bytes);
         let (ring_at, ring_words) = (layout.ring as usize / 8, header.ring_bytes / 8);
-        // A file's has number 1. In a repository too, of which only the process's own output is of interest.
+        // A file's journal has number 1. A repository has one too, but only the process's own output matters.
         let mut journals: Vec<PathBuf> = fs::read_dir(session).unwrap().flatten().map(|e| e.path()).collect();
         journals.retain(|path| path.extension().is_some_and(|e| e == "journal"));
         assert_eq!(journals.len(), 1, "{journals:?}");
@@ -250,7 +253,8 @@ impl Watch {
         }
     }
 
-    /// The recording is changed by system calls only: now and then is often enough, and all steps would take ten times as long.
+    /// Only system calls change the recording, so it is checked at intervals; checking after every step would
+    /// take ten times as long.
     fn look_at_files(&mut self) {
         self.looks += 1;
         if self.looks % 16 != 1 {
@@ -265,7 +269,8 @@ impl Watch {
         self.written = (meta.map(|m| (m.ino(), m.len())).collect(), header);
     }
 
-    /// Puts the session of a killed recorder where nobody recovers it, for copies only.
+    /// Moves the session of a killed recorder to a place where no command recovers it, so that only copies
+    /// are recovered.
     #[track_caller]
     pub fn put_aside(&mut self) -> Aside {
         let from = self.session.clone();
@@ -274,7 +279,7 @@ impl Watch {
         Aside { from, to: self.session.clone() }
     }
 
-    /// What would be found now; `accounts` costs time.
+    /// Reads the state now. `accounts` includes the threads' accounts, which takes time.
     pub fn look(&mut self, accounts: bool) -> State {
         self.look_at_files();
         let (files, header) = self.written.clone();
@@ -309,8 +314,8 @@ impl Watch {
         }
     }
 
-    /// Copies all of it: the recording from the folder `live` to the folder `name` beside it, which has as many letters, and
-    /// the session to one that names that. Returns both.
+    /// Copies everything: the recording from the folder `live` to the folder `name` next to it, which has an
+    /// equally long name, and the session to one that refers to that folder. Returns both.
     #[track_caller]
     pub fn copy(&self, live: &Path, name: &str) -> Copied {
         let folder = live.with_file_name(name);
@@ -326,7 +331,7 @@ impl Watch {
         let names = |name: &str| {
             name == "session" || [".proc", ".maps", ".journal", ".told"].iter().any(|end| name.ends_with(end))
         };
-        // The page last: without it it is no session yet.
+        // The page is copied last, because without it the folder is no session.
         let mut all: Vec<PathBuf> =
             fs::read_dir(&self.session).unwrap().flatten().map(|e| e.path()).collect();
         all.retain(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(names));
@@ -344,14 +349,14 @@ impl Watch {
     }
 }
 
-/// Commits of a journal that name `old` name `new` from now on.
+/// Replaces `old` by `new` in the commits of a journal.
 fn rename(journal: &mut [u8], old: &[u8], new: &[u8]) {
     let word =
         |journal: &[u8], index: usize| u64::from_le_bytes(journal[index * 8..][..8].try_into().unwrap());
     let sum = |journal: &[u8], from: usize| {
         let len = (word(journal, from + 4) as usize).min(2048);
         let (header, path) = ((from + 5) * 8, (from + 14) * 8);
-        // Whose it is stands before all commits.
+        // The process's identity is stored before the commits.
         let parts = [8..24, from * 8..header, header..header + at::HEADER, path..path + len];
         let bytes = parts.map(|part| &journal[part]).concat();
         bytes
@@ -360,7 +365,7 @@ fn rename(journal: &mut [u8], old: &[u8], new: &[u8]) {
     };
     for from in at::COMMITS {
         let (path, at) = ((from + 14) * 8, from + at::COMMIT_WORDS - 1);
-        // One that is being written stays wrong.
+        // An unfinished commit stays invalid.
         let right = sum(journal, from) == word(journal, at);
         if journal[path..].starts_with(old) {
             journal[path..path + new.len()].copy_from_slice(new);
@@ -388,7 +393,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A session that was put aside; removed with the value.
+/// A session that was moved away. Dropping the value removes it.
 pub struct Aside {
     from: PathBuf,
     to: PathBuf,
@@ -408,7 +413,7 @@ impl Drop for Aside {
     }
 }
 
-/// What a killed session would leave behind; removed with the value.
+/// A copy of the files of a killed session. Dropping the value removes it.
 pub struct Copied {
     /// Its shared memory.
     pub session: PathBuf,

@@ -1,9 +1,9 @@
-//! Time that the machine under this one took from its processors. What a perf event counts includes it, a thread's own
-//! clock does not (CONFIG_PARAVIRT_TIME_ACCOUNTING), so the two differ by up to this much.
+//! Measures the time that the hypervisor took from this machine's processors. Perf events count it, but a
+//! thread's own clock does not (CONFIG_PARAVIRT_TIME_ACCOUNTING), so the two differ by up to this much.
 
 use std::fs;
 
-/// A start from which stolen time is counted.
+/// The start of a measurement of stolen time.
 #[derive(Clone, Copy, Debug)]
 pub struct Stolen(u64);
 

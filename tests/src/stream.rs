@@ -1,5 +1,5 @@
-//! What a reader of a stream got, looked at as closely as can be: framing and checksums byte by byte, everything by the strict
-//! reader, every id followed.
+//! Checks the bytes that a reader of a stream received: framing and checksums byte by byte, events with the
+//! strict reader, and every constant id.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 
-/// Of one stream.
+/// The contents of one stream.
 #[derive(Debug, Default)]
 pub struct Stream {
     /// Events by type.
     pub events: BTreeMap<String, u64>,
-    /// What `flightline.StreamLoss` tells: events by cause and type.
+    /// The losses in `flightline.StreamLoss`: events by cause and type.
     pub lost: BTreeMap<(String, String), u64>,
-    /// What `flightline.SampleLoss` tells: samples and CPU time by cause.
+    /// The losses in `flightline.SampleLoss`: samples and CPU time by cause.
     pub sample_loss: BTreeMap<String, (u64, u64)>,
     /// Numbers of the segments, and events in them.
     pub segments: Vec<(u64, u64)>,
@@ -32,18 +32,18 @@ impl Stream {
         self.events.get(name).copied().unwrap_or(0)
     }
 
-    /// Events of a type that were told to be lost.
+    /// The number of events of a type that were reported as lost.
     pub fn lost(&self, name: &str) -> u64 {
         self.lost.iter().filter(|((_, of), _)| of == name).map(|(_, events)| events).sum()
     }
 
-    /// Whether segments are missing.
+    /// Returns true if segments are missing.
     pub fn gaps(&self) -> bool {
         self.segments.windows(2).any(|pair| pair[1].0 != pair[0].0 + 1)
     }
 }
 
-/// CRC-32 as zlib computes it, by no code of ours.
+/// CRC-32 as zlib computes it, independent of the recorder's code.
 fn crc32(bytes: &[u8]) -> u64 {
     let table: [u32; 256] = std::array::from_fn(|i| {
         (0..8).fold(i as u32, |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))
@@ -68,7 +68,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> u64 {
     value
 }
 
-/// Bytes of whole chunks at the start of `stream`.
+/// The length of the complete chunks at the start of `stream`.
 pub fn whole_chunks(stream: &[u8]) -> usize {
     let mut at = 0;
     while let Some(header) = stream.get(at..at + 68) {
@@ -81,10 +81,11 @@ pub fn whole_chunks(stream: &[u8]) -> usize {
     at
 }
 
-/// Looks at whole chunks.
+/// Checks complete chunks.
 ///
 /// # Panics
-/// Unless everything is as it must be.
+///
+/// Unless everything is correct.
 pub fn check(stream: Vec<u8>) -> Stream {
     let mut found = Stream::default();
     let starts = starts(&stream);
@@ -107,20 +108,22 @@ pub fn check(stream: Vec<u8>) -> Stream {
     found
 }
 
-/// Looks at the events of a recording only, which need not be a stream.
+/// Checks only the events of a recording, which need not be a stream.
 ///
 /// # Panics
-/// Unless everything can be read, and every id leads to a constant.
+///
+/// Unless everything can be read, and every id refers to a constant.
 pub fn check_events(recording: Vec<u8>) -> Stream {
     let mut found = Stream::default();
     read(recording, &mut found);
     found
 }
 
-/// When the chunks of a recording start, nanoseconds since 1970. JMC takes two that start at the same time for one.
+/// The start times of a recording's chunks in ns since 1970. JMC merges two chunks with the same start time.
 ///
 /// # Panics
-/// A size leads out of it.
+///
+/// If a chunk size exceeds the recording.
 pub fn starts(recording: &[u8]) -> Vec<i64> {
     let number = |at: usize| i64::from_be_bytes(recording[at..at + 8].try_into().unwrap());
     let mut starts = Vec::new();
@@ -132,10 +135,11 @@ pub fn starts(recording: &[u8]) -> Vec<i64> {
     starts
 }
 
-/// Looks at the start of a stream that may break off anywhere: framing and checksums only.
+/// Checks the start of a stream that may break off anywhere: framing and checksums only.
 ///
 /// # Panics
-/// Unless everything is as it must be, as far as it goes.
+///
+/// Unless everything up to the break is correct.
 pub fn check_start(stream: &[u8]) -> Stream {
     let mut found = Stream::default();
     let mut at = 0;
@@ -149,7 +153,7 @@ pub fn check_start(stream: &[u8]) -> Stream {
     found
 }
 
-/// Records fill the chunk exactly, and segments are what they say. Ids of types are those of the schema.
+/// Records fill the chunk exactly, segments match their description, and type ids are those of the schema.
 fn chunk(chunk: &[u8], whole: usize, found: &mut Stream) {
     let segment = u64::from(jfr_format::schema::SEGMENT.0);
     let (mut at, mut begin, mut events) = (68, 0, 0);
@@ -189,7 +193,7 @@ fn read(stream: Vec<u8>, found: &mut Stream) {
     while let Some(item) = input.next().unwrap() {
         match item {
             Item::Events(batch) => {
-                // Of one chunk.
+                // The ids of one chunk.
                 let mut seen = HashSet::new();
                 for event in batch.events() {
                     let name = &*event.class().name;
@@ -221,13 +225,13 @@ fn read(stream: Vec<u8>, found: &mut Stream) {
     }
 }
 
-/// Every id leads to a constant.
+/// Every id refers to a constant.
 fn follow(value: Value<'_>, within: &str, seen: &mut HashSet<(String, u64)>, depth: u32) {
     assert!(depth < 30, "{within} goes round in circles");
     match value {
         Value::Reference(reference) => {
             let (key, class) = (reference.key(), reference.class().unwrap().name.to_string());
-            // 0 is none, but for the two that are numbered from 0.
+            // 0 means none, except for the two types that are numbered from 0.
             if key == 0 || !seen.insert((class.clone(), key)) {
                 return;
             }

@@ -1,5 +1,4 @@
-//! A stand-in for the profiling service that does what a test tells it to, in the order that the test wants: plain sockets,
-//! HTTP by hand.
+//! A stub of the profiling service, controlled by the test. It uses plain sockets and writes HTTP by hand.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long a question for commands waits.
+/// How long a request for commands waits.
 const WAIT: Duration = Duration::from_millis(300);
 /// Largest body.
 const MOST: u64 = 64 << 20;
 
-/// What came.
+/// A received request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    /// A process was introduced.
+    /// An agent introduced a process.
     Hello(Value),
-    /// A run goes on.
+    /// A run continues.
     Progress(String, Value),
     /// A run's recording: message, how the process ended, the file.
     Recording(String, String, String, Vec<u8>),
@@ -28,10 +27,10 @@ pub enum Said {
     Gone(String),
 }
 
-/// How the service behaves.
+/// The service's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// As it should.
+    /// Answers correctly.
     Well,
     /// It closes every connection.
     Away,
@@ -43,7 +42,7 @@ struct State {
     said: Vec<Said>,
     commands: Vec<Value>,
     secrets: u64,
-    /// Requests that were sent away.
+    /// Requests that were rejected.
     refused: usize,
     token: Option<String>,
 }
@@ -51,7 +50,7 @@ struct State {
 /// A service at a port of this machine. Its threads end with the test's process.
 #[derive(Clone)]
 pub struct Stub {
-    /// Where it listens.
+    /// The address.
     pub port: u16,
     state: Arc<(Mutex<State>, Condvar)>,
 }
@@ -63,7 +62,7 @@ impl Default for Stub {
 }
 
 impl Stub {
-    /// Listens. `token`: what every request must say.
+    /// Listens. `token`: required in every request.
     pub fn start(token: Option<&str>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let state = State { token: token.map(str::to_owned), ..State::default() };
@@ -90,29 +89,29 @@ impl Stub {
         self.state.0.lock().unwrap()
     }
 
-    /// Has it behave otherwise.
+    /// Changes its behaviour.
     pub fn mood(&self, mood: Mood) {
         self.lock().mood = Some(mood);
     }
 
-    /// As if it were started anew: it knows no agents, and counts commands from one.
+    /// Simulates a restart: the stub forgets all agents and counts commands from one.
     pub fn forget(&self) {
         let mut state = self.lock();
         state.secrets += 1000;
         state.commands.clear();
     }
 
-    /// How many requests were sent away so far.
+    /// The number of rejected requests so far.
     pub fn refused(&self) -> usize {
         self.lock().refused
     }
 
-    /// Tells the agent something: `command` without its number.
+    /// Sends the agent a command, without its number.
     pub fn command(&self, command: Value) {
         self.commands(vec![command]);
     }
 
-    /// Tells it several things at once.
+    /// Sends several commands at once.
     pub fn commands(&self, commands: Vec<Value>) {
         let mut state = self.lock();
         for mut command in commands {
@@ -123,7 +122,7 @@ impl Stub {
         self.state.1.notify_all();
     }
 
-    /// Begins a run.
+    /// Starts a run.
     pub fn begin(&self, run: &str, mode: &str, duration: u64, interval: Option<&str>) {
         self.command(
             json!({"command": "start", "run": run, "mode": mode, "duration": duration, "interval": interval}),
@@ -135,12 +134,12 @@ impl Stub {
         self.command(json!({"command": "stop", "run": run}));
     }
 
-    /// All that came so far.
+    /// All requests so far.
     pub fn said(&self) -> Vec<Said> {
         self.lock().said.clone()
     }
 
-    /// Waits for something that came or comes.
+    /// Waits for a request that has come or will come.
     #[track_caller]
     pub fn until<T>(&self, limit: Duration, what: &str, find: impl Fn(&Said) -> Option<T>) -> T {
         let end = Instant::now() + limit;

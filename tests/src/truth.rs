@@ -1,11 +1,11 @@
-//! What a victim says of itself: see `victims/truth.h`.
+//! The ground truth that a test program writes: see `victims/truth.h`.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes a line, for victims in Rust. Without TRUTH_FILE nobody wants to know.
+/// Writes a line of ground truth, for test programs in Rust. Does nothing without TRUTH_FILE.
 ///
 /// # Panics
 /// When the file cannot be written.
@@ -20,7 +20,7 @@ pub fn tell(kind: &str, name: &str, value: u64) {
 pub struct Thread {
     /// Kernel thread id.
     pub tid: u64,
-    /// Name it gave itself.
+    /// The name that the thread gave itself.
     pub name: String,
     /// Its CPU clock, read as its last act, ns.
     pub cpu_ns: u64,
@@ -38,10 +38,11 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Reads a truth file.
+    /// Reads a file of ground truth.
     ///
     /// # Panics
-    /// When it is missing or a line is not understood.
+    ///
+    /// If it is missing or a line cannot be parsed.
     #[track_caller]
     pub fn read(path: &Path) -> Truth {
         let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

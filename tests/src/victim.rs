@@ -1,4 +1,4 @@
-//! Builds the victims with the system's compilers, once per source, flags and change.
+//! Builds the test programs with the system's compilers, once per source, flags and change.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use crate::run::run;
 
-/// Statically linked: nothing can be loaded into it.
+/// Statically linked: no library can be preloaded into it.
 pub const STATIC: &[&str] = &["-O2", "-fomit-frame-pointer", "-static"];
-/// Without frame pointers, optimised: what distributions ship.
+/// Optimised, without frame pointers: the flags of distributions.
 pub const OPTIMISED: &[&str] = &["-O2", "-fomit-frame-pointer"];
 /// With frame pointers.
 pub const FRAME_POINTERS: &[&str] = &["-O2", "-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 
-/// The folder of the victims' sources.
+/// The folder of the test programs' sources.
 pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("victims")
 }
 
-/// Cargo's target folder, from where this test runs.
+/// Cargo's target folder, found from the path of this test.
 pub fn target_dir() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     // target/<profile>/deps/<test>, target/<profile>/<program>
@@ -36,19 +36,19 @@ fn folder() -> PathBuf {
     folder
 }
 
-/// A C victim; `flags` go before the source, `-lpthread -ldl` after it.
+/// A test program in C; `flags` go before the source, `-lpthread -ldl` after it.
 #[track_caller]
 pub fn c(name: &str, flags: &[&str]) -> PathBuf {
     compile("gcc", &format!("{name}.c"), flags, &["-lpthread", "-ldl"])
 }
 
-/// A C++ victim; `None`, which is said loudly, where there is no C++.
+/// Builds a C++ test program; prints SKIPPED and returns `None` without a C++ compiler.
 #[track_caller]
 pub fn cpp(name: &str, flags: &[&str]) -> Option<PathBuf> {
     crate::skip::have_cpp().then(|| compile("g++", &format!("{name}.cpp"), flags, &["-lpthread"]))
 }
 
-/// `count` shared objects, each with a function `module_work_<i>` of its own.
+/// Builds `count` shared objects, each with a function `module_work_<i>` of its own.
 #[track_caller]
 pub fn modules(count: usize) -> Vec<PathBuf> {
     let module = |i| {
@@ -58,13 +58,13 @@ pub fn modules(count: usize) -> Vec<PathBuf> {
     (0..count).map(module).collect()
 }
 
-/// A Rust victim.
+/// A Rust test program.
 #[track_caller]
 pub fn rust(name: &str, flags: &[&str]) -> PathBuf {
     compile("rustc", &format!("{name}.rs"), flags, &[])
 }
 
-/// A Go victim, `None` where there is no Go; `flags` are those of `go build`.
+/// Builds a Go test program; `None` without Go. `flags` are those of `go build`.
 #[track_caller]
 pub fn go(name: &str, flags: &[&str]) -> Option<PathBuf> {
     if !crate::skip::have("go") {
@@ -114,7 +114,8 @@ pub fn java_classes(javac: &Path, name: &str, flags: &[&str]) -> PathBuf {
     out
 }
 
-/// A name to write to before the file has its own: two tests, of one process too, may want the same at the same time.
+/// A temporary name until the file is complete: two tests, also of one process, may need the same file at the
+/// same time.
 fn unfinished(out: &Path) -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -151,7 +152,9 @@ fn profile_dir() -> PathBuf {
 /// Links a file of the profile's folder to `target/under-test/NAME`, and returns that path.
 ///
 /// # Panics
-/// If the file does not exist: `cargo test` builds the programs of this package and, with `--workspace`, the examples of others.
+///
+/// If the file does not exist: `cargo test` builds the programs of this package and, with `--workspace`, the
+/// examples of others.
 #[track_caller]
 fn linked(file: &Path, name: &str) -> PathBuf {
     let folder = target_dir().join("under-test");
@@ -181,8 +184,8 @@ pub fn flightline() -> &'static Path {
     })
 }
 
-/// An example program of one of the workspace's packages, or a library by its file's name. `cargo test --workspace` builds it;
-/// without `--workspace` it may be that of an earlier build.
+/// Returns an example program of one of the workspace's packages, or a library by its file's name. `cargo
+/// test --workspace` builds it; without `--workspace` it may be from an earlier build.
 pub fn example(name: &str) -> PathBuf {
     linked(&profile_dir().join("examples").join(name), name)
 }

@@ -1,4 +1,4 @@
-//! What a recording says of wall-clock time and of metrics, by `flightline print --json`.
+//! Reads wall-clock time and metrics of a recording with `flightline print --json`.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,9 +18,9 @@ pub struct WallSample {
     pub thread: String,
     /// `STATE_…` without the prefix.
     pub state: String,
-    /// Intervals it stands for.
+    /// The number of intervals that it represents.
     pub samples: u64,
-    /// The stack is whole.
+    /// The stack is complete.
     pub whole: bool,
     /// Functions, leaf first.
     pub stack: Vec<String>,

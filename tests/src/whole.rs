@@ -1,15 +1,16 @@
-//! How much of a recording's CPU time lies on stacks that the walk followed to the root, and where it stopped elsewhere.
+//! The share of a recording's CPU time on stacks that the walk followed to the root, and where other walks
+//! ended.
 
 use std::collections::HashMap;
 
 use crate::recording::Recording;
 
-/// CPU time of a recording and what of it is on whole stacks.
+/// The CPU time of a recording, and the part of it on complete stacks.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     /// All CPU time of the recorded threads by their clocks, losses included, seconds.
     pub seconds: f64,
-    /// Of it on stacks that reach the root, seconds.
+    /// The part of it on stacks that reach the root, in seconds.
     pub whole: f64,
 }
 
@@ -20,20 +21,20 @@ impl Share {
     }
 }
 
-/// Share of the CPU time of all threads, losses included, whose stack the walk followed to its root.
+/// The share of the CPU time of all threads, including losses, whose stack the walk followed to its root.
 pub fn share(recording: &Recording, period_ns: f64) -> Share {
     let clock: HashMap<u64, u64> = recording.ledger.iter().map(|l| (l.tid, l.cpu_ns)).collect();
     let whole = recording.samples.iter().filter(|s| !recording.stacks[s.stack].truncated).count() as f64;
     Share { seconds: clock.values().map(|&ns| ns as f64).sum::<f64>() / 1e9, whole: whole * period_ns / 1e9 }
 }
 
-/// Samples by the frame in which whole stacks end, most frequent first.
+/// Samples by the frame in which complete stacks end, most frequent first.
 pub fn roots(recording: &Recording) -> Vec<(String, usize)> {
     let whole = recording.samples.iter().map(|s| &recording.stacks[s.stack]).filter(|s| !s.truncated);
     counted(whole.filter_map(|s| s.frames.last()).map(|f| format!("{} {}", f.class, f.method)))
 }
 
-/// Where the walk ended too early, most frequent first, and what was lost.
+/// Where the walk ended too early, most frequent first, and the losses.
 pub fn cut(recording: &Recording, lines: usize) -> String {
     let cut = recording.samples.iter().map(|s| &recording.stacks[s.stack]).filter(|s| s.truncated);
     let at = counted(cut.map(|stack| {

@@ -17,7 +17,7 @@ import sys
 import time
 
 TABLES = ["samples", "stacks", "nodes", "frames"]
-# Of `samples` alone; what differs between engines is not used in them.
+# Queries of `samples` alone, without features that differ between engines.
 PLAIN = {
     "rows": "SELECT count(*) AS n FROM samples",
     "events": "SELECT service, event_type, count(*) AS n, sum(value) AS v FROM samples GROUP BY service, event_type",
@@ -69,7 +69,7 @@ class Spark:
             .config("spark.executor.memory", "1g")
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.sql.shuffle.partitions", "4")
-            # A day is a text everywhere.
+            # A day is a text in every engine.
             .config("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
             .getOrCreate()
         )
@@ -82,7 +82,7 @@ class Spark:
         return [texts(row) for row in self.spark.sql(sql).collect()]
 
     def close(self):
-        # Without it executors are lost loudly.
+        # Without it, executors fail with many messages.
         self.spark.stop()
 
 

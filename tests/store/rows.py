@@ -9,7 +9,7 @@ number, tab-separated. Run it by target/store-engines/bin/python (setup.sh).
 
 import sys
 
-# One function for both kinds of nested frames; where an engine begins to count is told apart by `first`.
+# One function for both kinds of nested frames; `first` is the index at which an engine begins to count.
 NESTED = "CASE WHEN {c} = '' THEN {m} ELSE concat({c}, '.', {m}) END"
 
 

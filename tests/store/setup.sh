@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The engines that conformance.py asks beside our own, and a parser of other engines' SQL, from PyPI, in target/store-engines. Spark needs a JDK of 17 or
-# newer.
+# Installs the engines that conformance.py compares with ours, and a parser of other engines' SQL, from PyPI,
+# in target/store-engines. Spark needs a JDK of 17 or newer.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 place=target/store-engines

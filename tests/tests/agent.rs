@@ -1,5 +1,5 @@
-//! `flightline agent` beside a stand-in for the service: what is recorded follows from the order of commands and from the
-//! program's own CPU clock.
+//! `flightline agent` with a stub of the service. The order of commands and the program's own CPU clock
+//! determine the expected recordings.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use flightline_tests::stub_service::{Mood, Said, Stub};
 use flightline_tests::{skip, victim};
 use serde_json::{Value, json};
 
-/// An agent that starts the victim; its temporary files are in `folder`.
+/// An agent that starts the program; its temporary files are in `folder`.
 fn agent(stub: &Stub, folder: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(victim::flightline());
     command
@@ -48,7 +48,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     let words = fs::read_to_string(format!("/proc/{}/cmdline", victim.child.id())).unwrap();
     assert!(!words.contains("long enough"), "the token is on no command line: {words}");
 
-    // A third of what the program does.
+    // A third of the program's work.
     victim.work("before", MS);
     stub.begin("first", "CPU", LONG, Some("1ms"));
     progress(&stub, "first", "started");
@@ -60,7 +60,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     assert_eq!(first.ended, "");
     assert!(first.bytes.windows(4).any(|text| text == b"eu-1"), "its labels are in the recording");
 
-    // Another mode, to its own end.
+    // Another mode, up to its own end.
     stub.begin("second", "WALL", 1, Some("10ms"));
     let second = lasted(&recorded(&stub, "second").bytes);
     assert!(second >= 1_000_000_000, "{second} ns");
@@ -71,7 +71,7 @@ fn a_run_that_is_ended_early_has_what_happened_by_then() {
     assert_eq!(gone(&stub), "it ended with exit status 7");
 }
 
-/// As redis-server, nginx and PostgreSQL do: nothing of what it was started with is to be seen any more.
+/// Like redis-server, nginx and PostgreSQL, it overwrites its original arguments.
 #[test]
 fn a_program_that_changes_its_title_still_takes_commands() {
     let _place = beside();
@@ -101,13 +101,13 @@ fn a_stop_ends_its_own_run_only() {
     hello(&stub);
     stub.begin("one", "CPU", LONG, Some("1ms"));
     progress(&stub, "one", "started");
-    // All within a moment; the stop of the first comes twice, the second time while the second run goes on.
+    // All at almost the same time; the stop of the first comes twice, the second time during the second run.
     let two = json!({"command": "start", "run": "two", "mode": "CPU", "duration": LONG, "interval": "1ms"});
     let stop = json!({"command": "stop", "run": "one"});
     stub.commands(vec![stop.clone(), two.clone(), stop.clone()]);
     recorded(&stub, "one");
     progress(&stub, "two", "started");
-    // The same again, as a service would that lost count.
+    // The same command again, as from a service that lost count.
     stub.commands(vec![stop, two]);
     victim.work("during", MS);
     assert_eq!(victim.ask(&["status"])["state"], "recording");
@@ -115,7 +115,7 @@ fn a_stop_ends_its_own_run_only() {
     only(&recorded(&stub, "two").recording, "during");
     victim.work("after", MS);
     assert_eq!(victim.ask(&["status"])["state"], "waiting", "a run is done once");
-    // While one is recorded there is no other.
+    // During one run there is no other.
     stub.begin("three", "CPU", LONG, None);
     progress(&stub, "three", "started");
     stub.begin("four", "CPU", LONG, None);
@@ -168,12 +168,12 @@ fn a_service_that_was_away_finds_run_and_recording_there() {
     progress(&stub, "run", "started");
     stub.mood(Mood::Away);
     victim.work("during", MS);
-    // It ends without the service, and its recording is offered in vain.
+    // The recording ends without the service, and its upload fails.
     victim.ask(&["stop"]);
     let refused = stub.refused();
     until(LIMIT, "other attempts", || (stub.refused() >= refused + 2).then_some(()));
     assert!(!stub.said().iter().any(|said| matches!(said, Said::Recording(..))));
-    // It is there again, and knows nobody.
+    // The service is available again and has forgotten all agents.
     stub.forget();
     stub.mood(Mood::Well);
     only(&recorded(&stub, "run").recording, "during");
@@ -249,7 +249,7 @@ fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     stub.stop("run");
     let seen = phases(&recorded(&stub, "run").recording);
     assert!(seen.len() == 1 && seen["during"] >= 40, "{seen:?}");
-    // Of a process that was not preloaded there is nothing to be had; why is told.
+    // A process that was not preloaded cannot be recorded; the agent reports the reason.
     let bare = Controlled::start(&mut Command::new(program()));
     let other = Stub::default();
     let mut command = Command::new(victim::flightline());
@@ -264,7 +264,7 @@ fn where_perf_events_are_refused_timers_record_and_it_is_told() {
     victim.end(0);
 }
 
-/// An agent of a process that runs already.
+/// An agent for a running process.
 #[track_caller]
 fn agent_of(stub: &Stub, pid: u32, folder: &Path) -> Child {
     let mut command = Command::new(victim::flightline());
@@ -294,11 +294,11 @@ fn what_runs_already_is_recorded_from_outside() {
     let recording = recorded(&stub, "run").recording;
     victim.work("after", MS);
     only(&recording, "during");
-    // What cannot be is the recorder's to tell.
+    // The recorder itself reports engines that it cannot record.
     stub.begin("alloc", "ALLOC", LONG, None);
     let failed = progress(&stub, "alloc", "failed");
     assert!(failed["message"].as_str().unwrap().contains("-e alloc cannot be recorded"), "{failed}");
-    // The end of the agent is not that of the program; what it records comes to an end.
+    // The agent ends without ending the program; its run is finished.
     stub.begin("last", "CPU", LONG, Some("1ms"));
     progress(&stub, "last", "started");
     victim.work("during", MS);
@@ -313,7 +313,7 @@ fn what_runs_already_is_recorded_from_outside() {
     });
 }
 
-/// Nobody would end it.
+/// No other process would end the recorder.
 #[test]
 fn a_recorder_ends_with_its_agent_however_that_ends() {
     if !skip::perf_allowed(false) {

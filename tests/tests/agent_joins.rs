@@ -78,7 +78,8 @@ fn a_preloaded_program_joins_by_itself() {
     until(LIMIT, "the agent's end", || agents(pid).is_empty().then_some(()));
 }
 
-/// Of a program that has joined, one recording, of what it does now.
+/// Asserts that a program that has joined can be recorded, and that the recording contains only its present
+/// work.
 #[track_caller]
 fn records(stub: &Stub, victim: &mut Controlled) {
     stub.begin("run", "CPU", LONG, Some("1ms"));
@@ -129,7 +130,7 @@ fn a_program_joins_by_the_rust_library() {
     let hello = hello(&stub);
     assert_eq!((&hello["pid"], &hello["labels"]["example"]), (&json!(child.id()), &json!("join_service")));
     for _ in 0..2 {
-        // Threads that were there, and those that begin meanwhile.
+        // Threads that were running before, and those that start during the run.
         let run = format!("run{}", stub.said().len());
         stub.begin(&run, "CPU", 1, Some("1ms"));
         let recording = recorded(&stub, &run).recording;
@@ -165,7 +166,7 @@ fn of_a_machine_what_is_listed_joins() {
     let hello = hello(&stub);
     assert_eq!((&hello["pid"], &hello["labels"]["zone"]), (&json!(victim.pid), &json!("eu-4")));
     records(&stub, &mut victim);
-    // What it executes is the same process.
+    // An executed program keeps the process.
     victim.tell("exec");
     assert_eq!(victim.number("ready "), victim.pid);
     let pid = victim.pid;
@@ -185,14 +186,14 @@ fn what_a_program_starts_joins_only_if_it_is_named() {
         command
     };
     let name = program().file_name().unwrap().to_str().unwrap().to_owned();
-    // The shell is what joins, with all that it starts …
+    // The shell joins, with all programs that it starts …
     let stub = Stub::default();
     let victim = Controlled::start(&mut preloaded(&stub, shell()));
     let first = hello(&stub);
     assert_eq!((&first["pid"], &first["name"]), (&json!(victim.child.id()), &json!("sh")));
     assert_eq!((agents(victim.child.id()).len(), agents(victim.pid).len()), (1, 0));
     victim.end(0);
-    // … or only what is named.
+    // … or only programs with the given name.
     let stub = Stub::default();
     let victim = Controlled::start(preloaded(&stub, shell()).env("FLIGHTLINE_ALLOW", &name));
     assert_eq!(hello(&stub)["pid"], json!(victim.pid));

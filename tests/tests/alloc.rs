@@ -1,4 +1,4 @@
-//! Allocations: what samples stand for is what was allocated, what was leaked is found, nothing is harmed.
+//! Allocations: the samples represent all allocated bytes, leaks are found, and the program is not disturbed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -20,9 +20,9 @@ fn read(recorded: &Recorded) -> Allocations {
     Allocations::read(&recorded.path)
 }
 
-/// The mean of 100 estimates against the truth. A biased estimator is found out: five standard errors of the mean are
-/// at most 6 % of the truth, and what such estimators usually get wrong (size instead of weight, one interval per
-/// sample) is off by far more at these sites.
+/// The mean of 100 estimates, compared with the ground truth. This detects biased estimators: five standard
+/// errors of the mean are at most 6 % of the truth, and the usual errors (size instead of weight, one
+/// interval per sample) are far larger at these sites.
 #[test]
 fn estimates_are_unbiased_over_100_runs() {
     const RUNS: usize = 100;
@@ -54,7 +54,7 @@ fn estimates_are_unbiased_over_100_runs() {
     }
 }
 
-/// With an interval of one byte nothing is left to chance.
+/// With an interval of one byte every allocation is sampled.
 #[test]
 fn every_allocation_when_asked_for() {
     let _place = beside();
@@ -67,7 +67,7 @@ fn every_allocation_when_asked_for() {
     for site in SITES {
         assert_eq!(sums[site], truth[site], "{site}");
     }
-    // Each has its true size, equal to its weight, and its twin.
+    // Each has its true size, which equals its weight.
     assert_eq!(all.exact.len(), all.sampled.len());
     let mut functions: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (block, (time, address, size, weight, function)) in all.sampled.iter().zip(&all.exact) {
@@ -86,19 +86,19 @@ fn every_allocation_when_asked_for() {
     for (site, names) in expected {
         assert_eq!(functions[site], names.iter().copied().collect(), "{site}");
     }
-    // The leak, whole and alone among the victim's own.
+    // The complete leak, and no other live block of the program.
     let leaked: Vec<_> = all.live.iter().filter(|b| b.stack.iter().any(|f| f == "leak")).collect();
     assert_eq!(leaked.len() as i64, truth["leaked_blocks"]);
     assert!(leaked.iter().all(|b| b.size == 4000 && b.weight == 4000 && b.age >= 0));
     for site in SITES.iter().filter(|site| **site != "leak") {
         assert!(!all.live.iter().any(|b| b.stack.iter().any(|f| f == site)), "{site} freed everything");
     }
-    // A free for every allocation that is not alive.
+    // A free for every allocation that is not live.
     assert_eq!(all.freed.len() + all.live.len(), all.sampled.len());
-    // The closing line counts what the program did, not what we tell of it.
+    // The closing line counts the program's own allocations, not the recorded events.
     let told = format!("{} alloc, {} free events", all.sampled.len(), all.freed.len());
     assert!(recorded.finished.stderr.contains(&told), "{told}: {}", recorded.finished.stderr);
-    // Readers that go by time come to the same.
+    // Readers that sort by time get the same result.
     let live: HashSet<i64> = all.live.iter().map(|b| b.address).collect();
     let by_time = all.alive_by_time();
     if let Some(address) = live.symmetric_difference(&by_time).next() {
@@ -109,12 +109,12 @@ fn every_allocation_when_asked_for() {
     }
 }
 
-/// Sampled: only what leaks is alive, its size right on average, and addresses fit.
+/// Sampled: only the leak is live, its size is right on average, and addresses match.
 #[test]
 fn a_leak_is_found_with_its_size() {
     let _place = beside();
     let program = victim::c("alloc_sites", victim::OPTIMISED);
-    // Some 5 MB of records: on a laden machine all of them may come before the drain gets a turn.
+    // Some 5 MB of records: on a busy machine all of them may be written before the drain runs.
     let recording = record("alloc@16k,live").option("--ring-size").option("64M");
     let recorded = recording.run(&program, &["100"]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
@@ -133,7 +133,7 @@ fn a_leak_is_found_with_its_size() {
     assert!(all.live.iter().all(|b| sampled.contains(&(b.address, b.weight))));
 }
 
-/// A child frees what its parent leaked; its own allocations are its own.
+/// A child frees its parent's leak; its own allocations are counted separately.
 #[test]
 fn a_forked_child_does_not_free_for_its_parent() {
     let _place = beside();
@@ -156,7 +156,7 @@ fn a_forked_child_does_not_free_for_its_parent() {
     }
 }
 
-/// Shared objects with an allocator that are installed here.
+/// The installed shared objects with an allocator.
 fn allocators() -> Vec<String> {
     let known = ["libjemalloc.so.2", "libmimalloc.so.2", "libmimalloc.so.2.0", "libtcmalloc_minimal.so.4"];
     let folders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
@@ -164,7 +164,7 @@ fn allocators() -> Vec<String> {
     all.filter(|path| std::path::Path::new(path).exists()).collect()
 }
 
-/// Other allocators behind ours: everything is seen once.
+/// Other allocators that call ours: each allocation is counted once.
 #[test]
 fn with_another_allocator() {
     let _place = beside();
@@ -192,7 +192,7 @@ fn with_another_allocator() {
     }
 }
 
-/// The calls that an allocator makes to itself are not the program's.
+/// The calls that an allocator makes to itself do not count as the program's.
 #[test]
 fn an_allocator_that_calls_itself() {
     let _place = beside();
@@ -214,7 +214,8 @@ fn an_allocator_that_calls_itself() {
     assert!(!live.contains_key("grown") && !live.contains_key("small"), "{live:?}");
 }
 
-/// What is allocated while the allocator is still being looked for lives on, can be moved and freed, sampled or not.
+/// Blocks that are allocated while the real allocator is being looked up stay valid; they can be moved and
+/// freed, sampled or not.
 #[test]
 fn a_dlsym_that_allocates() {
     let _place = beside();
@@ -265,7 +266,8 @@ fn operator_new() {
     }
 }
 
-/// What cannot be seen is said, on the terminal and in the recording; the program runs as it is.
+/// Modules whose allocations cannot be seen are reported, on the terminal and in the recording; the program
+/// runs as usual.
 #[test]
 fn an_allocator_linked_into_the_program_is_told() {
     let _place = beside();
@@ -330,7 +332,7 @@ fn modules_opened_by_relative_paths_have_names() {
     assert!(live.contains_key("make"), "{live:?}");
 }
 
-/// What a program holds that does nothing more is told while it runs, not at its end.
+/// The live memory of an idle program is reported while it runs, not only at its end.
 #[test]
 fn what_is_alive_is_told_while_the_program_sleeps() {
     let _place = beside();
@@ -341,7 +343,7 @@ fn what_is_alive_is_told_while_the_program_sleeps() {
     let limit = Duration::from_secs(60);
     let there = |name: &str| recording.folder().join(name).exists().then_some(());
     until(limit, "allocations", || there("allocated"));
-    // It waits to be told to go on.
+    // The program waits for a command to continue.
     let told = until(limit, "what is alive", || {
         let mut print = Command::new(victim::flightline());
         print.args(["print", "--json", "--events", "flightline.LiveMemory"]).arg(recording.path());
@@ -355,7 +357,8 @@ fn what_is_alive_is_told_while_the_program_sleeps() {
     assert!(wait(&mut recorder, limit, "record").success());
 }
 
-/// What was sampled before a pause and freed in it is not alive afterwards; what was allocated in it is not recorded.
+/// Blocks that are sampled before a pause and freed during it are not reported as live. Allocations during
+/// the pause are not recorded.
 #[test]
 fn frees_in_a_pause_are_seen() {
     let _place = beside();
@@ -393,7 +396,7 @@ fn frees_in_a_pause_are_seen() {
     assert_eq!(blocks(&all.live, "afterwards"), afterwards);
 }
 
-/// Pages that a program takes from the kernel itself, given back whole, in parts, by mapping over, by moving.
+/// Pages that a program maps itself, freed completely, in parts, by mapping over them, or by moving them.
 #[test]
 fn mappings() {
     let _place = beside();
@@ -409,12 +412,13 @@ fn mappings() {
     assert!(!sums.contains_key("none_of_it"), "{sums:?}");
     let functions: HashSet<&str> = all.exact.iter().map(|exact| exact.4.as_str()).collect();
     assert!(["mmap", "mremap", "sbrk", "brk"].iter().all(|name| functions.contains(name)), "{functions:?}");
-    // Sampled: what is left is right on average, and only there.
+    // Sampled: the remaining memory is right on average, and in the right functions.
     let recorded = record("alloc@64k,live").run(&program, &[]).expect_code(0);
     let all = read(&recorded);
     let live = by_function(&all.live);
     assert!(!live.contains_key("arenas") && !live.contains_key("grown"), "{live:?}");
-    // Sum over mappings of s²/p − s², p the probability to be sampled: one standard error, here of arenas alone.
+    // Sum over mappings of s²/p − s², where p is the sampling probability: one standard error, here of arenas
+    // alone.
     let error = (1..=200).map(|pages| f64::from(pages) * 4096.0).map(|s| {
         let p = 1.0 - (-s / 65536.0f64).exp();
         s * s * (1.0 - p) / p
@@ -424,7 +428,7 @@ fn mappings() {
     assert!((found - true_bytes).abs() < 5.0 * error, "{found} of {true_bytes}, standard error {error}");
 }
 
-/// Python takes its arenas from the kernel: they are seen, and nothing that an allocator maps is counted twice.
+/// Python maps its arenas itself: they are recorded, and pages that an allocator maps are not counted twice.
 #[test]
 fn arenas_of_python() {
     let Some(python) =
@@ -433,7 +437,7 @@ fn arenas_of_python() {
         return skip::skip("no python3 here: its arenas");
     };
     let _place = beside();
-    // 40 MB of objects that pymalloc makes: at most 512 bytes each.
+    // 40 MB of objects in pymalloc: at most 512 bytes each.
     let script = "x = [bytes(400) for _ in range(100_000)]";
     let recorded = record("alloc@256k,live").run(Path::new(python), &["-c", script]).expect_code(0);
     let all = read(&recorded);
@@ -442,12 +446,12 @@ fn arenas_of_python() {
     assert!((28_000_000..80_000_000).contains(&mapped), "{mapped} bytes of arenas");
 }
 
-/// What is alive is told while the program runs too: a leak is seen to grow.
+/// Live memory is also summarised while the program runs, so a leak can be seen to grow.
 #[test]
 fn what_is_alive_is_told_from_time_to_time() {
     let _place = beside();
     let program = victim::c("alloc_leak", victim::OPTIMISED);
-    // Four seconds of sleep alone, told each second.
+    // Four seconds of sleep alone, with a summary each second.
     let recorded =
         record("alloc@1,live").option("--live-interval").option("1s").run(&program, &["200"]).expect_code(0);
     let (truth, all) = (recorded.truth().counts, read(&recorded));
@@ -459,7 +463,7 @@ fn what_is_alive_is_told_from_time_to_time() {
         told.iter().all(|(_, count, bytes)| count * 1000 == *bytes && *bytes <= truth["leak"]),
         "{told:?}"
     );
-    // At the end each block is told, once.
+    // At the end each block is reported once.
     assert_eq!(by_function(&all.live)["leak"], truth["leak"]);
     let quiet = record("alloc@1,live").run(&program, &["1"]).expect_code(0);
     assert!(read(&quiet).alive.is_empty(), "told after a minute");
@@ -492,7 +496,8 @@ fn the_converter_of_async_profiler_sees_the_same() {
     };
     let sum: i64 = all.sampled.iter().map(|b| b.weight).sum();
     assert_eq!(collapsed(&["--nativemem"]), sum);
-    // What it calls leaks is what was not freed (by default it leaves the last tenth of the recording out).
+    // It reports all blocks as leaks that were not freed. (By default it leaves out the last tenth of the
+    // recording.)
     let left: i64 = all.live.iter().map(|b| b.weight).sum();
     let leaks = collapsed(&["--nativemem", "--leak", "--tail", "0.0"]);
     assert_eq!(leaks, left);

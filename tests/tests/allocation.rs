@@ -1,4 +1,5 @@
-//! How much the reader allocates, counted by the allocator: a small multiple of the input, whatever the bytes say.
+//! The memory that the reader allocates, counted by the allocator: a small multiple of the input, whatever
+//! its bytes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -42,12 +43,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What small files may take: types of a recording of 4 kB, tables of one entry per type id.
+/// The memory that small files may use: the types of a recording of 4 kB, and tables of one entry per type
+/// id.
 const FLOOR: usize = 1 << 20;
-/// Times the input: the densest declarations are a class of few bytes, kept with its name, fields and layout.
+/// In multiples of the input: the densest declarations are a class of few bytes, stored with its name, fields
+/// and layout.
 const TIMES: usize = 48;
 
-/// Most bytes at once, and in one piece, while all events and their fields are looked at.
+/// The peak, and the largest single allocation, while all events and their fields are read.
 fn most(bytes: &[u8], delivery: Delivery, piece: usize) -> (usize, usize) {
     let before = LIVE.get();
     PEAK.set(before);
@@ -67,20 +70,20 @@ fn look(decoder: &mut Decoder) {
     while let Some(item) = decoder.next() {
         let Item::Events(batch) = item else { continue };
         for event in batch.events() {
-            // What is wrong with fields is the business of other tests.
+            // Other tests check fields, so errors are ignored here.
             let _ = event.visit(|field| fields += u64::from(!matches!(field.resolved(), ValueRef::Null)));
         }
     }
 }
 
-/// All ways to deliver; what took too much.
+/// All delivery modes; returns the excessive allocations.
 fn too_much(name: &str, bytes: &[u8]) -> Vec<String> {
     let whole = bytes.len().max(1);
     let ways = [
         (Delivery::WholeChunks, whole),
-        (Delivery::Unresolved, whole),
-        (Delivery::Earliest, whole),
-        (Delivery::Earliest, 4096),
+        (Delivery::KeysOnly, whole),
+        (Delivery::Streaming, whole),
+        (Delivery::Streaming, 4096),
     ];
     let allowed = FLOOR + TIMES * bytes.len();
     let one = |(delivery, piece)| {
@@ -102,14 +105,16 @@ fn malformed_recordings() {
     assert!(over.is_empty(), "\n{}", over.join("\n"));
 }
 
-/// Kept texts are a small multiple of the input, even where constants of two bytes have the text of another.
+/// Stored texts are a small multiple of the input, even if constants of two bytes have the text of another
+/// one.
 #[test]
 fn one_text_of_many_constants() {
     let over = too_much("one text", &of_one_text(2000, 200_000));
     assert!(over.is_empty(), "\n{}", over.join("\n"));
 }
 
-/// Each number of a recording raised to the most its bytes can say: counts, lengths, sizes, keys, offsets.
+/// Each number of a recording is set to the largest value of its bytes: counts, lengths, sizes, keys,
+/// offsets.
 #[test]
 fn any_run_of_bytes_as_large_as_can_be() {
     let sound = include_bytes!("../../fixtures/cases/58_strings.jfr");

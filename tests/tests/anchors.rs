@@ -1,5 +1,5 @@
-//! What other recorders of native programs get wrong, each a test: `recorder/docs/guest.md` has the list, this file what no
-//! other suite covers.
+//! Tests of errors that other recorders of native programs make. `recorder/docs/guest.md` lists them; this
+//! file has those that no other suite covers.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -28,13 +28,14 @@ fn lost(recording: &Recording, tid: u64) -> f64 {
     recording.losses.iter().filter(|l| l.tid == tid).map(|l| l.cpu_ns as f64 / 1e9).sum()
 }
 
-/// A child that leaves by `exit` runs exit handlers that are the parent's too: they must not stop the parent's sampling,
-/// nor write its events twice.
+/// A child that leaves by `exit` runs exit handlers inherited from its parent. They must not stop the
+/// parent's sampling, nor write its events twice.
 #[test]
 fn a_child_that_exits_leaves_its_parent_recorded() {
     let _place = beside();
     for engine in ["auto", "timer"] {
-        // A laden machine comes late and that is counted as lost; what would stop a thread's sampling does so each time.
+        // On a busy machine samples come late and are counted as lost. A defect that stops a thread's
+        // sampling would appear in every run.
         let complete = (0..5).any(|_| {
             let (recorded, recording) = record("fork", Record::new().engine(engine));
             assert_eq!(recorded.finished.code(), 3, "{}", recorded.finished.stderr);
@@ -45,7 +46,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
                 let used = thread.cpu_ns as f64 / 1e9;
                 let (taken, lost) = (seconds(&recording, thread.tid), lost(&recording, thread.tid));
                 eprintln!("{engine} {name}: {used:.3} s used, {taken:.3} s recorded, {lost:.3} s lost");
-                // Half a period of rounding, and what a thread does behind its last look at its clock.
+                // Half a period of rounding, and the thread's work after its last clock reading.
                 assert!(
                     (taken + lost - used).abs() < 0.03,
                     "{name} by {engine}: {taken} + {lost} of {used} s"
@@ -66,7 +67,7 @@ fn a_child_that_exits_leaves_its_parent_recorded() {
     }
 }
 
-/// A fault of the program ends it as without a recorder, and what was taken until then is there.
+/// A crash of the program is the same as without a recorder, and the samples up to then are recorded.
 #[test]
 fn a_crash_keeps_its_samples() {
     let _place = beside();
@@ -78,7 +79,7 @@ fn a_crash_keeps_its_samples() {
     assert!(taken > used - lost(&recording, main.tid) - 0.03, "{taken} of {used} s");
 }
 
-/// Threads that ended long before the next flush keep the names that they gave themselves.
+/// Threads that ended long before the next flush are recorded with their own names.
 #[test]
 fn names_of_ended_threads() {
     let _place = beside();
@@ -106,7 +107,7 @@ fn only_sampled_blocks_are_written_when_freed() {
     assert!(recorded.path.metadata().unwrap().len() < 1 << 20);
 }
 
-/// A second recording into a file that one is being written to is refused, and the first is not touched.
+/// A second recording into a file that is being written is refused, and the first one is not changed.
 #[test]
 fn two_recordings_do_not_mix() {
     let _place = beside();
@@ -130,7 +131,7 @@ fn two_recordings_do_not_mix() {
     let recording = Recording::read(&path).unwrap();
     assert!(recording.warnings.is_empty(), "{:?}", recording.warnings);
     assert!(recording.samples.len() > 100, "{} samples", recording.samples.len());
-    // Over now: the name is free again.
+    // Finished, so the name is free again.
     Record::new().rate(RATE).output(&path).run(&program, &["1"]).expect_code(23);
 }
 

@@ -1,5 +1,5 @@
-//! Programs that never repeat themselves: what the recorder remembers stays bounded, and what it forgets leaves no
-//! reference without meaning and no meaning changed. Longer: `.ci/long soak`.
+//! Programs that never repeat a stack: the recorder's memory stays within its limits. Entries that it evicts
+//! neither leave unresolved references nor change a constant's value. Longer: `.ci/long soak`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,10 +15,10 @@ use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 use tempfile::TempDir;
 
-/// Nothing is judged by time.
+/// No result depends on this time.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The victim `endless`, recorded.
+/// The recorded test program `endless`.
 struct Endless {
     recorder: Child,
     input: Option<ChildStdin>,
@@ -49,17 +49,17 @@ impl Endless {
         line
     }
 
-    /// Has the program do something; the recorder's highest resident memory meanwhile, kB.
+    /// Lets the program work, and returns the recorder's peak resident memory during that time in kB.
     #[track_caller]
     fn tell(&mut self, what: &str) -> u64 {
-        // The mark falls to what is resident now.
+        // The peak is reset to the memory that is resident now.
         std::fs::write(format!("/proc/{}/clear_refs", self.recorder.id()), "5").unwrap();
         self.input.as_mut().unwrap().write_all(format!("{what}\n").as_bytes()).unwrap();
         assert_eq!(self.line(), "done\n");
         status_kb(self.recorder.id(), "VmHWM").unwrap()
     }
 
-    /// Lets the program end; the recording.
+    /// Lets the program end; returns the recording.
     #[track_caller]
     fn end(mut self) -> (PathBuf, TempDir) {
         drop(self.input.take());
@@ -68,7 +68,7 @@ impl Endless {
     }
 }
 
-/// Hash of what a constant says, as deep as it goes.
+/// A hash of a constant's value with all of its references.
 fn meaning(value: Value<'_>, hash: &mut DefaultHasher) {
     match value {
         Value::Reference(reference) => match Value::Reference(reference).record().unwrap() {
@@ -89,7 +89,7 @@ fn meaning(value: Value<'_>, hash: &mut DefaultHasher) {
     }
 }
 
-/// What the constants of one recording mean, by field and key.
+/// The values of one recording's constants, by field and key.
 #[derive(Default)]
 struct Meanings {
     known: HashMap<(&'static str, u64), u64>,
@@ -98,8 +98,8 @@ struct Meanings {
 }
 
 impl Meanings {
-    /// Follows the references of all events: none is without meaning, none changes it. Of stacks each `one_in`th is looked at
-    /// in depth.
+    /// Follows the references of all events. Each must have a value, and no value may change. Only every
+    /// `one_in`th stack is checked in depth.
     #[track_caller]
     fn read(path: &Path, one_in: u64) -> Meanings {
         let mut all = Meanings::default();
@@ -166,7 +166,7 @@ fn stacks_that_never_repeat() {
     let _place = turn.measured();
     eprintln!("highest resident kB: {peaks:?}");
     let meanings = Meanings::read(&path, 101);
-    // All of them remembered twice, as addresses and as frames, would take 250 MB.
+    // Cached as both addresses and frames, all of them would take 250 MB.
     assert!(peaks.iter().all(|&peak| peak < 180 << 10), "{peaks:?}");
     assert!(meanings.chunks >= 2, "the dictionary is cleared between two chunks");
     assert!(meanings.references > 40_000, "{} stacks", meanings.references);
@@ -221,10 +221,11 @@ fn libraries_loaded_once_each() {
         .map(|frame| frame.class.as_str())
         .collect();
     eprintln!("{} of 1500 libraries are named in stacks", named.len());
-    // All lie at one address, and the recorder comes round every 100 ms at the latest: 30 times in these 3 s of CPU time.
+    // All are mapped at one address, and the recorder scans every 100 ms at the latest: 30 times in these 3 s
+    // of CPU time.
     assert!(named.len() > 20);
-    // Each had debug information that was read; how many, the load of the machine decides. Only those stay that were unloaded
-    // last, 512 of 1500: they may still be in samples.
+    // Each had debug information that was read. How many depends on the machine's load. Only the 512 most
+    // recently unloaded of 1500 stay: they may still be in samples.
     let most = 20 + named.len() / 2;
     assert!(seen.iter().all(|(_, (mapped, open))| *mapped < most && *open < 600), "{seen:?}");
 }

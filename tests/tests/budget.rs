@@ -1,4 +1,5 @@
-//! What recording costs is in the recording, and a budget makes samples rarer without making them stand for less.
+//! The cost of recording is in the recording. A budget makes samples rarer without changing the time that
+//! they represent.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -30,7 +31,8 @@ fn every_recording_says_what_it_cost() {
     let recording = recorded.read();
     let cpu: u64 =
         recording.ledger.iter().map(|l| (l.tid, l.cpu_ns)).collect::<HashMap<_, _>>().values().sum();
-    // One account of the whole process, one of each thread: ids may come again, clocks run on after the last look.
+    // One account of the whole process, one of each thread: ids may be reused, and clocks continue after the
+    // last reading.
     let told = sum("cpuTime");
     assert!(told >= cpu * 9 / 10 && told > 0, "{told} ns of CPU time told, threads used {cpu}");
     assert!(sum("signals") > 100, "{costs:?}");
@@ -54,7 +56,7 @@ fn a_budget_makes_samples_rarer_and_heavier() {
     let turn = turn();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jfr");
-    // Nothing is as cheap as that: samples become as rare as they may.
+    // This budget is impossible, so samples become as rare as the limits allow.
     let mut victim = Controlled::recorded(&path, &["-F", "2000", "--budget", "0.01%"]);
     let status = until(LIMIT, "rarer samples", || {
         victim.work("during", 200);
@@ -79,9 +81,9 @@ fn a_budget_makes_samples_rarer_and_heavier() {
     let signals: u64 = costs.iter().map(|(_, values)| ns(values, "signals")).sum();
     let events = recording.samples.len() as u64;
     assert!(signals < events, "{signals} signals for {events} events");
-    // By thread: what the events stand for is what the account says was sampled, but for what rounding keeps, which is up to half
-    // an event, for the first sample, which stands for a whole interval whenever it came, and for up to an event of the first
-    // thread's time before it samples itself.
+    // By thread: the events represent the time that the account reports as sampled. The difference is at most
+    // half an event from rounding, an interval for the first sample, which represents a whole one whenever it
+    // occurred, and up to an event of the first thread's time before it samples itself.
     let accounts: HashMap<u64, (u64, u64, u64)> =
         recording.ledger.iter().map(|l| (l.tid, (l.cpu_ns, l.sampled_ns, l.lost_ns))).collect();
     let by_tid = recording.samples_by_tid();

@@ -1,5 +1,5 @@
-//! What each of `fixtures/cases` and the unfinished recordings hold where no foreign reader reads them, and every warning
-//! that fixtures may give. Counted by hand along the sizes of the events.
+//! The contents of those of `fixtures/cases` and of the unfinished recordings that no foreign reader reads,
+//! and all warnings that fixtures may cause. Counted by hand from the sizes of the events.
 
 use flightline_tests::run::beside;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ const TYPES: &[(&str, &[(&str, u64)])] = &[
 /// Events, types that have any, and samples of the chunks of killed JVMs, which no JDK reads.
 const KILLED: &[(&str, [u64; 3])] = &[("jdk17-killed", [7994, 62, 51]), ("jdk25-killed", [12917, 68, 293])];
 
-/// All warnings; a file that is not here gives none.
+/// All warnings; none for files that are not available.
 const WARNINGS: &[(&str, &str)] = &[
     (
         "06_dup_redefined",
@@ -215,8 +215,8 @@ fn samples_with_their_constants() {
     }
 }
 
-/// `jfr-format/docs/decisions.md` names what shows each decision: all of it is there, and nothing is told of a fixture
-/// that is not decided upon.
+/// `jfr-format/docs/decisions.md` names the fixture or test for each decision: all of them exist, and all
+/// warnings about fixtures are covered by a decision.
 #[test]
 fn decisions_are_shown() {
     let _place = beside();

@@ -1,4 +1,4 @@
-//! Every point of every checklist has what shows it, and that is there: `docs/checklists`.
+//! Every point of every checklist in `docs/checklists` has evidence, and the evidence exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,7 +31,7 @@ fn pages_are_what_the_sources_say() {
         }
     }
     assert!(stale.is_empty(), "{stale:?} are not what is generated: {WRITE}");
-    // Nothing else lies there.
+    // The folder contains no other files.
     let known =
         |name: &str| pages.contains_key(name) || LISTS.iter().any(|(list, _)| name == format!("{list}.tsv"));
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -56,7 +56,8 @@ fn every_point_is_shown_by_what_is_there() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The lists themselves are not ours: by number and by the sum of its words, each of their points is one of ours.
+/// Compares with the original lists, where they are available: by number and checksum, each of their points
+/// is in our lists.
 #[test]
 fn no_point_of_the_lists_is_missing() {
     let Some(folder) = originals() else {
@@ -96,7 +97,8 @@ fn no_point_of_the_lists_is_missing() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The reference run of the off-CPU list, folded by others: its sums hold, and each text says the same when our command has read it.
+/// The reference run of the off-CPU list, folded by other tools: its sums hold, and our command does not
+/// change any text.
 #[test]
 fn the_reference_run_adds_up_by_our_reader() {
     let Some(folder) = originals().map(|lists| lists.join("../offcpu-reference")) else {
@@ -118,7 +120,8 @@ fn the_reference_run_adds_up_by_our_reader() {
     assert!([18_128_924, 18_147_488].contains(&off), "{off}");
 }
 
-/// What the parser of names would have to be broken for all of the above to pass.
+/// Missing tests and files are detected. Without this test, a broken parser of names would let all tests
+/// above pass.
 #[test]
 fn what_is_not_there_is_missed() {
     let missing = |text: &str| shown(text, &root().join(FOLDER)).missing.len();

@@ -1,8 +1,8 @@
 //! CPU time is conserved: for every thread, events × period + lost = its own CPU clock, within one period.
 //!
-//! The left side is counted twice: by our reader and, where there is a JDK, by its `jdk.jfr.consumer`, which
-//! knows neither weights nor our code. The right side is what each thread read from its own clock as its last act.
-//! Weights keep the sum within one period (checked by the ledger events); rounding them to whole events and the
+//! The left side is computed twice: by our reader and, if there is a JDK, by its `jdk.jfr.consumer`, which is
+//! independent of weights and of our code. The right side is each thread's own last clock reading. Weights
+//! preserve the sum within one period (checked by the ledger events); rounding them to whole events and the
 //! random part of a period before the first sample add up to half a period more.
 
 use std::collections::HashMap;
@@ -12,18 +12,19 @@ use flightline_tests::recording::Recording;
 use flightline_tests::run::turn;
 use flightline_tests::{skip, victim};
 
-/// What a thread still does after it read its clock: writes its line, ends; the first one by way of the exit handlers.
+/// The CPU time that a thread uses after its last clock reading: it writes its line and ends; the first
+/// thread also runs the exit handlers.
 fn afterwards_ns(name: &str) -> i64 {
     if name == "main" { 3_000_000 } else { 1_000_000 }
 }
 
-/// How long a thread may be held up after its clock reading, for at most two threads of a run.
+/// How long a thread may be delayed after its clock reading, for at most two threads of a run.
 const HELD_UP_NS: i64 = 12_000_000;
 
 /// Checks every thread of the truth against the recording.
 fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &str) {
     let (samples, lost) = (recording.samples_by_tid(), recording.lost_by_tid());
-    // A thread id may come again; the sums are per id, and each holder may be off by a period.
+    // A thread id may be reused; the sums are per id, and each thread may be off by a period.
     let mut truth: HashMap<u64, (String, i64, i64)> = HashMap::new();
     for thread in recorded.truth().threads {
         let entry = truth.entry(thread.tid).or_insert((thread.name, 0, 0));
@@ -43,8 +44,9 @@ fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &st
         *kind = (kind.0 + cpu, kind.1 + seen, kind.2 + lost);
         let tolerance = period_ns * 3 / 2;
         offs.push(off / holders);
-        // The host may hold up a thread for milliseconds of its CPU clock at any point, also after its own reading.
-        // A perf event counts the time that the host took, the thread's clock does not (`stolen.rs`).
+        // The host may delay a thread for milliseconds of its CPU clock at any point, also after its last
+        // reading. A perf event counts the time that the host took, the thread's clock does not
+        // (`stolen.rs`).
         let most = (tolerance + afterwards_ns(name)) * holders + recorded.stolen_ns as i64;
         let held_up = off > most && off < HELD_UP_NS;
         late += i32::from(held_up);
@@ -62,7 +64,7 @@ fn check(recorded: &Recorded, recording: &Recording, period_ns: i64, reader: &st
             ms(lost)
         );
     }
-    // What threads do after their clock reading is short but for accidents: the middle one shows no bias.
+    // The work after the last clock reading is short except for accidents, so the median shows no bias.
     offs.sort_unstable();
     let middle = offs[offs.len() / 2];
     assert!(
@@ -76,7 +78,7 @@ fn ms(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// The ledger in the recording adds up by itself, and to the truth.
+/// The recording's ledger is consistent, and agrees with the ground truth.
 fn check_ledger(recorded: &Recorded, recording: &Recording, period_ns: i64) {
     let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
     for thread in recorded.truth().threads.iter().filter(|t| t.name != "brief") {
@@ -105,14 +107,16 @@ fn conserved(engine: &str, rate: u32) {
     check(&recorded, &recording, period_ns, "ours");
     check_ledger(&recorded, &recording, period_ns);
 
-    // A thread that blocks every signal behind the C library's back, half of the time: that half is told as such and
-    // not passed off as spent where the signal got through again. (Of a timer the kernel does not say why it waited.)
+    // The thread blocks every signal with raw system calls for half of its time. That half must be reported
+    // as blocked, and not be attributed to the code where signals were unblocked. (For timers the kernel does
+    // not report the reason of a delay.)
     if engine != "timer" {
         let blocker = recorded.truth().threads.iter().find(|t| t.name == "blocker").unwrap().clone();
         let losses: Vec<_> = recording.losses.iter().filter(|l| l.tid == blocker.tid).collect();
         let blocked: u64 = losses.iter().filter(|l| l.cause == "signal blocked").map(|l| l.cpu_ns).sum();
         let part = blocked as f64 / blocker.cpu_ns as f64;
-        // Told with each window of 30 ms of 60 is what had gone by since the sample before it, at most a period.
+        // Each window of 30 ms of 60 is reported together with the time since the previous sample, which is
+        // at most a period.
         let most = 0.65f64.max(0.56 + period_ns as f64 / 60e6);
         assert!(
             (0.4..most).contains(&part),
@@ -150,7 +154,8 @@ conserved! {
     timer_10000: "timer", 10_000, true;
 }
 
-/// One timer for the process: its samples stand for the time of all threads, so the sums are right, not each thread's.
+/// One timer for the whole process. Its samples represent the time of all threads, so only the sums are
+/// right.
 fn conserved_by_process(rate: u32) {
     let turn = turn();
     let program = victim::c("conservation", victim::OPTIMISED);
@@ -176,7 +181,8 @@ fn conserved_by_process(rate: u32) {
         ms(lost)
     );
     let why = &recorded.finished.stderr;
-    // What threads do outside their clock readings, and up to a period before the first sample and after the last one.
+    // The work of threads outside of their clock readings, and up to a period before the first and after the
+    // last sample.
     let slack = 2 * period_ns + HELD_UP_NS + threads.iter().map(|t| afterwards_ns(&t.name)).sum::<i64>();
     let off = sampled + lost - truth;
     assert!((-slack..=slack).contains(&off), "{sampled} sampled + {lost} lost of {truth} ns\n{why}");

@@ -1,5 +1,5 @@
-//! A thread's context as others see it: at each instruction of entering, labelling and leaving, from a handler at 10 kHz, in thousands
-//! of threads, and through C++ and Python.
+//! A thread's context as others read it: at each instruction of entering, labelling and leaving, from a
+//! handler at 10 kHz, in thousands of threads, and through C++ and Python.
 //!
 //! `CONTEXT_ROUNDS` is the number of rounds of three spans under the timer; `.ci/long contexts` has more.
 
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use flightline_context::record::{self, Held, SIDE_CAR_BEFORE};
+use flightline_context::record::{self, OwnedRecord, SIDE_CAR_BEFORE};
 use flightline_tests::contexts::{NOTHING, ROUND, State, state};
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::run::{beside, run, spawn};
@@ -42,7 +42,7 @@ fn old_or_new_at_each_instruction() {
         let mut pointer = [0; 8];
         memory.read_exact_at(&mut pointer, slot).unwrap();
         let record = u64::from_ne_bytes(pointer);
-        let mut held = [0; size_of::<Held>()];
+        let mut held = [0; size_of::<OwnedRecord>()];
         let found = (record != 0).then(|| {
             memory.read_exact_at(&mut held, record - SIDE_CAR_BEFORE as u64).unwrap();
             &held
@@ -57,7 +57,7 @@ fn old_or_new_at_each_instruction() {
     let mut threads = freeze(child.id());
     let thread = &mut threads[0];
     let (mut now, mut changes, mut step) = (look(0), Vec::new(), 0);
-    // From a whole round's begin to the end of the third one behind it.
+    // From the begin of a complete round to the end of the third one after it.
     while changes.iter().filter(|state| **state == NOTHING).count() < 4 {
         assert!(thread.step(), "the victim is gone");
         step += 1;
@@ -93,8 +93,8 @@ fn whole_in_a_handler() {
     assert!(met > 0 && met <= looks);
 }
 
-/// Samples of a program that enters and leaves `2 * rounds` spans, at 10 kHz: how many were in a function of a trace, and elsewhere.
-/// Whatever is in a function of a trace is in that trace.
+/// Samples a program that enters and leaves `2 * rounds` spans, at 10 kHz; returns the number of samples in
+/// functions of a trace, and of others. Each sample in a function of a trace must be in that trace.
 fn traces_of_functions(recorded: &Recorded) -> (usize, usize) {
     const CONTEXT: &str = "flightline.SampleContext";
     let contexts = spans::read(&recorded.path, &[CONTEXT]);
@@ -137,7 +137,7 @@ fn no_sample_is_in_another_trace() {
     assert!(inside > 500, "{inside} {elsewhere}");
 }
 
-/// T18 of the scenarios: more ends of spans than the recorder can take.
+/// T18 of the scenarios: more ends of spans than the recorder can process.
 #[test]
 fn spans_that_find_no_room_are_lost_and_told() {
     let _place = beside();
@@ -173,7 +173,7 @@ fn spans_that_find_no_room_are_lost_and_told() {
             assert_eq!(loss["count"].as_i64(), Some(*lost), "{of}");
         }
     }
-    // Samples are in their traces all the same.
+    // Samples are still in their traces.
     let rows = told["rows"].as_array().unwrap();
     let traces = rows.iter().filter(|row| row["key"].as_str().is_some_and(|key| key.len() == 32)).count();
     assert_eq!(traces, 16, "{rows:?}");
@@ -187,7 +187,7 @@ fn thousands_of_threads() {
     assert_eq!((entered, wrong), (4096 * 21, 0));
 }
 
-/// Without a library in the process and with one: the same program.
+/// The same program with and without a library in the process.
 #[test]
 fn from_cpp_and_python() {
     let _place = beside();

@@ -1,5 +1,5 @@
-//! Recording that is started, stopped and changed from outside, while the program works when the test tells it to: what
-//! is recorded and what is not follows from the order of commands alone, not from a clock.
+//! Recording that is started, stopped and changed from outside, while the test controls the program's work.
+//! The order of commands alone determines the expected contents, not a clock.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,14 @@ use flightline_tests::run::{beside, run, signal, status_kb, until, wait};
 use flightline_tests::stolen::Stolen;
 use flightline_tests::{skip, victim};
 
-/// CPU time of a phase of each of the victim's three threads, ms, which is also its samples at 1 kHz.
+/// The CPU time of a phase of each of the program's three threads in ms, which is also its number of samples
+/// at 1 kHz.
 const MS: u32 = 200;
 
-/// The victim's functions that burn CPU time.
+/// The program's functions that burn CPU time.
 const WORKS: [&str; 5] = ["before_work", "during_work", "paused_work", "resumed_work", "after_work"];
 
-/// Samples by function of the victim, and warnings of our reader.
+/// The samples by function of the program, and the warnings of our reader.
 #[track_caller]
 fn samples(path: &Path) -> BTreeMap<String, u64> {
     let recording = Recording::read(path).unwrap();
@@ -33,8 +34,9 @@ fn samples(path: &Path) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Exactly these functions were seen, each with the samples of `phases` phases. A phase's first sample comes after a
-/// random part of a period, and where recording begins or ends within a thread's period up to two are missing.
+/// Asserts that exactly these functions were sampled, each with the samples of `phases` phases. A phase's
+/// first sample comes after a random part of a period. If recording starts or stops within a thread's period,
+/// up to two are missing.
 #[track_caller]
 fn expect(path: &Path, phases: &[(&str, u32)]) {
     let seen = samples(path);
@@ -89,7 +91,8 @@ fn what_happens_between_start_and_stop_is_recorded_and_nothing_else() {
     assert_eq!(victim.ask(&["status"])["state"], "waiting");
     assert_eq!(victim.end(7), 0, "no wait of the program was interrupted");
     expect(&path, &[("during", 1), ("resumed", 1)]);
-    // The pause is no hole in the books: the CPU time of all phases after the start is sampled or told as stopped.
+    // The pause leaves no gap in the accounts: the CPU time of all phases after the start is sampled or
+    // reported as stopped.
     let recording = Recording::read(&path).unwrap();
     let lost: u64 = recording.losses.iter().filter(|l| l.cause == "stopped").map(|l| l.cpu_ns).sum();
     let right = u64::from(3 * MS) * 1_000_000;
@@ -157,11 +160,11 @@ fn interval_and_perf_events_change_while_recording() {
     let seen = samples(&path);
     let part = |name: &str| seen.get(name).copied().unwrap_or(0) as f64;
     let right = f64::from(3 * MS);
-    // Ten times rarer, and what rounding and the random phase may take from each of three threads. What each has left of
-    // the old interval when it changes is told in units of the new one.
+    // Ten times rarer. The tolerance covers rounding and the random phase of three threads. The rest of a
+    // thread's old interval is reported in units of the new one.
     let during = part("during_work") - right / 10.0;
     let slack = 0.1 * right / 10.0 + 6.0;
-    // Time that the host took is in what an event counts, and not in the threads' clocks.
+    // Events count the time that the host took, the threads' clocks do not.
     let stolen = stolen.ns() as f64 / 1e6;
     assert!((-slack..=slack + 3.0 * 10.0 + stolen / 10.0).contains(&during), "{seen:?}");
     for name in ["resumed_work", "after_work", "paused_work"].into_iter().take(if works { 3 } else { 1 }) {
@@ -171,7 +174,7 @@ fn interval_and_perf_events_change_while_recording() {
     assert!(recording.chunks >= 2, "what a sample stands for is said by chunk");
     if works {
         let events = recording.events.get("flightline.EventSample").copied().unwrap_or(0) as f64;
-        // Only the phase that it was asked for.
+        // Only the requested phase.
         assert!(
             (events - right).abs() <= 0.15 * right + 12.0 + stolen,
             "{events} samples of task-clock, {right} ms"
@@ -200,7 +203,8 @@ fn many_starts_and_stops_leave_nothing_behind() {
         }
     }
     let (before, before_kb) = first.unwrap();
-    // The stack of a thread that a stop met in a handler, and such, may differ by a mapping: not by one a round.
+    // The stack of a thread that was stopped in a handler, for example, may add a mapping, but not one per
+    // round.
     let after = look(victim.pid);
     assert!(after.0 <= before.0 + 2, "mappings {before:?} → {after:?}");
     assert_eq!((after.1, after.2), (before.1, before.2));
@@ -258,14 +262,14 @@ fn a_program_started_by_record_can_be_recorded_again() {
     let second = folder.path().join("second.jfr");
     victim.begin(&second);
     victim.work("resumed", MS);
-    // It ends while it is recorded: the recorder, nobody's child, completes the file by itself.
+    // The program ends while it is recorded. The recorder, which has no parent, completes the file by itself.
     assert_eq!(victim.end(5), 0);
     expect(&path, &[("during", 1)]);
     until(LIMIT, "a complete second recording", || (samples_if_complete(&second)?.len() == 1).then_some(()));
     expect(&second, &[("resumed", 1)]);
 }
 
-/// A recording whose last chunk is closed.
+/// Counts the samples of a recording whose last chunk is closed.
 fn samples_if_complete(path: &Path) -> Option<BTreeMap<String, u64>> {
     let bytes = fs::read(path).ok()?;
     let mut at = 0;
@@ -288,7 +292,7 @@ fn a_recorder_that_is_killed_harms_nobody() {
         let begun = victim.begin(&path);
         victim.work("during", 50);
         signal(begun["recorder"].as_u64().unwrap() as u32, libc::SIGKILL);
-        // Its death is seen at once: the process is nobody's, but a zombie of nobody either.
+        // The recorder's death is detected at once, although its zombie may remain.
         until(LIMIT, "the end of the recorder", || {
             let answer = victim.ctl(&["status"]).stdout_text();
             answer.contains("waiting").then_some(())
@@ -335,7 +339,7 @@ fn files_that_appear_start_and_stop() {
     victim.until_state("paused");
     fs::write(&go, "").unwrap();
     victim.until_state("recording");
-    // What sleeps applies the change at the recorder's next look.
+    // Sleeping threads apply the change the next time the recorder checks them.
     until(LIMIT, "applied", || {
         victim.ask(&["resume"])["sleeping"].as_array().unwrap().is_empty().then_some(())
     });
@@ -394,7 +398,8 @@ fn a_delay_can_be_cut_short_and_a_duration_ends_the_recording() {
     assert!(samples(&never).is_empty());
 }
 
-/// All threads in `poll` without a limit, which a signal ends early: nothing is sent unless that is accepted.
+/// All threads are in `poll` without a limit, which a signal ends early: the command sends no signal unless
+/// that is accepted.
 #[test]
 fn a_wait_is_only_interrupted_on_demand() {
     let _place = beside();
@@ -461,7 +466,8 @@ fn mistakes_are_told_in_one_line() {
     assert_eq!(victim.end(0), 0);
 }
 
-/// The session belongs to whoever records. Another user is turned away by the directory, and by the socket itself.
+/// A session belongs to the user who records. Other users are refused by the directory and by the socket
+/// itself.
 #[test]
 fn another_user_is_refused() {
     use std::io::{Read, Write};
@@ -493,7 +499,7 @@ fn another_user_is_refused() {
     let dir = PathBuf::from(&page[page.find('/').unwrap()..]).parent().unwrap().to_owned();
     let socket = dir.join("control");
     assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
-    // Even where somebody opened the doors.
+    // The socket refuses other users even if the permissions allow access.
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
     let answer = std::thread::spawn(move || {
@@ -513,7 +519,7 @@ fn another_user_is_refused() {
     expect(&path, &[("during", 1)]);
 }
 
-/// Whoever connects and says nothing, or nonsense, or does not listen, holds nobody up.
+/// Clients that send nothing or nonsense, or do not read, do not block others.
 #[test]
 fn bad_clients_hold_nobody_up() {
     use std::io::Write;

@@ -1,9 +1,9 @@
-//! Death between any two instructions that change what outlives it: recorder and program are stepped through one
-//! instruction at a time, and whenever shared memory or the recording have changed, a copy of both is recovered as if they
-//! had been killed there. A copy must have exactly what the program had done by then.
+//! Kills between any two instructions that change persistent state. Recorder and program are stepped one
+//! instruction at a time. After each change of shared memory or of the recording, a copy of both is recovered
+//! as if both processes had been killed. The copy must have exactly the program's work so far.
 //!
-//! `CRASH_STEPS` is the number of times that each is stepped through, `CRASH_INSTRUCTIONS` how far each time; `.ci/long crashes`
-//! has more, flushes and chunks among them.
+//! `CRASH_STEPS` is the number of rounds for each process, `CRASH_INSTRUCTIONS` their length; `.ci/long
+//! crashes` has more, with flushes and chunks.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,37 +20,37 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: usize = 2;
-/// More than it gets to.
+/// More allocations than the program reaches.
 const COUNT: u64 = 1 << 30;
-/// Instructions of one time, from the first change on.
+/// The instructions of one round, from the first change on.
 const STEPS: u64 = 40_000;
-/// As many times that until something has changed.
+/// In multiples of that: the instructions before the first change.
 const LONGEST: u64 = 40;
-/// Copies of one kind of change in one time, the first ones and later ones at growing distances: a round of the drain has
-/// hundreds of the same.
+/// The copies of one kind of change in one round: the first ones, and later ones at growing distances,
+/// because a round of the drain has hundreds of the same kind.
 const EACH: u64 = 6;
-/// Copies that wait to be recovered, and those who do it.
+/// The queue of copies to recover, and its worker threads.
 const WAITING: usize = 6;
 const RECOVERERS: usize = 2;
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn set(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |n| n.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// Whether the `n`th change of a kind is looked at.
+/// Returns true if the `n`th change of a kind is checked.
 fn wanted(n: u64, each: u64) -> bool {
     n <= each || n.is_power_of_two() || n.is_multiple_of(97)
 }
 
 struct Job {
     copied: Copied,
-    /// Everything stands still: no tolerance.
+    /// All threads are stopped: no tolerance.
     at: Instant,
     what: String,
 }
 
-/// Recovers copies; gives back how many, and what was wrong.
+/// Recovers copies; returns their number and the errors.
 fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
     let (mut done, mut wrong) = (0, Vec::new());
     loop {
@@ -76,7 +76,7 @@ fn recoverer(jobs: &Mutex<Receiver<Job>>) -> (u64, Vec<String>) {
     }
 }
 
-/// Steps through a recording; `the_drain` or the program's threads in turns.
+/// Steps through a recording; `the_drain`, or the program's threads in turns.
 #[track_caller]
 fn step_through(name: &str, repository: bool, the_drain: bool) {
     let _place = beside();
@@ -92,7 +92,8 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
         false => options.extend(["-o", out]),
     }
     if !the_drain {
-        // A step where SIGTRAP is blocked resets its handler (`force_sig`): signals of another number.
+        // Stepping while SIGTRAP is blocked resets its handler (`force_sig`), so signals with another number
+        // are used.
         options.extend(["--engine", "timer"]);
     }
     let mut drain = spawn(&mut record(&options, &told.program(COUNT)));
@@ -119,7 +120,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
     let each = set("CRASH_EACH", EACH);
     let (times, most) = (set("CRASH_STEPS", 1), set("CRASH_INSTRUCTIONS", STEPS));
     for time in 0..times {
-        // The drain takes what there is, then gets a little: what follows is a round that is not too long, and a flush.
+        // The drain empties the ring, then gets a little data: the next steps are a short round and a flush.
         drop((freeze(program), std::thread::sleep(Duration::from_millis(220 + time * 37 % 110))));
         std::thread::sleep(Duration::from_millis(1));
         let mut of_program = freeze(program);
@@ -131,14 +132,14 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
         let mut here: BTreeMap<&str, u64> = BTreeMap::new();
         let mut before = watch.look(!the_drain);
         let steps_now = if the_drain { most } else { most / 4 };
-        // What a round does before it changes anything depends on the build and on what the machine had it wait for.
+        // The number of steps before a round's first change depends on the build and on the machine's load.
         let (mut step, mut last) = (0, LONGEST * steps_now);
         while step < last {
             step += 1;
             assert!(stepped.step(), "{name}: the thread is gone at step {step}");
             steps += 1;
             if stepped.waits() {
-                // The others may hold what it waits for.
+                // The other threads may hold the lock that it waits for.
                 of_stepped.clear();
                 std::thread::sleep(Duration::from_millis(1));
                 *of_stepped = freeze_others(pid);
@@ -172,7 +173,7 @@ fn step_through(name: &str, repository: bool, the_drain: bool) {
     let stderr = String::from_utf8_lossy(&stderr.join().unwrap()).into_owned();
     assert!(wrong.is_empty(), "{} of {done}:\n{}\n{stderr}", wrong.len(), wrong.join("\n"));
     assert!(done > 0 && !kinds.is_empty(), "{name}: nothing changed in {steps} instructions");
-    // What was stepped through is whole in the end.
+    // The recording of the stepped process is complete at the end.
     let found = Found::read(&output, THREADS);
     let now = told.now();
     assert_eq!(found.wrong(&now, &now), None);

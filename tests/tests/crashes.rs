@@ -1,7 +1,7 @@
-//! The black box: the program, the recorder or both are killed at any instant, and nothing that was taken is lost or there
-//! twice. `taken` is counted by the program itself.
+//! Crash safety: the program, the recorder or both are killed at any instant, and no sample is lost or
+//! recorded twice. The program itself counts `taken`.
 //!
-//! `CRASHES` is the number of deaths of each kind; `.ci/long crashes` has thousands.
+//! `CRASHES` is the number of kills of each kind; `.ci/long crashes` has thousands.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -21,14 +21,14 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const THREADS: usize = 3;
-/// More than it gets to.
+/// More allocations than the program reaches.
 const COUNT: u64 = 1 << 30;
 
 fn deaths() -> u32 {
     std::env::var("CRASHES").ok().map_or(2, |n| n.parse().expect("CRASHES is a number"))
 }
 
-/// Instants spread by the golden ratio: as good as random, and the same in every run.
+/// Instants spread by the golden ratio: pseudo-random, and the same in every run.
 fn instant(i: u32, longest: Duration) -> Duration {
     longest.mul_f64((f64::from(i) * 0.618_033_988_749_895).fract())
 }
@@ -42,7 +42,7 @@ struct Killed {
     program: u32,
 }
 
-/// The victim being recorded: every thread has begun.
+/// Starts the recorded program, and waits until every thread has begun.
 struct Running {
     folder: TempDir,
     output: PathBuf,
@@ -77,7 +77,7 @@ fn begin(repository: bool, ring: &str) -> Running {
     Running { folder, output, session, told, drain, program }
 }
 
-/// Kills in turn what `who` says, with a short time between.
+/// Kills the processes in `who` in turn, with a short time between.
 #[track_caller]
 fn kill(i: u32, repository: bool, who: &[(bool, i32)]) -> Killed {
     let Running { folder, output, session, told, mut drain, program } = begin(repository, "4M");
@@ -104,7 +104,7 @@ impl Killed {
     }
 }
 
-/// The recorder lives: what it wrote is complete.
+/// The recorder survives: its recording is complete.
 fn program_dies(number: i32) {
     let _place = beside();
     for i in 1..=deaths() {
@@ -114,14 +114,14 @@ fn program_dies(number: i32) {
     }
 }
 
-/// The recorder is killed, alone or with the program, and somebody recovers.
+/// The recorder is killed, alone or with the program, and the recording is recovered.
 fn recorder_dies(name: &str, who: &[(bool, i32)]) {
     let _place = beside();
     let mut done = 0;
     for i in 1..=deaths() {
         let killed = kill(i, i % 2 == 0, who);
         let alive = Path::new(&format!("/proc/{}", killed.program)).exists();
-        // Reading is as good as recovering; and who lives may go on while that is done.
+        // A reader recovers as well as `recover` does; surviving processes may continue during that.
         let finished = recover(&killed.output);
         if alive {
             signal(killed.program, libc::SIGKILL);
@@ -170,8 +170,9 @@ fn both() {
     );
 }
 
-/// What finds no room in the ring is counted by the program, and all of it is told: what it had counted before a flush by the
-/// recorder, what it counted after that, and after the recorder's death, by the recovery.
+/// The program counts allocations that do not fit into the ring, and all of these losses are reported: the
+/// recorder reports those counted before a flush, and the recovery those counted after it or after the
+/// recorder's death.
 #[test]
 fn losses_are_told() {
     let _place = beside();
@@ -226,7 +227,7 @@ fn losses_are_told() {
     }
 }
 
-/// Nothing that was recorded before is harmed, and nothing recorded later.
+/// Earlier and later recordings stay intact.
 #[test]
 fn a_reader_recovers_by_itself() {
     let _place = beside();
@@ -239,8 +240,8 @@ fn a_reader_recovers_by_itself() {
     killed.check("by a reader", &finished.stderr);
 }
 
-/// What a killed recorder left may be damaged, by its program or otherwise: every reader comes to an end with a status, and the
-/// recording is as readable as before.
+/// The shared memory of a killed recorder may be damaged, by its program or otherwise. Every reader ends with
+/// a status, and the recording stays readable.
 #[test]
 fn damaged_shared_memory() {
     let _place = beside();
@@ -248,7 +249,7 @@ fn damaged_shared_memory() {
     let live = killed.output.parent().unwrap();
     let mut watch = Watch::new(&killed.session, &killed.output);
     let aside = watch.put_aside();
-    // What the recorder had written itself.
+    // The events that the recorder had written itself.
     let before = Found::read(&killed.output, THREADS).exact;
     // xorshift: the same damage in every run.
     let mut random = 0x9E37_79B9_7F4A_7C15u64;
@@ -266,7 +267,7 @@ fn damaged_shared_memory() {
         let file = &files[i as usize % files.len()];
         let mut bytes = std::fs::read(file).unwrap();
         for _ in 0..1 << next(8) {
-            // Most words are zeros that nobody reads: where something stands, and the first page.
+            // Most words are unused zeros, so damage is placed where data is, and in the first page.
             let at = match next(3) {
                 0 => next(8192) & !7,
                 _ => (0..64)
@@ -296,7 +297,7 @@ fn damaged_shared_memory() {
     killed.check("after its copies were damaged", &finished.stderr);
 }
 
-/// `--sync`: each flush goes to the disk, by a thread that is not the one that empties rings.
+/// `--sync`: another thread than the one that empties the rings writes each flush to the disk.
 #[test]
 fn flushes_go_to_the_disk() {
     if !skip::have("strace") {
@@ -327,7 +328,7 @@ fn flushes_go_to_the_disk() {
             line.contains("sync") && !line.contains("execve") && line.trim_end().ends_with("= 0")
         };
         let done: Vec<&str> = text.lines().filter(of).collect();
-        // The program works for 300 ms or more; a disk may take its time for each.
+        // The program works for at least 300 ms, and a disk may need time for each.
         assert!(done.len() >= 2, "{text}");
         let by_drain = done.iter().filter(|line| line.split_whitespace().next() == Some(drain)).count();
         assert_eq!(by_drain, 0, "the drain waits for the disk itself\n{text}");

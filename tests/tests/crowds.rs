@@ -1,4 +1,5 @@
-//! More processes than the recorder can look after: those beyond are told, not recorded, and harm nobody.
+//! More processes than the recorder can handle: those above the limit are reported, not recorded, and run
+//! undisturbed.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The recorder stands still while processes begin and end; then it goes on, and there is room again.
+/// The recorder is stopped while processes start and end. Then it continues, and space is freed.
 const PROGRAM: &str = "kill -STOP $PPID
 i=0; while [ $i -lt 60 ]; do awk 'BEGIN { exit 7 }'; [ $? = 7 ] || exit 1; i=$((i + 1)); done
 used=$(du -sm /dev/shm | cut -f1)
@@ -38,7 +39,7 @@ fn a_recorder_that_cannot_keep_up() {
     assert_eq!(finished.code(), 3, "{}", finished.stderr);
     let out = finished.stdout_text();
     let used: u64 = out.split_whitespace().next().unwrap().parse().unwrap();
-    // Three quarters of the file system are for processes.
+    // Three quarters of the file system are reserved for processes.
     assert!((8..=56).contains(&used), "{used} MB of 64 used");
     assert!(finished.stderr.contains("some programs are not recorded"), "{}", finished.stderr);
     assert!(finished.stderr.contains(" programs not recorded, "), "{}", finished.stderr);

@@ -1,5 +1,5 @@
-//! Copies of recordings that go on: asked for by the command, by a signal, by conditions. What is in them follows from the order
-//! of commands and from counts, not from a clock.
+//! Copies of running recordings, requested by the command, by a signal or by conditions. The order of
+//! commands and counts determine their contents, not a clock.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,13 +15,13 @@ use flightline_tests::{foreign, victim};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// CPU time of a phase of each of the victim's three threads, ms.
+/// The CPU time of a phase of each of the program's three threads in ms.
 const MS: u32 = 60;
 
-/// The victim's functions that burn CPU time.
+/// The program's functions that burn CPU time.
 const WORKS: [&str; 4] = ["before_work", "during_work", "resumed_work", "after_work"];
 
-/// The functions of the victim that a recording has samples of.
+/// The program's functions that a recording has samples of.
 #[track_caller]
 fn seen(path: &Path) -> BTreeSet<String> {
     let recording = Recording::read(path).unwrap();
@@ -34,7 +34,7 @@ fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| format!("{name}_work")).collect()
 }
 
-/// A copy does not wait long for names that are being read; here they are waited for before.
+/// A copy does not wait long for symbols that are being read, so the test waits for them before.
 fn dump(args: &[&str], output: &Path) -> Finished {
     if let ["-p", pid, ..] = args {
         ctl(pid.parse().unwrap(), &["dump"]);
@@ -43,7 +43,7 @@ fn dump(args: &[&str], output: &Path) -> Finished {
     run(command.args(["dump", "--json", "-o"]).arg(output).args(args), LIMIT)
 }
 
-/// What a dump that must succeed says of its only copy.
+/// Runs a dump that must succeed, and returns the report of its only copy.
 #[track_caller]
 fn dumped(args: &[&str], output: &Path) -> Value {
     let finished = dump(args, output).expect_success("flightline dump");
@@ -53,7 +53,7 @@ fn dumped(args: &[&str], output: &Path) -> Value {
     answer["dumps"][0].clone()
 }
 
-/// The victim, recorded at 1 kHz with these options into a repository.
+/// The program, recorded at 1 kHz with these options into a repository.
 #[track_caller]
 fn kept(folder: &Path, options: &[&str]) -> Controlled {
     let mut command = Command::new(victim::flightline());
@@ -94,7 +94,7 @@ fn of_a_repository_while_it_is_written() {
     let pid = victim.pid.to_string();
     victim.work("before", MS);
     victim.work("during", MS);
-    // Chunks change once a second of the clock; nothing is judged by how many there are, only that there are several.
+    // Chunks rotate once a second of wall-clock time. The test needs several chunks, but no exact number.
     let chunks = until(LIMIT, "three chunks", || {
         let of = fs::read_dir(&repository).unwrap().flatten().map(|e| jfr_files(&e.path()).len()).max();
         of.filter(|n| *n >= 3)
@@ -103,12 +103,12 @@ fn of_a_repository_while_it_is_written() {
     let said = dumped(&["-p", &pid], &out);
     assert!(said["chunks"].as_u64().unwrap() as usize >= chunks - 1, "{said}, {chunks} chunks");
     assert_eq!(said["pid"], victim.pid);
-    // All that was done before the command is in, of the chunk being written too.
+    // All work before the command is in the copy, including that in the unfinished chunk.
     assert_eq!(seen(&out), set(&["before", "during", "resumed"]));
     jdks_agree(&out);
     let again = dump(&["-p", &pid], &out);
     assert!(again.code() == 1 && again.stderr.contains("give --force"), "{}", again.stderr);
-    // The same by the folder's name, over the old one.
+    // The same by the folder's name, replacing the old copy.
     victim.work("after", MS);
     victim.ask(&["dump"]);
     let by_path = dumped(&[repository.to_str().unwrap(), "--force"], &out);
@@ -119,7 +119,7 @@ fn of_a_repository_while_it_is_written() {
     let recorder = recorder_of(&victim).to_string();
     dumped(&["-p", &recorder, "--force"], &out);
     assert_eq!(victim.end(0), 0);
-    // It is over: its folder still is a recording, its process is none.
+    // The program has ended: its folder still is a recording, but there is no process.
     let gone = dump(&["-p", &pid, "--force"], &out);
     assert!(gone.code() == 1 && gone.stderr.lines().count() == 1, "{}", gone.stderr);
     dumped(&[repository.to_str().unwrap(), "--force"], &out);
@@ -133,7 +133,7 @@ fn of_a_file_and_to_a_pipe() {
     let _place = beside();
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run.jfr"), folder.path().join("out.jfr"));
-    // Without a flush of its own: what is in the copy was written because it was asked for.
+    // The flush interval is too long to matter, so the copy's data was written because of the request.
     let mut victim = Controlled::recorded(&path, &["-F", "1000", "--flush", "600s"]);
     let pid = victim.pid.to_string();
     victim.work("before", MS);
@@ -153,7 +153,7 @@ fn of_a_file_and_to_a_pipe() {
     assert_eq!(seen(&path), set(&["before", "during", "after"]));
 }
 
-/// What lies before the window is left out: with whole chunks those before it, exactly everything before.
+/// Data before the window is left out: whole chunks, or exactly all earlier events.
 #[test]
 fn the_last_part() {
     let _place = beside();
@@ -169,7 +169,7 @@ fn the_last_part() {
     });
     let gap = after_first.elapsed();
     victim.work("during", MS);
-    // A window that begins after the first phase, and before the second one if the command is not later than the time between.
+    // A window that begins after the first phase, and before the second one if the command is fast enough.
     let window = |options: &[&str]| {
         let last = after_first.elapsed();
         let last_ms = format!("{}ms", last.as_millis());
@@ -191,7 +191,7 @@ fn the_last_part() {
     assert!(old.code() == 1 && old.stderr.contains("nothing was recorded in that time"), "{}", old.stderr);
 }
 
-/// Two processes with a recording each: one file each, or the one that is asked for.
+/// Two processes with a recording each: one file for each, or only the selected one.
 #[test]
 fn several_processes() {
     let _place = beside();
@@ -246,7 +246,7 @@ fn several_processes() {
     victim.end(0);
 }
 
-/// What a killed recorder left is completed, then copied.
+/// The recording of a killed recorder is completed, then copied.
 #[test]
 fn after_the_recorder_was_killed() {
     let _place = beside();
@@ -329,7 +329,7 @@ fn conditioned(condition: &str, program: &Path, args: &[&str], until_copied: boo
 }
 
 impl Conditioned {
-    /// The only copy; its name ends in `_WORD.jfr`, and it has samples of `function`, if one is named.
+    /// The only copy; its name ends in `_WORD.jfr`, and it has samples of `function`, if given.
     #[track_caller]
     fn copied(&self, word: &str, function: Option<&str>) {
         let files = jfr_files(&self.dumps);
@@ -350,7 +350,7 @@ fn when_a_thread_is_stuck() {
     let stuck = conditioned("stuck>2s", &program, &["run"], true);
     stuck.copied("stuck", Some("spin_for_ever"));
     assert!(stuck.stderr.contains("has run in one place"), "{}", stuck.stderr);
-    // Nothing but who waits for a lock that is not given back: not who waits for work.
+    // Only threads that wait for a lock that is never released, not threads that wait for work.
     let stuck = conditioned("stuck>2s", &program, &["lock"], true);
     stuck.copied("stuck", None);
     assert!(stuck.stderr.contains("has waited for a lock"), "{}", stuck.stderr);
@@ -362,7 +362,7 @@ fn when_it_takes_much_memory_or_time() {
     let spins = victim::c("stuck", victim::OPTIMISED);
     let resident = conditioned("rss>64k", &spins, &["idle"], true);
     resident.copied("rss", None);
-    // However little of a laden machine the thread gets: its share of a second is not this small.
+    // Even on a busy machine the thread gets more than this share of a second.
     let cpu = conditioned("cpu>0.1%/1s", &spins, &["run"], true);
     cpu.copied("cpu", Some("spin_for_ever"));
 }
@@ -380,7 +380,7 @@ fn when_the_program_fails() {
     let well =
         conditioned("signal,exit!=0,rss>999g,cpu>100000%/1s,stuck>600s", shell, &["-c", "exit 0"], false);
     assert!(well.code == 0 && !well.dumps.exists(), "{}", well.stderr);
-    // A child's death, by its own last words; the program itself ends well.
+    // A child's death, reported by its own last words; the program itself ends normally.
     let fatal = victim::c("fatal", victim::OPTIMISED);
     let script = format!("'{}' die segv; exit 0", fatal.display());
     let child = conditioned("signal,exit!=0", shell, &["-c", &script], false);

@@ -1,4 +1,4 @@
-//! `repair`, `cut`, `scrub`, `assemble`, `disassemble`: what they write is read by the JDK's own consumer.
+//! The JDK's own consumer reads the output of `repair`, `cut`, `scrub`, `assemble` and `disassemble`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What the JDK reads of a file.
+/// The contents of a file as the JDK reads them.
 #[derive(Debug, PartialEq, Eq)]
 struct Read {
     outcome: String,
@@ -100,17 +100,17 @@ fn every_torn_prefix_is_read_by_the_jdk() {
                 );
                 continue;
             }
-            // A prefix without any constants that its events need is reported as such.
+            // A prefix without all constants that its events need is reported.
             assert!(done.status.success() || done.stderr.contains("no event has its"), "{}", done.stderr);
             let size = fs::metadata(&out).unwrap().len();
             assert!(size >= before, "{name}: {size} bytes of a prefix of {cut}, {before} of a shorter one");
             before = size;
-            // Repairing what was repaired changes nothing.
+            // Repairing a repaired file changes nothing.
             let again = dir.path().join("again.jfr");
             flightline(&["repair", path(&out), "-o", path(&again), "--force"]).expect_success("repair again");
             assert_eq!(fs::read(&out).unwrap(), fs::read(&again).unwrap(), "{name} at {cut}");
         }
-        // The whole file is sound and stays as it is.
+        // The complete file is valid and stays as it is.
         assert_eq!(fs::read(repaired.join(format!("{name}-{steps:02}.jfr"))).unwrap(), bytes);
     }
     for jdk in jdks() {
@@ -239,15 +239,15 @@ fn two_cuts_are_the_whole() {
             let of = |part: &str| &read[&format!("{name}.{part}")];
             let (a, b, whole) = (of("a"), of("b"), of("whole"));
             assert!([a, b, whole].iter().all(|r| r.outcome == "ok" && r.events > 0), "{a:?} {b:?} {whole:?}");
-            // Events that last over the cut are in both.
+            // Events that overlap the cut are in both.
             let both = a.events + b.events - whole.events;
             assert!(both < 60, "{name}: {both} events of {} in both", whole.events);
         }
     }
 }
 
-/// What describes the recording comes from the chunks of the range: not from those behind it, though
-/// `jdk.ActiveRecording` lasts from before the range into them.
+/// The events that describe the recording come from the chunks of the range, not from later ones, although
+/// the time of `jdk.ActiveRecording` extends from before the range into them.
 #[test]
 fn a_cut_is_not_described_by_what_is_behind_it() {
     let _place = beside();
@@ -257,7 +257,7 @@ fn a_cut_is_not_described_by_what_is_behind_it() {
         let file = fixture(&format!("recordings/{name}.jfr"));
         let bytes = fs::read(&file).unwrap();
         let field = |at: usize| usize::try_from(u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap()));
-        // Of the first chunk: its size and how long it lasts.
+        // The size and duration of the first chunk.
         let (size, nanos) = (field(8).unwrap(), field(40).unwrap());
         fs::write(dir.path().join(format!("{name}.first")), &bytes[..size]).unwrap();
         let (from, to) = (nanos as f64 * 0.5e-9, nanos as f64 * 0.9e-9);

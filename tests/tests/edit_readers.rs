@@ -1,5 +1,5 @@
-//! What `repair`, `cut`, `scrub` and `assemble` write, sample for sample: every foreign reader sees in it what it sees in
-//! the recordings it was made of.
+//! Every foreign reader finds the same samples in the output of `repair`, `cut`, `scrub` and `assemble` as in
+//! the inputs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,7 +53,7 @@ fn same(readers: &[&str], before: &[&Path], after: &[&Path]) {
     }
 }
 
-/// The same but for a nanosecond: times that are reckoned from each chunk's start are rounded otherwise from another start.
+/// The same except for a nanosecond: times relative to a different chunk start are rounded differently.
 #[track_caller]
 fn same_but_for_rounding(readers: &[&str], before: &[&Path], after: &[&Path]) {
     readers.iter().for_each(|reader| near(reader, before, after));
@@ -78,7 +78,7 @@ fn near(reader: &str, before: &[&Path], after: &[&Path]) {
     }
 }
 
-/// Where the last chunk starts.
+/// The offset of the last chunk.
 fn last_chunk(bytes: &[u8]) -> usize {
     let mut at = 0;
     loop {
@@ -137,7 +137,7 @@ fn cut_in_two() {
     }
 }
 
-/// One chunk has its last events there, and the next one has begun: both are cut off at the same time.
+/// One chunk has its last events there, and the next one has begun: both are cut at the same time.
 #[test]
 fn cut_where_two_chunks_meet() {
     let _place = beside();
@@ -149,7 +149,7 @@ fn cut_where_two_chunks_meet() {
     flightline(&["cut", path(&fixture(JVM.0)), "--from", "0.9", "-o", path(&out)]);
     let starts = starts(&fs::read(&out).unwrap());
     assert!(starts.len() > 1 && starts.is_sorted_by(|a, b| a < b), "{starts:?}");
-    // async-profiler's tells samples of native methods no differently.
+    // async-profiler's reader does not distinguish samples of native methods.
     let counts = ["jdk17", "jdk25", "jmc", "go"].map(|reader| foreign::lines(reader, &out).unwrap().len());
     assert!(counts[0] > 5 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 }
@@ -171,7 +171,7 @@ fn scrubbed() {
     }
 }
 
-/// Of another program, with another clock and other meanings of the same ids.
+/// A recording of another program, with another clock and other constants for the same ids.
 #[test]
 fn joined_with_ids_and_clock_of_their_own() {
     let _place = beside();
@@ -186,7 +186,7 @@ fn joined_with_ids_and_clock_of_their_own() {
         flightline(&["assemble", path(parts[0]), path(parts[1]), "-o", path(&out), "--rebase", "--force"]);
         let readers: Vec<&str> = some.iter().copied().filter(|reader| others.contains(reader)).collect();
         same(&readers, &parts, &[&out]);
-        // Bytes one behind the other will not do.
+        // Concatenating the bytes is not sufficient.
         let plain = dir.path().join("plain.jfr");
         fs::write(&plain, parts.iter().flat_map(|part| fs::read(part).unwrap()).collect::<Vec<u8>>())
             .unwrap();
@@ -194,7 +194,7 @@ fn joined_with_ids_and_clock_of_their_own() {
     }
 }
 
-/// JMC takes two chunks that start at the same time for one: of two recordings that do, one gets a start of its own.
+/// JMC merges two chunks that start at the same time, so one of two such recordings gets a different start.
 #[test]
 fn joined_with_the_same_start() {
     let _place = beside();
@@ -214,7 +214,8 @@ fn joined_with_the_same_start() {
     }
 }
 
-/// What JDK 25 prints of all files, sorted; the ids of types, which may change, as the names of what they stand for do not.
+/// The events of all files as JDK 25 prints them, sorted. Type ids, which may change, are replaced by type
+/// names.
 fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
     let mut events = Vec::new();
     for file in files {
@@ -233,7 +234,7 @@ fn printed(jfr: &Path, files: &[&Path]) -> Vec<String> {
     events
 }
 
-/// Every event and field, with a clock of 1 GHz told by one of 2.6 GHz and the other way round.
+/// Every event and field, with a clock of 1 GHz joined to one of 2.6 GHz and the reverse.
 #[test]
 fn joined_field_by_field() {
     let _place = beside();

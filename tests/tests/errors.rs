@@ -1,4 +1,4 @@
-//! What goes wrong says so in one clear line, with the right exit code, and loses nothing that was recorded.
+//! Errors print one clear line, with the right exit code, and lose no recorded data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,12 +14,14 @@ use flightline_tests::{skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// One message of ours: names `subject` and `words`, no loader noise, no panic, no debug print.
+/// Asserts that standard error is one message of Flightline that contains `words`, without loader noise,
+/// panic or debug output.
 #[track_caller]
 fn expect_message(finished: &Finished, code: i32, words: &[&str]) {
     let text = &finished.stderr;
     assert_eq!(finished.code(), code, "{text}");
-    // `record` shares its stderr with the program, so it names itself; the offline commands speak as clap does.
+    // `record` shares standard error with the program, so its messages have a prefix; the offline commands
+    // use clap's format.
     let ours = |l: &&str| ["flightline: ", "error: ", "warning: "].iter().any(|p| l.starts_with(p));
     let lines: Vec<&str> = text.lines().filter(ours).collect();
     assert!(!lines.is_empty(), "no line of ours:\n{text}");
@@ -45,7 +47,7 @@ fn record(program: impl AsRef<Path>, args: &[&str]) -> (Finished, tempfile::Temp
     (finished, folder)
 }
 
-/// A minimal ELF executable header of the given class and machine: enough for anyone who looks before running.
+/// A minimal ELF executable header of the given class and machine, sufficient for checks before running.
 fn foreign_program(folder: &Path, class: u8, machine: u16) -> PathBuf {
     let mut elf = vec![0u8; 256];
     elf[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1, 1]);
@@ -117,7 +119,7 @@ fn static_program() {
     let program = victim::c("ticking", &["-O2", "-static"]);
     let mut command = Command::new(victim::flightline());
     let folder = tempfile::tempdir().unwrap();
-    // Without CPU time nothing can be asked of it from outside.
+    // Without CPU time there is nothing to record from outside.
     command.args(["record", "-e", "alloc", "-o"]).arg(folder.path().join("run.jfr")).arg("--");
     let finished = run(command.arg(program).arg("50").stdin(Stdio::null()), LIMIT);
     expect_message(&finished, 126, &["static", "perf"]);
@@ -127,7 +129,7 @@ fn static_program() {
 fn foreign_architecture() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    // EM_386 in ELF32, EM_PPC64, and whichever of x86_64/aarch64 this is not.
+    // EM_386 in ELF32, EM_PPC64, and the other one of x86_64 and aarch64.
     let other = if cfg!(target_arch = "x86_64") { (2, 183, "aarch64") } else { (2, 62, "x86_64") };
     for (class, machine, name) in [(1, 3, "i386"), (2, 21, "ppc64"), other] {
         let (finished, _) = record(foreign_program(folder.path(), class, machine), &[]);
@@ -135,7 +137,7 @@ fn foreign_architecture() {
     }
 }
 
-/// Root records such programs from outside (`outside.rs`); others are told beforehand that they cannot.
+/// Root records such programs from outside (`outside.rs`); other users get an error before the start.
 #[test]
 fn setuid_program() {
     let _place = beside();
@@ -149,8 +151,8 @@ fn setuid_program() {
     expect_message(&finished, 126, &["set-user-id"]);
 }
 
-/// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as it would alone, and is
-/// told of.
+/// A child that cannot be recorded (not even from outside, which gives CPU time only) runs as usual and is
+/// reported.
 #[test]
 fn static_child() {
     let _place = beside();
@@ -192,7 +194,8 @@ fn unwritable_output() {
     }
 }
 
-/// Disk full while recording: the program runs on to its own status, the file keeps what fitted and is readable.
+/// Disk full while recording: the program runs to its own exit status, and the file contains the data up to
+/// then and is readable.
 #[test]
 fn disk_full() {
     let _place = beside();
@@ -240,12 +243,12 @@ fn device_full() {
     let recorded = record.run(program, &["200"]);
     assert_eq!(recorded.finished.stdout_text().lines().count(), 10, "the program ran on");
     expect_message(&recorded.finished, 23, &["/dev/full", "no space left"]);
-    // A program that succeeds does not hide that its recording failed.
+    // The success of a program does not hide the failure of its recording.
     let recorded = Record::new().output("/dev/full").run("/bin/true", &[]);
     expect_message(&recorded.finished, 1, &["/dev/full", "no space left"]);
 }
 
-/// A reader that goes away: no SIGPIPE, no hang, the program's own status.
+/// A reader that closes the pipe: no SIGPIPE, no hang, the program's own status.
 #[test]
 fn reader_goes_away() {
     let _place = beside();
@@ -293,7 +296,7 @@ fn recordings_are_private() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-/// A bad recording: file, offset and what was read there; status 1.
+/// An invalid recording: file, offset and the bytes read there; status 1.
 #[test]
 fn bad_recordings() {
     let _place = beside();
@@ -346,7 +349,7 @@ fn usage_errors() {
     }
 }
 
-/// A recording that cannot be drawn afterwards is refused before the program runs, and no page is left.
+/// A recording that cannot be drawn afterwards is refused before the program starts, and no page is written.
 #[test]
 fn an_engine_that_is_refused_fails_before_the_program_starts() {
     let _place = beside();
@@ -371,7 +374,7 @@ fn names_of_pictures_are_refused_for_recordings() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Where a session finds no memory for a program, it uses the next place.
+/// If a session directory has no space for a program, the next directory is used.
 #[test]
 fn a_full_shared_memory_is_not_used() {
     let _place = beside();
@@ -414,7 +417,8 @@ fn flame_of_what_cannot_be_drawn_is_refused() {
     }
 }
 
-/// The recording behind `--flame` is in a folder of its own, which is removed; the program's name may look like an option.
+/// The recording of `--flame` is in a private folder, which is removed. The program's name may look like an
+/// option.
 #[test]
 fn flame_alone_leaves_nothing_but_the_page() {
     let _place = beside();

@@ -1,4 +1,4 @@
-//! Perf events by name: what the recording says each function caused, against what the kernel counted for it.
+//! Perf events by name: the events per function in the recording, compared with the kernel's counts.
 
 use flightline_tests::folded::{fold, sum_with};
 use flightline_tests::record::{Record, Recorded};
@@ -10,9 +10,9 @@ fn record(event: &str, rounds: &str) -> Recorded {
     Record::new().option("-e").option(event).run(program, &[rounds]).expect_code(0)
 }
 
-/// The estimate of each thread lacks less than a period at its end, and its first sample stands for a period although it
-/// comes after part of one: two periods for each of two threads. Faults in a system call that its ring had no room for come
-/// with the next fault, wherever that is.
+/// Each thread's estimate lacks less than a period at its end, and its first sample represents a period
+/// although less time has passed: two periods for each of two threads. Faults inside a system call that did
+/// not fit into the ring are reported with the next fault, wherever that is.
 fn faults(period: u64) {
     let _place = beside();
     let recorded = record(&format!("page-faults@{period}"), "60");
@@ -76,7 +76,7 @@ fn context_switches() {
     let lines = fold(&recorded.path, "context-switches", true);
     let naps = truth["nap"] as u64;
     let seen = sum_with(&lines, "nap");
-    // A nap may be preempted besides.
+    // A sleep may also be preempted.
     assert!(
         (naps..=naps + naps / 4 + 8).contains(&seen),
         "{seen} switches in naps, truly {naps} of one's own will"
@@ -85,7 +85,7 @@ fn context_switches() {
     assert!(asleep, "{lines:?}");
 }
 
-/// More calls than signals are good for: the period is widened behind the program's back, the counts stay.
+/// More calls than signals can report: the period is widened during the run, and the counts stay right.
 #[test]
 fn every_call_of_malloc() {
     let _place = beside();
@@ -103,7 +103,8 @@ fn every_call_of_malloc() {
     eprintln!("{seen} of {calls}: {samples}");
 }
 
-/// Two events and CPU time at once do not disturb each other. (The periods have no beat with the 200 faults in a row.)
+/// Two events and CPU time at once do not disturb each other. (The periods do not resonate with the 200
+/// faults in a row.)
 #[test]
 fn together_with_cpu_time() {
     if !skip::perf_allowed(false) {
@@ -128,7 +129,7 @@ fn together_with_cpu_time() {
     );
 }
 
-/// What cannot be counted here is told in one line that says what to do.
+/// An event that this machine cannot count is reported in one line that says what to do.
 #[test]
 fn what_cannot_be_counted_is_told() {
     let _place = beside();

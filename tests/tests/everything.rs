@@ -1,4 +1,5 @@
-//! All engines in one process at once: each tells what the program did, none disturbs another, and other readers read all of it.
+//! All engines in one process at the same time: each records the program's work, none disturbs another, and
+//! other readers read everything.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,7 @@ use flightline_tests::{foreign, skip, victim};
 
 const EVENTS: &str = "page-faults@64";
 
-/// Whether events of the kernel can be recorded too.
+/// Returns true if kernel events can be recorded too.
 fn perf() -> bool {
     let allowed = skip::perf_allowed(false);
     if !allowed {
@@ -30,11 +31,11 @@ fn record() -> Option<Recorded> {
     if perf() {
         record = record.option("-e").option(EVENTS);
     }
-    // Far more than a second's work, however laden the machine.
+    // Far more than a second's work, even on a busy machine.
     Some(record.limit(Duration::from_secs(120)).run(program, &[]).expect_code(0))
 }
 
-/// What `fold` makes of one kind of events: function at the leaf side → sum of the lines that contain it.
+/// The folded stacks of one kind of event: function near the leaf → sum of the lines that contain it.
 struct Folded(Vec<(String, u64)>);
 
 impl Folded {
@@ -107,7 +108,7 @@ fn the_jdk_reads_every_event_of_every_engine() {
     }
 }
 
-/// The same through a pipe: whatever is recorded comes to a reader of the stream, typed, with its stack, checked.
+/// The same through a pipe: all recorded events reach a reader of the stream, with type, stack and checksums.
 #[test]
 fn a_reader_of_the_pipe_gets_events_of_every_engine() {
     let _place = beside();
@@ -161,7 +162,7 @@ fn a_reader_of_the_pipe_gets_events_of_every_engine() {
     let stats = feed.stats();
     assert_eq!((stats.segments_damaged, stats.segments_missing, stats.unresolved), (0, 0, 0), "{stats:?}");
     assert!(stats.segments > 3, "{stats:?}");
-    // A connection that breaks anywhere: what came is whole, whatever engine it is of.
+    // A connection that breaks at any point: the data up to then is valid, for events of every engine.
     let step = done.stdout.len() / 40 + 1;
     for cut in (step / 3..done.stdout.len()).step_by(step) {
         let start = &done.stdout[..cut];

@@ -1,5 +1,5 @@
-//! What `flightline export` makes, taken by programs we did not write: an OpenTelemetry Collector, by OTLP and by
-//! Fluentd's protocol, and `go tool pprof`.
+//! The output of `flightline export` is accepted by programs of other projects: an OpenTelemetry Collector,
+//! by OTLP and by Fluentd's protocol, and `go tool pprof`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,7 +19,8 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Samples of the recording below, those with a span, and what one stands for in ns.
+/// The number of samples in the recording below, the number with a span, and the time that a sample
+/// represents in ns.
 const SAMPLES: i64 = 400;
 const IN_SPANS: i64 = 300;
 const SPANS: i64 = 100;
@@ -98,7 +99,7 @@ fn recording() -> Vec<u8> {
     pipe.into_inner()
 }
 
-/// A Collector, with what it has received in a file when it has ended.
+/// A Collector. After its end, a file contains the received data.
 struct Collector {
     process: Child,
     grpc: u16,
@@ -111,7 +112,7 @@ struct Collector {
 impl Collector {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Given free again a moment before the Collector takes them.
+        // The ports are released just before the Collector opens them.
         let free = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
         let [grpc, http, forward] = free.map(|listener| listener.local_addr().unwrap().port());
         let config = format!(
@@ -137,7 +138,7 @@ impl Collector {
                 .all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
                 .then_some(())
         });
-        // It asks for the signals that end it in order only then, and says nothing of that.
+        // The collector installs its signal handlers only then, without logging it.
         let log = collector.folder.path().join("log");
         until(LIMIT, "the Collector is ready", || {
             fs::read_to_string(&log).unwrap().contains("Everything is ready").then_some(())
@@ -146,7 +147,7 @@ impl Collector {
         collector
     }
 
-    /// Posts something, and wants it to be taken.
+    /// Sends a request that must be accepted.
     fn post(&self, path: &str, kind: &str, body: &[u8]) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http)).unwrap();
         let head = format!(
@@ -159,7 +160,7 @@ impl Collector {
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     }
 
-    /// Ends it; what it has received, a message each.
+    /// Ends it; returns the received messages.
     fn finish(mut self) -> Vec<Value> {
         signal(self.process.id(), libc::SIGTERM);
         let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -174,7 +175,7 @@ fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The text of an attribute; a Collector says it as a number of its table of texts.
+/// The text of an attribute; a Collector may store it as an index into its string table.
 fn text<'a>(resource: &'a Value, dictionary: &'a Value, name: &str) -> Option<&'a str> {
     let string = |index: &Value| dictionary["stringTable"][index.as_u64()? as usize].as_str();
     let attribute = list(resource, "attributes").iter().find(|attribute| {
@@ -184,7 +185,7 @@ fn text<'a>(resource: &'a Value, dictionary: &'a Value, name: &str) -> Option<&'
     value["stringValue"].as_str().or_else(|| string(&value["stringValueStrindex"]))
 }
 
-/// What came by one way.
+/// The data received through one protocol.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Came {
     value: i64,
@@ -270,7 +271,7 @@ fn an_opentelemetry_collector_takes_all_there_is() {
         );
         assert!(sent.stderr.contains(&told), "{}", sent.stderr);
     }
-    // As a stream, of which nobody knows when it ends.
+    // As a stream, whose end is not known in advance.
     let mut stream = export(Path::new("-"), &["--send", &grpc, "--inferred", "--attribute", "via=stream"]);
     run(stream.stdin(File::open(&path).unwrap()), LIMIT).expect_success("export of a stream");
     for (format, to) in [("otlp-json", "/v1development/profiles"), ("otlp-traces-json", "/v1/traces")] {
@@ -416,7 +417,7 @@ fn pprof_reads_what_was_recorded() {
         assert_eq!(values.sum::<i64>(), SAMPLES * PERIOD, "{raw}");
         raw
     };
-    // What is selected and summed up, without labels.
+    // The same selection, summed up, without labels.
     run(Command::new(flightline()).arg("convert").arg(&path).args(["--total", "-o"]).arg(&to), LIMIT)
         .expect_success("convert");
     let summed = raw("time/nanoseconds[dflt]");
@@ -436,7 +437,7 @@ fn pprof_reads_what_was_recorded() {
     }
 }
 
-/// Work with labels, and memory of one size, which Go's heap profile has as a label that is a number.
+/// Work with labels, and memory of one size, which is a numeric label in Go's heap profile.
 const LABELLED: &str = r#"package main
 
 import (

@@ -1,4 +1,5 @@
-//! Signals that end a process: everybody's last sample, and nothing changed in what the program and its parent see.
+//! Signals that end a process: the last samples of all threads are recorded, and the program and its parent
+//! see no difference.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +19,7 @@ const LAST: &str = "flightline.LastSample";
 const LOSS: &str = "flightline.EventLoss";
 const SHORT: &str = "flightline.BelowThreshold";
 
-/// Way to die, signal, what it says of the reason, the function that the stack begins with.
+/// The way to die, the signal, its reason, and the function at the top of the stack.
 const WAYS: [(&str, i32, &str, &str, &str); 12] = [
     ("segv", 11, "SIGSEGV", "SEGV_MAPERR", "crash_here"),
     ("jump", 11, "SIGSEGV", "SEGV_MAPERR", ""),
@@ -31,7 +32,7 @@ const WAYS: [(&str, i32, &str, &str, &str); 12] = [
     ("abort", 6, "SIGABRT", "SI_TKILL", ""),
     ("kill", 11, "SIGSEGV", "SI_USER", ""),
     ("queue", 8, "SIGFPE", "SI_QUEUE", ""),
-    // Without an alternate stack the kernel can call nobody.
+    // Without an alternate stack the kernel cannot run a handler.
     ("overflow", 11, "SIGSEGV", "", ""),
 ];
 
@@ -48,7 +49,7 @@ fn of<'a>(spans: &'a [Span], event: &str) -> Vec<&'a Span> {
     spans.iter().filter(|span| span.event == event).collect()
 }
 
-/// Compilers put what is rare into a part of its own, `crash_here.cold`.
+/// Compilers move rarely executed code into a function of its own, `crash_here.cold`.
 fn from(span: &Span, function: &str) -> bool {
     span.frames.iter().any(|frame| frame.method.starts_with(function))
 }
@@ -85,7 +86,7 @@ fn every_thread_has_a_last_sample() {
             ["SI_TKILL", "SI_USER", "SI_QUEUE"].contains(&reason),
             "{how}"
         );
-        // All that were asked came, or are counted: a busy machine may be late with one.
+        // All requested reports arrive or are counted as lost: on a busy machine one may be late.
         let last = of(&spans, LAST);
         due += 3;
         came += last.len();
@@ -116,7 +117,8 @@ fn a_timer_alone_says_the_same() {
     }
 }
 
-/// What a core file would tell: the last delivery has the number, reason, address and registers of the first.
+/// Asserts what a core file shows: the last delivery has the number, reason, address and registers of the
+/// first.
 #[test]
 fn the_parent_sees_the_same_death() {
     let _place = beside();
@@ -126,7 +128,7 @@ fn the_parent_sees_the_same_death() {
         for what in ["signal same", "pc same", "sp same", "rbx same"] {
             assert_eq!(truth.counts[what], 1, "{how}: {what}");
         }
-        // Where there is no room for a handler's frame the kernel says so by another code.
+        // Without space for a handler's frame, the kernel reports another code.
         if how != "overflow" {
             assert_eq!((truth.counts["code same"], truth.counts["address same"]), (1, 1), "{how}");
             assert_eq!(truth.counts["stops"], 2, "{how}: once to us, once for good");
@@ -134,7 +136,8 @@ fn the_parent_sees_the_same_death() {
     }
 }
 
-/// What a core file says: the signal's siginfo (number, code, address), and registers of the thread that took it.
+/// The contents of a core file: the signal's siginfo (number, code, address), and the registers of the thread
+/// that received it.
 fn notes_of(core: &[u8]) -> Option<([i32; 2], u64, Vec<u64>)> {
     let word = |at: usize| Some(u64::from_le_bytes(core.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u32::from_le_bytes(core.get(at..at + 4)?.try_into().ok()?));
@@ -160,7 +163,7 @@ fn notes_of(core: &[u8]) -> Option<([i32; 2], u64, Vec<u64>)> {
     Some((numbers, address, registers))
 }
 
-/// Whether there is a core file, and what it says of the reason, is as without a recorder.
+/// The existence of a core file and its signal information do not change with a recorder.
 #[test]
 fn core_files_are_the_same() {
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
@@ -195,7 +198,7 @@ fn core_files_are_the_same() {
         assert_eq!((alone.0, alone.1), (i64::from(signo), i64::from(alone.2.is_some())), "{how}");
         assert_eq!((with.0, with.1), (alone.0, alone.1), "{how}: signal and core");
         let (Some(alone), Some(with)) = (alone.2, with.2) else {
-            // A container's limit, a file system without room.
+            // A container's limit, a file system without space.
             skip::skip("no core file is written here: nothing to compare");
             return;
         };
@@ -206,7 +209,7 @@ fn core_files_are_the_same() {
             assert_eq!(with_says.0[1], alone_says.0[1], "{how}: code");
         }
         if alone_says.0[1] > 0 && how != "bus" && how != "overflow" {
-            // By position within the page: programs lie somewhere else each time.
+            // By position within the page, because programs are mapped at a different address each time.
             assert_eq!(with_says.1 & 0xfff, alone_says.1 & 0xfff, "{how}: address");
         }
         let pc = |says: &(_, u64, Vec<u64>)| says.2[16] & 0xfff;
@@ -232,7 +235,7 @@ fn a_summary_says_how_it_ended() {
     assert!(line.starts_with("Ended: SIGSEGV (SEGV_MAPERR at 0x0) ended fatal"), "{line}");
     assert!(line.contains("in crash_here, called by") && line.contains("main"), "{line}");
     assert!(line.contains("of 3 other threads") || counted(&read(&recorded), LOSS) > 0, "{line}");
-    // What has no last words is told by who started it.
+    // For programs that could not write their last words, the process that started them records the signal.
     let recorded = record("auto", &["die", "overflow"]).expect_code(139);
     let text = summary(&recorded);
     assert!(text.contains("Note: SIGSEGV ended fatal") && text.contains("stack overflow"), "{text}");
@@ -254,7 +257,7 @@ fn handlers_of_the_program_find_what_they_asked_for() {
         assert_eq!(recorded.truth().counts["handled"], handled, "{what}");
         let spans = read(&recorded);
         let caught = of(&spans, CAUGHT);
-        // The first ones are told, of a flood the rest is counted.
+        // The first signals are recorded; of a flood, the others are counted.
         assert_eq!(caught.len() as i64 + counted(&spans, SHORT) + counted(&spans, LOSS), handled, "{what}");
         assert!(caught.len() as i64 >= handled.min(16), "{what}: {}", caught.len());
         assert_eq!(of(&spans, FATAL).len(), 0, "{what}");
@@ -278,7 +281,7 @@ fn handlers_that_let_the_process_die_after_all() {
         let (caught, fatal) = (of(&spans, CAUGHT), of(&spans, FATAL));
         assert_eq!(fatal.len(), 1, "{what}: {spans:?}");
         assert!(!caught.is_empty() && caught[0].field("reason").starts_with("SEGV_"), "{what}");
-        // Through the frame of the handler to what went wrong.
+        // The stack continues through the frame of the handler to the cause.
         assert!(from(fatal[0], "crash_here"), "{what}: {:?}", fatal[0].frames);
         assert_eq!(fatal[0].has("again_handler"), what == "again", "{what}: {:?}", fatal[0].frames);
     }
@@ -327,7 +330,8 @@ fn faults_of_a_virtual_machine_become_its_exceptions() {
             .option("on")
             .run(&java, &["-Xcheck:jni", "-Xmx256m", "-cp", &classes, "Faults"])
             .expect_code(0);
-        // Four threads, each with 2,000 null pointers and 10 stacks that overflow; nothing else is said of signals.
+        // Four threads, each with 2,000 null pointers and 10 stacks that overflow; no other signals are
+        // reported.
         assert_eq!(recorded.finished.stdout_text(), "caught 8040\n", "{}", java.display());
         let spans = read(&recorded);
         assert_eq!(of(&spans, FATAL).len(), 0);

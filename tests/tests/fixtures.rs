@@ -1,4 +1,4 @@
-//! `fixtures/`: every file is listed and unchanged, and our reader sees in it what foreign readers see.
+//! `fixtures/`: every file is listed and unchanged, and our reader agrees with foreign readers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +46,7 @@ fn expected(name: &str, kind: &str) -> Option<Vec<String>> {
     Some(text.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect())
 }
 
-/// Lines without their time, with how often each occurs: `count<TAB>thread<TAB>…`.
+/// Lines without their time, with the number of their occurrences: `count<TAB>thread<TAB>…`.
 fn counted(contents: &Contents) -> Vec<String> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for line in &contents.samples {
@@ -60,8 +60,9 @@ fn sorted(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// A line of `expected/` or of ours in the form in which they are compared. The JDK shows the two surrogates of which
-/// HotSpot makes a character beyond the basic plane as two U+FFFD, we show the character; some readers give no thread id.
+/// Normalises a line of `expected/` or of our reader for the comparison. The JDK prints the two surrogates
+/// that HotSpot writes for a character beyond the basic plane as two U+FFFD, we print the character. Some
+/// readers give no thread id.
 fn plain(line: &str, without_ids: bool) -> String {
     let line = line.replace("\u{fffd}\u{fffd}", "\u{1f980}");
     if !without_ids {
@@ -102,8 +103,8 @@ fn every_expectation_has_its_recording() {
     }
 }
 
-/// Cases in which we find constants that no other reader finds, since we look at every checkpoint and not only at the
-/// chain: the samples are those of the case named beside.
+/// Cases in which we find constants that no other reader finds, because we read every checkpoint and not only
+/// the chain. The samples are those of the second case.
 const FOUND_BY_US: &[(&str, &str)] = &[
     ("12_delta0_unchained", "01_defs_before"),
     ("24_size_ok_cp0_meta68_state0", "01_defs_before"),
@@ -165,7 +166,8 @@ fn names_beyond_the_basic_plane_are_read() {
     }
 }
 
-/// What no foreign reader can give: the part of a damaged recording that is there, and a word on what is not.
+/// The recoverable part of a damaged recording, which no foreign reader reads, and the message about the
+/// rest.
 #[test]
 fn damaged_recordings_give_what_they_hold() {
     let _place = beside();

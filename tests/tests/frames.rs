@@ -11,13 +11,14 @@ use flightline_tests::{skip, victim, whole};
 use jfr_format::event::Value;
 use jfr_format::read::{Input, Item};
 
-/// Least share of samples, percent, that are as expected. About 98 % are; the others are in `main` and `outer` themselves. With 600 samples, 95 %
-/// is five standard deviations below.
+/// The minimum share of correct samples in percent. About 98 % are; the others are in `main` and `outer`
+/// themselves. With 600 samples, 95 % is five standard deviations below.
 const NEARLY_ALL: f64 = 95.0;
-/// Least share of a program's samples, percent, that are not of its start: a busy machine needs many ms to load it.
+/// The minimum share of a program's samples outside of its start, in percent: a busy machine needs many ms to
+/// load it.
 const AFTER_THE_START: f64 = 90.0;
 
-/// A frame with all that the recording says of it.
+/// A frame with all its recorded attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Frame {
     name: String,
@@ -82,7 +83,7 @@ fn record(program: impl AsRef<Path>, args: &[&str]) -> Recorded {
 /// innermost and middle inlined into outer, called by main; each with its line.
 fn inlined_as_written(stack: &[Frame]) -> bool {
     let expected = [("innermost", "Inlined"), ("middle", "Inlined"), ("outer", "C++"), ("main", "C++")];
-    // An interrupt's kernel frames may lie above.
+    // The kernel frames of an interrupt may be on top.
     let user: Vec<&Frame> = stack.iter().skip_while(|f| f.kind == "Kernel").collect();
     expected.iter().enumerate().all(|(i, (name, kind))| {
         let line = line_of("inlined.c", name);
@@ -141,7 +142,8 @@ fn debug_link_beside_the_program() {
     expect(&in_main(&recorded.path), NEARLY_ALL, "inlined as written, by debug link", inlined_as_written);
 }
 
-/// Recorded without names, named later by build id: by another process, after the program is gone.
+/// Recorded without symbols, which are added later by build id: by another process, after the program has
+/// ended.
 #[test]
 fn names_added_later() {
     let _place = beside();
@@ -150,7 +152,7 @@ fn names_added_later() {
     let debug = recording.folder().join("debug");
     let recorded = recording.run(&program, &["0.6"]).expect_code(0);
     let nameless = stacks(&recorded.path);
-    // But for the program's start, where the recorder's own object is on the stack, which has its names.
+    // Except for the program's start, where the recorder's own library, which has symbols, is on the stack.
     expect(&nameless, NEARLY_ALL, "nothing named", |s| {
         s.iter().all(|f| f.name != "outer" && f.kind != "Inlined")
     });
@@ -216,7 +218,7 @@ fn run_time_code(how: &str, tolerance: f64) -> Vec<Vec<Frame>> {
     stacks
 }
 
-/// Shares that are further off than that, and all stacks.
+/// Returns the shares that are off by more, and all stacks.
 fn shares(how: &str, tolerance: f64) -> (Vec<String>, Vec<Vec<Frame>>) {
     let program = victim::c("run_time_code", victim::FRAME_POINTERS);
     let recorded = record(program, &[how, "1.0"]);
@@ -254,7 +256,7 @@ fn run_time_code_by_perf_map() {
     run_time_code("map", 5.0);
 }
 
-/// The names are written when all samples were taken: those in nameless code have waited.
+/// The names are written after all samples: samples in nameless code have waited.
 #[test]
 fn run_time_code_named_at_the_end() {
     let _place = beside();
@@ -271,17 +273,17 @@ fn run_time_code_by_jitdump() {
     }
 }
 
-/// Code that takes the place of other code gets its own samples. What the map says first may be read late, so the
-/// tolerance is wide; without versions of addresses all would go to one of the two.
+/// Code that replaces other code at the same addresses gets its own samples. The recorder may read the map
+/// late, so the tolerance is wide. Without versions of addresses all samples would go to one of the two.
 #[test]
 fn run_time_code_in_the_place_of_other() {
     let _place = beside();
-    // A drain that waits for a processor itself reads the map later still.
+    // If the drain waits for a processor, it reads the map even later.
     let within = (0..3).any(|_| shares("reused", 12.0).0.is_empty());
     assert!(within, "three times");
 }
 
-/// Stacks through run-time code reach the root.
+/// Stacks continue through generated code to the root.
 #[track_caller]
 fn expect_whole(recorded: &Recorded) {
     let recording = recorded.read();
@@ -295,7 +297,7 @@ fn python_functions_by_its_perf_trampoline() {
     let _place = beside();
     let mut candidates: Vec<PathBuf> =
         ["python3", "python3.12", "python3.13", "python3.14"].map(PathBuf::from).into();
-    // Where pyenv keeps those that are not the default.
+    // The folder where pyenv installs versions other than the default.
     let pyenv = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
     if let Some(Ok(entries)) = pyenv.map(std::fs::read_dir) {
         candidates.extend(entries.flatten().map(|e| e.path().join("bin/python3")));

@@ -11,7 +11,7 @@ use flightline_tests::run::{beside, run};
 use flightline_tests::victim::{self, OPTIMISED};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// Runs `program args` alone and under every engine for CPU time.
+/// Runs `program args` alone and under every engine of CPU time.
 #[track_caller]
 fn same(program: &Path, cases: &[&[&str]]) {
     guest::same(program, cases, &guest::cpu_modes());
@@ -49,7 +49,7 @@ fn programs_that_fork_execute_and_restrict_themselves() {
             &["memory"],
         ],
     );
-    // Children of `vfork` share the recorder's tables of signals while nothing is recorded, too.
+    // Children of `vfork` share the recorder's tables of signals even while nothing is recorded.
     guest::same(
         &program,
         &[&["vfork", "60"], &["vfork-signals", "20"], &["raw-fork"]],
@@ -57,7 +57,8 @@ fn programs_that_fork_execute_and_restrict_themselves() {
     );
 }
 
-/// A restriction that the kernel refuses lifts the bar before the process's timer, which must begin only where CPU time is taken by it.
+/// After a seccomp request that the kernel refuses, the timer of the process may be restarted only if it is
+/// used for CPU time.
 #[test]
 fn no_engine_begins_anothers_timer() {
     let _place = beside();
@@ -71,12 +72,12 @@ fn no_engine_begins_anothers_timer() {
     }
 }
 
-/// A trap that is pending when another image starts would kill it.
+/// A trap that is pending during exec would kill the new image.
 #[test]
 fn execs_at_10_khz_leave_no_pending_signal() {
     let _place = beside();
     let program = victim::c("guest_process", OPTIMISED);
-    // The engine whose traps can kill, at full length; the others too, shorter.
+    // The engine whose traps can kill at full length; the others shorter.
     let rounds = if flightline_tests::long() { "1000" } else { "300" };
     let recorded =
         Record::new().rate(10_000).engine("perf").limit(2 * LIMIT).run(&program, &["chain", rounds]);
@@ -94,7 +95,7 @@ fn programs_with_threads_stacks_and_modules() {
     same(&program, &cases.iter().map(Vec::as_slice).collect::<Vec<_>>());
 }
 
-/// What the object exports is what `exports.txt` lists.
+/// The object's exports are those in `exports.txt`.
 #[test]
 fn exports_are_listed() {
     let _place = beside();
@@ -126,7 +127,7 @@ fn a_program_records_itself() {
     let out = tempfile::tempdir().unwrap();
     let files = [out.path().join("first.jfr"), out.path().join("second.jfr")];
     let mut command = Command::new(program);
-    // Cargo puts its debug build before the library that was linked, however old it is.
+    // Cargo's LD_LIBRARY_PATH puts its debug build before the linked library, however old that build is.
     command.args(&files).env("FLIGHTLINE_BIN", bin).env_remove("LD_LIBRARY_PATH");
     let finished = run(&mut command, LIMIT).expect_success("guest_api");
     let round = "start 0\nactive 1\nagain -114\ndump 0\nwritten 1\nstop 0\nactive 0\ncomplete 1\n";
@@ -170,7 +171,7 @@ fn a_bare_preload_starts_its_own_recorder() {
     let text = finished.stdout_text();
     assert!(text.ends_with("no child left 1\n"), "{text}{}", finished.stderr);
     assert_eq!(finished.code(), 0);
-    // The recorder is nobody's child: it ends by itself, a moment after the program.
+    // The recorder has no parent: it ends by itself, a moment after the program.
     let samples = flightline_tests::run::until(Duration::from_secs(10), "a complete recording", || {
         let folded = run(Command::new(bin).arg("fold").arg(&file), LIMIT);
         let text = folded.stdout_text();

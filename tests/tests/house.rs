@@ -1,18 +1,19 @@
-//! The house as a newcomer finds it: files that are not too long and named after what is in them, documents that lead somewhere.
+//! Checks the code layout: files of limited length and with descriptive names, and documents without broken
+//! links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Lines of a file; a longer one says in its head why, after [`BECAUSE`].
+/// The maximum lines of a file; a longer one states the reason in its head, after [`BECAUSE`].
 const LONGEST_FILE: usize = 700;
-/// Lines of a function that is not a test's.
+/// The maximum lines of a function outside of tests.
 const LONGEST_FUNCTION: usize = 100;
 const BECAUSE: &str = "Long because";
-/// Languages that people write here.
+/// The extensions of source files.
 const SOURCES: [&str; 12] = ["rs", "py", "sh", "mjs", "js", "java", "go", "c", "cpp", "h", "html", "css"];
-/// Names under which things gather that have nothing to do with each other.
+/// Names that attract unrelated code.
 const NAMES_OF_NOTHING: [&str; 9] =
     ["util", "utils", "utilities", "common", "misc", "helpers", "shared", "stuff", "tools"];
 
@@ -20,7 +21,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
-/// All files that people wrote, by their path from the root; what builds, fetches and the README's commands leave behind is not theirs.
+/// All source files, by their path from the root, without the outputs of builds, downloads and the README's
+/// commands.
 pub fn files() -> BTreeSet<PathBuf> {
     let left_behind = ["target", "node_modules", "corpus", "artifacts", "__pycache__"];
     let (root, mut found) = (root(), BTreeSet::new());
@@ -75,7 +77,7 @@ fn no_file_is_long_without_a_reason() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Lines of the functions of a formatted file: their first line's number and how many they are.
+/// The functions of a formatted file: number of the first line, and length in lines.
 fn functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {
@@ -88,7 +90,7 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| begins(line)) {
         let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
-        // What has no body ends at once.
+        // Items without a body end at once.
         let bodiless = line.trim_end().ends_with([';', ',']);
         if let Some(len) = lines[at..].iter().position(|line| *line == end).filter(|_| !bodiless) {
             found.push((at + 1, len + 1));
@@ -133,8 +135,7 @@ fn nothing_is_named_after_nothing() {
     assert!(nothing.is_empty(), "{nothing:?}");
 }
 
-/// Unsafe code is explained where it stands; the compiler is told to ask for it in every crate.
-/// What begins with the name of its interpreter is called by its name, in documents too.
+/// Files that begin with `#!` are executable, and no others.
 #[test]
 fn scripts_can_be_executed() {
     let bits = |path: &Path| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111;
@@ -174,14 +175,14 @@ fn links(text: &str) -> Vec<String> {
         if code {
             continue;
         }
-        // What is in backticks is no link.
+        // Text in backticks contains no links.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("code");
         found.extend(prose.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned));
     }
     found
 }
 
-/// A heading's address: what GitHub makes of it.
+/// The anchor of a heading on GitHub.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut code = false;
@@ -214,7 +215,7 @@ fn normal(path: &Path) -> PathBuf {
     parts.iter().collect()
 }
 
-/// Every link leads to a file and a heading that are there, and every document is found from the README.
+/// Every link refers to an existing file and heading, and every document can be reached from the README.
 #[test]
 fn links_in_documents_lead_somewhere() {
     let documents: BTreeSet<PathBuf> =
@@ -258,7 +259,8 @@ fn links_in_documents_lead_somewhere() {
     assert!(unreachable.is_empty(), "not found from the README: {unreachable:#?}");
 }
 
-/// What is told of the long steps and what they are is the same list, and each has left its last result, or a document told there.
+/// The comment in `.ci/long` and its list of steps agree. Each step has a committed result, or names a
+/// document that contains it.
 #[test]
 fn long_steps_are_told_and_have_results() {
     let long = text(Path::new(".ci/long"));
@@ -283,11 +285,11 @@ fn long_steps_are_told_and_have_results() {
     assert!(without.is_empty(), "of these steps .ci/results has nothing: {without:?}");
 }
 
-/// Paths of a machine and addresses of its registries are nobody else's business.
+/// Documents do not contain paths of this machine or addresses of its registries.
 #[test]
 fn no_document_knows_this_machine() {
     let mut found = Vec::new();
-    // Put together here: this file is looked at, too.
+    // Assembled here, because this file is checked too.
     let theirs = [["/ro", "ot/"].concat(), ["/home", "/runner"].concat(), ["index.cra", "tes.io"].concat()];
     for path in files().iter().filter(|path| has_extension(path, &["md", "py", "sh", "toml", "txt", "yml"])) {
         let text = String::from_utf8_lossy(&std::fs::read(root().join(path)).unwrap()).into_owned();

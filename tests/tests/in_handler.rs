@@ -1,4 +1,5 @@
-//! Live proof that nothing in the handlers allocates: malloc & co, `__tls_get_addr`, `dl_iterate_phdr` abort there.
+//! Checks at run time that the handlers do not allocate: malloc & co, `__tls_get_addr`, `dl_iterate_phdr`
+//! abort there.
 
 use flightline_tests::record::Record;
 use flightline_tests::run::beside;
@@ -40,7 +41,7 @@ fn handlers_do_not_allocate() {
     }
 }
 
-/// The fence itself works: one allocation in a handler is an abort.
+/// The check itself works: an allocation in a handler aborts.
 #[test]
 fn the_fence_can_fail() {
     let _place = beside();

@@ -1,4 +1,4 @@
-//! The profiling service and what else people run: scrapers that pull, agents that push, whoever reads its log.
+//! The profiling service with other systems: scrapers that pull, agents that push, and readers of its log.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ while True: work()
 ";
 const WORKS: [&str; 3] = ["/usr/bin/python3", "-c", PYTHON];
 
-/// Our own reader's view of a profile or recording: stacks and what they weigh.
+/// The stacks of a profile or recording and their weights, by our own reader.
 fn folded(path: &Path, options: &[&str]) -> BTreeMap<String, u64> {
     let mut command = Command::new(flightline());
     let done = run(command.arg("fold").arg(path).args(options), LIMIT).expect_success("fold");
@@ -32,7 +32,7 @@ fn folded(path: &Path, options: &[&str]) -> BTreeMap<String, u64> {
     lines.map(|(stack, weight)| (stack.to_owned(), weight.parse().expect("a number"))).collect()
 }
 
-/// A pprof profile that came, by our own reader.
+/// A received pprof profile, read by our own reader.
 fn pulled(service: &Served, answer: &Answer) -> BTreeMap<String, u64> {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(answer.body.starts_with(&[0x1f, 0x8b]), "it is packed");
@@ -65,7 +65,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
     for path in [format!("{base}/profile?seconds=1"), "/debug/pprof/profile?target=eu-1&seconds=1".into()] {
         let stacks = pulled(&service, &service.get(&path));
         let total: u64 = stacks.values().sum();
-        // Nearly a second of one thread, whatever the machine did beside it.
+        // Nearly a second of one thread, whatever else the machine did.
         assert!((100_000_000..4_000_000_000).contains(&total), "{path}: {total} ns");
         let working =
             stacks.iter().filter(|(stack, _)| stack.contains("Eval")).map(|(_, ns)| ns).sum::<u64>();
@@ -73,7 +73,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
     }
     let allocated = pulled(&service, &service.get("/debug/pprof/allocs?seconds=1"));
     assert!(allocated.values().sum::<u64>() > 0);
-    // Nothing of it stays, as nobody asked for it on the page.
+    // The service keeps no run, because the page did not request it.
     assert_eq!(runs(&service), [] as [Value; 0]);
     for (path, status, sentence) in [
         ("profile?seconds=0", 400, "`duration` must be set between (0s, 300s]."),
@@ -83,7 +83,7 @@ fn a_profile_is_pulled_as_from_a_program_of_go() {
         let answer = service.get(&format!("/debug/pprof/{path}"));
         assert_eq!((answer.status, answer.sentence().as_str()), (status, sentence), "{path}");
     }
-    // A run of somebody else's is not disturbed.
+    // A run of another client is not disturbed.
     let body = json!({"mode": "CPU", "duration": 200}).to_string();
     let json = ["Content-Type: application/json"];
     let begun = send(service.port, "POST", &format!("/v1/targets/{id}/runs"), &json, body.as_bytes());
@@ -118,7 +118,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
     let service = Served::start(&["--profiling", "--heartbeat", HEARTBEAT, "--max-duration", "1h"]);
     let _agent = service.agent(&[], &WORKS);
     service.target(|target| target["name"] == "python3");
-    // Neither asking beforehand nor another site's page begins one.
+    // Neither HEAD requests nor requests from other sites start a run.
     let mut head = TcpStream::connect(("127.0.0.1", service.port)).unwrap();
     head.write_all(b"HEAD /debug/pprof/profile?seconds=1 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut line = String::new();
@@ -136,7 +136,7 @@ fn who_pulls_and_goes_away_ends_the_run() {
     is("RUNNING");
     drop(stream);
     is("CANCELLED");
-    // And the next one is as any other.
+    // The next run is not affected.
     assert!(!pulled(&service, &service.get("/debug/pprof/profile?seconds=1")).is_empty());
 }
 
@@ -171,7 +171,7 @@ fn what_others_push_weighs_what_it_weighed() {
         *recorded.entry(stack.trim_start_matches("[truncated];").to_owned()).or_default() += weight;
     }
     assert!(recorded.values().sum::<u64>() > 0);
-    // OTLP, as any exporter sends it: packed, to the path of profiles.
+    // OTLP, as exporters send it: compressed, to the path of profiles.
     let mut export = Command::new(flightline());
     export.arg("export").arg(path("run.jfr")).args(["-e", "cpu", "--send", &service.url()]);
     run(export.args(["--attribute", "service.name=by-otlp", "--attribute", "zone=eu"]), LIMIT)
@@ -202,7 +202,7 @@ fn what_others_push_weighs_what_it_weighed() {
     assert_eq!(send(service.port, "POST", query, &[], b"main;a 3\nmain;b 4\n").status, 200);
     let expected = [("main;a".to_owned(), 30_000_000), ("main;b".to_owned(), 40_000_000)];
     assert_eq!(kept(&service, "by-text"), BTreeMap::from(expected));
-    // What is none of it.
+    // Bodies in other formats are refused.
     let post = |path: &str, kind: &str, body: &[u8]| {
         send(service.port, "POST", path, &[&format!("Content-Type: {kind}")], body).status
     };
@@ -321,7 +321,7 @@ fn what_is_recorded_is_passed_on_with_its_labels() {
     let mut service = Served::start(&options);
     let _agent = service.agent(&["--label", "service=shop", "--label", "zone=eu-1"], &WORKS);
     let target = service.target(|target| target["labels"]["service"] == "shop");
-    // What is pulled goes to who asked for it.
+    // A pulled profile goes to its requester.
     assert!(!pulled(&service, &service.get("/debug/pprof/profile?seconds=1")).is_empty());
     let path = format!("/v1/targets/{}/runs", target["id"].as_str().unwrap());
     let asked = json!({"mode": "CPU", "duration": 1, "labels": {"why": "test"}}).to_string();

@@ -1,4 +1,5 @@
-//! Slow reads and writes: the recording tells those that the program's own clock saw, with what they were about.
+//! Slow reads and writes: the recording contains those that the program's own clock measured, with their path
+//! or peer.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,20 +31,21 @@ fn reads_and_writes_of_known_length() {
     known_lengths(&record(&victim::c("io_waits", OPTIMISED), "io@3ms"), false);
 }
 
-/// The same seen by the kernel's tracepoints, at the system calls themselves.
+/// The same from the kernel's tracepoints, at the system calls themselves.
 #[test]
 fn system_calls_of_known_length() {
     if skip::not_root("system calls of others are for root") {
         return;
     }
     let _place = beside();
-    // A busy machine must not make the guard or a full ring leave calls out.
+    // A busy machine must not make the rate limit or a full ring drop calls.
     let room = ["--syscall-io=3ms", "--off-cpu-rate", "0", "--off-cpu-ring", "16m"];
     let record = room.iter().fold(Record::new(), |record, option| record.option(*option));
     known_lengths(&record.run(victim::c("io_waits", OPTIMISED), &[]).expect_code(0), true);
 }
 
-/// `by_kernel`: as system calls, which are some frames of the C library away from who called it, and tell what `getc` truly read.
+/// `by_kernel`: recorded as system calls, which are some frames of the C library away from the caller, and
+/// which show the true length of `getc`'s reads.
 fn known_lengths(recorded: &Recorded, by_kernel: bool) {
     let (near, getc) = if by_kernel { (8, 16) } else { (2, 1) };
     let (mut unknown, mut all) = (0, 0);
@@ -78,7 +80,7 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
             assert!(within, "{name}: {is} ns recorded, {should} ns truly");
             apart += usize::from((is as f64) < 0.85 * should as f64);
         }
-        // The program may be put aside between its clock and ours, but not each time.
+        // The program may be descheduled between its clock reading and ours, but not each time.
         assert!(apart <= own.len() / 2, "{name}: {apart} of {} far from the program's own clock", own.len());
         if !bytes.is_empty() {
             let moved: i64 = own.iter().map(|s| s.number(bytes)).sum();
@@ -87,7 +89,8 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
         }
         for span in own {
             all += 1;
-            // What was closed before it was asked for is told so, and not what the number means by then.
+            // A descriptor that was closed before its path was read is shown by its number, not as the file
+            // that the number means later.
             let late = span.field("path").starts_with("[fd ")
                 || event.contains("Socket") && span.field("address").is_empty();
             if by_kernel && late {
@@ -113,7 +116,7 @@ fn known_lengths(recorded: &Recorded, by_kernel: bool) {
     assert!(unknown * 2 < all, "{unknown} of {all} unknown");
 }
 
-/// Connections: waited for, given up, refused at once, not waited for.
+/// Connections: delayed, timed out, refused at once, non-blocking.
 #[test]
 fn connections_of_known_length() {
     let _place = beside();
@@ -134,8 +137,8 @@ fn connections_of_known_length() {
         assert_eq!(own.len() as i64, truth.counts[name], "{name}: number of calls");
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // The other side answers 6 ms after it has seen the program asleep, on a laden machine in another wait before it; or
-        // the socket's limit is that.
+        // The other side answers 6 ms after it has seen the program asleep; on a busy machine, that may have
+        // been an earlier wait. Otherwise the socket's time-out is 6 ms.
         let waits = !name.starts_with("waitless") && error != libc::ECONNREFUSED;
         let least = if waits { 4_500_000 * own.len() as u64 } else { 0 };
         assert!(is >= least, "{name}: {is} ns recorded, at least {least} ns were waited");
@@ -146,7 +149,7 @@ fn connections_of_known_length() {
             assert!(!span.truncated && span.frames[0].method == name, "{name}: {:?}", span.frames);
         }
     }
-    // Only those that took long, with a threshold.
+    // With a threshold, only slow calls.
     let recorded = record(&program, "io@3ms");
     let slow = spans::read(&recorded.path, &TYPES[5..6]);
     let (truth, names) = (recorded.truth(), ["unix_connect", "late_connect", "tcp_connect"]);
@@ -155,7 +158,7 @@ fn connections_of_known_length() {
     assert_eq!(known.len() as i64, expected, "{slow:?}");
 }
 
-/// With no threshold every call is told: as many as the program made, errors too.
+/// With no threshold every call is recorded: as many as the program made, including errors.
 #[test]
 fn every_call_without_a_threshold() {
     let _place = beside();
@@ -170,14 +173,14 @@ fn every_call_without_a_threshold() {
     };
     let (reads, writes) = (of("jdk.FileRead", "/file"), of("jdk.FileWrite", "/file"));
     assert!(reads <= 20_000 && writes <= 20_000, "{reads} reads, {writes} writes");
-    // What found no room is counted, and no more than that is missing.
+    // Calls that did not fit into the ring are counted, and no others are missing.
     assert!(reads + writes + lost >= 40_000, "{reads} reads, {writes} writes, {lost} lost");
     let forced: Vec<&str> =
         spans.iter().filter(|s| s.event == "jdk.FileForce").map(|s| s.field("metaData")).collect();
     assert!(lost > 0 || forced == ["true", "false"], "{forced:?}");
 }
 
-/// The engine changes nothing that the program can see, and nothing is recorded unless it is asked for.
+/// The engine changes nothing that the program can see, and records nothing unless it is selected.
 #[test]
 fn not_asked_for_not_recorded() {
     let _place = beside();
@@ -186,7 +189,7 @@ fn not_asked_for_not_recorded() {
     assert_eq!(spans::read(&recorded.path, &TYPES).len(), 0);
 }
 
-/// Options with which nothing of a busy program is lost.
+/// Options with which a busy program has no losses.
 const ROOM: [&str; 6] = ["--off-cpu-rate", "0", "--off-cpu-ring", "64m", "--off-cpu-stack", "512"];
 
 fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Recorded {
@@ -197,7 +200,7 @@ fn traced(options: &[&str], program: impl AsRef<Path>, arguments: &[&str]) -> Re
     recorded
 }
 
-/// A program that nobody here wrote, which says itself what it moves.
+/// A program of another project that reports its own transfers.
 #[test]
 fn every_system_call_of_dd() {
     if skip::not_root("system calls of others are for root") {
@@ -221,14 +224,14 @@ fn every_system_call_of_dd() {
     let forced: Vec<&Span> = all.iter().filter(|span| span.event == TYPES[2]).collect();
     assert_eq!(forced.len(), 1, "{forced:?}");
     assert_eq!((forced[0].field("path"), forced[0].field("metaData")), (&*path, "false"));
-    // One after another: they cannot overlap.
+    // One after another, so that they cannot overlap.
     let mut own: Vec<&Span> = all.iter().filter(|span| span.thread == "dd").collect();
     own.sort_by_key(|span| span.number("startTime"));
     for pair in own.windows(2) {
         let end = pair[0].number("startTime") + pair[0].duration_ns as i64 / 1000;
         assert!(end <= pair[1].number("startTime") + 1, "{pair:?}");
     }
-    // Those that take less are counted instead.
+    // Calls below the threshold are counted instead.
     let recorded = traced(&["--syscall-io=1h"], "dd", &["if=/dev/zero", "of=/dev/null", "bs=1M", "count=50"]);
     assert!(spans::read(&recorded.path, &TYPES).is_empty());
     let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
@@ -237,7 +240,7 @@ fn every_system_call_of_dd() {
     assert!((100..1000).contains(&count), "{short:?}");
 }
 
-/// Every processor has something to do.
+/// Every processor is busy.
 struct Busy(Vec<std::process::Child>);
 
 impl Busy {
@@ -256,7 +259,7 @@ impl Drop for Busy {
     }
 }
 
-/// The kernel's own account of what was written to the disk is the sum of the requests.
+/// The kernel's count of bytes written to the disk is the sum of the requests.
 #[test]
 fn requests_to_a_disk() {
     if skip::not_root("requests of others to disks are for root") {
@@ -270,7 +273,7 @@ fn requests_to_a_disk() {
     if !probe.status.success() {
         return skip::skip("no direct writing to the file system here: requests to disks");
     }
-    // On some virtual machines nothing is told of what comes while a processor is idle.
+    // On some virtual machines, events on an idle processor are not reported.
     let _busy = Busy::everywhere();
     let recorded = traced(&["--block-io"], "dd", &arguments);
     let all = spans::read(&recorded.path, &["flightline.BlockIo"]);
@@ -286,15 +289,15 @@ fn requests_to_a_disk() {
         let has = |part: &str| span.frames.iter().any(|frame| frame.method.contains(part));
         assert!(has("submit_bio") && has("write"), "{:?}", span.frames);
     }
-    // Drawn by how many there were, as from one tracepoint of the kernel; each has a stack.
+    // Counted, as for a kernel tracepoint; each request has a stack.
     let counted: u64 = folded::fold(&recorded.path, "block", false).iter().map(|(_, count)| count).sum();
     assert_eq!(counted, all.len() as u64);
-    // What a disk wrote was asked for at different places.
+    // The disk's writes are to different sectors.
     let places: std::collections::BTreeSet<i64> = data.iter().map(|span| span.number("sector")).collect();
     assert_eq!(places.len(), data.len());
 }
 
-/// Address space by whom asked for it: to the byte.
+/// Growth of address space by function, exact to the byte.
 #[test]
 fn growth_of_memory() {
     if skip::not_root("system calls of others are for root") {
@@ -320,7 +323,7 @@ fn growth_of_memory() {
     assert!(all.iter().all(|span| !span.has("by_shrinking")), "{all:?}");
 }
 
-/// What cannot be is said by the option that asked for it.
+/// The error names the option that requests the impossible.
 #[test]
 fn refusals() {
     let _place = beside();

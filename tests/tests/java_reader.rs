@@ -1,4 +1,5 @@
-//! The Java reader (`consumer/java`) on JDK 17 and 25: files of all origins field for field as the JDK's own, our streams live.
+//! The Java reader (`consumer/java`) on JDK 17 and 25: files of all producers agree with the JDK field by
+//! field; our streams are read live.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,7 +39,8 @@ fn stream(folder: &Path) -> PathBuf {
     path
 }
 
-/// Where the JDK is known to give wrong values: constants outside the chain, with no offset to it, or of the chunk before.
+/// Recordings for which the JDK returns wrong values: constants outside the chain, without an offset to it,
+/// or of the previous chunk.
 const JDK_WRONG: [&str; 6] = [
     "12_delta0_unchained.jfr",
     "23_huge_size_meta68_cp0_state0.jfr",
@@ -48,7 +50,7 @@ const JDK_WRONG: [&str; 6] = [
     "42_two_chunks_id_clash_diff_mid.jfr",
 ];
 
-/// What `Compare` says of a file: it agrees with the JDK, event for event, as far as the JDK gets.
+/// The output of `Compare` for a file: it agrees with the JDK, event for event, as far as the JDK reads.
 struct Compared {
     name: String,
     agreed: u64,
@@ -87,7 +89,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
         .chain(fixtures("recordings"))
         .partition(|path| JDK_WRONG.contains(&&*name(path)));
     assert_eq!(wrong.len(), JDK_WRONG.len());
-    // The newest JDK; `.ci/long agree` compares with the others too.
+    // The newest JDK; `.ci/long agree` compares with the others as well.
     let skipped = if flightline_tests::long() { 0 } else { java.releases().len() - 1 };
     for release in java.releases().into_iter().skip(skipped) {
         let done = run(java.test(release, "Compare").args(&right), LIMIT);
@@ -98,7 +100,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
         assert!(whole > 2 * right.len() * 3 / 4, "JDK {release} read {whole} of {}", all.len());
         for file in &all {
             let name = file.name.split(' ').next().unwrap();
-            // The JDK refuses or stops; or takes the second chunk's types to be the first's.
+            // The JDK refuses or stops, or reads the second chunk with the first one's types.
             assert!(file.agreed + file.more > 0, "{}", file.name);
             let known = file.jdk != "ok"
                 || name.starts_with("79_")
@@ -118,7 +120,7 @@ fn every_field_of_every_fixture_is_what_the_jdk_reads() {
     }
 }
 
-/// Those that no JDK reads, or reads wrongly, too: by our own decoder.
+/// Compares with our own decoder, also for recordings that no JDK reads correctly.
 #[test]
 fn samples_of_every_fixture_are_those_of_our_decoder() {
     let _place = beside();
@@ -143,7 +145,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
     let path = stream(folder.path());
     let ours = canonical::of_file(&path).unwrap();
     assert_eq!(ours.samples.len(), 8000);
-    // Each tells of one sample.
+    // Each event reports one sample.
     let lost = format!("lost ring full: {} events", ours.types["flightline.SampleLoss"]);
     let bytes = std::fs::read(&path).unwrap();
     for release in java.releases() {
@@ -154,7 +156,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
             );
             let (out, err) = (collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap()));
             let mut input = child.stdin.take().unwrap();
-            // In pieces that end anywhere.
+            // In pieces that end at any offset.
             for piece in bytes.chunks(7919) {
                 input.write_all(piece).unwrap();
             }
@@ -169,7 +171,7 @@ fn blocking_polling_and_flow_give_the_same_events() {
     }
 }
 
-/// Samples are there while the stream goes on, and at its end all of them.
+/// Samples arrive during the stream, and all of them are there at its end.
 #[test]
 fn a_live_pipe_of_our_recorder() {
     let Some(java) = JavaReader::ready() else { return };
@@ -189,7 +191,7 @@ fn a_live_pipe_of_our_recorder() {
         );
         let errors = collect(reader.stderr.take().unwrap());
         let (mut from, mut to) = (recorder.stdout.take().unwrap(), reader.stdin.take().unwrap());
-        // What the pipe holds goes to the reader and is kept.
+        // The pipe's data goes to the reader and is stored as well.
         let copied = thread::spawn(move || {
             let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 16]);
             while let Ok(n @ 1..) = from.read(&mut piece) {
@@ -200,7 +202,7 @@ fn a_live_pipe_of_our_recorder() {
         });
         let mut out = BufReader::new(reader.stdout.take().unwrap());
         let mut text = String::new();
-        // The program ends only after these were printed: they came live.
+        // The program ends only after these were printed, so they arrived live.
         for _ in 0..500 {
             assert!(out.read_line(&mut text).unwrap() > 0, "it ended: {text}");
         }
@@ -221,7 +223,7 @@ fn a_live_pipe_of_our_recorder() {
     }
 }
 
-/// Over a Unix socket (a JVM of before Java 16 would say so), and over TCP.
+/// Over a Unix socket (JVMs before Java 16 fail), and over TCP.
 #[test]
 fn sockets() {
     let _place = beside();
@@ -244,7 +246,7 @@ fn sockets() {
             sender.join().unwrap();
             Lines::parse(&done.stdout_text()).expect(&ours, &format!("JDK {release}, {way}"));
         }
-        // Over TCP it says the token first.
+        // Over TCP it sends the token first.
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp:{}", door.local_addr().unwrap());
         let bytes = std::fs::read(&path).unwrap();
@@ -263,7 +265,8 @@ fn sockets() {
     }
 }
 
-/// J15: a Java program says between which values of `System.nanoTime()` it worked; its samples lie there and nowhere else.
+/// J15: a Java program states the values of `System.nanoTime()` between which it worked, and all of its
+/// samples are between them.
 #[test]
 fn times_are_those_of_system_nano_time() {
     let Some(java) = JavaReader::ready() else { return };
@@ -274,7 +277,7 @@ fn times_are_those_of_system_nano_time() {
         let program = java.test(release, "Brackets");
         let mut command = Command::new(flightline());
         command.args(["record", "--rate", "500", "-o", "-", "--"]).arg(program.get_program());
-        // Work in compiled code, for which the JVM stops no thread, has no other thread's samples under its name.
+        // Compiled code, in which the JVM does not stop threads, gets no samples of other threads.
         command.args(program.get_args()).arg("2000");
         let done = run(command.stdin(Stdio::null()), LIMIT).expect_success("recording Brackets");
         std::fs::write(&recording, &done.stdout).unwrap();
@@ -291,7 +294,7 @@ fn times_are_those_of_system_nano_time() {
         assert!(turns.len() > 10, "{}", done.stderr);
         let mut command = java.test(release, "NanoTimes");
         let times = run(command.arg(&recording), LIMIT).expect_success("NanoTimes").stdout_text();
-        // The thread that runs main(): samples from its first turn on.
+        // The thread that runs main(): samples from its first scheduling on.
         let times: Vec<i64> = times.lines().map(|line| line.parse().unwrap()).collect();
         let (first, last) = (turns[0].1, turns.last().unwrap().2);
         let inside: Vec<i64> = times.iter().copied().filter(|t| (first..=last).contains(t)).collect();
@@ -304,7 +307,7 @@ fn times_are_those_of_system_nano_time() {
             inside.len(),
             times.len()
         );
-        // Going to sleep and waking takes CPU time too, a little.
+        // Going to sleep and waking take a little CPU time, too.
         assert!(
             working * 10 >= inside.len() * 9,
             "JDK {release}: {working} of {} while it worked",
@@ -313,7 +316,7 @@ fn times_are_those_of_system_nano_time() {
     }
 }
 
-/// J22: what a reader does not know is passed over; J6: and what is damaged is told, with all else as it was.
+/// J22: the reader skips unknown fields and types. J6: it reports damage, and all other data is unchanged.
 #[test]
 fn unknown_fields_and_types_do_no_harm() {
     let _place = beside();

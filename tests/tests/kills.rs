@@ -14,7 +14,7 @@ use flightline_tests::victim;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Instants spread over the program's life by the golden ratio: as good as random, and the same in every run.
+/// Instants spread over the program's life by the golden ratio: pseudo-random, and the same in every run.
 fn instants(n: u32, longest_ms: f64) -> impl Iterator<Item = Duration> {
     (1..=n).map(move |i| {
         let part = (f64::from(i) * 0.618_033_988_749_895).fract();
@@ -33,7 +33,7 @@ fn program_of(drain: u32, name: &str) -> u32 {
     })
 }
 
-/// What `ticking` prints when nothing disturbs it.
+/// The output of an undisturbed `ticking`.
 fn ticks() -> String {
     (1..=10).map(|i| format!("tick {i}\n")).collect()
 }
@@ -45,7 +45,7 @@ fn the_program_does_not_notice_the_drains_death() {
     let program = victim::c("ticking", victim::OPTIMISED);
     let work = r#""$0" 300 > out.txt; echo $? > status.txt"#;
     for (i, instant) in instants(12, 400.0).enumerate() {
-        // Half of the runs die with the signal that cannot be caught, half are stopped first: a full ring, then death.
+        // Half of the runs die by SIGKILL at once, half are stopped first, for a full ring.
         let record = Record::new().rate(10_000).engine(if i % 3 == 2 { "timer" } else { "auto" });
         let mut command = record.command("/bin/sh", &["-c", work, program.to_str().unwrap()]);
         let mut drain = spawn(command.stdout(Stdio::null()).stderr(Stdio::null()));
@@ -66,10 +66,10 @@ fn the_program_does_not_notice_the_drains_death() {
     }
 }
 
-/// CPU time of a program's start, which is sampled from outside before it takes samples of its own.
+/// The CPU time of a program's start, which is sampled from outside before the library samples it.
 const START_NS: u64 = 100_000_000;
 
-/// SIGKILL of the program: what its handlers took is recorded, to the last sample of each thread.
+/// SIGKILL of the program: all samples of its handlers are recorded, up to the last one of each thread.
 #[test]
 fn what_was_taken_survives_the_programs_death() {
     let _place = beside();
@@ -80,7 +80,7 @@ fn what_was_taken_survives_the_programs_death() {
             spawn(record.command(&program, &["100000"]).stdout(Stdio::null()).stderr(Stdio::piped()));
         let stderr = collect(drain.stderr.take().unwrap());
         let pid = program_of(drain.id(), "ticking");
-        // An own view of the counters that the handlers write, kept beyond both processes' lives.
+        // A mapping of the handlers' counters that outlives both processes.
         let counters = until(LIMIT, "the program opens its shared file", || {
             let session = session_of(drain.id())?;
             let files = processes(&session);
@@ -95,7 +95,8 @@ fn what_was_taken_survives_the_programs_death() {
         let taken_ns: u64 = threads.iter().map(|t| t.sampled_ns).sum();
         let taken: u64 = threads.iter().map(|t| t.samples).sum();
         let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("after {instant:?}: {e}"));
-        // Each thread may have died between its count and its record; and events round each thread's time once.
+        // Each thread may have died between its count and its record, and events round each thread's time
+        // once.
         let recorded_ns = recording.samples.len() as u64 * 200_000;
         let slack = threads.len() as u64 * 2 * 200_000;
         eprintln!("killed after {instant:?}: {taken} samples taken, {} events", recording.samples.len());
@@ -125,11 +126,11 @@ fn the_file_survives_both_deaths() {
         wait(&mut drain, LIMIT, "the drain, killed");
         let recording = Recording::read(&record.path()).unwrap_or_else(|e| panic!("after {instant:?}: {e}"));
         let n = recording.samples.len();
-        // Two threads share two processors at the least; one second may be missing, the first is for starting.
+        // Two threads share at least two processors. One second may be missing; the first is for starting.
         let least = 200.max((instant.as_millis() as usize) / 4);
         assert!(n >= least, "{n} samples of {:?} survived", Duration::from_millis(2500) + instant);
     }
-    // Shared memory of killed drains is kept for a recovery, and for no longer than a day.
+    // The shared memory of killed drains is kept for a recovery, but for at most a day.
     Record::new().run("/bin/true", &[]).expect_code(0);
     let (young, old) = left.split_at(2);
     assert!(left.iter().all(|session| session.exists()), "of {left:?} some could not be recovered any more");
@@ -156,7 +157,7 @@ fn interrupts_finish_the_recording() {
             spawn(record.command(&program, &["100000"]).stdout(Stdio::null()).stderr(Stdio::piped()));
         let stderr = collect(drain.stderr.take().unwrap());
         let pid = program_of(drain.id(), "ticking");
-        // By its own clock: a laden machine may give it little of 700 ms.
+        // Measured by its own clock: a busy machine may give it only a part of 700 ms.
         until(LIMIT, "the program has worked for 300 ms", || {
             let account = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
             let ran_ns: u64 = account.split(' ').next().unwrap().parse().unwrap();
@@ -179,7 +180,7 @@ fn interrupts_finish_the_recording() {
     }
 }
 
-/// CPU time that `eats` told last, without what it spent in touching new pages, ns.
+/// The CPU time in the last line of `eats`, without the time for touching new pages, in ns.
 #[track_caller]
 fn told_ns(finished: &Finished) -> u64 {
     let text = finished.stdout_text();
@@ -190,7 +191,7 @@ fn told_ns(finished: &Finished) -> u64 {
     all - touched
 }
 
-/// Killed for its memory: what it did until then is recorded.
+/// Killed by the OOM killer: its work up to then is recorded.
 #[track_caller]
 fn check_eaten(finished: &Finished, path: &Path) {
     assert_eq!(finished.code(), 128 + libc::SIGKILL, "{}", finished.stderr);
@@ -198,7 +199,8 @@ fn check_eaten(finished: &Finished, path: &Path) {
     assert!(recording.warnings.is_empty(), "{:?}\n{}", recording.warnings, finished.stderr);
     let in_chew = |stack: usize| recording.stacks[stack].frames.iter().any(|f| f.method == "chew");
     let chewing = recording.samples.iter().filter(|s| in_chew(s.stack)).count();
-    // At 1 kHz; before the first sample and after the last a little is missing, and the loader runs before we do.
+    // At 1 kHz. Some time before the first sample and after the last one is missing, and the loader runs
+    // before the library.
     let (is, should) = (chewing as u64 * 1_000_000, told_ns(finished));
     assert!(
         is as f64 >= 0.9 * should as f64 - 30e6,
@@ -209,8 +211,9 @@ fn check_eaten(finished: &Finished, path: &Path) {
 
 const MEMORY: u64 = 192 << 20;
 
-/// The kernel kills the program for the memory of its control group; the recorder is in another one, and in the same; then
-/// the recorder first, and after it the program: what both leave is recovered.
+/// The kernel kills the program because of its control group's memory limit. The recorder is in another
+/// group, or in the same one; or the recorder is killed first, and the program after it. The recording is
+/// recovered each time.
 #[test]
 fn out_of_memory() {
     let _place = beside();
@@ -243,14 +246,14 @@ fn out_of_memory() {
 
     let group = Group::new(MEMORY).expect("there was one a moment ago");
     let record = Record::new();
-    // The kernel takes first who has the higher number.
+    // The kernel kills the process with the higher score first.
     let first = r#"echo $$ > "$0" && echo 1000 > /proc/self/oom_score_adj && exec "$@""#;
     let second = r#"echo 0 > /proc/self/oom_score_adj && exec "$0""#;
     let plain = record.command("/bin/sh", &["-c", second, program.to_str().unwrap()]);
     let mut command = Command::new("/bin/sh");
     command.args(["-c", first]).arg(group.members()).arg(plain.get_program()).args(plain.get_args());
     command.current_dir(record.folder()).stdin(Stdio::null());
-    // It has ended when its standard output has, which the program holds.
+    // Its end shows as the end of its standard output, which the program holds open.
     let finished = run(&mut command, LIMIT);
     assert_eq!(group.killed(), 2, "{}", finished.stderr);
     let recovered = run(Command::new(victim::flightline()).arg("recover").arg(record.path()), LIMIT);

@@ -32,7 +32,7 @@ fn known_answer(record: Record, flags: &[&str], seconds: &str, tolerance: f64) {
         .collect();
     shares::compare(&own, truth.cpu_ns(), &shares::by_function(&recording, false), tolerance);
 
-    // Per thread too: the two columns of a known thread differ by far.
+    // By thread too: the two functions of a known thread have very different shares.
     let by_name: Vec<u64> =
         truth.threads.iter().filter(|t| t.name.starts_with("known-")).map(|t| t.tid).collect();
     assert_eq!(by_name.len(), 4);
@@ -67,13 +67,14 @@ fn with_frame_pointers() {
 #[test]
 fn by_timers() {
     // At most CONFIG_HZ signals per second and thread, each worth several events by its weight: 20,000 events
-    // are 5,000 looks (at 250 Hz), so chance alone moves a share of 30 % by 0.65 points (one sigma).
+    // are 5,000 stacks (at 250 Hz), so chance alone moves a share of 30 % by 0.65 points (one sigma).
     known_answer(Record::new().engine("timer"), victim::OPTIMISED, "5.1", 3.0);
 }
 
 #[test]
 fn by_one_timer_of_the_process() {
-    // On one processor: of threads that run at the same time the kernel's ticks prefer some, which is not ours to mend (1,390
-    // looks instead of 5,087 on four processors, single threads off by 6 points). Shares of threads are chance here too.
+    // On one processor: the kernel's ticks prefer some of the threads that run in parallel, which the
+    // recorder cannot change (1,390 stacks instead of 5,087 on four processors, single threads off by 6
+    // points). Shares of threads are random here, too.
     known_answer(Record::new().engine("itimer").one_processor(), victim::OPTIMISED, "5.1", 3.0);
 }

@@ -1,4 +1,4 @@
-//! The examples in other languages, on the stream of a real program.
+//! The example readers in other languages, on the stream of a real program.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn stream() -> (Vec<u8>, Vec<String>) {
     (done.stdout, contents.samples)
 }
 
-/// What a program prints that is given these bytes.
+/// The output of a program that gets these bytes as input.
 #[track_caller]
 fn fed(command: &mut Command, bytes: &[u8]) -> String {
     let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -72,7 +72,7 @@ fn samples_as_objects_and_python() {
             found.push((time, tid, names.last().unwrap_or(&"").to_string()));
         }
     }
-    // Time and thread are those of every other reader.
+    // Times and threads are the same as for other readers.
     let mut truth: Vec<(i64, i64)> = samples
         .iter()
         .map(|line| {
@@ -127,7 +127,7 @@ fn tables_and_flames_of_a_stream() {
     let threads = tail(&["--per-thread", "--json"], &stream);
     let threads: Value = serde_json::from_str(threads.lines().last().unwrap()).unwrap();
     assert_eq!(threads["total"].as_u64(), Some(samples.len() as u64), "{threads}");
-    // The program has two, which do the same.
+    // The program has two functions that do the same.
     assert!(threads["threads"].as_array().unwrap().len() >= 2, "{threads}");
     let flame = tail(&["--flame=8"], &stream);
     let rows: Vec<&str> = flame.lines().filter(|line| line.contains('▌')).collect();

@@ -1,4 +1,5 @@
-//! The linked library: a program that records itself, written by the helper process and by a thread of its own.
+//! The linked library: a program that records itself, with the helper process or a thread of its own as the
+//! writer.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -13,7 +14,7 @@ fn in_spell(stack: &Stack) -> bool {
     stack.frames.iter().any(|frame| frame.method.contains("spell"))
 }
 
-/// All three threads of the example are sampled in what they do, and most samples are in it.
+/// All three threads of the example are sampled in their functions, and most samples are there.
 fn records_itself(helper: &str) {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
@@ -40,7 +41,8 @@ fn written_by_a_thread() {
     records_itself("/nonexistent/flightline");
 }
 
-/// Two recorders in one process would take each other's signals: the second one says so and does nothing.
+/// Two recorders in one process would receive each other's signals: the second one reports that and does
+/// nothing.
 #[test]
 fn refused_where_the_process_is_recorded_already() {
     let _place = beside();

@@ -1,4 +1,4 @@
-//! Repositories in the eyes of those who read them while they are written: the JDK's event streams, and ourselves.
+//! Repositories read while they are written: by the JDK's event streams, and by ourselves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use flightline_tests::victim::{self, flightline};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// More CPU time than a test can take: the program ends when it has been seen.
+/// More CPU time than a test needs: the program is ended after the check.
 const LONG: &str = "10000000";
 
-/// A program that is recorded to a repository until it is told to end.
+/// A program that is recorded to a repository until it is terminated.
 struct Recorder {
     drain: Killed,
     told: Lines,
@@ -52,7 +52,7 @@ impl Recorder {
         Recorder { drain: Killed(drain), told, pid, root, folder }
     }
 
-    /// Ends the program; what the recorder told.
+    /// Ends the program and returns the recorder's messages.
     #[track_caller]
     fn end(mut self) -> String {
         signal(self.pid, libc::SIGTERM);
@@ -90,7 +90,7 @@ fn streams(path: &Path, what: &str) -> Vec<Follower> {
     ["jdk17", "jdk25"].iter().map(follow).collect()
 }
 
-/// Whether a line of a stream is of an event from after that moment.
+/// Returns true if a line of a stream is an event after that moment.
 fn after(line: &str, moment: i64) -> bool {
     line.split_once('\t').is_some_and(|(_, line)| time_of(line) > moment)
 }
@@ -102,7 +102,7 @@ fn start_of(chunk: &Path) -> i64 {
     i64::from_be_bytes(header[32..].try_into().unwrap())
 }
 
-/// Panics unless the stream closed by itself; its samples in byte order.
+/// Panics unless the stream closed by itself; returns its samples in byte order.
 #[track_caller]
 fn closed(follower: Follower) -> Vec<String> {
     let who = follower.who.clone();
@@ -110,7 +110,7 @@ fn closed(follower: Follower) -> Vec<String> {
     let stream = Stream::parse(&lines.join("\n"));
     assert!(stream.closed, "{who}: {} events, not closed; {errors}", stream.events.len());
     assert_eq!(errors.lines().find(|l| l.contains("error")), None, "{who}");
-    // Of what came while it was followed; what was there before the stream began is older.
+    // The delays of events during the stream; events from before its start are older.
     let delays = stream.delays();
     eprintln!(
         "{who}: {} events, shortest delay {} ms, median {} ms",
@@ -148,14 +148,14 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
         "--stack-depth",
         "1",
     ]);
-    // Nobody has seen the fourth chunk from here on unless it is followed into it, while the program runs.
+    // The stream shows the fourth chunk from here only if it follows the recording while the program runs.
     let seen = chunks(&folder).len();
     let chunk = until(LIMIT, "more chunks", || chunks(&folder).get(seen + 2).cloned());
     let start = until(LIMIT, "its header", || (chunk.metadata().ok()?.len() > 68).then(|| start_of(&chunk)));
     for follower in &followers {
         follower.until("an event of a later chunk", |line| after(line, start));
     }
-    // While it is written, readers take what its header vouches for, without a word.
+    // During writing, readers silently read up to the length in the header.
     let summary: Value = serde_json::from_str(&output(&["summary", "--json"], &[&root])).unwrap();
     assert!(summary["chunks"].as_u64().unwrap() > 3, "{summary}");
     recorder.end();
@@ -170,7 +170,7 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     let (code, lines, errors) = tail.end();
     assert_eq!((code, lines.len(), errors.as_str()), (0, truth.len(), ""));
 
-    // One recording, whether its chunks lie in one file or in many.
+    // The same recording, in one file or in several.
     let joined = work.path().join("joined.jfr");
     run(Command::new(flightline()).arg("assemble").arg(&folder).arg("-o").arg(&joined), LIMIT)
         .expect_success("assemble");
@@ -204,7 +204,8 @@ fn both_jdks_and_tail_follow_chunk_by_chunk_and_commands_read_the_same() {
     }
 }
 
-/// The disk refuses: chunks end early, old ones are removed, recording goes on later, and streams go on with it.
+/// The disk is full: chunks end early, old ones are removed, recording continues later, and streams continue
+/// with it.
 #[test]
 fn streams_go_on_over_a_pause_and_removed_chunks() {
     if !foreign::ready() {
@@ -212,7 +213,7 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
     }
     let _place = beside();
     let work = tempfile::tempdir().unwrap();
-    // The JDK ends a stream when a chunk that it has listed is gone before it is opened: it has ten seconds for each.
+    // The JDK ends a stream if a listed chunk is gone before it is opened; it has ten seconds for each.
     let recorder = Recorder::start(work.path(), "10s", &["--max-size", "1M"]);
     let folder = recorder.folder.clone();
     let followers = streams(&folder, "folder");
@@ -227,21 +228,22 @@ fn streams_go_on_over_a_pause_and_removed_chunks() {
         follower.until("an event of the second chunk", |line| after(line, start));
     }
     tail.until("the first event", |line| line.contains("ExecutionSample"));
-    // Somebody else's chunk, being written, takes all that is permitted.
+    // A chunk of another recording uses up the permitted space while it is being written.
     let other = recorder.root.join("2020_01_01_00_00_00_1");
     fs::create_dir(&other).unwrap();
     let blocker = File::create(other.join("2020_01_01_00_00_00.jfr")).unwrap();
     blocker.lock().unwrap();
     std::io::copy(&mut std::io::repeat(1).take(1 << 20), &mut &blocker).unwrap();
     recorder.told.until("the pause", |line| line.contains("pauses"));
-    // For as long as the other chunk is held: whoever asks is told, as soon as the recorder answers.
+    // The pause lasts as long as the other chunk is locked. Status queries report it as soon as the recorder
+    // answers.
     until(LIMIT, "it is listed as paused", || {
         let list: Value = serde_json::from_str(&output(&["repositories", "--json"], &[])).unwrap();
         let paused =
             |row: &Value| row["state"] == "paused" && row["path"].as_str().map(Path::new) == Some(&folder);
         list["recordings"].as_array().unwrap().iter().any(paused).then_some(())
     });
-    // Finished chunks were removed for room before it gave up.
+    // Finished chunks were removed to make space before the recording paused.
     let kept = chunks(&folder);
     assert!(before.iter().rev().skip(1).all(|old| !kept.contains(old)), "{before:?} {kept:?}");
     drop(blocker);
@@ -295,7 +297,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
         assert!(functions.len() <= 5 && sums <= table["total"].as_u64().unwrap(), "{table}");
         functions.iter().any(|f| f["function"] == "worker" && f["self"].as_u64() > Some(0))
     });
-    // Whoever looks at a repository is there until told otherwise.
+    // A reader of a repository waits for more until it is interrupted.
     tables.interrupt();
     let (code, lines, errors) = tables.end();
     assert_eq!((code, errors.as_str()), (0, ""), "{lines:?}");
@@ -307,7 +309,7 @@ fn tail_finds_a_program_and_shows_what_runs() {
     assert_eq!(gone.stderr.lines().count(), 1, "{}", gone.stderr);
 }
 
-/// Recorder and program are killed: what they left in shared memory is printed too, and then that is the end.
+/// Recorder and program are killed: the data left in shared memory is printed too, and then the stream ends.
 #[test]
 fn tail_ends_with_what_a_killed_recorder_left() {
     let _place = beside();
@@ -326,7 +328,7 @@ fn tail_ends_with_what_a_killed_recorder_left() {
     assert_eq!(lines.len(), samples(&chunks(&folder)).len());
 }
 
-/// Two programs at once: what they did is printed in the order of time, not one after the other.
+/// Two programs at once: events are printed in the order of time, not program by program.
 #[test]
 fn tail_follows_processes_together() {
     let _place = beside();
@@ -364,7 +366,7 @@ fn tail_follows_processes_together() {
     tail.interrupt();
     let (code, lines, errors) = tail.end();
     assert_eq!((code, errors.as_str(), events(&lines)), (0, "", truth));
-    // Read one after the other it would change hands once.
+    // Printed program by program, the header would change only once.
     let changes = lines.iter().filter(|line| line.starts_with("==> ")).count();
     assert!(changes >= spans[0].2.min(spans[1].2), "{changes} of {spans:?}");
 }

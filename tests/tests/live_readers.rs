@@ -1,5 +1,5 @@
-//! One recording of redis-server, read at once and live by everybody who can: our Rust consumer, the Java reader and event
-//! streams on JDK 17 and 25, `collect`. All see the same.
+//! One recording of redis-server, read live by several readers at once: our Rust consumer, the Java reader
+//! and event streams on JDK 17 and 25, `collect`. All see the same.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ fn line(sample: &Sample) -> String {
     format!("{}\t{}\t{}\t{state}\t{}", sample.time.epoch_nanos, thread.name(), thread.os_id, frames.join(";"))
 }
 
-/// What our consumer reads, to the end, and what it said of segments.
+/// The events that our consumer reads up to the end, and its statistics of segments.
 fn rust_consumer(socket: &str) -> (Vec<String>, live::Stats) {
     let mut stream =
         live::open(socket, Options { samples: vec!["cpu".into()], ..Options::default() }).unwrap();
@@ -60,7 +60,7 @@ fn rust_consumer(socket: &str) -> (Vec<String>, live::Stats) {
     (lines, stream.stats())
 }
 
-/// Whoever came late has nothing that the first one has not, and everything from when it was there.
+/// Asserts that a late reader has no event that the first reader lacks, and every event since it connected.
 #[track_caller]
 fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
     let (has, all): (BTreeSet<_>, BTreeSet<_>) = (lines.iter().collect(), truth.iter().collect());
@@ -68,7 +68,7 @@ fn agree(who: &str, lines: &[String], truth: &[String], from: i64) {
     assert!(more.is_empty(), "{who} has what nobody else has: {more:#?}");
     let missing: Vec<_> = all.difference(&has).filter(|line| time_of(line) >= from).take(3).collect();
     assert!(missing.is_empty(), "{who} lacks what others have: {missing:#?}");
-    // Equal lines are equally many.
+    // Equal lines occur equally often.
     let late = |lines: &[String]| lines.iter().filter(|line| time_of(line) >= from).count();
     assert_eq!(late(lines), late(truth), "{who}");
     eprintln!("{who}: {} samples, {} of them while all were there", lines.len(), late(lines));
@@ -126,7 +126,7 @@ fn all_readers_of_a_live_stream_agree() {
     }
     let name = address.clone();
     let rust = thread::spawn(move || rust_consumer(&name));
-    // All are there when each has something; what is recorded from then on must be the same for all.
+    // All are connected when each has an event; later events must be the same for all.
     let loading = thread::spawn({
         let redis = redis.clone();
         move || (0..4).for_each(|_| benchmark(&redis, "60000"))
@@ -135,7 +135,7 @@ fn all_readers_of_a_live_stream_agree() {
         follower.until("a sample", |line| line.contains("redis-server"));
     }
     loading.join().unwrap();
-    // A reader begins with the next chunk: all have begun one now.
+    // A reader starts with the next chunk: all have started one now.
     thread::sleep(Duration::from_secs(2));
     let from = now();
     benchmark(&redis, "150000");

@@ -1,4 +1,5 @@
-//! Waits for locks: the recording tells each one that the program's own clock saw, as long, with whom and where.
+//! Waits for locks: the recording has each wait that the program's own clock measured, with its duration,
+//! owner and stack.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +17,9 @@ fn waits(path: &Path) -> Vec<Span> {
     spans::read(path, &TYPES)
 }
 
-/// Number and length of a function's waits. A wait that is recorded lies within what the program measured around it; the
-/// program may be put aside between its clock and ours, so lengths may differ, but not all of them by much.
+/// Compares the number and length of a function's waits. A recorded wait lies within the time that the
+/// program measured around it. The program may be descheduled between its clock reading and ours, so lengths
+/// may differ, but not all of them by much.
 #[track_caller]
 fn compare(truth: &Truth, spans: &[Span], name: &str, event: &str, class: &str) -> Vec<Span> {
     let own: Vec<Span> = spans.iter().filter(|s| s.has(name)).cloned().collect();
@@ -72,7 +74,7 @@ fn known_waits(flags: &[&str]) {
             if event == TYPES[1] {
                 let late = name.ends_with("late");
                 assert_eq!(span.field("timedOut"), late.to_string(), "{name}");
-                // 4 ms from when the victim read the clock.
+                // 4 ms after the program read the clock.
                 assert_eq!(
                     (1..=4).contains(&span.number("timeout")),
                     late,
@@ -92,7 +94,8 @@ fn known_waits(flags: &[&str]) {
             assert_eq!(by_jdk.events.get(event), Some(&count), "{event}");
         }
     }
-    // Locks that were free, and errors that trying first must not hide, are in the victim; it would have aborted.
+    // The program itself checks free locks, and errors that a first attempt (trylock) must not hide; it would
+    // have aborted.
     assert!(!spans.iter().any(|s| s.has("free_locks") && s.duration_ns < 1_000_000));
 }
 
@@ -106,7 +109,7 @@ fn waits_of_known_length_with_frame_pointers() {
     known_waits(FRAME_POINTERS);
 }
 
-/// What is below the threshold is counted: nothing is lost without a word.
+/// Waits below the threshold are counted, so no loss is silent.
 #[test]
 fn short_waits_are_counted() {
     let _place = beside();
@@ -119,12 +122,12 @@ fn short_waits_are_counted() {
     assert!(short.iter().all(|s| s.field("event") == "lock"));
     let sure = truth.counts.iter().filter(|(name, _)| name.ends_with(" sure")).map(|(_, n)| n);
     let (count, ns): (i64, u64) = (sure.sum(), truth.functions.values().sum());
-    // Joining a thread that has not quite ended, and a moment of two threads at one lock, come on top.
+    // Additional waits: for the end of a joined thread, and short conflicts of two threads at one lock.
     assert!((count..count + 100).contains(&sum("count")), "{} of {count}", sum("count"));
     assert!(sum("value") as f64 >= 0.85 * ns as f64, "{} of {ns} ns", sum("value"));
 }
 
-/// The same program without the engine: nothing of it in the recording.
+/// The same program without the engine: no lock events in the recording.
 #[test]
 fn not_asked_for_not_recorded() {
     let _place = beside();
@@ -133,10 +136,11 @@ fn not_asked_for_not_recorded() {
     assert_eq!(spans::read(&recorded.path, &[&TYPES[..], &["flightline.BelowThreshold"]].concat()).len(), 0);
 }
 
-/// A name in a stack, a `_wait` or `_late` of the victim; event; field with the class; class.
+/// A function in a stack (`_wait` or `_late` of the program), the event, the field with the class, and the
+/// class.
 type Expected<'a> = (&'a str, &'a str, &'a str, &'a str);
 
-/// Waits that were told by who made them: which event, of which class, and for how long.
+/// Compares waits by the function that made them: event, class and duration.
 #[track_caller]
 fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
     let (truth, spans) = (recorded.truth(), waits(&recorded.path));
@@ -151,15 +155,16 @@ fn compare_classes(recorded: &Recorded, table: &[Expected<'_>]) {
         assert_eq!(kinds.keys().collect::<Vec<_>>(), [&(event, class)], "{name}: {own:?}");
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // The library spins before it waits, for long where others want the processor. But the other thread sleeps 4 ms, 12
-        // times, after it has seen this one wait; a limit runs from before the spinning.
+        // The library spins before it waits, longer if other threads want the processor. But the other thread
+        // sleeps 4 ms, 12 times, after it has seen this one wait, and a time-out runs from before the
+        // spinning.
         let least = if name.ends_with("_late") { 0 } else { 12 * 3_900_000 };
         assert!(is >= least, "{name}: {is} ns recorded, at least {least} ns were waited");
         assert!(own.iter().all(|s| !s.truncated), "{name}: {own:?}");
     }
 }
 
-/// Rust's own locks wait by the system call: which lock it was is known by who made it.
+/// Rust's own locks wait by the system call: the caller determines the kind of lock.
 #[test]
 fn locks_of_the_rust_library() {
     let _place = beside();
@@ -191,7 +196,7 @@ fn locks_of_parking_lot() {
     compare_classes(&recorded, &table);
 }
 
-/// C++20 waits by the system call, mostly in functions that are inlined.
+/// C++20 waits by the system call, mostly in inlined functions.
 #[test]
 fn waits_of_the_cpp_library() {
     let _place = beside();
@@ -218,7 +223,7 @@ fn waits_of_the_cpp_library() {
     compare_classes(&recorded, &table);
 }
 
-/// What is bound to the older of two versions of a function gets that version, whether it is recorded or not.
+/// Callers that are bound to the older of two versions of a function get that version, recorded or not.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #[test]
 fn callers_of_older_versions() {
@@ -233,7 +238,7 @@ fn callers_of_older_versions() {
     }
 }
 
-/// A child that is forked while other threads of its parent wait records its own waits, and theirs are not its.
+/// A forked child, whose parent has other threads in waits, records its own waits and not theirs.
 #[test]
 fn waits_in_forked_children() {
     let _place = beside();
@@ -250,7 +255,7 @@ fn waits_in_forked_children() {
         );
         let (is, should) = (own.iter().map(|s| s.duration_ns).sum::<u64>(), truth.functions[name]);
         assert!(is <= should + 2_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
-        // What is waited for comes 6 ms after the wait was seen.
+        // The event that ends the wait comes 6 ms after the wait was seen.
         assert!(is >= 5_900_000 * own.len() as u64, "{name}: {is} ns recorded, {should} ns truly");
         let mut threads: Vec<u64> = own.iter().map(|s| s.tid).collect();
         threads.sort_unstable();

@@ -89,12 +89,13 @@ static BEFORE_MAIN: extern "C" fn() = before_main;
 /// Runs before the test harness, while the process has one thread.
 extern "C" fn before_main() {
     more_threads();
-    // Other users than root share the machine's.
+    // Users other than root share the machine's `/dev/shm`.
     let _ = flightline_tests::private_shm::enter();
 }
 
-/// Gives this executable more threads than [`.cargo/config.toml`] gives to all: most of them wait for their turn
-/// ([`flightline_tests::run::turn`]). The test harness has no other way to set their number; a number that the user set is not changed.
+/// Gives this executable more threads than [`.cargo/config.toml`] sets for all, because most of them wait for
+/// their turn ([`flightline_tests::run::turn`]). The test harness has no other way to set their number. A
+/// number that the user set is not changed.
 fn more_threads() {
     const VARIABLE: &str = "RUST_TEST_THREADS";
     if std::env::var(VARIABLE).is_ok_and(|threads| threads == "4") {

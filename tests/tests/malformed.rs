@@ -1,4 +1,5 @@
-//! Malformed recordings: what can be read is read, the rest is told with its place; little time, little memory.
+//! Malformed recordings: readable events are read, and the rest is reported with its offset, in little time
+//! and memory.
 
 use flightline_tests::run::beside;
 use std::collections::BTreeMap;
@@ -8,7 +9,8 @@ use flightline_tests::canonical;
 use flightline_tests::malformed::cases;
 use jfr_format::read::{Input, Item};
 
-/// A stream that gives little at once: whether an event's constants are all there is asked after each piece.
+/// A stream that returns few bytes at a time: after each piece the reader checks whether an event's constants
+/// are complete.
 struct Pieces<'a>(&'a [u8]);
 
 impl Read for Pieces<'_> {
@@ -62,7 +64,8 @@ fn what_can_be_read_is_read_and_the_rest_told() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Iterating over fields and visiting them decode apart from each other; they see as many and end with the same fault.
+/// Iterating over fields and visiting them decode independently; they return the same number and end with the
+/// same error.
 #[test]
 fn both_ways_to_the_fields_agree() {
     let _place = beside();

@@ -1,5 +1,5 @@
-//! The command on malformed recordings: little time, little memory, a located error. A process of its own, which holds
-//! little itself: the memory of a process begins with that of its parent.
+//! The command on malformed recordings: little time, little memory, an error with its offset. A process of
+//! its own with little memory, because the memory of a new process begins with that of its parent.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -10,12 +10,12 @@ use flightline_tests::victim::flightline;
 
 /// Seconds of CPU time after which the kernel ends the command.
 const SECONDS: u64 = if cfg!(debug_assertions) { 20 } else { 2 };
-/// Most memory resident at once.
+/// The maximum of resident memory.
 const MOST_KB: i64 = 256 << 10;
-/// Most address space: an allocation of what a length promises fails.
+/// The limit of address space: an allocation of the size that a length field claims fails.
 const MOST_SPACE: u64 = 1 << 30;
 
-/// Writes the cases; name, and whether they can be read without loss.
+/// Writes the cases; returns each name, and whether it can be read without loss.
 fn write_to(folder: &Path) -> Vec<(String, bool)> {
     let written = Command::new(flightline_tests::victim::program("malformed")).arg(folder).output().unwrap();
     assert!(written.status.success());
@@ -27,12 +27,12 @@ fn write_to(folder: &Path) -> Vec<(String, bool)> {
     list.lines().map(row).collect()
 }
 
-/// Exit code and resident memory of a command that may use little of anything.
+/// The exit code and resident memory of a command with tight limits.
 fn bounded(arguments: &[&str], path: &Path) -> (std::process::Output, i64) {
     bounded_with(arguments, path, &[])
 }
 
-/// The same with something to read.
+/// The same with standard input.
 fn bounded_with(arguments: &[&str], path: &Path, input: &[u8]) -> (std::process::Output, i64) {
     let mut command = Command::new(flightline());
     command.args(arguments).arg(path).stdin(Stdio::piped());
@@ -53,7 +53,7 @@ fn bounded_with(arguments: &[&str], path: &Path, input: &[u8]) -> (std::process:
     command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
     #[allow(clippy::zombie_processes)] // waited for by wait4, which also tells its memory
     let mut child = command.spawn().unwrap();
-    // It may have seen enough before the end.
+    // It may stop before the end.
     drop(child.stdin.take().map(|mut pipe| pipe.write_all(input)));
     let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
     // SAFETY: both pointers are to locals that live through the call; all zeros is a valid rusage.
@@ -97,7 +97,7 @@ fn the_command_survives_them_in_little_time_and_memory() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// What is no regular file, or none at all.
+/// Special files, and missing files.
 #[test]
 fn paths_that_are_no_recordings() {
     let folder = tempfile::tempdir().unwrap();

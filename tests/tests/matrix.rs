@@ -1,4 +1,4 @@
-//! Everything we write × everything that reads: docs/interop.md, and what of it no other test shows.
+//! Tests the cells of docs/interop.md (outputs × readers) that no other test covers.
 
 mod document;
 mod made;
@@ -42,7 +42,7 @@ fn every_test_of_the_table_exists() {
         };
         assert!(there, "{file} has no test {name}");
     }
-    // Each reader reads something, and each thing is read.
+    // Each reader reads some kind, and each kind is read.
     let read = |kind, reader| matches!(table::cell(kind, reader), table::Cell::Read { .. });
     for reader in &table::READERS {
         assert!(table::KINDS.iter().any(|kind| read(kind, reader)), "{}", reader.name);

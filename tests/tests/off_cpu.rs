@@ -1,5 +1,5 @@
-//! Times without a processor: the recording tells each one that the kernel counted for the thread itself, as long, in its state,
-//! with who ended it.
+//! Times off CPU: the recording has each one that the kernel counted for the thread, with its duration, state
+//! and waker.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -48,7 +48,8 @@ fn compare(truth: &Truth, all: &[Span], switch_ns: u64, stolen_ns: u64) {
         let mut own = of(all, name);
         own.sort_by_key(|span| span.number("startTime"));
         let count = |what: &str| truth.counts[&format!("{name} {what}")];
-        // Between its name's change and its reading, at either end, it may be put aside, or wait for a page.
+        // At either end, between renaming and reading its counters, the thread may be preempted or wait for a
+        // page.
         let voluntary = own.iter().filter(|span| !runnable(span)).count() as i64;
         let counted = count("voluntary");
         assert!(
@@ -61,7 +62,7 @@ fn compare(truth: &Truth, all: &[Span], switch_ns: u64, stolen_ns: u64) {
             (counted - 1..=counted + 2).contains(&involuntary),
             "{name}: put aside {involuntary} times, not {counted}"
         );
-        // What came between is at either end.
+        // The extra intervals are at either end.
         let more = own.len().saturating_sub((count("voluntary") + count("involuntary")) as usize).min(4);
         let should = count("off") as u64;
         let tolerance = should / 500 + switch_ns * own.len() as u64 + stolen_ns;
@@ -83,7 +84,7 @@ fn has(frames: &[Frame], method: &str) -> bool {
     frames.iter().any(|frame| frame.method == method)
 }
 
-/// Of the program or the C library.
+/// A frame of the program or the C library.
 fn user(frame: &Frame) -> bool {
     frame.class == "off_cpu" || frame.class.starts_with("libc.so") || frame.class.starts_with("libflightline")
 }
@@ -95,7 +96,8 @@ fn in_order(frames: &[Frame]) -> bool {
     first && frames.iter().skip_while(|frame| !user(frame)).all(|frame| !kernel(frame))
 }
 
-/// But for the very end of threads, which virtual machines whose idle processors say nothing may not tell of.
+/// Asserts that no event was lost, except at the very end of threads, which virtual machines with silent idle
+/// processors may not report.
 #[track_caller]
 fn no_losses(path: &Path) {
     let mut losses = spans::read(path, &["flightline.EventLoss"]);
@@ -142,7 +144,7 @@ fn every_time_with_who_ended_it() {
         if kind != "none" {
             assert!((end - woken).abs_diff(queued as i64 / 1000) <= 2, "{span:?}");
         }
-        // What an interrupt came into has nothing to do with it.
+        // The stack that an interrupt preempted is unrelated to the wake-up.
         let by_program = span.waker_frames.iter().any(user);
         assert!(kind != "interrupt" || !by_program && span.field("wakerThread").is_empty(), "{span:?}");
     }
@@ -167,12 +169,12 @@ fn every_time_with_who_ended_it() {
         let slept: Vec<_> = of(&all, thread).into_iter().filter(|span| span.field("state") == "S").collect();
         assert!(slept.iter().all(|span| has(&span.frames, "rest")), "{thread}: {slept:?}");
         let kinds: Vec<_> = slept.iter().map(|span| span.field("wakerKind")).collect();
-        // Some virtual machines tell nothing of what comes while a processor is idle.
+        // Some virtual machines do not report interrupts of an idle processor.
         assert!(kinds.iter().all(|kind| matches!(*kind, "interrupt" | "none")), "{thread}: {kinds:?}");
         by_interrupt += kinds.iter().filter(|kind| **kind == "interrupt").count();
     }
     assert!(by_interrupt > 0);
-    // It sleeps until the process is over, and still its time has an end.
+    // It sleeps until the process ends, and still its interval has an end.
     let last = of(&all, "last");
     assert!(last.iter().any(|span| has(&span.frames, "rest") && nanos(span) >= 90_000_000), "{last:?}");
     assert!(spans::read(&recorded.path, &[OPEN]).iter().all(|span| span.thread != "last"));
@@ -192,14 +194,14 @@ fn short_ones_are_counted() {
     let short = spans::read(&recorded.path, &["flightline.BelowThreshold"]);
     assert!(short.iter().all(|span| span.field("event") == "off-cpu"), "{short:?}");
     let sum = |field: &str| short.iter().map(|span| span.number(field)).sum::<i64>();
-    // Threads begin and end.
+    // Threads start and end.
     assert!(sum("count") >= 1 && sum("value") < sum("count") * 3_000_000, "{short:?}");
 }
 
-/// What a recording saw of a victim that runs all the time.
+/// The counts of a recording of a program that runs all the time.
 #[derive(Debug)]
 struct Seen {
-    /// Of each thread.
+    /// The number for each thread.
     of: Vec<(&'static str, usize)>,
     by_c3: usize,
     open: usize,
@@ -227,7 +229,7 @@ impl Seen {
         let finished = run(command.stdin(Stdio::null()), LIMIT);
         assert_eq!(finished.code(), 0, "{}", finished.stderr);
         let (all, open) = (spans::read(&path, &[OFF]), spans::read(&path, &[OPEN]));
-        // Each is out once at most.
+        // Each is off CPU once at most.
         let tids: BTreeSet<u64> = open.iter().map(|span| span.tid).collect();
         assert_eq!(tids.len(), open.len(), "{options:?}: {open:?}");
         let own = |name: &str| THREADS.contains(&name) || matches!(name, "done" | "last" | "off_cpu");
@@ -257,7 +259,7 @@ fn a_running_process_and_what_goes_on_at_the_end() {
         return;
     }
     let _place = beside();
-    // It does not run while that is being built.
+    // It does not run during the build.
     flightline();
     let program = victim::c("off_cpu", OPTIMISED);
     let mut process = spawn(Command::new(program).arg("20000").stdin(Stdio::null()));
@@ -265,7 +267,7 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     let tasks = format!("/proc/{pid}/task");
     until(LIMIT, "its threads", || (std::fs::read_dir(&tasks).ok()?.count() >= 11).then_some(()));
     for (options, all) in [(&["-p", &pid][..], false), (&["-a"], true)] {
-        // A laden machine may let little of a recording's time be.
+        // On a busy machine little of a recording's time may remain.
         let enough = ["500ms", "2s", "8s", "32s"].iter().any(|duration| {
             let seen = Seen::record(options, duration);
             seen.is_enough(all)
@@ -277,8 +279,9 @@ fn a_running_process_and_what_goes_on_at_the_end() {
     process.wait().unwrap();
 }
 
-/// A program that hangs is not switched. Its waits began before the recording and do not end. They are drawn from the beginning of
-/// the recording to its end, also if the recording ends before the program is looked at or before its files are read.
+/// The threads of a hung program do not switch. Their waits began before the recording and do not end. They
+/// are drawn from the beginning of the recording to its end, even if the recording ends before the program is
+/// scanned or before its files are read.
 #[test]
 fn a_program_that_hangs() {
     let _place = beside();
@@ -287,7 +290,8 @@ fn a_program_that_hangs() {
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
-    // The waits count from the attach, which takes a part of the duration. On a busy machine, a recording is longer than its duration.
+    // The waits count from the attach, which takes a part of the duration. On a busy machine, a recording is
+    // longer than its duration.
     for (duration, least_us, most_us) in [("1ms", 1_000, 30_000_000), ("1500ms", 100_000, 30_000_000)] {
         let path = folder.path().join(format!("hang-{duration}.jfr"));
         let mut record = Command::new(flightline());
@@ -313,7 +317,8 @@ fn a_program_that_hangs() {
     process.wait().unwrap();
 }
 
-/// The kernel tells anybody when his threads are switched: counts and lengths are the same, stacks those of the sleeping.
+/// The kernel reports switches of a user's own threads to that user. Counts and lengths are the same; stacks
+/// exist for sleeping threads.
 #[test]
 fn without_privileges() {
     let _place = beside();
@@ -331,7 +336,7 @@ fn without_privileges() {
     let path = record.path();
     let all = spans::read(&path, &[OFF]);
     no_losses(&path);
-    // Told before and after all that the kernel does for a switch.
+    // The records are written before and after all the kernel's work for a switch.
     compare(&Truth::read(&record.truth_path()), &all, 150_000, stolen.ns());
     let notices = spans::read(&path, &["flightline.Notice"]);
     assert!(notices.iter().any(|n| n.field("message").contains("by switches alone")), "{notices:?}");
@@ -339,13 +344,14 @@ fn without_privileges() {
     assert!(all.iter().all(|span| matches!(span.field("state"), "R" | "S" | "D" | "?")));
     let slept: Vec<_> = of(&all, "sleeper").into_iter().filter(|span| !runnable(span)).collect();
     assert!(slept.iter().all(|span| span.frames.is_empty() || has(&span.frames, "rest")), "{slept:?}");
-    // Long enough to be looked at.
+    // Long enough to be sampled.
     let last: Vec<_> = of(&all, "last").into_iter().filter(|span| nanos(span) >= 900_000_000).collect();
     assert!(!last.is_empty(), "{:?}", of(&all, "last"));
     assert!(last.iter().all(|span| has(&span.frames, "rest") && span.field("state") == "S"), "{last:?}");
 }
 
-/// Root who may not mount, where the tracing file system is not mounted: nothing tells what tracepoints are called.
+/// Root without the right to mount, and no mounted tracing file system: the numbers of tracepoints are
+/// unknown.
 #[test]
 fn without_the_tracing_file_system() {
     if not_here() {
@@ -371,16 +377,18 @@ fn without_the_tracing_file_system() {
     assert!(all.iter().any(|span| span.thread == "sleep" && nanos(span) >= 49_000_000), "{all:?}");
 }
 
-/// More switches than the rate allows: each is recorded or counted, and most are counted. The program makes some 5,000 switches a second
-/// even where other work leaves it little of a processor; the limit is a tenth of that. A recorder that gets its processor late records
-/// more than the limit before it holds back, and holds back longer afterwards.
+/// More switches than the rate permits: each is recorded or counted, and most are counted. The program makes
+/// some 5,000 switches a second even if other work leaves it little processor time; the limit is a tenth of
+/// that. A recorder that is scheduled late records more than the limit before it throttles, and throttles
+/// longer afterwards.
 #[test]
 fn the_guard_counts_what_it_leaves_out() {
     if not_here() {
         return;
     }
-    // Events that come while the recorder switches them off or on, some ten times a second, are both recorded and counted. If another test
-    // takes the recorder's processor at that time, many events are counted twice.
+    // Events that occur while the recorder disables or enables them, some ten times a second, are both
+    // recorded and counted. If another test uses the recorder's processor at that time, many events are
+    // counted twice.
     let _turn = turn();
     let record = ["--off-cpu", "--off-cpu-rate", "500", "--off-cpu-stack", "0", "--off-cpu-ring", "16m"]
         .iter()
@@ -401,7 +409,7 @@ fn the_guard_counts_what_it_leaves_out() {
         all.len()
     );
     assert!(all.len() < switches as usize / 2, "{} of {switches} recorded", all.len());
-    // Pictures say so.
+    // The graphs report it.
     let lost: i64 = losses.iter().map(|loss| loss.number("count")).sum();
     let mut draw = Command::new(flightline());
     draw.args(["offcpu", "--state", "all"]).arg(&recorded.path);

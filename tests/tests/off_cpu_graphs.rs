@@ -1,4 +1,5 @@
-//! Graphs of off-CPU time from the command line: what they draw is what the recording's events say, to the nanosecond, in bcc's lines.
+//! Graphs of off-CPU time from the command line agree with the recording's events to the nanosecond, in bcc's
+//! format.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ fn by_thread(all: &[Span], of: impl Fn(&Span) -> u64) -> BTreeMap<String, u64> {
     sums
 }
 
-/// What the events say is what the graphs say.
+/// Asserts that the graphs agree with the events.
 #[track_caller]
 fn agree(path: &Path, all: &[Span]) {
     let ns = |graph: &str, options: &[&str]| lines_of(path, graph, &[options, &["--ns"]].concat());
@@ -82,7 +83,7 @@ fn agree(path: &Path, all: &[Span]) {
     }
     assert_eq!(by_root(&ns("offcpu", &["--state", "all"])), by_thread(all, nanos));
     assert_eq!(by_root(&ns("offcpu", &["--state", "all", "--count"])), by_thread(all, |_| 1));
-    // A sleep is what went by before the wake-up, and the wait for a processor after it.
+    // A sleep is the time before the wake-up, and then comes the wait for a processor.
     let wakeup = ns("wakeup", &[]);
     let mut by_sleeper = BTreeMap::new();
     for (stack, value) in &wakeup {
@@ -95,7 +96,7 @@ fn agree(path: &Path, all: &[Span]) {
     let total: u64 = off.values().sum();
     let waited: u64 = of_blocked(run_queue).values().sum();
     assert_eq!(sum(&wakeup) + waited, total);
-    // All of it, too, is what threads did.
+    // Its total, too, is the threads' time.
     let time = ns("threadtime", &["-X", r"^\[running\]$"]);
     assert_eq!(by_root(&time), by_thread(all, nanos));
 }
@@ -127,15 +128,15 @@ fn upward(frames: &[Frame]) -> Vec<String> {
     out
 }
 
-/// Lines as bcc's tools write them, made from the events by the words of its documents.
+/// Lines in the format of bcc's tools, derived from the events by the description in its documents.
 #[test]
 fn lines_are_those_of_bcc() {
     let _place = beside();
     let mut all = spans::read(&fixture(), &[OFF]);
     all.retain(blocked);
-    // Stacks without a root begin with a mark.
+    // Stacks without a root begin with `[truncated]`.
     let cut = |line: &(Vec<String>, u64)| line.0.iter().any(|frame| frame == "[truncated]");
-    // A thread that had no name yet is drawn by its number.
+    // A thread without a name yet is drawn with its TID.
     all.retain(|span| !span.truncated && !span.field("wakerThread").is_empty());
     type Shape = fn(&Span) -> Vec<String>;
     type Weight = fn(&Span) -> u64;
@@ -180,7 +181,7 @@ fn links(stack: &[String]) -> Vec<&str> {
     parts.enumerate().map(|(at, part)| if at == 0 { &*part[0] } else { &**part.last().unwrap() }).collect()
 }
 
-/// Weight of c1 that a timer caused through c3 and c2, and all of c1.
+/// The weight of c1 that a timer caused through c3 and c2, and the total of c1.
 fn chain_of_c1(lines: &[folded::Line]) -> (u64, u64) {
     let of_c1: Vec<_> = lines.iter().filter(|(stack, _)| stack[0] == "c1").cloned().collect();
     let caused = of_c1.iter().filter(|(stack, _)| {
@@ -200,7 +201,7 @@ fn a_chain_is_followed_to_its_timer() {
     let chains = lines("chain", &["-d"]);
     let (caused, all) = chain_of_c1(&chains);
     assert!(caused * 2 > all, "{caused} of {all}");
-    // What an interrupt came into is not in it, however many threads it met.
+    // The stack that an interrupt preempted is left out, however many threads it affected.
     let ends = |(stack, _): &folded::Line| stack.iter().position(|frame| frame == "[irq]");
     assert!(chains.iter().all(|line| ends(line).is_none_or(|at| at + 1 == line.0.len())));
     assert!((8..=40).contains(&chains.len()), "{} chains", chains.len());
@@ -238,7 +239,7 @@ fn options_do_what_they_say() {
     assert!(none.code() == 1 && none.stderr.contains("nothing is left to draw"), "{}", none.stderr);
     let wrong = command("offcpu", &fixture(), &["--state", "Q"]);
     assert!(wrong.code() != 0 && wrong.stderr.contains("S,D"), "{}", wrong.stderr);
-    // Bounds hold what is just as long.
+    // Limits are inclusive.
     let mut lengths: Vec<u64> = all.iter().filter(|span| blocked(span)).map(nanos).collect();
     lengths.sort_unstable();
     let (least, most) = (lengths[lengths.len() / 4], lengths[lengths.len() * 3 / 4]);
@@ -254,12 +255,12 @@ fn options_do_what_they_say() {
         assert_eq!((has(lines, "wait_for"), has(lines, "futex_wait")), (program, system));
     }
     assert!(has(&lines("offcpu", &["-d"]), "-") && !has(&plain, "-"));
-    // Who sleeps waits for nothing but time; who waits for a futex or a pipe does not.
+    // A sleeping thread waits only for time; a thread that waits for a futex or a pipe does not.
     let busy = command("offcpu", &fixture(), &["--hide-idle"]).expect_success("--hide-idle");
     assert!(busy.stderr.contains("of waiting for something to do are left out"), "{}", busy.stderr);
     let busy = folded::parse(&busy.stdout_text());
     assert!(!has(&busy, "rest") && has(&busy, "wait_for") && has(&plain, "rest"));
-    // How often.
+    // By count.
     assert_eq!(sum(&lines("offcpu", &["--count"])), all.iter().filter(|span| blocked(span)).count() as u64);
     // Threads, frames, times.
     assert_eq!(by_root(&ns(&["--only-thread", r"^\[c[12] "])).keys().collect::<Vec<_>>(), ["c1", "c2"]);
@@ -271,7 +272,7 @@ fn options_do_what_they_say() {
     let (early, late) = (sum(&ns(&["--to", "0.2"])), sum(&ns(&["--from", "0.2"])));
     assert!(early > 0 && late > 0 && early + late == sum(&ns(&[])), "{early} {late}");
     assert!(lines("offcpu", &["-t"])[0].0[0].contains("tid"), "{:?}", lines("offcpu", &["-t"])[0]);
-    // Both spinning threads took turns; each is called by its own name.
+    // Both spinning threads took turns; each has its own name.
     assert_eq!(
         sum(&ns(&["--state", "R", "--only-thread", "spin"])),
         total(&|span| span.thread.starts_with("spin"))
@@ -279,7 +280,7 @@ fn options_do_what_they_say() {
     assert_eq!(sum(&ns(&["--per-thread"])), sum(&ns(&[])) - shared(&all));
 }
 
-/// ns that `--per-thread` takes away: of threads of one name each has its part.
+/// The ns that `--per-thread` loses by rounding: threads of one name are rounded separately.
 fn shared(all: &[Span]) -> u64 {
     let mut sums: BTreeMap<(&str, Vec<String>), BTreeMap<u64, u64>> = BTreeMap::new();
     let mut threads: BTreeMap<&str, std::collections::BTreeSet<u64>> = BTreeMap::new();
@@ -295,7 +296,7 @@ fn shared(all: &[Span]) -> u64 {
     sums.iter().flat_map(|((name, _), of)| of.values().map(|&value| value - part(name, value))).sum()
 }
 
-/// What is broken is told in words, whatever is asked of it.
+/// Damage is reported in words by every command.
 #[test]
 fn damaged_recordings_do_no_harm() {
     let _place = beside();
@@ -318,7 +319,7 @@ fn damaged_recordings_do_no_harm() {
         assert!(!finished.stderr.contains("panicked"), "{round}, {position}: {}", finished.stderr);
         assert!(finished.code() == 0 || !finished.stderr.is_empty(), "{round}, {position}");
     }
-    // Nothing of the kind in it.
+    // A recording without such events.
     let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/flightline.jfr");
     for graph in GRAPHS {
         let finished = command(graph, &other, &[]);
@@ -335,7 +336,7 @@ fn pictures_of_all_graphs() {
         command(graph, &fixture(), &["-d", "-o", svg.to_str().unwrap()]).expect_success(graph);
         let text = std::fs::read_to_string(&svg).unwrap();
         assert!(text.starts_with("<?xml") && text.trim_end().ends_with("</svg>"), "{graph}");
-        // Of the waker, too, where there is one.
+        // Also between the frames of the waker, if there is one.
         let delimiters = text.matches("<title>-- (").count();
         assert_eq!(delimiters > 0, matches!(graph, "offwake" | "chain"), "{graph}: {delimiters}");
         assert!(text.contains("<title>- ("), "{graph}");
@@ -353,7 +354,7 @@ fn pictures_of_all_graphs() {
     }
 }
 
-/// One that is made now, on whatever kernel this is.
+/// A fresh recording, on the present kernel.
 #[test]
 fn a_recording_of_now() {
     // SAFETY: no memory effects.
@@ -374,7 +375,7 @@ fn a_recording_of_now() {
             && stack.split(|frame| frame == "--").next().unwrap().iter().any(|frame| frame == "wait_for")
     };
     let c1: Vec<_> = chains.iter().filter(|(stack, _)| waits(stack)).collect();
-    // How often the timer itself was seen is up to the machine; c3 and c2 were there each time.
+    // The number of timer wake-ups depends on the machine; c3 and c2 are there each time.
     let through = |(stack, _): &&&folded::Line| links(stack).starts_with(&["c1", "c2", "c3"]);
     assert!(c1.iter().any(|line| through(&line)), "{c1:?}");
     assert!(c1.iter().all(|(stack, _)| links(stack)[1] == "c2"), "{c1:?}");

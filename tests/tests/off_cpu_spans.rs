@@ -1,5 +1,5 @@
-//! Threads' time by span of tracing: events from outside the program and spans from within it in one recording, against a program that reads its
-//! clocks whenever a span changes.
+//! Threads' time by span: events from outside the program and spans from within it in one recording, compared
+//! with a program that reads its clocks whenever a span changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn sum(lines: &[folded::Line]) -> u64 {
     lines.iter().map(|(_, value)| value).sum()
 }
 
-/// Sums by the first frame, of lines with a frame that begins so.
+/// Sums by the first frame, of lines with a frame that starts with the prefix.
 fn by_root(lines: &[folded::Line], with: &str) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (stack, value) in lines.iter().filter(|(stack, _)| stack.iter().any(|frame| frame.starts_with(with)))
@@ -42,13 +42,13 @@ fn by_root(lines: &[folded::Line], with: &str) -> BTreeMap<String, u64> {
     sums
 }
 
-/// As `--by` here calls what `flightline spans` adds up by.
+/// The name that `--by` has here for a grouping of `flightline spans`.
 fn by_here(by: &str) -> &str {
     if by == "name" { "span" } else { by }
 }
 
 fn record() -> Option<Recorded> {
-    // SAFETY: asks.
+    // SAFETY: only a query.
     if unsafe { libc::geteuid() } != 0 {
         skip::other_user("scheduler events of the whole machine are for root");
         return None;
@@ -59,7 +59,7 @@ fn record() -> Option<Recorded> {
     Some(record.run(env!("CARGO_BIN_EXE_span_load"), &["2"]).expect_code(0))
 }
 
-/// What has to be whatever the machine did meanwhile.
+/// Asserts the sums that hold whatever the machine's load.
 fn sums_hold(path: &Path) {
     for graph in GRAPHS {
         for measure in [&[][..], &["--count"]] {
@@ -69,10 +69,11 @@ fn sums_hold(path: &Path) {
                 assert_eq!(sum(&by), all, "{graph} {measure:?} by {by:?}");
             }
         }
-        // What a filter keeps is what stands on these spans and on those within them, and the rest is told.
+        // A filter keeps the stacks on the selected spans and on spans within them, and reports how much it
+        // left out.
         let by_name = by_root(&lines(graph, path, &["--by", "span"]), "");
         let by_endpoint = by_root(&lines(graph, path, &["--by", "endpoint"]), "");
-        // Some spans never wait but for a processor.
+        // Some spans wait only for a processor.
         let of = |name: &str| by_name.get(name).copied().unwrap_or(0);
         let only = |options: &[&str]| sum(&lines(graph, path, options));
         assert_eq!(only(&["--span", "commit"]), of("commit"), "{graph}");
@@ -97,7 +98,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
     let _place = turn.measured();
     print!("{}", recorded.finished.stderr);
     let (path, truth) = (&recorded.path, recorded.truth());
-    // Spans without a sample are told too, without being asked for.
+    // Spans without a sample are recorded too, by default.
     let mut counts: HashMap<String, u64> = HashMap::new();
     for span in spans::read(path, &["flightline.Span"]) {
         *counts.entry(span.field("name").to_owned()).or_default() += 1;
@@ -126,12 +127,14 @@ fn threads_time_is_in_the_span_that_spent_it() {
             }
             let is = (of(&blocked, &key) + of(&queued, &key)) as f64;
             let (off, waited) = (off as f64, waited as f64);
-            // Of what could have run, some was put aside between a change of spans and the program's word for it.
+            // A part of the runnable time lies between a change of spans and the program's own record of it.
             let aside = 0.05 * waited + 4.5 * (0.05 * waited * slice).sqrt();
             let blocked_for = (of(&blocked, &key) as f64, off - waited);
-            // What interrupts and the hypervisor take from a thread that runs is in no account of switches.
+            // Time that interrupts and the hypervisor take from a running thread is in no account of
+            // switches.
             let taken = 0.01 * cpu as f64 + stolen;
-            // The scheduler's own account of waiting begins when a thread is put on a queue, which may be after the wake-up.
+            // The scheduler's own account of waiting begins when a thread is enqueued, which may be after the
+            // wake-up.
             let tolerance = [0.005 * off + aside + taken, 0.01 * blocked_for.1 + 3e6 + taken];
             let ms = |ns: f64| ns / 1e6;
             println!(
@@ -148,11 +151,11 @@ fn threads_time_is_in_the_span_that_spent_it() {
             }
             sums = [sums[0] + is, sums[1] + off];
         }
-        // Whatever is between two spans is in one of them.
+        // Time between two spans is in one of them.
         if (sums[0] - sums[1]).abs() > 0.005 * sums[1] + 4.0 * slice + stolen {
             wrong.push(format!("{by}: {sums:?} of all"));
         }
-        // CPU time is where `flightline spans` has it, to the sample.
+        // CPU time agrees with `flightline spans`, to the sample.
         let (rows, told) = attributed(path, by);
         for (key, row) in &rows {
             assert_eq!(of(&ran, key), row[1], "{by} {key}: {told}");
@@ -162,7 +165,7 @@ fn threads_time_is_in_the_span_that_spent_it() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Everything that is in this recording is known, so no privilege is needed for it.
+/// The contents of this recording are generated, so no privilege is needed.
 #[test]
 fn a_known_trace_is_cut_as_it_lies() {
     let _place = beside();
@@ -192,7 +195,7 @@ fn a_known_trace_is_cut_as_it_lies() {
     assert_eq!(sums("threadtime", &["--by", "trace"], ""), ms(&[(NO_SPAN, 50), (TRACE, 250)]));
     let by_label = ms(&[(NO_SPAN, 50), ("[none]", 160), (HARM, 90)]);
     assert_eq!(sums("threadtime", &["--by", "label=tenant"], ""), by_label);
-    // What is within a span is in it.
+    // Enclosed spans belong to the selected span.
     for (options, kept) in [
         (&["--span", "hop"][..], 10 + 40 + 90),
         (&["--span", "GET /cart"], 190),
@@ -252,7 +255,7 @@ fn what_has_no_spans_says_so() {
             missing.iter().filter(|option| !help.stdout_text().contains(**option)).collect();
         assert!(missing.is_empty(), "{graph}: {missing:?}");
     }
-    // How much a filter leaves is told of frames, too.
+    // The share that a filter leaves is also reported for filters of frames.
     let part = command("offcpu", &off_cpu, &["-I", "wait_for"]).expect_success("-I");
     assert!(part.stderr.contains(" are drawn: "), "{}", part.stderr);
     let all = command("offcpu", &off_cpu, &[]).expect_success("all");

@@ -1,4 +1,5 @@
-//! Programs that nothing can be loaded into, and programs that run already: recorded from outside, with the same truth.
+//! Programs that cannot be preloaded, and running programs: recorded from outside, compared with the same
+//! ground truth.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +24,7 @@ fn root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Says so and gives `true` where nothing can be watched from outside.
+/// Prints SKIPPED and returns true if recording from outside is not permitted.
 fn not_here() -> bool {
     let allowed = skip::perf_allowed(false);
     if !allowed {
@@ -32,16 +33,16 @@ fn not_here() -> bool {
     !allowed
 }
 
-/// Each thread's account adds up to its own clock: what an event counts is time on the processor, which includes the
-/// interrupts that the thread's clock leaves out, so within 3 % and what may be left over on each processor; and what the
-/// machine below took of the processor meanwhile, which only the event counts.
+/// Asserts that each thread's account agrees with its own clock. Events count the time on the processor,
+/// including interrupts, which the thread's clock leaves out: the tolerance is 3 % and the rest on each
+/// processor. Only events count the time that the hypervisor took from the processor.
 fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_ns: u64) {
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let samples = recording.samples_by_tid();
     let last: HashMap<u64, _> = recording.ledger.iter().map(|l| (l.tid, *l)).collect();
     for thread in &truth.threads {
         let tolerance = thread.cpu_ns * 3 / 100 + 5_000_000;
-        // One that only waited while it was watched may have none.
+        // A thread that only waited during the recording may have none.
         let Some(ledger) = last.get(&thread.tid) else {
             assert!(thread.cpu_ns <= tolerance, "no account of {} with {} ns", thread.name, thread.cpu_ns);
             continue;
@@ -64,12 +65,12 @@ fn check_accounts(truth: &Truth, recording: &Recording, stolen_ns: u64, period_n
     }
 }
 
-/// How far a share of `all_ns` may be off for what was stolen.
+/// The tolerance for a share of `all_ns` because of stolen time.
 fn points(stolen_ns: u64, all_ns: u64) -> f64 {
     100.0 * stolen_ns as f64 / all_ns as f64
 }
 
-/// Each function's share, within `tolerance` percentage points and what was stolen.
+/// Asserts each function's share, within `tolerance` percentage points and the stolen time.
 #[track_caller]
 fn compare(truth: &Truth, recording: &Recording, stolen_ns: u64, tolerance: f64) {
     let all_ns = truth.cpu_ns();
@@ -77,7 +78,7 @@ fn compare(truth: &Truth, recording: &Recording, stolen_ns: u64, tolerance: f64)
     shares::compare(&truth.functions, all_ns, &shares::by_function(recording, true), tolerance);
 }
 
-/// Share of the samples whose stack may be seen at all (without rights the kernel's is not) and satisfies a condition.
+/// The share of the samples with a visible stack (kernel stacks need rights) that satisfies a condition.
 fn seen(recording: &Recording, condition: impl Fn(&Stack) -> bool) -> f64 {
     let hidden = |s: &Stack| s.frames.iter().any(|f| f.method.starts_with("[kernel"));
     let all = recording.share(|s| !hidden(s));
@@ -99,7 +100,7 @@ fn static_program() {
     assert!(recorded.finished.stderr.contains("from outside"), "{}", recorded.finished.stderr);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-    // 6,000 looks: chance alone moves a share of 30 % by 0.6 points (one sigma).
+    // 6,000 samples: chance alone moves a share of 30 % by 0.6 points (one sigma).
     compare(&truth, &recording, recorded.stolen_ns, 2.5);
     let through = seen(&recording, |s| s.has("worker") && !s.truncated);
     assert!(through >= 98.5, "only {through:.2} % lead from the leaf to worker() and the root");
@@ -121,8 +122,8 @@ fn go_program(flags: &[&str]) {
     let recorded = Record::new().rate(1000).run(program, &["1.5"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-    // Of each other: on a laden machine the runtime's own threads, which no truth tells of, take some points of all.
-    // 2,900 looks: one sigma is 0.9 points.
+    // The shares of these two functions alone: on a busy machine the runtime's own threads, which are not in
+    // the ground truth, take some points. With 2,900 samples, one sigma is 0.9 points.
     let (alpha, beta) = (truth.functions["main.goAlpha"], truth.functions["main.goBeta"]);
     let is = shares::by_function(&recording, true);
     let (a, b) =
@@ -143,14 +144,14 @@ fn go_with_debug_information() {
     go_program(&[]);
 }
 
-/// Neither symbols nor unwind information: names by the runtime's own table, stacks by frame pointers.
+/// Neither symbols nor unwind information: symbols from the runtime's own table, stacks by frame pointers.
 #[test]
 fn go_stripped() {
     go_program(&["-ldflags=-s -w"]);
 }
 
-/// Stacks deeper than what the kernel copies of them go on by frame pointers, and so do those that the runtime left for a
-/// stack of the thread's own.
+/// Stacks deeper than the kernel's copy continue by frame pointers, and so do those of code that the runtime
+/// runs on a thread's own stack.
 #[test]
 fn go_deeper_than_the_copy() {
     if not_here() {
@@ -198,7 +199,7 @@ fn c_code_has_its_go_callers() {
     assert!((28.0..39.0).contains(&once), "{once:.2} % and {twice:.2} %, not a third and two thirds");
 }
 
-/// More calls than the kernel follows by frame pointers: what is copied has them, 48 KiB here.
+/// More calls than the kernel follows by frame pointers: the stack copy contains them, 48 KiB here.
 #[test]
 fn static_with_many_calls() {
     if not_here() {
@@ -252,7 +253,7 @@ fn a_running_program_to_its_end() {
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let recording = Recording::read(&path).unwrap();
     let truth = Truth::read(&folder.path().join("truth.tsv"));
-    // The four workers interleave their functions all the time, so a part of the run has the shares of the whole.
+    // The four workers interleave their functions, so a part of the run has the same shares as the whole.
     compare(&truth, &recording, stolen.ns(), 3.0);
     assert!(whole(&recording) >= 98.5, "{:.2} % whole", whole(&recording));
     let clock: u64 = truth.cpu_ns();
@@ -353,7 +354,8 @@ fn running_children_are_recorded() {
     let recording = recording.unwrap();
     assert_eq!(recording.events["jdk.JVMInformation"], 3, "{:?}", recording.events);
     assert!(recording.samples.len() > 20, "{}", recording.samples.len());
-    // The processes run on after the recording; this is not a loss. The host of a virtual machine may delay the last sample of a thread.
+    // The processes continue after the recording; this is not a loss. The host of a virtual machine may delay
+    // the last sample of a thread.
     let stopped = recording.losses.iter().filter(|loss| loss.cause == "stopped").map(|loss| loss.cpu_ns);
     assert!(stopped.sum::<u64>() < 40_000_000, "{:?}", recording.losses);
     assert!(alone.stderr.contains(" 0 samples"), "{}", alone.stderr);
@@ -387,7 +389,7 @@ fn new_processes_with_a_recorded_name_are_recorded() {
     assert_eq!(recording.events["jdk.JVMInformation"], 2, "{:?}", recording.events);
 }
 
-/// The kernel's part of the stack where it may be seen; where not, its CPU time is told all the same.
+/// The kernel's part of the stack where it is permitted. Otherwise its CPU time is still reported.
 #[test]
 fn time_in_the_kernel() {
     if not_here() {
@@ -409,7 +411,8 @@ fn time_in_the_kernel() {
     }
 }
 
-/// Children of a static program: a static one from outside, one that can be preloaded from inside, neither twice.
+/// Children of a static program: a static one is recorded from outside, a dynamic one from inside, neither
+/// twice.
 #[test]
 fn children_of_a_static_program() {
     if not_here() {
@@ -434,7 +437,8 @@ fn children_of_a_static_program() {
     }
 }
 
-/// A static child of a program that records itself is found and watched; what it used before is told as lost.
+/// A static child of a program that records itself is found and recorded. Its CPU time before that is
+/// reported as lost.
 #[test]
 fn static_child_of_a_preloaded_program() {
     if not_here() {
@@ -454,12 +458,12 @@ fn static_child_of_a_preloaded_program() {
         off <= clock / 20 + recorded.stolen_ns,
         "{events} ns in events, {lost} lost, truly {clock}\n{stderr}"
     );
-    // How soon it is found depends on the machine; most of a second must be there.
+    // The delay until it is found depends on the machine; most of a second must be recorded.
     assert!(events > clock / 2, "{events} ns in events of {clock}\n{stderr}");
     compare(&truth, &recording, recorded.stolen_ns, 4.0);
 }
 
-/// A set-user-id program, which root may watch.
+/// A set-user-id program, which root may record.
 #[test]
 fn set_user_id_program() {
     if not_here() {
@@ -475,19 +479,19 @@ fn set_user_id_program() {
     fs::copy(victim::c("known_answer", victim::OPTIMISED), &program).unwrap();
     std::os::unix::fs::chown(&program, Some(65534), None).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
-    // Its events are opened anew in the middle of its start: how far it is by then is different each time.
+    // Its events are reopened in the middle of its start, at a different moment each time.
     for _ in 0..3 {
         let recorded = Record::new().rate(1000);
         fs::set_permissions(recorded.folder(), fs::Permissions::from_mode(0o777)).unwrap();
         let recorded = recorded.run(&program, &["0.4"]).expect_code(0);
         let (truth, recording) = (recorded.truth(), recorded.read());
         check_accounts(&truth, &recording, recorded.stolen_ns, 1_000_000);
-        // 1,600 looks: chance alone moves a share of 30 % by 1.1 points (one sigma).
+        // 1,600 samples: chance alone moves a share of 30 % by 1.1 points (one sigma).
         compare(&truth, &recording, recorded.stolen_ns, 6.0);
     }
 }
 
-/// A container: pid and mount namespaces of its own, files that have no name here.
+/// A container: pid and mount namespaces of its own, files without a path here.
 #[test]
 fn in_a_container() {
     if not_here() {
@@ -657,7 +661,7 @@ fn perf_events_of_a_running_program() {
     assert!(seen.abs_diff(touched) <= 4 * 23 + touched / 20, "{seen} faults in touch, truly {touched}");
     let recording = Recording::read(&path).unwrap();
     let cpu = recording.samples.len() as u64 * 1_000_000;
-    // Its first thread waited as the shell and as the program. Each state is rounded by itself.
+    // Its first thread waited as the shell and as the program. Each state is rounded separately.
     let first = sum(&wall_samples(&path), |s| s.tid == u64::from(child.id())) as f64 / 100.0;
     let (least, most) = (least.as_secs_f64() - 0.05, most.as_secs_f64() + 0.05);
     assert!((least..=most).contains(&first), "{first} s of wall-clock time, truly {least:.2} to {most:.2} s");

@@ -1,4 +1,5 @@
-//! Uprobes of programs that nothing is loaded into: the recorded calls against those that the program made.
+//! Uprobes of programs that are not preloaded: the recorded calls, compared with the calls that the program
+//! made.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! A program that reads its own recording has its own samples as soon as it polls.
+//! A program that reads its own recording receives its own samples as soon as it polls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use flightline_tests::run::{beside, run};
 use flightline_tests::victim;
 
 const THREADS: u64 = 8;
-/// Each works for eight periods and waits for the recorder twice. OWN_SAMPLES asks for another number of a thread's, OWN_SAMPLES_RATE
-/// for another rate.
+/// Each iteration works for eight periods and waits for the recorder twice. OWN_SAMPLES sets the number per
+/// thread, OWN_SAMPLES_RATE the rate.
 const ITERATIONS: u64 = 150;
 const RATE: u64 = 2_000;
 
-/// After each flush all CPU time that a thread had used before is in its samples or told as lost, and
-/// the times of the new ones lie between its last two looks, by `CLOCK_MONOTONIC`.
+/// After each flush, all CPU time that a thread has used before is in its samples or reported as lost, and
+/// the times of the new samples lie between its last two readings of `CLOCK_MONOTONIC`.
 #[test]
 fn what_a_thread_did_before_it_polled_is_there() {
     let _place = beside();
@@ -24,7 +24,7 @@ fn what_a_thread_did_before_it_polled_is_there() {
     let socket = folder.path().join("own.sock");
     let mut command = Command::new(victim::flightline());
     command
-        // Nothing is written unless it is asked for.
+        // The recorder flushes only on request.
         .args(["record", "--flush", "10m", "--rate", &rate.to_string(), "-o"])
         .arg(format!("unix:{}", socket.display()))
         .arg("--");
@@ -39,9 +39,9 @@ fn what_a_thread_did_before_it_polled_is_there() {
         digits.parse().unwrap()
     };
     assert_eq!(number(" iterations"), THREADS * iterations, "{told}");
-    // Eight periods of work each; the rest may have been lost, and told.
+    // Eight periods of work each; the other samples may have been lost and reported.
     assert!(number(" samples") >= THREADS * iterations, "{told}");
-    // Looks before an interrupt that was due.
+    // Polls before a due interrupt was delivered.
     assert!(number(" late") <= THREADS * iterations / 20, "{told}");
     eprintln!("{told}");
     assert!(told.contains("segments_damaged: 0") && told.contains("unresolved: 0"), "{told}");

@@ -1,4 +1,4 @@
-//! What `packaging/build` makes is whole and works without the source tree.
+//! The packages of `packaging/build` are complete and work without the source tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,13 +17,14 @@ fn done(program: impl AsRef<OsStr>, args: &[&OsStr]) -> Finished {
         .expect_success(&format!("{:?} {args:?}", program.as_ref()))
 }
 
-/// The packages of the command that is tested, in `out`.
+/// The packages of the tested command, in `out`.
 fn build(out: &Path) -> Vec<PathBuf> {
     let built = out.join("built");
     fs::create_dir_all(&built).unwrap();
     let from = victim::flightline();
     fs::copy(from, built.join("flightline")).unwrap();
-    // The command has it in itself if it is not beside it: what it loads into programs is what is installed.
+    // The command contains a copy of the library, and uses it if there is none next to it. The test compares
+    // the installed one with the one that is loaded into programs.
     let object = from.with_file_name("libflightline.so");
     fs::copy(&object, built.join("libflightline.so")).unwrap_or_else(|e| panic!("{}: {e}", object.display()));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/build");
@@ -52,12 +53,12 @@ fn commands(flightline: &Path, of: &[&str]) -> Vec<String> {
     names.filter_map(|l| l.split_whitespace().next()).filter(|n| *n != "help").map(str::to_owned).collect()
 }
 
-/// A page for each command, no section without text, and no page named that is not there.
+/// A page for each command, no empty section, and no reference to a missing page.
 fn check_pages(root: &Path) {
     let flightline = root.join("bin/flightline");
     let mut names = vec!["flightline".to_owned()];
     for command in commands(&flightline, &[]) {
-        // These pass on everything, --help too.
+        // These commands pass all arguments on, including --help.
         if command != "sql" && command != "store" {
             names.extend(
                 commands(&flightline, &[&command]).iter().map(|sub| format!("flightline-{command}-{sub}")),
@@ -85,7 +86,7 @@ fn check_pages(root: &Path) {
         for must in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "SEE ALSO"] {
             assert!(seen.contains(must), "{name} has {seen:?}");
         }
-        // With its hyphens as roff has them.
+        // Undoes roff's escaping of hyphens.
         let plain = page.replace("\\-", "-").replace("\\fR", "");
         for named in
             plain.split(|c: char| c.is_whitespace() || c == ',').filter_map(|w| w.strip_suffix("(1)"))
@@ -96,7 +97,8 @@ fn check_pages(root: &Path) {
     }
 }
 
-/// Unpacked anywhere: its library is found, its C interface compiles and records by what pkg-config says.
+/// Unpacked anywhere: its library is found, its C interface compiles, and recording works with the flags of
+/// pkg-config.
 #[test]
 fn the_tarball_works_where_it_is_unpacked() {
     let _place = beside();
@@ -132,7 +134,7 @@ fn the_tarball_works_where_it_is_unpacked() {
         assert!(files.contains(must), "{must} is not among {files:#?}");
         let bytes = fs::read(root.join(must)).unwrap();
         assert!(!bytes.is_empty(), "{must} is empty");
-        // Zsh's and C's own signs are left alone.
+        // Placeholders of zsh and C are not replaced.
         let text = String::from_utf8_lossy(&bytes);
         let unfilled =
             ["@prefix@", "@etc@", "@version@", "@homepage@"].into_iter().find(|p| text.contains(p));
@@ -158,13 +160,13 @@ fn the_tarball_works_where_it_is_unpacked() {
     let recording = folder.path().join("self.jfr");
     let mut itself = Command::new(&program);
     itself.arg(&recording).env("LD_LIBRARY_PATH", root.join("lib"));
-    // Beside the library is no command: it is found by the search path, as that of a package.
+    // There is no command next to the library, so it is found by the search path, as in a package.
     itself.env("PATH", root.join("bin")).env_remove("FLIGHTLINE_BIN");
     run(&mut itself, LIMIT).expect_success("a program that records itself");
     let folded = done(root.join("bin/flightline"), &["fold".as_ref(), recording.as_ref()]).stdout_text();
     assert!(folded.contains(";main"), "{folded}");
 
-    // Nothing is unpacked: the library that is installed is used.
+    // Nothing is unpacked: the installed library is used.
     let home = folder.path().join("home");
     fs::create_dir(&home).unwrap();
     let other = folder.path().join("other.jfr");
@@ -187,7 +189,7 @@ fn the_tarball_works_where_it_is_unpacked() {
     check_deb(&made[1], &files);
 }
 
-/// The same files below /usr, and what dpkg wants to know.
+/// The same files below /usr, and the metadata of dpkg.
 fn check_deb(deb: &Path, tarball: &BTreeSet<String>) {
     let listed = done("dpkg-deb", &["-c".as_ref(), deb.as_ref()]).stdout_text();
     let listed: BTreeSet<String> = listed

@@ -1,6 +1,6 @@
-//! `flightline print --json` beside `jfr print --json` of JDK 17 and 25: every field of every event of every fixture, in the
-//! same order. What may differ is in [`Allowed`]; what the JDKs make of the cases they cannot read or read wrongly
-//! is listed here.
+//! Compares `flightline print --json` with `jfr print --json` of JDK 17 and 25: every field of every event of
+//! every fixture, in the same order. [`Allowed`] lists the permitted differences; this file lists the cases
+//! that the JDKs refuse or read wrongly.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,8 +33,8 @@ fn tools() -> Option<[(u32, JfrTool); 2]> {
     Some([old, new])
 }
 
-/// Recordings the JDK refuses as they are, and which of them: those of processes that were killed, or written through a pipe.
-/// It gets what `flightline repair` makes of them, ours the file itself.
+/// Recordings that the JDK refuses unchanged, by release: those of killed processes, or written through a
+/// pipe. The JDK reads the output of `flightline repair`, our command the file itself.
 const REPAIRED: &[(&str, u32)] = &[
     ("ap-native-fifo", 17),
     ("ap-native-fifo", 25),
@@ -53,7 +53,7 @@ fn repaired(file: &Path, folder: &Path) -> PathBuf {
     into
 }
 
-/// Compares one fixture with one JDK; gives what is wrong.
+/// Compares one fixture with one JDK; returns the differences.
 fn recording(
     file: &Path,
     release: u32,
@@ -67,7 +67,7 @@ fn recording(
     if refused && compare(victim::flightline(), jfr, file, file, None).jdk_failed.is_none() {
         wrong.push(format!("{}: JDK {release} reads it, and is said not to", name(file)));
     }
-    // All frames; the tool's default of five is part of that.
+    // All frames, and the tool's default of five.
     for depth in [None, Some(DEEP)].into_iter().filter(|depth| depth.is_some() || flightline_tests::long()) {
         let agreement = compare(victim::flightline(), jfr, file, &readable, depth);
         println!("{}, JDK {release}, depth {depth:?}: {agreement}", name(file));
@@ -114,35 +114,35 @@ fn every_event_of_every_recording() {
         [needed(17, &both), needed(17, &[Extreme, Sign, Digits]), needed(25, &both), needed(25, &[Scale])];
     let needed: BTreeSet<_> = needed.into_iter().flatten().collect();
     assert!(kinds.is_subset(&needed), "{kinds:?}");
-    // An allowance that no recording needs would hide later differences.
+    // An unused allowance would hide later differences.
     assert!(!flightline_tests::long() || kinds == needed, "{kinds:?}");
 }
 
-/// What the JDKs make of a case.
+/// The result of the JDKs for a case.
 enum Jdk {
-    /// Ends with an error that says this.
+    /// Fails with this error.
     Refuses(&'static str),
-    /// Is still at it after any time; not tried.
+    /// Never ends; not run.
     Hangs,
-    /// Reads it, and other values at these places than everybody else.
+    /// Reads it, with values at these paths that differ from those of other readers.
     Reads(&'static [&'static str]),
 }
 use Jdk::*;
 
-/// Constants the JDK does not find where we do: it looks along the chain only.
+/// Constants that only we find: the JDK follows the chain only.
 const UNRESOLVED: &[&str] = &[
     "jdk.ExecutionSample.values.sampledThread",
     "jdk.ExecutionSample.values.stackTrace",
     "jdk.ExecutionSample.values.state",
 ];
-/// Constants of the first chunk in place of the second's.
+/// Constants of the first chunk instead of the second's.
 const FIRST_CHUNKS: &[&str] = &[
     "jdk.ExecutionSample.values.sampledThread.osName",
     "jdk.ExecutionSample.values.sampledThread.osThreadId",
     "jdk.ExecutionSample.values.stackTrace.frames",
 ];
 
-/// The cases a JDK does not read as we do: release, case, what it does. It reads all others, as we do.
+/// The cases that a JDK reads differently: release, case, behaviour. It reads all others as we do.
 #[rustfmt::skip]
 const JDKS: &[(&str, &[u32], Jdk)] = &[
     ("09_empty_pool", &[17, 25], Refuses("")),
@@ -169,9 +169,9 @@ const JDKS: &[(&str, &[u32], Jdk)] = &[
     ("41_two_chunks_id_clash_same_mid", &[17, 25], Reads(FIRST_CHUNKS)),
     ("42_two_chunks_id_clash_diff_mid", &[17, 25], Reads(FIRST_CHUNKS)),
     ("54_no_region", &[17, 25], Refuses("")),
-    // The second chunk's types go by another declaration: its events are lost.
+    // The second chunk's types have another declaration, so its events are lost.
     ("79_same_mid_diff_types", &[17, 25], Reads(&["more of ours"])),
-    // A type named by a word of Java.
+    // A type whose name is a Java keyword.
     ("82_arrays", &[25], Refuses("")),
 ];
 
@@ -227,7 +227,7 @@ fn what_differs_is_told() {
     assert!(!agreement.differences.is_empty(), "{agreement}");
 }
 
-/// A recording with one sample of a thread in `groups` thread groups within each other.
+/// A recording with one sample of a thread in `groups` nested thread groups.
 fn nested(groups: u64, into: &Path) {
     use jfr_format::ids::{FileOffset, Ticks};
     use jfr_format::schema::{self, thread_state};
@@ -267,13 +267,14 @@ fn constants_deep_within_each_other() {
     let Some(tools) = tools() else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("nested.jfr");
-    // As deep as the chains of objects that a JDK writes.
+    // As deep as chains of objects that a JDK writes.
     nested(400, &file);
     for (release, mut jfr) in tools {
         let agreement = compare(victim::flightline(), &mut jfr, &file, &file, None);
         assert_eq!((agreement.events, agreement.same_bytes), (1, 1), "JDK {release}: {agreement}");
     }
-    // Deeper than any: cut, which is told, and no stack overflows.
+    // Deeper than any real recording: the output is truncated with a message, and the stack does not
+    // overflow.
     nested(100_000, &file);
     let print = |form| {
         let mut print = std::process::Command::new(victim::flightline());
@@ -285,6 +286,6 @@ fn constants_deep_within_each_other() {
         assert!(done.stderr.contains("too deep values (at offset"), "{form}: {}", done.stderr);
         assert!(done.stdout_text().contains("group 479"), "{form}");
     }
-    // Constants by reference lie side by side.
+    // Referenced constants are next to each other.
     assert!(print("--compact").expect_success("--compact").stdout_text().contains("group 100000"));
 }

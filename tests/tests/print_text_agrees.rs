@@ -1,6 +1,6 @@
-//! `flightline print` and `flightline metadata` beside `jfr print` and `jfr metadata` of JDK 25: the same text, line by line, on
-//! every fixture the JDK can read, and on events with every unit and the smallest and largest numbers there are; and
-//! `metadata --json` beside what the JDK's API tells of the same types.
+//! Compares `flightline print` and `flightline metadata` with `jfr print` and `jfr metadata` of JDK 25: the
+//! same text, line by line, on every fixture that the JDK can read, and on events with every unit and the
+//! smallest and largest numbers. Compares `metadata --json` with the JDK's API for the same types.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,9 +22,10 @@ fn stem(path: &Path) -> &str {
     path.file_stem().unwrap().to_str().unwrap()
 }
 
-/// Of processes that were killed, or written through a pipe: the JDK refuses them.
+/// Recordings of killed processes, or written through a pipe: the JDK refuses them.
 const REFUSED: &[&str] = &["ap-native-fifo", "ap-native-killed", "jdk17-killed", "jdk25-killed"];
-/// Values so large that the JDK's own arithmetic overflows: these fields come out wrong, and with `--exact` it gives up.
+/// Values so large that the JDK's own arithmetic overflows: these fields come out wrong, and with `--exact`
+/// it gives up.
 const OVERFLOWING: &[&str] = &["jdk17-odd", "jdk25-odd"];
 const OVERFLOWN: &[&str] = &["  ticks = ", "  epochMillis = ", "  spanMicros = "];
 /// Its annotations are not marked as content types: the JDK prints `allocInterval = 2097152`, we print `2.0 MB`. It has no events of
@@ -35,8 +36,8 @@ const TWO_PRODUCERS: &str = "ap-jfrsync";
 /// Has no events of collections and of threads' starts.
 const OURS: &str = "flightline";
 
-/// The JDK tells the time in all chunks by the first one's header, which is some nanoseconds off in the others, or hours
-/// where they are another producer's.
+/// The JDK computes the times in all chunks from the first chunk's header. In later chunks that is some
+/// nanoseconds off, or hours if they are from another producer.
 fn has_later_chunks(file: &Path) -> bool {
     let bytes = std::fs::read(file).unwrap();
     let size = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
@@ -54,7 +55,7 @@ fn our_text(args: &[&str], file: &Path) -> String {
     run(&mut command, Duration::from_secs(120)).expect_success("flightline").stdout_text()
 }
 
-/// What is left of a line once what the JDK garbles is one sign: characters beyond U+FFFF, and lone surrogates.
+/// Replaces the characters that the JDK garbles by one sign: characters beyond U+FFFF, and lone surrogates.
 fn comparable(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {
@@ -66,18 +67,18 @@ fn comparable(line: &str) -> String {
     text
 }
 
-/// Spans beyond 2⁵³ ns, 104 days, as the JDK writes them with all digits: through a double.
+/// Spans beyond 2⁵³ ns, 104 days, as the JDK writes them with all digits: converted to a double.
 fn rounded(line: &str) -> Option<String> {
     let (name, span) = line.split_once(" = ")?;
     let seconds: f64 = span.strip_suffix(" s")?.parse().ok()?;
     (seconds.abs() > 9_007_199.0).then(|| format!("{name} = {seconds:.12e} s"))
 }
 
-/// The events, or types, of a text.
+/// Splits a text into its events or types.
 fn blocks(text: &str) -> Vec<Vec<String>> {
     let mut blocks = vec![Vec::new()];
     for line in text.lines() {
-        // Which event of another type an event happened in, told from JDK 25 on.
+        // The contextual event in which an event happened, printed since JDK 25.
         if line.starts_with("  Context: ") {
             continue;
         }
@@ -103,14 +104,14 @@ fn nanos(text: &str) -> Option<i128> {
     Some(((day * 24 + number(h)?) * 60 + number(m)?) * 60_000_000_000 + number(s)?)
 }
 
-/// When an event printed with all digits ended. Dates are no numbers of days here, but in order as those are.
+/// The end time of an event printed with all digits. The result is not a number of days, but sorts by date.
 fn end(block: &[String]) -> Option<i128> {
     let field = |name: &str| block.iter().find_map(|line| line.strip_prefix("  ")?.strip_prefix(name));
     let start = nanos(field("startTime = ")?)?;
     Some(start + field("duration = ").and_then(nanos).unwrap_or(0))
 }
 
-/// Events that ended at once come in no order the JDK promises: here by their text.
+/// The JDK does not define the order of events that ended at the same time: sorted by text here.
 fn sort_ties(blocks: &mut [Vec<String>]) {
     let mut from = 0;
     while from < blocks.len() {
@@ -129,7 +130,7 @@ fn same(what: &str, ours: &[Vec<String>], theirs: &[Vec<String>]) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
-/// Compares a recording as it is printed; the number of events.
+/// Compares the printed text of a recording; returns the number of events.
 fn compare(jfr: &mut JfrTool, file: &Path) -> usize {
     let name = stem(file);
     let later_chunks = has_later_chunks(file);
@@ -199,7 +200,7 @@ fn every_unit_is_printed_as_the_jdk_prints_it() {
     let Some(home) = foreign::jdk(25) else { return };
     let folder = tempfile::tempdir().unwrap();
     let classes = victim::java_classes(&home.join("bin/javac"), "Formats", &[]);
-    // A time zone of its own: times are told by it, whoever prints them.
+    // A fixed time zone, which determines the printed times on any machine.
     let file = folder.path().join("formats.jfr");
     let mut java = Command::new(home.join("bin/java"));
     java.args(["-Xmx64m", "-Duser.timezone=Asia/Kolkata", "-cp"]).arg(classes).arg("Formats").arg(&file);
@@ -245,7 +246,7 @@ fn types_are_listed_as_the_jdk_lists_them() {
     }
 }
 
-/// The lines of `jdk/Types.java` out of `metadata --json`.
+/// The lines of `jdk/Types.java`, derived from `metadata --json`.
 fn lines_of_types(types: &Value) -> Vec<String> {
     fn flat(value: &Value) -> Vec<&str> {
         match value {
@@ -260,7 +261,7 @@ fn lines_of_types(types: &Value) -> Vec<String> {
             lines.push(annotation_line(of, name, values.collect()));
         }
     }
-    // The JDK tells the type of a simple type's only field in its place.
+    // For a simple type the JDK prints the type of its only field.
     let all = types["types"].as_array().unwrap();
     let stands_for = |name: &Value| -> String {
         let simple = all.iter().find(|class| class["name"] == *name && class["simple"] == true);
@@ -290,7 +291,7 @@ fn lines_of_types(types: &Value) -> Vec<String> {
 
 /// The JDK gives the values of an annotation in an order of its own.
 fn annotation_line(of: &str, name: &str, mut values: Vec<&str>) -> String {
-    // Lines cannot tell an empty value from none.
+    // Lines cannot distinguish an empty value from a missing one.
     values.retain(|value| !value.is_empty());
     values.sort_unstable();
     format!("{of}\tannotation\t{name}\t{}", values.join("\t").replace('\n', "\\n"))

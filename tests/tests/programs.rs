@@ -1,5 +1,6 @@
-//! Programs nobody here wrote, as the distribution ships them (stripped, without frame pointers): at least 99.5 % of
-//! all their CPU time must be on stacks that the walk followed to the root, within five standard deviations of the samples taken.
+//! Programs of other projects, as the distribution ships them (stripped, without frame pointers): at least
+//! 99.5 % of all their CPU time must be on stacks that the walk followed to the root, within five standard
+//! deviations of the samples.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,8 +17,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 const RATE: u32 = 2000;
 const PERIOD_NS: f64 = 1e9 / RATE as f64;
 
-/// Where the time before the recorder is loaded counts: the dynamic loader's work, some 10 ms, in ffmpeg's hundred libraries 100.
-/// Of the program that is started it is sampled from outside; of what that starts it is not.
+/// How to count the time before the recorder is loaded: the dynamic loader takes some 10 ms, in ffmpeg's
+/// hundred libraries 100. It is sampled from outside in the started program, but not in the programs that it
+/// starts.
 #[derive(Clone, Copy, PartialEq)]
 enum Loading {
     Counts,
@@ -43,7 +45,7 @@ fn check_with(recording: &Recording, name: &str, least_seconds: f64, loading: Lo
         recording.samples.len()
     );
     assert!(seconds >= least_seconds, "{name}: only {seconds:.2} s of CPU time in the ledgers");
-    // A whole stack ends in code that has no caller; the same few functions for every thread of a process.
+    // A complete stack ends in code without a caller: the same few functions for every thread of a process.
     let roots = whole::roots(recording);
     eprintln!("{name}: roots {roots:?}");
     assert!((1..=12).contains(&roots.len()), "{name}: stacks end in too many places to be roots: {roots:?}");
@@ -96,7 +98,7 @@ fn xz() {
 
 #[test]
 fn python3() {
-    // By the clock of its CPU time: what the start costs is the same share of the run on every machine.
+    // The run's length is set by its CPU time, so the start is the same share of it on every machine.
     let script = "
 import json, re, threading, time
 def work():
@@ -159,7 +161,7 @@ fn redis_under_its_benchmark() {
     check(&Recording::read(Path::new(&record.path())).unwrap(), "redis-server", 1.0);
 }
 
-/// Machine code that V8 makes as it runs, its embedded builtins, C++ and assembly below.
+/// Machine code that V8 generates at run time, its embedded builtins, and C++ and assembly below.
 #[test]
 fn node() {
     let _place = beside();
@@ -196,7 +198,7 @@ fn ffmpeg() {
     check(&recorded.read(), "ffmpeg", 1.5);
 }
 
-/// A repository of 300 versions, packed anew.
+/// Repacks a repository of 300 versions.
 #[test]
 fn git() {
     if !skip::have("git") {
@@ -234,7 +236,7 @@ fn git() {
     check_with(&recorded.read(), "git", 0.3, Loading::IsToldOnly);
 }
 
-/// The compiler, whose libraries were rearranged after linking (BOLT); the linker too.
+/// The compiler, whose libraries were optimised after linking (BOLT), and the linker.
 #[test]
 fn rustc() {
     let _place = beside();
@@ -270,7 +272,7 @@ fn rustc() {
     check_with(&recorded.read(), "rustc", 1.5, Loading::IsToldOnly);
 }
 
-/// Two workers that compress what they send.
+/// Two workers that compress their responses.
 #[test]
 fn nginx() {
     let _place = beside();
@@ -341,7 +343,7 @@ fn postgres_programs() -> Option<std::path::PathBuf> {
     found.into_iter().rev().find(|bin| bin.join("initdb").exists() && bin.join("postgres").exists())
 }
 
-/// The words of a command of PostgreSQL, which refuses to be root: a user namespace makes it another user.
+/// A command of PostgreSQL, which refuses to run as root: a user namespace makes it another user.
 fn postgres_words(bin: &Path, program: &str, args: &[&str]) -> Vec<String> {
     // SAFETY: no pointers.
     let root = unsafe { libc::geteuid() } == 0;
@@ -351,7 +353,7 @@ fn postgres_words(bin: &Path, program: &str, args: &[&str]) -> Vec<String> {
     outer.into_iter().filter(|_| root).chain(own).chain(args).collect()
 }
 
-/// Makes a cluster, or skips the test and returns false where that is not possible.
+/// Creates a database cluster; prints SKIPPED and returns false if that is not possible.
 fn postgres_cluster(bin: &Path, data: &str) -> bool {
     let init = postgres_words(bin, "initdb", &["-D", data, "-A", "trust", "-N", "-U", "postgres"]);
     let made = run(Command::new(&init[0]).args(&init[1..]), LIMIT);
@@ -390,7 +392,8 @@ fn postgres() {
     check_with(&Recording::read(&record.path()).unwrap(), "postgres", 1.0, Loading::IsToldOnly);
 }
 
-/// A server whose backends write over their arguments what they do, preloaded and from outside: samples have the title.
+/// A server whose backends write their activity into their titles, preloaded and from outside: samples have
+/// the title.
 fn postgres_backends(outside: bool) {
     let _place = beside();
     let Some(bin) = postgres_programs() else { return skip::skip("postgresql is not installed") };

@@ -1,12 +1,12 @@
-//! How many samples each engine takes of those that were asked for, and that CPU seconds stay right at any rate. Kernel time is
-//! on kernel frames where that is allowed.
+//! The share of the requested samples that each engine takes. CPU seconds are right at any rate, and kernel
+//! time is on kernel frames where that is permitted.
 
 use flightline_tests::record::Record;
 use flightline_tests::run::{beside, turn};
 use flightline_tests::{shares, skip, spans, victim};
 
-/// Samples by the closing line, those in the recording and those taken: `1234 samples, …`, or `1234 samples (123 taken), …` where a sample
-/// is repeated by its weight.
+/// The number of samples in the closing line and in the recording, and the number taken: `1234 samples, …`,
+/// or `1234 samples (123 taken), …` if samples are repeated by weight.
 fn told(stderr: &str) -> (usize, f64) {
     let line = stderr.lines().rev().find(|l| l.contains(" samples")).unwrap_or_else(|| panic!("{stderr}"));
     let (before, after) = line.split_once(" samples").unwrap();
@@ -16,7 +16,7 @@ fn told(stderr: &str) -> (usize, f64) {
     (written, taken.unwrap_or(written) as f64)
 }
 
-/// `least`: share of the samples asked for that must be taken; a coarse timer takes what the kernel's tick allows.
+/// `least`: the required share of the requested samples. A coarse timer is limited by the kernel's tick.
 fn rate(engine: &str, hz: u32, least: f64) {
     let turn = turn();
     let program = victim::c("known_answer", victim::OPTIMISED);
@@ -37,7 +37,7 @@ fn rate(engine: &str, hz: u32, least: f64) {
         "CPU time is off by {:.4} (allowed {slack:.4})",
         told / cpu - 1.0
     );
-    // More than asked for: the clock of the event also counts time that the host takes away.
+    // There can be more than requested: the event's clock includes time that the host takes.
     assert!(taken >= least, "{taken:.3} of the samples asked for\n{}", recorded.finished.stderr);
 }
 
@@ -51,8 +51,9 @@ fn perf() {
     }
 }
 
-/// A recording has the events and the period that it was asked for: 100 ms, as always-on profilers have it, and no CPU samples where
-/// only the wall clock was asked for. Ten seconds of CPU time in four threads, each of which is off by a period at most.
+/// A recording has the selected events and period: 100 ms, as in always-on profilers, and no CPU samples if
+/// only the wall clock was selected. Ten seconds of CPU time in four threads, each of which is off by a
+/// period at most.
 #[test]
 fn each_recording_has_its_own_period() {
     let _place = beside();
@@ -82,7 +83,7 @@ fn perf_user() {
     }
 }
 
-/// A tick is 1 to 10 ms; at 99 Hz every sample comes, beyond the tick one for each tick.
+/// A tick is 1 to 10 ms. At 99 Hz every sample is taken; at rates above the tick, one for each tick.
 #[test]
 fn timer() {
     for (hz, least) in [(99, 0.6), (1000, 0.07), (10_000, 0.007)] {
@@ -100,8 +101,8 @@ fn kernel_time_is_on_kernel_frames() {
     let recorded = Record::new().rate(1000).engine("perf").run(program, &["3"]).expect_code(0);
     let (truth, recording) = (recorded.truth(), recorded.read());
     let inclusive = shares::by_function(&recording, true);
-    // A sample that falls due inside a system call is taken at its end and stands for the time until it fell due: calls
-    // about as long as the period, as here, count for no more than they take.
+    // A sample that is due inside a system call is taken at its end and represents the time until it was due.
+    // Calls that are about as long as the period, as here, do not count for more time than they take.
     shares::compare(&truth.functions, truth.cpu_ns(), &inclusive, 4.0);
     let by_kernel = |stack: &flightline_tests::recording::Stack| {
         stack
@@ -118,7 +119,7 @@ fn kernel_time_is_on_kernel_frames() {
     eprintln!("kernel frames on {reading:.1} % of reading, {spinning:.1} % of spinning");
     assert!(reading >= 90.0, "{reading:.1} % of the time in read(2) has kernel frames");
     assert!(spinning <= 15.0, "{spinning:.1} % of the time in the program has kernel frames");
-    // Overflows inside one system call are told apart: a read of 4 MiB lasts longer than a period.
+    // Distinguishes overflows inside one system call: a read of 4 MiB lasts longer than a period.
     let hidden = std::fs::read_to_string("/proc/sys/kernel/kptr_restrict").is_ok_and(|t| t.trim() == "2");
     let named = recording.share(|s| s.has("reading") && s.frames.iter().any(|f| f.method == "vfs_read"));
     assert!(hidden || named >= 0.8 * recording.share(|s| s.has("reading")), "{named:.1} % in vfs_read");
@@ -126,8 +127,8 @@ fn kernel_time_is_on_kernel_frames() {
     assert!(whole >= 99.0, "{whole:.2} % of stacks are whole");
 }
 
-/// Threads that often wait are sampled by timers, others by events, and the shares are those of the program. An engine that
-/// was asked for stays.
+/// Threads that often wait are sampled by timers, others by events, and the shares are those of the program.
+/// A selected engine is not changed.
 #[test]
 fn threads_that_often_wait() {
     if !skip::perf_allowed(true) {

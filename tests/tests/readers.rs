@@ -1,4 +1,5 @@
-//! The two shapes of our recordings, a patched file and the bytes of a pipe, in the eyes of readers we did not write.
+//! The two forms of our recordings, a patched file and the bytes of a pipe, as read by other projects'
+//! readers.
 
 use std::fs::File;
 use std::io::Read;
@@ -96,7 +97,8 @@ fn pipe_cut_anywhere_leaves_whole_chunks_readable() {
     std::fs::write(&cut, &bytes[..(whole - 1) * CHUNK]).unwrap();
     foreign::agree(&[&cut]);
 
-    // In the middle of the last chunk: our stream reader still gives everything that was flushed before the cut.
+    // In the middle of the last chunk: our stream reader still returns everything that was flushed before the
+    // cut.
     let torn = &bytes[..(whole - 1) * CHUNK + CHUNK / 4 * 3];
     let kept = canonical::of_file(&cut).unwrap().samples.len();
     let streamed = canonical::of_stream(torn).unwrap();
@@ -115,7 +117,7 @@ fn live_readers_follow_the_file_while_it_grows() {
     std::fs::create_dir(&repository).unwrap();
     let file = repository.join("growing.jfr");
     let mut demo = foreign::write_demo();
-    // Ten flushes, 0.7 s apart; the second recording, of the pipe, is cut short below.
+    // Ten flushes, 0.7 s apart; the second recording, of the pipe, is truncated below.
     demo.arg(&file).arg(folder.path().join("pipe.jfr")).args(["1000", "24576", "700"]);
     let mut demo = spawn(demo.stdout(Stdio::null()));
     until(Duration::from_secs(10), "a first flush", || {

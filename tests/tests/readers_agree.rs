@@ -1,5 +1,5 @@
-//! Recordings of real programs: the file and the bytes of the pipe, event for event the same for every reader, for ours
-//! and for `flightline fold`; while they are made and after the recorder was killed.
+//! Recordings of real programs: the file and the bytes of the pipe have the same events for every reader, for
+//! ours and for `flightline fold`; also during the recording, and after the recorder was killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,14 +14,14 @@ use flightline_tests::{canonical, foreign, skip, victim};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Something xz has a few seconds of work with.
+/// Input for a few seconds of work of xz.
 fn input(folder: &Path, megabytes: usize) -> PathBuf {
     let path = folder.join("input.bin");
     let mut state = 1u64;
     let bytes: Vec<u8> = (0..megabytes << 20)
         .map(|i| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(i as u64 | 1);
-            // Six random bits: worth compressing, not quick to compress.
+            // Six random bits: compressible, but not quickly.
             (state >> 58) as u8
         })
         .collect();
@@ -29,7 +29,7 @@ fn input(folder: &Path, megabytes: usize) -> PathBuf {
     path
 }
 
-/// Checks a finished recording with every reader; gives the number of samples.
+/// Checks a finished recording with every reader; returns the number of samples.
 #[track_caller]
 fn every_reader_agrees(path: &Path) -> usize {
     println!("{}", foreign::agree(&[path]));
@@ -48,7 +48,7 @@ fn every_reader_agrees(path: &Path) -> usize {
     reference.len()
 }
 
-/// `flightline fold --threads`, without the mark of truncated stacks, which no other reader has.
+/// `flightline fold --threads`, without the truncation mark, which no other reader prints.
 fn fold_of(path: &Path) -> BTreeMap<String, u64> {
     let mut fold = Command::new(victim::flightline());
     fold.args(["fold", "--threads", "-e", "jdk.ExecutionSample"]).arg(path);
@@ -98,7 +98,7 @@ fn file_and_pipe_of_xz() {
     let recorded = record.run("xz", &args).expect_code(0);
     let of_file = every_reader_agrees(&recorded.path);
 
-    // About a second of work at 1 kHz, on a fast machine less: two runs differ by what it makes of it.
+    // About a second of work at 1 kHz, less on a fast machine: the results of two runs differ that much.
     assert!(of_file > 300 && of_pipe > 300, "{of_file} and {of_pipe} samples");
 }
 
@@ -199,7 +199,7 @@ fn live_streams_of_the_jdk_see_a_sample_soon() {
         let stream = Stream::parse(&String::from_utf8(out).unwrap());
         assert!(stream.closed, "{jdk} did not see the end");
         assert_eq!(stream.sorted(), reference, "{jdk}");
-        // Flushed each second, polled each second; what was there before the stream began is older.
+        // Flushed and polled each second; events from before the start of the stream are older.
         let delays = stream.delays();
         let median = delays[delays.len() / 2];
         println!("{jdk}: median delay {} ms", median / 1_000_000);
@@ -253,7 +253,7 @@ fn killed_recorder_leaves_a_readable_file() {
         let lines = foreign::lines(reader, &path).unwrap_or_else(|e| panic!("{reader}: {e}"));
         assert_eq!(lines.len(), ours.samples.len(), "{reader}");
     }
-    // JDK 25 gives every event, then misses the state byte of a finished file.
+    // JDK 25 reads every event, but misses the state byte of a finished file.
     let error = foreign::lines("jdk25", &path).unwrap_err();
     assert!(error.contains("stuck in locked stream state"), "{error}");
     assert_eq!(foreign::lines("jdk17", &path).unwrap(), ours.sorted());

@@ -1,4 +1,4 @@
-//! The README's commands do what it says, and examples in documents name options that exist.
+//! The README's commands work, and examples in documents use existing options.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -18,7 +18,7 @@ fn command_line(beginning: &str) -> &'static str {
         .unwrap_or_else(|| panic!("README has no command {beginning:?}"))
 }
 
-/// The first command, after its build: a recording of a real program, drawn.
+/// The first command, without its build: a recording of a real program, drawn.
 #[test]
 fn the_first_command() {
     let _place = beside();
@@ -74,7 +74,7 @@ fn examples_are_of_commands_that_exist() {
     }
 }
 
-/// Checks the calls of a document, but for those of `flightline-sql`; returns the number of their options.
+/// Checks the calls of a document, except for those of `flightline-sql`; returns the number of their options.
 fn options_of(document: &Document) -> usize {
     let own = document.calls.iter().filter(|call| !examples::needs_sql(call));
     own.map(|call| examples::check(call, None)).sum()

@@ -1,4 +1,5 @@
-//! Rolling repositories with real processes: by option, environment and without anybody's help; children, daemons, exec; labels.
+//! Rolling repositories with real processes: by option, by environment and by machine-wide settings;
+//! children, daemons, exec; labels.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ fn record(root: &Path, options: &[&str], words: &[&str]) -> Finished {
     run(command.arg(program()).args(words).stdin(Stdio::null()), LIMIT)
 }
 
-/// The program by itself, with our object in its environment.
+/// The program started directly, with our library in its environment.
 fn preloaded(root: &Path) -> Command {
     let mut command = Command::new(program());
     command.env("LD_PRELOAD", victim::flightline().with_file_name("libflightline.so"));
@@ -38,7 +39,8 @@ fn samples_in(recording: &Recording, function: &str) -> usize {
     recording.samples.iter().filter(|s| recording.stacks[s.stack].has(function)).count()
 }
 
-/// The drain of a preloaded program is nobody's child; it is done when nobody holds its folder.
+/// The drain of a preloaded program has no parent to wait for it. It is done when no process holds its
+/// folder.
 fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
     until(LIMIT, "the recorder's end", || {
         let files = chunks(root).remove(&pid)?;
@@ -47,7 +49,7 @@ fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
     })
 }
 
-/// CPU samples at 1 kHz of so many ms of work: all but what starting and the first period take.
+/// The CPU samples at 1 kHz of this many ms of work, except for the start and the first period.
 #[track_caller]
 fn most_of(samples: usize, ms: usize) {
     assert!(samples >= ms / 2 && samples <= ms * 3 / 2, "{samples} samples of {ms} ms at 1 kHz");
@@ -155,7 +157,7 @@ fn what_is_wrong_with_labels_is_said() {
     assert_eq!(wrong.code(), 2, "{}", wrong.stderr);
 }
 
-/// Only what is listed is recorded; nothing is said of the rest.
+/// Only listed programs are recorded; there is no message about the others.
 #[test]
 fn the_list_decides() {
     let _place = beside();
@@ -212,7 +214,7 @@ fn off_means_off() {
     assert!(chunks(folder.path()).is_empty());
 }
 
-/// A shell on a machine that records to a repository what `allow` says.
+/// A shell on a machine that records the programs in `allow` to a repository.
 fn on_a_machine(folder: &Path, allow: &str, script: &str) -> Option<Finished> {
     let root = folder.join("root");
     let settings = format!("repository = {}\nrate=1000 \nallow = nginx\n{allow}", root.display());
@@ -246,7 +248,7 @@ fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let victim = program().display().to_string();
-    // Root is a user of the system, and all that a pattern means.
+    // Root is a system user: a pattern does not include its programs.
     let Some(done) = on_a_machine(folder.path(), "allow = *", &format!("{victim} again 50")) else { return };
     assert_eq!(done.stderr, "");
     assert!(!folder.path().join("root").exists());
@@ -259,7 +261,7 @@ fn of_a_machine_programs_of_the_system_and_with_more_rights_are_not_recorded() {
     let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();
     assert_eq!(done.stderr, "");
     assert!(!folder.path().join("root").exists());
-    // The same without the rights: it was only for those.
+    // Without the additional rights the program is recorded.
     let script = format!("cp {victim} other && ./other again 50");
     let folder = tempfile::tempdir().unwrap();
     let done = on_a_machine(folder.path(), "allow = other", &script).unwrap();

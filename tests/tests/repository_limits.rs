@@ -1,4 +1,5 @@
-//! The limits of a repository, and disks that refuse: the program never notices, what is lost is counted, recording comes back.
+//! The limits of a repository, and failing disks: the program is not affected, losses are counted, and
+//! recording resumes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +18,7 @@ use flightline_tests::repository::{chunks, disk, read};
 use flightline_tests::run::{beside, run, until, wait};
 use flightline_tests::{skip, victim};
 
-/// A recording into a repository, and what its recorder says as it says it.
+/// A recording into a repository, and its recorder's messages as they are printed.
 struct Running {
     program: Controlled,
     said: Arc<Mutex<String>>,
@@ -73,13 +74,14 @@ fn samples_in(recording: &Recording, function: &str) -> usize {
     recording.samples.iter().filter(|s| recording.stacks[s.stack].has(function)).count()
 }
 
-/// Looks at the disk until `over`; the most that was seen.
+/// Measures the disk usage until `over`; returns the maximum.
 fn watch(root: &Path, size: u64, over: &AtomicBool) -> u64 {
     let mut most = 0;
     while !over.load(Relaxed) {
         let mut now = disk(root);
         if now > size {
-            // One chunk was removed and another grew between two looks, or it is too much: without others it is seen.
+            // Either one chunk was removed and another one grew between two readings, or the limit is
+            // exceeded. While the lock is held, no recorder changes its files.
             let lock = fs::File::open(root.join(".lock")).unwrap();
             lock.lock().unwrap();
             now = disk(root);
@@ -92,7 +94,8 @@ fn watch(root: &Path, size: u64, over: &AtomicBool) -> u64 {
     most
 }
 
-/// Two recorders in one root, looked at all the time from outside: together never more than the limit, although they write more.
+/// Two recorders in one root, measured all the time from outside: together they never exceed the limit,
+/// although they write more.
 #[test]
 fn never_more_than_the_limit() {
     const SIZE: u64 = 1 << 20;
@@ -128,7 +131,7 @@ fn never_more_than_the_limit() {
     assert!(most > SIZE / 2, "{most} bytes at most");
     both.iter_mut().for_each(Running::end);
     assert!(disk(folder.path()) <= SIZE);
-    // What is left is whole.
+    // The remaining files are complete.
     for (pid, files) in chunks(folder.path()) {
         assert!(samples_in(&read(&files), "during_work") > 0, "{pid}");
     }
@@ -139,7 +142,7 @@ fn never_more_than_the_limit() {
 fn what_is_too_old_is_removed() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
-    // That of those who follow: longer than what is asked for.
+    // The age limit of readers that follow: longer than the requested age.
     let age = Duration::from_secs(10);
     let mut running = Running::into(folder.path(), &["--max-age", "2s", "--chunk-age", "1s"]);
     // (file, when it was written last)
@@ -149,7 +152,7 @@ fn what_is_too_old_is_removed() {
         for (file, last) in &mut seen {
             match fs::metadata(&*file).and_then(|m| m.modified()) {
                 Ok(written) => *last = written,
-                // Never before its time.
+                // No file is removed before its age is reached.
                 Err(_) => assert!(last.elapsed().unwrap() >= age, "{file:?} {last:?}"),
             }
         }
@@ -189,7 +192,7 @@ fn a_root_that_is_removed_is_made_again() {
     assert_eq!(running.said("recording pauses"), 1);
 }
 
-/// The chunks of a process as they are now. The one being written may be seen half way: then it is left out.
+/// The present chunks of a process. If the one being written is read incompletely, it is left out.
 fn copies(root: &Path, pid: u32) -> Vec<Recording> {
     let copy = tempfile::NamedTempFile::new().unwrap();
     let files = chunks(root).remove(&pid).unwrap_or_default();
@@ -202,7 +205,7 @@ fn on_disk(root: &Path, pid: u32, function: &str) -> usize {
     copies(root, pid).iter().map(|recording| samples_in(recording, function)).sum()
 }
 
-/// Starts the recorder in a mount namespace of its own; `None` where that is not allowed.
+/// Starts the recorder in a mount namespace of its own; `None` if that is not permitted.
 fn with_small_disk(folder: &Path, mount: &str) -> Option<Running> {
     let allowed = run(Command::new("unshare").args(["--map-root-user", "--mount", "true"]), LIMIT);
     if !allowed.status.success() {
@@ -235,7 +238,7 @@ fn a_full_disk_pauses_the_recording() {
     let root = disk.join("root");
     until(LIMIT, "samples on the disk", || (on_disk(&root, pid, "before_work") > 100).then_some(()));
     let filler = disk.join("filler");
-    // As much as there is room for, and again when the recorder has let go of some.
+    // Fills the disk, and again when the recorder has freed some space.
     let fill = || {
         let mut file = fs::OpenOptions::new().append(true).create(true).open(&filler).unwrap();
         while std::io::Write::write_all(&mut file, &[7; 4096]).is_ok() {}
@@ -250,7 +253,7 @@ fn a_full_disk_pauses_the_recording() {
     fs::remove_file(&filler).unwrap();
     running.until_said("recording again after");
     running.program.work("after", 300);
-    // The mount ends with the last process that sees it: what is there is looked at before.
+    // The mount ends with the last process in its namespace, so it is checked before.
     until(LIMIT, "what was recorded after it", || (on_disk(&root, pid, "after_work") > 150).then_some(()));
     assert!(on_disk(&root, pid, "before_work") > 100);
     let losses = copies(&root, pid).into_iter().flat_map(|r| r.losses);

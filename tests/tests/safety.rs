@@ -48,7 +48,7 @@ fn alternate_stacks_are_not_overrun() {
     let _place = beside();
     let sizes = ["2048", "3072", "4096", "8192", "12000"];
     let plain = sizes.map(|bytes| ["small-stack", bytes]);
-    // The signal frame of the kernel alone does not fit on the two smallest.
+    // The kernel's signal frame alone does not fit on the two smallest.
     let nested = ["4096", "8192", "12000"].map(|bytes| ["small-stack-nested", bytes]);
     let others: [&[&str]; 4] =
         [&["own-stack"], &["autodisarm", "4096"], &["autodisarm", "12000"], &["many-stacks"]];
@@ -60,7 +60,8 @@ fn alternate_stacks_are_not_overrun() {
 #[test]
 fn foreign_threads_and_stacks_are_walked_safely() {
     let _place = beside();
-    // At 10 kHz a walk that takes longer than the period leaves the program no time: it does not end within the limit.
+    // At 10 kHz a walk that takes longer than the period leaves the program no time: it does not end within
+    // the limit.
     let cases: [&[&str]; 5] = [
         &["foreign-thread-pointer"],
         &["coroutine", "2000", "200000000"],
@@ -72,7 +73,8 @@ fn foreign_threads_and_stacks_are_walked_safely() {
     same(&cases, &[guest::default_mode()]);
 }
 
-/// Commands reach the threads as signals. Those of a program with a handler without `SA_RESTART` must not end its system calls.
+/// Commands reach the threads as signals. They must not end system calls of a program with a handler without
+/// `SA_RESTART`.
 #[test]
 fn commands_end_no_system_calls() {
     let _place = beside();
@@ -85,7 +87,7 @@ fn commands_end_no_system_calls() {
     let mut commands = 0;
     while recorder.try_wait().unwrap().is_none() {
         for words in [&["pause"][..], &["resume"], &["engines", "cpu,alloc"], &["engines", "cpu"]] {
-            // The last commands find no program.
+            // The last commands find no process.
             let mut command = Command::new(victim::flightline());
             commands += i32::from(run(command.args(["ctl", "-p", &pid]).args(words), LIMIT).code() == 0);
         }
@@ -107,7 +109,7 @@ fn constructor_threads_are_sampled() {
     assert!(thread * 5 > main && main > 0, "{thread} samples of the thread, {main} of main");
 }
 
-/// A module that a constructor opened may be closed while a stack leads through it.
+/// A module that a constructor opened may be closed while a stack passes through it.
 #[test]
 fn constructor_modules_can_be_unloaded() {
     let _place = beside();
@@ -118,7 +120,7 @@ fn constructor_modules_can_be_unloaded() {
     assert_eq!(recorded.finished.stdout_text(), "done\n");
 }
 
-/// Two processes with pid 1, one of them with a copy of the other's memory.
+/// Two processes with pid 1, one of which has a copy of the other's memory.
 #[test]
 fn nested_pid_namespaces() {
     if skip::not_root("a pid namespace is made by root") {
@@ -198,12 +200,14 @@ fn programs_that_cannot_join_are_recorded_from_outside() {
     }
 }
 
-/// A program can write anything into its own ring. The recorder writes no more samples than the process can have taken.
+/// A program can write anything into its own ring. The recorder writes no more samples than the process can
+/// have taken.
 #[test]
 fn impossible_samples_are_not_recorded() {
     let _place = beside();
     let program = victim::c("ticking", OPTIMISED);
-    // First, each sample names another thread. Then one thread has more CPU time in each sample than has passed.
+    // First, each sample names another thread. Then each sample adds more CPU time to one thread than has
+    // passed.
     let weights: [fn(u64) -> (u32, u64); 2] = [|n| (1_000_000 + n as u32, 10_000_000), |_| (1, u64::MAX / 4)];
     for of in weights {
         let recording = Record::new().rate(100).engine("timer");

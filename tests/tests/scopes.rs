@@ -1,4 +1,5 @@
-//! Scopes: each sample carries the labels of the task attempt that it was taken in, whatever took it, and no other's.
+//! Scopes: each sample of every engine has the labels of the task attempt in which it was taken, and no
+//! others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -33,13 +34,13 @@ fn json(path: &Path, arguments: &[&str]) -> Value {
     serde_json::from_str(&told).unwrap()
 }
 
-/// Of a function's name `in_task_2`: what it is in, and the task.
+/// Splits a function's name `in_task_2` into the place and the task.
 fn place(name: &str) -> Option<(&str, usize)> {
     let (place, task) = name.strip_prefix("in_")?.rsplit_once('_')?;
     Some((place, task.parse().ok()?))
 }
 
-/// What a sample's labels must be, of who was in such a function.
+/// Asserts that a sample's labels match the function in its stack.
 fn check(labels: &Value, place: &str, task: usize) {
     assert_eq!(labels["dag"], "dag_7", "{labels}");
     assert_eq!(labels["task"], format!("task_{task}"), "{labels}");
@@ -53,7 +54,8 @@ fn recorded(events: &str, rounds: &str) -> Recorded {
     record.run(victim::program("scopes_victim"), &[rounds]).expect_code(0)
 }
 
-/// No allowance at the edges: the functions are called within their scope, so a sample that has one in its stack was taken in it.
+/// No tolerance at the edges: the functions are called within their scope, so every sample with one in its
+/// stack must have the labels.
 #[test]
 fn labels_of_parallel_attempts_never_mix() {
     let _place = beside();
@@ -84,7 +86,8 @@ fn labels_of_parallel_attempts_never_mix() {
     }
     assert_eq!(attempts.len(), 48, "{attempts:?}");
 
-    // Each attempt is told once when it ends, with its labels, and all of its samples lie between its begin and its end.
+    // Each attempt is recorded once when it ends, with its labels, and all of its samples lie between its
+    // begin and its end.
     let ended = spans::read(&recorded.path, &["flightline.Span"]);
     let mut told: BTreeMap<(usize, String), i64> = BTreeMap::new();
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
@@ -107,7 +110,7 @@ fn labels_of_parallel_attempts_never_mix() {
     assert!(told.values().all(|samples| *samples > 0), "{told:?}");
     assert_eq!((others["job"], others["scope"]), (1, 49), "48 steps, and one of too many labels: {others:?}");
 
-    // Who follows a recording, and who adds up by a label, has the same.
+    // Readers of a live stream, and sums by label, give the same.
     let mut feed = Feed::new(Options::default());
     feed.push(&std::fs::read(&recorded.path).unwrap());
     feed.close();
@@ -122,19 +125,19 @@ fn labels_of_parallel_attempts_never_mix() {
     }
     assert_eq!(cpu.len(), 12, "{cpu:?}");
     let told = json(&recorded.path, &["spans", "--json", "--by", "label=task"]);
-    // Whose it was that a laden machine lost is not told.
+    // Losses on a busy machine are not recorded by label.
     let lost = told["counts"]["lost"].as_array().unwrap().iter();
     let lost: u64 = lost.filter_map(|lost| lost["cpuNanos"].as_u64()).sum();
     for task in 0..4 {
         let key = format!("task_{task}");
         let row = told["rows"].as_array().unwrap().iter().find(|row| row["key"] == key.as_str());
-        // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and what begins and ends threads.
+        // Twelve attempts of 3 + 3 + 2 + 1 + 1 ms, and the start and end of threads.
         let ns = row.and_then(|row| row["spent"]["cpuNanos"].as_u64()).unwrap_or(0);
         assert!(ns + lost >= 100_000_000 && ns < 240_000_000, "{key}: {ns} ns: {told}");
     }
 }
 
-/// What finds no place is told to the program, and in the recording beside what did.
+/// Labels that do not fit are reported to the program, and in the recording next to those that fit.
 #[test]
 fn labels_without_place_are_told() {
     let _place = beside();
@@ -153,7 +156,7 @@ fn labels_without_place_are_told() {
     }
 }
 
-/// Nobody records: the same program does the same.
+/// Without a recorder the program does the same.
 #[test]
 fn without_a_recorder_there_is_nothing() {
     let _place = beside();
@@ -164,7 +167,7 @@ fn without_a_recorder_there_is_nothing() {
     );
 }
 
-/// The same from C: two threads at their attempts, one of which has help from a third, and labels that make no sense.
+/// The same from C: two threads at their attempts, one with help from a third, and invalid labels.
 #[test]
 fn from_c() {
     let _place = beside();
@@ -217,7 +220,7 @@ fn from_cpp_and_python() {
                 without += 1;
                 continue;
             }
-            // On the thread that began it, in a span that has a label of its own.
+            // On the thread that started it, in a span with a label of its own.
             let inherited = serde_json::json!({ "tenant": "acme", "task": "charge", "attempt": "0" });
             assert_eq!(*labels, inherited);
             *by_thread.entry(tid).or_insert(0) += 1;
@@ -228,7 +231,7 @@ fn from_cpp_and_python() {
     }
 }
 
-/// What is left of them.
+/// The labels that remain.
 fn odd_labels() -> Value {
     let long = format!("{}…", "v".repeat(252));
     serde_json::json!({
@@ -241,8 +244,8 @@ fn preload() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload")
 }
 
-/// A job as of Hive on Tez, recorded by itself and by somebody else: the slow attempt stands out, its stacks say why, and whatever
-/// the table says of an attempt, the samples say, too.
+/// A job as in Hive on Tez, recorded by itself and from outside. The slow attempt stands out, its stacks show
+/// the reason, and the samples agree with every figure in the table of attempts.
 #[test]
 fn a_job_of_task_attempts() {
     let _place = beside();
@@ -253,7 +256,8 @@ fn a_job_of_task_attempts() {
     let mut alone = Command::new(&job);
     alone.env("FLIGHTLINE_BIN", victim::flightline()).args(arguments).arg(&own).arg(&table);
     run(&mut alone, LIMIT).expect_success("the job");
-    // Who records itself finds threads within 10 ms of their start, which is most of what a helper lives.
+    // A program that records itself finds threads within 10 ms of their start, which is most of a helper's
+    // life.
     of_job(&own, &table, 1);
     a_recording_for_each(&own, &table);
     let table_name = table.to_str().unwrap();
@@ -262,7 +266,7 @@ fn a_job_of_task_attempts() {
     of_job(&outside.expect_code(0).path, &table, 10);
 }
 
-/// Samples and spans of a recording by attempt; what has none is left out.
+/// The samples and spans of a recording by attempt; those without one are left out.
 fn by_attempt(recording: &Path) -> BTreeMap<String, [usize; 2]> {
     let mut found: BTreeMap<String, [usize; 2]> = BTreeMap::new();
     let contexts = contexts(recording);
@@ -281,7 +285,8 @@ fn by_attempt(recording: &Path) -> BTreeMap<String, [usize; 2]> {
     found
 }
 
-/// `cut --label` makes a recording for each attempt: together they have all of the samples, none twice, and nothing of another's.
+/// `cut --label` makes a recording for each attempt: together they have all of the samples, each exactly
+/// once.
 fn a_recording_for_each(recording: &Path, table: &Path) {
     let all = by_attempt(recording);
     let table = std::fs::read_to_string(table).unwrap();
@@ -296,7 +301,8 @@ fn a_recording_for_each(recording: &Path, table: &Path) {
         cut(&format!("attempt={attempt}")).expect_success("cut");
         let (has, whole) = (by_attempt(&part), all[attempt]);
         assert_eq!(has, BTreeMap::from([(attempt.to_owned(), whole)]));
-        // Nothing without a context of its own. A sample that stands for several periods is as many events with one.
+        // No sample without a context of its own. A sample that represents several periods is as many events
+        // with one context.
         let samples = spans::read(&part, &SAMPLES[..1]);
         let moments: HashSet<_> = samples.iter().map(|s| (s.tid, s.number("startTime"))).collect();
         let told: HashSet<_> = contexts(&part).into_keys().collect();
@@ -370,7 +376,7 @@ fn of_job(recording: &Path, table: &Path, least_helped: u64) {
     let [.., second, first] = spent[..] else { panic!("{told}") };
     assert_eq!(first.1, "attempt_1763856000000_0042_1_00_000007_0");
     assert!(first.0 > 3 * second.0, "{first:?} {second:?}");
-    // Each attempt is told when it ends, with or without samples.
+    // Each attempt is recorded when it ends, with or without samples.
     let ended = spans::read(recording, &["flightline.Span"]);
     let slow = ended.iter().find(|span| span.field("labels").contains("1_00_000007_0"));
     let counted = slow.map_or(0, |span| span.number("samples"));

@@ -1,7 +1,7 @@
-//! The profiling service from outside: programs that join it, and who asks it.
+//! The profiling service from outside: programs that join it, and its clients.
 //!
-//! Who means it harm is in `service_doors.rs` and `service_hostile.rs`; what needs no process in `consumer/service/src/core/tests.rs`; the page
-//! in `tests/browser/service.test.mjs`.
+//! Attacks are in `service_doors.rs` and `service_hostile.rs`, tests without processes in
+//! `consumer/service/src/core/tests.rs`, and those of the page in `tests/browser/service.test.mjs`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program whose agent is killed; ended with the test.
+/// A program whose agent is killed; it ends with the test.
 struct Orphan(u32);
 
 impl Drop for Orphan {
@@ -49,7 +49,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let (began, ended) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
     assert!(ended - began >= 2000, "{run}");
     assert_eq!(run["events"][0], "cpu");
-    // The kernel's account of the recorded time. The program's own clock also went on before and after.
+    // The kernel's account of the recorded time. The program's own clock also ran before and after.
     let recording = service.recording(&id);
     let samples = recording.samples.len() as f64;
     let clocks: HashMap<u64, u64> =
@@ -74,9 +74,9 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     assert_eq!(sum, recording.samples.len() as u64);
     let path = service.folder.path().join("run.otlp");
     std::fs::write(&path, service.file(&id, "otlp").body).unwrap();
-    // OpenTelemetry is told of CPU time: 99 samples are a second.
+    // The OTLP profile is in CPU time: 99 samples are a second.
     assert_eq!(run_fold(&path), sum * 10_101_010);
-    // A broken download goes on where it was.
+    // A broken download can be resumed.
     let whole = service.file(&id, "jfr");
     let range = format!("Range: bytes={}-", whole.body.len() / 2);
     let rest = send(service.port, "GET", &format!("/v1/runs/{id}/files/jfr"), &[&range], b"");
@@ -84,7 +84,7 @@ fn a_program_that_nobody_prepared_is_profiled_and_all_formats_come() {
     let page = service.get(&format!("/v1/runs/{id}/files/html?view=1"));
     assert!(page.headers["content-disposition"].starts_with("inline"));
     assert_eq!(service.get(&format!("/v1/runs/{id}/files/html?event=lock")).status, 422);
-    // Flink's words for the same.
+    // The same with Flink's names.
     let list = service.get(&format!("/taskmanagers/{}/profiler", target["id"].as_str().unwrap())).json();
     assert_eq!(list["profilingList"][0]["outputFile"], run["outputFile"]);
     let picture =
@@ -98,7 +98,7 @@ fn cpu_seconds(target: &Value) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", target["pid"])).unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    // SAFETY: asks.
+    // SAFETY: only a query.
     ticks as f64 / unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64
 }
 
@@ -183,7 +183,7 @@ fn a_run_that_is_cancelled_keeps_what_there_is() {
         "{samples} samples of {worked} s of CPU time"
     );
     assert_eq!(service.post(&format!("/v1/runs/{id}/cancel"), &json!({})).status, 409);
-    // The next one is not ended by a stop that was meant for this one.
+    // A stop that was meant for the previous run does not end the next one.
     let next = service.ended(&service.begin(&target, "CPU", 2));
     assert_eq!(next["status"], "FINISHED", "{next}");
     assert!(next["elapsed"].as_u64().unwrap() >= 2000, "{next}");
@@ -207,7 +207,7 @@ fn what_a_program_starts_is_a_target_too() {
     let workers = until(LIMIT, "two workers", || Some(named("python")).filter(|found| found.len() == 2));
     assert_eq!(named("sh").len(), 1);
     assert!(workers.iter().all(|worker| worker["labels"]["app"] == "cart"), "{workers:?}");
-    // Each for itself, both at once, and from within.
+    // Each alone, both at once, and from within.
     let ids: Vec<&Value> = workers.iter().map(|worker| &worker["id"]).collect();
     let group = service.post("/v1/runs", &json!({"targets": ids, "mode": "CPU", "duration": 1}));
     for run in group.json()["runs"].as_array().unwrap() {
@@ -215,7 +215,7 @@ fn what_a_program_starts_is_a_target_too() {
         assert_eq!(ended["status"], "FINISHED", "{ended}");
         assert!(!service.recording(run["id"].as_str().unwrap()).samples.is_empty());
     }
-    // The first to end does not take the others with it.
+    // The first to end does not end the others.
     let first = workers[0]["pid"].as_u64().unwrap();
     signal(u32::try_from(first).unwrap(), libc::SIGKILL);
     let states = || {
@@ -225,7 +225,7 @@ fn what_a_program_starts_is_a_target_too() {
     };
     until(LIMIT, "the end of one", || (states() == 1).then_some(()));
     drop(agent);
-    // Or it is left alone, however long.
+    // With --no-children the other processes are left alone.
     let service = Served::profiling();
     let _agent = service.agent(&["--no-children"], &["sh", "-c", &format!("{} -c '{PYTHON}'; true", python)]);
     let shell = service.target(|_| true);
@@ -261,14 +261,14 @@ fn who_dies_is_told_and_others_run_on() {
             (service.run(run)["elapsed"].as_u64()? > 3000).then_some(())
         });
     }
-    // The program of one, the agent of another.
+    // Kills the program of one agent, and the other agent.
     let orphan = Orphan(agents[1].program());
     signal(agents[0].program(), libc::SIGKILL);
     signal(agents[1].0.id(), libc::SIGKILL);
     let killed = service.ended(&runs[0]);
     assert_eq!(killed["status"], "FAILED", "{killed}");
     assert!(killed["message"].as_str().unwrap().contains("SIGKILL"), "{killed}");
-    // Nothing of what was recorded by then is lost.
+    // All data that was recorded before is kept.
     assert!(service.recording(&runs[0]).samples.len() >= 20, "{killed}");
     let left = service.ended(&runs[1]);
     assert_eq!(left["status"], "FAILED", "{left}");
@@ -301,7 +301,8 @@ fn a_service_that_comes_back_knows_its_history_and_its_agents() {
     assert!(!service.recording(whole["id"].as_str().unwrap()).samples.is_empty());
     let again = service.target(|_| true);
     assert_eq!(again["id"], target["id"]);
-    // The agent refuses a run while it records the one from before the restart. On a busy machine it may be late and join again.
+    // The agent refuses a run while it records the one from before the restart. On a busy machine it may be
+    // late and join again.
     let next = until(LIMIT, "a run after the restart", || {
         let run = service.ended(&service.begin(&service.target(|_| true), "CPU", 1));
         std::thread::sleep(Duration::from_millis(100));
@@ -323,7 +324,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     let rates = kept["timeline"]["rates"].as_array().unwrap();
     let most = rates.iter().filter_map(Value::as_f64).fold(0.0, f64::max);
     assert!(most > 5.0 && most < 120.0, "one busy thread at 99 a second: {kept}");
-    // The middle of it, which is half of it.
+    // The middle half of it.
     let (from, to) = (kept["from"].as_i64().unwrap(), kept["to"].as_i64().unwrap());
     let quarter = (to - from) / 4;
     let drawn = |from: i64, to: i64| -> u64 {
@@ -347,7 +348,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     );
     let compared = service.get(&both);
     assert!(compared.status == 200 && compared.body.starts_with(b"<!DOCTYPE html>"), "{}", compared.text());
-    // A run has the program for itself; meanwhile this goes on from outside.
+    // A run takes over the program. In that time, the continuous recording goes on from outside.
     let run = service.ended(&service.begin(&target, "WALL", 5));
     assert_eq!(run["status"], "FINISHED", "{run}");
     let (began, finished) = (run["triggerTime"].as_i64().unwrap(), run["finishedTime"].as_i64().unwrap());
@@ -360,7 +361,7 @@ fn what_is_recorded_all_the_time_is_drawn_by_the_clock_and_makes_room_for_a_run(
     } else {
         skip::skip("perf_event_open is not allowed: what is recorded all the time beside a run");
     }
-    // What was recorded last comes when the program has ended.
+    // The last data arrives after the program has ended.
     signal(agent.program(), libc::SIGKILL);
     until(LIMIT, "the end", || {
         (service.get(&format!("/v1/targets/{id}")).json()["state"] == "GONE").then_some(())
@@ -375,7 +376,7 @@ fn what_other_profilers_push_is_kept_by_time() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings/ap-native-cpu.jfr");
     let recording = std::fs::read(path).unwrap();
     let push = |query: &str, body: &[u8]| send(service.port, "POST", &format!("/ingest?{query}"), &[], body);
-    // As Pyroscope's clients name things: escaped.
+    // As Pyroscope's clients send names: escaped.
     let answer = push("name=cart%7Bzone%3Deu-1%2Cversion%3D2%7D&format=jfr&from=1&until=2", &recording);
     assert_eq!(answer.status, 200, "{}", answer.text());
     let target = service.target(|target| target["name"] == "cart");

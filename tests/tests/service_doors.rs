@@ -1,4 +1,5 @@
-//! What strangers, other sites, lying agents and a single client can ask of the profiling service, and what it says of itself.
+//! The requests that strangers, other sites, lying agents and a single client may make of the profiling
+//! service, and its answers.
 
 use std::fs::Permissions;
 use std::io::{BufReader, Write};
@@ -100,7 +101,8 @@ fn other_sites_other_names_and_strangers_are_refused() {
     assert!(done.code() == 1 && done.stderr.contains("only for the loopback"), "{}", done.stderr);
 }
 
-/// A service that is given no token makes one, also on the loopback, where every user of the machine could ask.
+/// A service without a given token creates one, also on the loopback, where every user of the machine could
+/// connect.
 #[test]
 fn a_service_makes_its_own_token() {
     let _place = beside();
@@ -117,7 +119,7 @@ fn a_service_makes_its_own_token() {
     };
     assert_eq!(service.get("/v1/targets").status, 401);
     assert_eq!(ask("GET", "/v1/targets", &own), 200);
-    // Agents have a token of their own here: each opens what the other does not.
+    // Agents have a token of their own here; neither token grants the other's rights.
     assert_eq!(ask("GET", "/v1/targets", "the token of agents"), 401);
     assert_eq!(ask("POST", "/v1/agents", &own), 401);
     assert_eq!(ask("POST", "/v1/agents", "the token of agents"), 400);
@@ -165,7 +167,7 @@ fn a_service_gives_its_token_to_its_own_agents() {
     until(LIMIT, "the adopted process", || ask("GET", "").text().contains("\"LIVE\"").then_some(()));
 }
 
-/// Over TLS, with a certificate that nobody else believes; and the token is changed while the agent runs.
+/// Over TLS, with a self-signed certificate. The token is changed while the agent runs.
 #[test]
 fn agents_and_shells_come_encrypted_and_find_a_new_token() {
     let Some(python) = python() else { return };
@@ -211,7 +213,7 @@ fn agents_and_shells_come_encrypted_and_find_a_new_token() {
         let refused = remote(options, &["targets"]);
         assert!(refused.code() != 0 && refused.stderr.contains(why), "{why}: {}", refused.stderr);
     }
-    // The same service with another token; the agent finds it where the first stood.
+    // The same service with another token; the agent finds it at the same path.
     file("token", "the second token of this service\n");
     service.restart();
     assert_eq!(until(LIMIT, "the target again", live)["id"], target["id"]);
@@ -228,7 +230,7 @@ fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
     let (target, secret) = (welcome["target"].as_str().unwrap(), welcome["secret"].as_str().unwrap());
     assert!(target.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{target}");
     let secret = format!("X-Flightline-Agent: {secret}");
-    // What others say stays what it is.
+    // Names and labels of clients are not changed.
     let list = service.get("/v1/targets").json();
     assert_eq!(list["targets"][0]["name"], hello["name"]);
     assert_eq!(list["targets"][0]["labels"], hello["labels"]);
@@ -265,7 +267,7 @@ fn agents_that_lie_and_clients_that_send_too_much_are_refused() {
         );
         assert!(matches!(answer.status, 404 | 405), "{path}: {}", answer.status);
     }
-    // Nothing is left of what was refused.
+    // Refused requests leave no files.
     let files: Vec<String> = std::fs::read_dir(service.folder.path().join("history"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -336,13 +338,14 @@ fn the_list_of_targets_waits_for_no_agent() {
     let began = Instant::now();
     assert_eq!(service.run(&id)["status"], "RUNNING");
     assert_eq!(service.get("/v1/targets").status, 200);
-    // Both were answered although the agent never asks; after two heartbeats it is given up.
+    // Both requests were answered although the agent never polls. After two heartbeats the service gives it
+    // up.
     eprintln!("answered in {:?}", began.elapsed());
     let run = service.ended(&id);
     assert!(run["status"] == "FAILED" && run["message"].as_str().unwrap().contains("not heard of"), "{run}");
 }
 
-/// Somebody who joins and then does nothing; the service's name for it.
+/// Joins as an agent that then does nothing; returns the service's name for it.
 fn silent(service: &Served, pid: u32, role: &str) -> String {
     let hello = json!({"protocol": 1, "key": format!("h/b/{pid}/1"), "name": "silent", "host": "h", "pid": pid, "startTime": 1,
         "labels": {"role": role}, "modes": [{"mode": "ITIMER", "available": true}]});
@@ -352,7 +355,7 @@ fn silent(service: &Served, pid: u32, role: &str) -> String {
 #[test]
 fn flinks_paths_make_and_list_runs_as_flink_does() {
     let _place = beside();
-    // With the usual heartbeat: who says nothing is there for longer than this takes.
+    // With the usual heartbeat: a silent agent stays registered longer than this test takes.
     let service = Served::start(&["--profiling"]);
     let worker = silent(&service, 1, "taskmanager");
     let manager = silent(&service, 2, "jobmanager");
@@ -360,7 +363,7 @@ fn flinks_paths_make_and_list_runs_as_flink_does() {
         send(service.port, method, path, &[JSON], body.to_string().as_bytes())
     };
     let asked = json!({"mode": "ITIMER", "duration": 30});
-    // Some proxies let no POST through.
+    // Some proxies block POST.
     for (method, path, target) in [
         ("POST", format!("/taskmanagers/{worker}/profiler"), &worker),
         ("PUT", "/v1/jobmanager/profiler".to_owned(), &manager),

@@ -1,6 +1,6 @@
-//! Clients and agents of the profiling service that are slow, lie, leave, or are many: others are served meanwhile, memory, files and
-//! descriptors stay within bounds. What one alone can send is in `service.rs`; how long slow ones are waited for, in
-//! `consumer/service/src/http/body.rs`.
+//! Clients and agents of the profiling service that are slow, lie, leave, or are many. Others are served at
+//! the same time, and memory, files and descriptors stay within limits. Tests of single requests are in
+//! `service.rs`, those of time-outs in `consumer/service/src/http/body.rs`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,10 +15,10 @@ use flightline_tests::served::Served;
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// A whole recording.
+/// A complete recording.
 const RECORDING: &[u8] = include_bytes!("../../fixtures/recordings/ap-native-cpu.jfr");
 
-/// A service of which more is asked than of a good one.
+/// A running service, with helpers for hostile requests.
 struct Service(Served);
 
 impl std::ops::Deref for Service {
@@ -56,10 +56,10 @@ impl Service {
         stream
     }
 
-    /// Says the bytes and no more; gives the answer, if there is one.
+    /// Sends exactly these bytes; returns the response, if there is one.
     fn raw(&self, bytes: &[u8]) -> Option<Answer> {
         let mut stream = self.connect();
-        // Who is refused early closes the door.
+        // The service may close the connection of a rejected request early.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut stream = BufReader::new(stream);
@@ -73,7 +73,7 @@ impl Service {
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
     }
 
-    /// What the kernel says of its memory at most, MB.
+    /// The service's peak memory as the kernel reports it, in MB.
     fn peak(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -122,7 +122,7 @@ fn who_sends_slowly_holds_nobody_up() {
     let mut held = Vec::new();
     for number in 0..100usize {
         let agent = &agents[number % agents.len()];
-        // A head that does not end; bodies that were announced as large, begun, and then stand still.
+        // A head that does not end; bodies that were announced as large, begun, and then stall.
         let mut slow = service.connect();
         slow.write_all(&head("/v1/runs", "X-Slow: 1")[..40]).unwrap();
         held.push(slow);
@@ -133,7 +133,7 @@ fn who_sends_slowly_holds_nobody_up() {
             held.push(slow);
         }
     }
-    // None of them is done, and who has something whole to say is heard.
+    // None of them is finished, and complete requests are served.
     let agent = &agents[0];
     let large = RECORDING.repeat(16);
     assert!(large.len() > 256 << 10);
@@ -145,7 +145,7 @@ fn who_sends_slowly_holds_nobody_up() {
     let commands = format!("/v1/agents/{}/commands?after=0", agent.target);
     let told = send(service.port, "GET", &commands, &[&agent.header], b"").json();
     assert_eq!(told["commands"][0]["run"], run.json()["id"]);
-    // Three hundred times what has come is little.
+    // The three hundred clients have sent little data each.
     assert!(service.peak() < 300, "{} MB", service.peak());
     let with_them = service.descriptors();
     assert!(with_them >= held.len(), "{with_them}");
@@ -173,13 +173,13 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     });
     let more = service.post("/v1/agents", &hello(10_001));
     assert!(more.status == 429 && more.sentence().contains("--max-targets"), "{}", more.text());
-    // Who is there may come again.
+    // Known agents may join again.
     assert_eq!(service.post("/v1/targets/x/runs", &json!({"mode": "CPU", "duration": 1})).status, 404);
     let list = service.get("/v1/targets");
     assert_eq!(list.json()["targets"].as_array().unwrap().len(), 10_000);
     assert!(service.get("/metrics").text().contains("targets{state=\"live\"} 10000"));
     let before = service.peak();
-    // Each list has megabytes. More clients ask for it than there is room for, and none takes it.
+    // Each list has megabytes. More clients request it than fit into memory, and none reads it.
     let size = list.body.len();
     assert!(size > 6 << 20, "{size}");
     let room = (256 << 20) / size;
@@ -201,14 +201,14 @@ fn ten_thousand_targets_and_who_does_not_fetch_their_list() {
     }
     assert!(answers[0] + 1 >= room && answers[1] > 0, "{answers:?} of {size} bytes");
     assert!(service.peak() < before + 400, "{} MB, {before} before", service.peak());
-    // What is small is answered; when they have left, so is what is large.
+    // Small requests are answered. When the slow clients have left, large ones are answered too.
     assert_eq!(service.get("/healthz").status, 200);
     assert_eq!(service.get("/v1/targets").status, 503);
     drop(waiting);
     until(LIMIT, "the list", || (service.get("/v1/targets").status == 200).then_some(()));
 }
 
-/// The kernel would take megabytes for who does not read.
+/// The kernel would buffer megabytes for a client that does not read.
 fn takes_little(stream: &TcpStream) {
     let bytes: libc::c_int = 4096;
     let (at, length) = ((&raw const bytes).cast(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -217,7 +217,7 @@ fn takes_little(stream: &TcpStream) {
     assert_eq!(set, 0);
 }
 
-/// The same bytes, each time they are unpacked.
+/// The same bytes, each time they are decompressed.
 fn bomb(mebibytes: usize) -> Vec<u8> {
     let packed = Command::new("sh").args(["-c", "head -c 1048576 /dev/zero | gzip -9n"]).output().unwrap();
     assert!(packed.status.success());
@@ -234,7 +234,7 @@ fn who_lies_about_what_comes_is_told_so() {
         let head = head(&path, &format!("{}\r\n{more}", agent.header));
         service.raw(&[&head, body].concat())
     };
-    // Announced more than comes, less than comes, and both ways at once.
+    // Longer and shorter than announced, and both at once.
     let short = with("Content-Length: 100000", RECORDING).expect("an answer");
     assert_eq!(short.status, 400, "{}", short.text());
     let long = with("Content-Length: 100", RECORDING).expect("an answer");
@@ -247,21 +247,21 @@ fn who_lies_about_what_comes_is_told_so() {
         let answer = with(lie, RECORDING);
         assert!(answer.as_ref().is_some_and(|answer| answer.status == 400), "{lie}: {answer:?}");
     }
-    // Pieces that do not end.
+    // Requests whose bodies do not end.
     let piece = [b"10000\r\n".as_slice(), &[b'F'; 65536], b"\r\n"].concat();
     for (path, pieces) in [(path.as_str(), 300), ("/ingest?name=x&format=jfr", 300), ("/v1/agents", 3)] {
         let head = head(path, &format!("{}\r\nTransfer-Encoding: chunked", agent.header));
         let mut stream = service.connect();
         stream.write_all(&head).unwrap();
-        // It closes the door on the way.
+        // It closes the connection early.
         let _ = (0..pieces).try_for_each(|_| stream.write_all(&piece));
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        // The answer can be lost behind what was still being said; never is it taken.
+        // The response can be lost while the client still sends, but the body is never accepted.
         let said = String::from_utf8_lossy(&answer);
         assert!(answer.is_empty() || said.starts_with("HTTP/1.1 413"), "{path}: {said}");
     }
-    // What is packed, again and again; parts without end; no recording; somebody else's name.
+    // Nested compression, parts without end, bodies that are no recording, and the name of another target.
     let ingest = "/ingest?name=x&format=jfr";
     let answer = send(service.port, "POST", ingest, &[], &bomb(4096));
     assert!(answer.status == 413, "{}", answer.text());
@@ -295,7 +295,7 @@ fn times_of_no_clock_are_kept_and_can_be_asked_for() {
     for (pid, start) in (1..).zip([i64::MIN, -1, 0, 9_000_000_000_000_000_000, i64::MAX - 1, i64::MAX]) {
         let agent = service.agent(pid);
         let mut chunk = RECORDING.to_vec();
-        // Where a chunk says when it begins, ns since 1970.
+        // The start time of a chunk, in ns since 1970.
         chunk[32..40].copy_from_slice(&start.to_be_bytes());
         let answer = service.chunks(&agent, &chunk);
         assert!(matches!(answer.status, 204 | 422), "{start}: {}", answer.text());
@@ -344,7 +344,7 @@ fn who_leaves_in_the_midst_leaves_nothing_behind() {
         for request in &requests {
             let mut stream = service.connect();
             stream.write_all(request).unwrap();
-            // Some wait until it has begun with them.
+            // Some wait until the service has started to read them.
             if round % 3 == 0 {
                 stream.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
                 let _ = stream.read(&mut [0; 64]);
@@ -352,7 +352,7 @@ fn who_leaves_in_the_midst_leaves_nothing_behind() {
         }
     }
     until(LIMIT, "all connections to be over", || (service.descriptors() <= before + 2).then_some(()));
-    // The run still waits for its recording, and gets it.
+    // The run still waits for its recording, and receives it.
     assert_eq!(service.get(&format!("/v1/runs/{run}")).json()["status"], "RUNNING");
     let done = until(LIMIT, "the half recording to be given up", || {
         Some(put(RECORDING)).filter(|answer| answer.status != 409)
@@ -387,7 +387,7 @@ fn labels_are_taken_up_to_their_bounds() {
         assert!(answer.status == 400 && answer.sentence().contains("32 `labels`"), "{}", answer.text());
     }
     assert_eq!(with(json!({"": "x"})).status, 400);
-    // What is longer than a body may be is not even looked at.
+    // A body above the limit is not even read.
     assert_eq!(with(labels(32, 1024)).status, 413);
     assert_eq!(service.get("/v1/targets").json()["targets"].as_array().unwrap().len(), 1);
 }

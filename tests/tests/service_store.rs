@@ -1,4 +1,4 @@
-//! `flightline serve --store`: a script stands in for `flightline-sql`.
+//! `flightline serve --store`, with a script in place of `flightline-sql`.
 
 use std::fs::{create_dir, write};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What is recorded all the time of several targets as one, by HTTP and from a shell; and how the page's files are asked for.
+//! Continuous recordings of several targets merged into one, by HTTP and from a shell; and the requests for
+//! the page's files.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use flightline_tests::record::Record;
 use flightline_tests::run::turn;
 use flightline_tests::{skip, victim};
 
-/// 500 threads of 6 ms at a period of 10 ms: each gives one sample with probability 0.6.
+/// 500 threads of 6 ms at a period of 10 ms: each has one sample with probability 0.6.
 fn in_proportion(engine: &str) {
     let turn = turn();
     let program = victim::c("short_threads", victim::OPTIMISED);
@@ -22,7 +22,7 @@ fn in_proportion(engine: &str) {
     let seen = recording.samples.iter().filter(|s| s.tid != main).count() as f64;
     // A timer fires at the kernel's next tick only; a thread that ended before it is in the account as a lost sample.
     let lost: u64 = recording.losses.iter().filter(|l| l.tid != main).map(|l| l.samples).sum();
-    // What perf events count besides, and timers do not (tests/src/stolen.rs).
+    // The time that perf events count in addition, and timers do not (tests/src/stolen.rs).
     let besides = if engine == "timer" { 0.0 } else { recorded.stolen_ns as f64 / 10e6 };
     let told = format!(
         "{engine}: {seen} samples of short threads, {lost} lost, expected {expected:.0} ± {sigma:.1}, {besides:.0} of time that was stolen"
@@ -40,7 +40,7 @@ fn by_perf() {
     if !skip::perf_allowed(false) {
         return skip::skip("perf_event_open is not allowed: short threads by the perf engine");
     }
-    // What `auto` takes where the kernel's time may not be counted is tested below.
+    // The engine that `auto` selects without kernel time is tested below.
     let engine = if skip::perf_allowed(true) { "perf" } else { "perf-user" };
     in_proportion(engine);
 }

@@ -1,6 +1,8 @@
-//! What is spent in spans, against a program that knows: async tasks that hop between threads, and threads of their own.
+//! The time spent in spans, compared with a program that measures it: async tasks that move between threads,
+//! and threads of their own.
 //!
-//! `SPAN_LOAD_SECONDS` is how long it runs; `.ci/long contexts` has more, and asks for 2 % of what is no matter of chance then.
+//! `SPAN_LOAD_SECONDS` is the duration. `.ci/long contexts` runs longer, and allows 2 % for deterministic
+//! figures.
 
 use std::collections::HashMap;
 
@@ -13,7 +15,7 @@ const CPU_NS: f64 = 1e6;
 const WALL_NS: f64 = 2e6;
 const ALLOC: f64 = 4096.0;
 
-/// How far a sum may be off by chance: what is looked at once in an interval is so many independent looks at most.
+/// The random error of a sum: sampling once per interval gives at most that many independent samples.
 fn chance(sum: f64, interval: f64) -> f64 {
     SIGMAS * (sum.max(interval) * interval).sqrt()
 }
@@ -21,19 +23,19 @@ fn chance(sum: f64, interval: f64) -> f64 {
 /// Some hundred sums are compared.
 const SIGMAS: f64 = 4.5;
 
-/// What each metric may be off by.
+/// The tolerance of each metric.
 fn tolerance(metric: &str, truth: &Sums, lost_ns: f64, stolen_ns: f64) -> f64 {
     let [_, cpu, _, off, queued, bytes, lock] = truth.map(|sum| sum as f64);
     match metric {
         "cpu" => 0.02 * cpu + chance(cpu, CPU_NS) + lost_ns,
-        // What a hypervisor takes is found with the thread's next word.
+        // Time that the hypervisor takes appears in the thread's next record.
         "off" => 0.02 * off + chance(off, WALL_NS) + stolen_ns,
         "wall" => {
             let [cpu, off] = ["cpu", "off"].map(|metric| tolerance(metric, truth, lost_ns, stolen_ns));
             cpu + off
         }
         "bytes" => 0.02 * bytes + chance(bytes, ALLOC),
-        // All that are longer than the threshold; the program may be put aside between its clock and ours.
+        // All waits above the threshold. The program may be descheduled between its clock reading and ours.
         "lock" => 0.02 * lock + 2e6 + queued,
         _ => f64::INFINITY,
     }
@@ -46,7 +48,7 @@ fn what_was_spent_is_in_the_span_that_spent_it() {
     let strict = seconds.parse::<f64>().unwrap() >= 30.0;
     let events = "cpu,wall@2ms,alloc@4k,lock@10us";
     let record = Record::new().option("-e").option(events).option("--spans").option("all");
-    // A recorder that waits for a processor itself has time.
+    // A large ring, in case the recorder has to wait for a processor.
     let record = record.option("--ring-size").option("16M");
     let recorded = record.run(env!("CARGO_BIN_EXE_span_load"), &[&seconds]).expect_code(0);
     print!("{}", recorded.finished.stderr);
@@ -80,11 +82,11 @@ fn what_was_spent_is_in_the_span_that_spent_it() {
                 let (off, unit) = (is - should, if *metric == "count" { 1.0 } else { 1e6 });
                 let share = if should > 0.0 { format!("{:+.2} %", 100.0 * off / should) } else { "-".into() };
                 print!(" {metric} {:.1} {share}", should / unit);
-                // Every span is told, or lost and counted.
+                // Every span is recorded, or lost and counted.
                 let mut may = match *metric {
-                    // Allocations and locks, exactly; CPU time is what it is by chance.
+                    // Allocations and locks exactly; CPU time within its random error.
                     "bytes" if strict => 0.02 * should + 2e6,
-                    // Locks of the runtime and the allocator, too, whose holders wait for a processor.
+                    // Also locks of the runtime and the allocator, whose holders wait for a processor.
                     "lock" if strict => 0.02 * should + 2e6 + 0.002 * sums[4] as f64,
                     _ => tolerance(metric, &sums, lost_ns, recorded.stolen_ns as f64),
                 };

@@ -1,4 +1,5 @@
-//! Spans: every sample knows the span that it was taken in, whatever took it, and spans are told when they end.
+//! Spans: every sample of every engine has the span in which it was taken, and spans are recorded when they
+//! end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -26,7 +27,7 @@ fn record(options: &[&str], rounds: &str) -> Recorded {
     record.run(victim::program("spans_victim"), &[rounds]).expect_code(0)
 }
 
-/// Names and parents of the program's spans, by id, as it said itself.
+/// The names and parents of the program's spans, by id, as the program printed them.
 fn truth(recorded: &Recorded) -> HashMap<i64, (String, i64)> {
     let mut spans = HashMap::new();
     for line in recorded.finished.stdout_text().lines() {
@@ -82,7 +83,7 @@ fn every_kind_of_sample_knows_its_span() {
         assert!(seen >= 20, "{seen} of {event} in {function}");
     }
 
-    // Who follows a recording is given samples with their spans.
+    // Readers of a live stream get samples with their spans.
     let mut feed = Feed::new(Options::default());
     feed.push(&std::fs::read(&recorded.path).unwrap());
     feed.close();
@@ -108,7 +109,7 @@ fn every_kind_of_sample_knows_its_span() {
     assert!(given >= contexts.len(), "{given} samples with a span, {} moments told", contexts.len());
     assert_eq!(feed.stats().contexts_unused, 0);
 
-    // What is told when they end.
+    // The spans that are recorded when they end.
     let ended = spans::read(&recorded.path, &["flightline.Span"]);
     assert!(ended.len() >= 100, "{} spans", ended.len());
     for span in &ended {
@@ -130,7 +131,7 @@ fn every_kind_of_sample_knows_its_span() {
         names
     };
     assert_eq!(names(&tags, "tag"), names(&ended, "name"));
-    // An inner one was entered once, within the outer.
+    // The inner span was entered once, within the outer.
     let scopes = spans::read(&recorded.path, &["flightline.SpanScope"]);
     for scope in &scopes {
         let Some((name, parent)) = truth.get(&scope.number("spanId")) else { continue };
@@ -154,7 +155,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     let idle = events.iter().filter(|s| s.field("name") == "idle").count();
     assert!(count(&events, ENDED[0]) > 20 && idle <= 2, "{idle} spans of no length at all had samples");
     assert!(count(&events, CONTEXT) > 20);
-    // `flightline spans` joins them as we do here.
+    // `flightline spans` joins them in the same way.
     let (truth, contexts) = (truth(&sampled), contexts(&sampled.path));
     let mut own: HashMap<String, u64> = HashMap::new();
     for sample in spans::read(&sampled.path, &SAMPLES[..1]) {
@@ -178,7 +179,8 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     );
     let tail = tail.expect_success("tail").stdout_text();
     let table: serde_json::Value = serde_json::from_str(tail.lines().last().unwrap()).unwrap();
-    // The program does not tell the id of the span that it forks in: its samples have no name in `own`.
+    // The program does not print the id of the span in which it forks, so those samples have no name in
+    // `own`.
     for (name, samples) in own.iter().filter(|(name, _)| !name.is_empty()) {
         let of = |row: &&serde_json::Value| row["span"] == **name;
         let row =
@@ -190,7 +192,7 @@ fn spans_without_a_sample_are_left_out_unless_all_are_asked_for() {
     assert_eq!(off.read().events.get("flightline.Watermark"), None);
 }
 
-/// A program that is killed takes nothing with it but what began at its end.
+/// A killed program loses only spans that began at its end.
 #[test]
 fn spans_that_were_open_are_told() {
     let _place = beside();
@@ -229,7 +231,8 @@ fn spans_that_were_open_are_told() {
     assert_eq!((row("inner")["p50Nanos"].as_i64(), row("done")["open"].as_u64()), (None, Some(0)));
 }
 
-/// Another tracer's own variable, in the program, in a library of its own, and beside what must not be believed.
+/// The thread-local variable of another tracer, in the program, in a library of its own, and next to
+/// variables that must be rejected.
 #[test]
 fn another_writer_of_the_proposal_is_read() {
     let _place = beside();
@@ -250,7 +253,8 @@ fn another_writer_of_the_proposal_is_read() {
         assert_eq!(id, expected, "{sample:?} {context:?}");
         right[if expected == 0 { 2 } else { expected as usize - 1 }] += 1;
         let Some(context) = context else { continue };
-        // Its flags are 0: not sampled by the tracer, kept all the same. Nobody counts activations or knows the root.
+        // The flags are 0, not sampled by the tracer, but the sample has the context. Activations are not
+        // counted, and the root is unknown.
         assert_eq!((context.number("flags"), context.number("seq")), (i64::from(id == 1), 0));
         assert_eq!((context.number("traceIdHi"), context.number("traceIdLo")), (0x1111_1111_1111_1111, id));
         assert_eq!(context.field("labels"), format!(r#"{{"label 1":"/span/{id}"}}"#));
@@ -259,8 +263,8 @@ fn another_writer_of_the_proposal_is_read() {
     assert!(right.iter().all(|seen| *seen > 50), "{right:?}");
 }
 
-/// Samples of `spans_opened` with this library by type and span; each that has a span has the right one, with all that was told of it.
-/// Until the recorder has found the variable they have none.
+/// Counts the samples of `spans_opened` with this library by type and span. Each sample in a span has the
+/// right one, with all of its attributes. Samples before the recorder has found the variable have none.
 fn of_opened(library: &Path, arguments: &[&str]) {
     let program = victim::c("spans_opened", &["-O2"]);
     let record = Record::new().option("-e").option("cpu,wall@2ms");
@@ -292,7 +296,8 @@ fn of_opened(library: &Path, arguments: &[&str]) {
     }
 }
 
-/// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the process publishes.
+/// Datadog's own writer, in a library that is opened while threads run; its keys have the names that the
+/// process publishes.
 #[test]
 fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
     let _place = beside();
@@ -300,7 +305,8 @@ fn a_library_of_another_maker_is_read_and_its_labels_have_names() {
     of_opened(&library, &["400"]);
 }
 
-/// The same of libraries whose variable each thread has elsewhere, by both ways that compilers know.
+/// The same for libraries whose variable is at a different address in each thread, with both access models of
+/// compilers.
 #[test]
 fn a_variable_that_each_thread_has_elsewhere_is_found() {
     let _place = beside();
@@ -316,7 +322,8 @@ fn include() -> String {
     format!("-I{}", Path::new(env!("CARGO_MANIFEST_DIR")).join("../recorder/preload/include").display())
 }
 
-/// Ours and another tracer's on one thread, one within the other: each has a variable of its own, so neither frees what is the other's.
+/// Ours and another tracer's on one thread, nested: each has a variable of its own, so neither frees the
+/// other's memory.
 #[test]
 fn two_tracers_on_one_thread_leave_each_other_alone() {
     let _place = beside();
@@ -334,7 +341,8 @@ fn two_tracers_on_one_thread_leave_each_other_alone() {
     assert!(seen > 20, "{seen} samples");
 }
 
-/// Threads learn that they were put aside by the word of rseq(2), which is not ours alone; without it, waits are looked at only.
+/// Threads detect with rseq(2) that they were preempted; the program may use it too. Without it, only sampled
+/// waits count.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn sequences_of_the_program_are_its_own() {
@@ -344,7 +352,7 @@ fn sequences_of_the_program_are_its_own() {
         let record = Record::new().option("-e").option("cpu,wall@1ms");
         let mut command = record.command(&program, &["4000"]);
         let finished = run(command.env("GLIBC_TUNABLES", tunables), Duration::from_secs(60));
-        // Without the C library's registration it has nothing to count with.
+        // Without the C library's registration it cannot count.
         assert_eq!(finished.code(), if tunables.is_empty() { 0 } else { 77 }, "{}", finished.stderr);
     }
     let on = record(&["-e", "cpu,wall@1ms"], "20");
@@ -353,7 +361,7 @@ fn sequences_of_the_program_are_its_own() {
     let mut command = without.command(victim::program("spans_victim"), &["20"]);
     run(command.env("GLIBC_TUNABLES", "glibc.pthread.rseq=0"), Duration::from_secs(60))
         .expect_success("record");
-    // What is spent asleep in a span is in it, either way: 12 ms and more in each of 40.
+    // The time asleep in a span belongs to it in both cases: 12 ms and more in each of 40.
     for path in [&on.path, &without.path()] {
         let mut told = Command::new(victim::flightline());
         let told = run(told.args(["spans", "--json"]).arg(path), Duration::from_secs(60));
@@ -365,7 +373,7 @@ fn sequences_of_the_program_are_its_own() {
     }
 }
 
-/// Labels of threads that have no spans: the ABI of custom-labels, in the program itself and in a library.
+/// Labels of threads without spans: the ABI of custom-labels, in the program itself and in a library.
 #[test]
 fn labels_without_spans_are_read() {
     let _place = beside();

@@ -5,10 +5,11 @@ use flightline_tests::recording::{Recording, Stack};
 use flightline_tests::run::beside;
 use flightline_tests::{skip, victim};
 
-/// Share of samples that must be whole.
+/// The minimum share of complete stacks in percent.
 const NEARLY_ALL: f64 = 99.0;
 
-/// Share of the samples that the loader does not take before and after `main`, which on a slow machine is over a percent of a second.
+/// The share among the samples outside of the loader's work before and after `main`, which takes over a
+/// percent of a second on a slow machine.
 fn share_of_main(recording: &Recording, condition: impl Fn(&Stack) -> bool) -> f64 {
     let loader = ["_dl_start", "_dl_init", "_dl_fini"];
     let by_loader = |s: &Stack| !s.has("main") && loader.iter().any(|function| s.has(function));
@@ -23,7 +24,7 @@ fn record_with(record: Record, program: impl AsRef<std::path::Path>, args: &[&st
     let recorded = record.rate(2000).run(program, args).expect_code(0);
     let recording = recorded.read();
     let n = recording.samples.len();
-    // The timer engine alone gives 250 a second and still the multiplicity of 2000.
+    // The timer engine alone takes 250 a second, and still has the multiplicity of 2000.
     assert!(n >= 500, "only {n} samples\n{}", recorded.finished.stderr);
     (recorded, recording)
 }
@@ -34,7 +35,7 @@ fn expect(share: f64, least: f64, what: &str) {
     assert!(share >= least, "{share:.2} % < {least} % of samples: {what}");
 }
 
-/// 1,200 frames: deeper than most recorders keep.
+/// 1,200 frames: deeper than most recorders support.
 #[test]
 fn deep_recursion() {
     let _place = beside();
@@ -55,7 +56,7 @@ fn deep_recursion() {
     }
 }
 
-/// Deeper than the limit: cut, and marked as cut.
+/// Deeper than the limit: truncated, and marked.
 #[test]
 fn beyond_the_limit_is_marked_truncated() {
     let _place = beside();
@@ -89,9 +90,10 @@ fn dlopened_modules() {
         |i: usize| 100.0 * truth.functions[&format!("module_work_{i}")] as f64 / truth.cpu_ns() as f64;
     let named: f64 = (0..12).map(share).sum();
     expect(named, 90.0, "in a named function of one of 12 modules, 6 of them unloaded again");
-    // Module 1 is closed after a quarter of a second and module 2 loaded at its address at once, and so on. The drain names
-    // samples by what it knows when it comes round, every 100 ms at the latest: the last of a closed module's samples
-    // may get its successor's name, the first of a new one's none.
+    // Module 1 is closed after a quarter of a second and module 2 is loaded at its address at once, and so
+    // on. The drain names samples by the modules that it knows at its next scan, every 100 ms at the latest:
+    // the last samples of a closed module may get its successor's name, and the first of a new one may have
+    // no name.
     for i in (1..11).step_by(2) {
         let (is, both) = (share(i), share(i) + share(i + 1));
         eprintln!("closed module {i}: {is:5.2} % of {:5.2}, with its successor {both:5.2} %", should(i));
@@ -151,7 +153,7 @@ fn cpp_exceptions() {
     expect(demangled, 40.0, "victim::thrower<int> demangled");
 }
 
-/// The stack of a coroutine ends where `makecontext` made it begin: that is its root, not a truncated stack.
+/// The stack of a coroutine ends at its `makecontext` entry: that is its root, not a truncation.
 #[test]
 fn coroutine_roots_are_known() {
     let _place = beside();
@@ -179,7 +181,7 @@ fn rust_program() {
     assert!(recording.names.values().any(|n| n == "rust-1"), "thread names: {:?}", recording.names);
 }
 
-/// The same victims by the other engine: the walk does not depend on who sent the signal.
+/// The same programs with the other engine: the walk does not depend on the signal's source.
 #[test]
 fn timers_walk_the_same() {
     let _place = beside();

@@ -1,7 +1,8 @@
 //! A reader of the pipe that stops for 10 s at 10 kHz: the program must not feel it.
 //!
-//! Nothing here depends on wall-clock speed: the program's own count of work per CPU second is compared between
-//! a reader that reads and one that stops, its system calls are listed, memory and the conservation sum are checked.
+//! No check depends on wall-clock speed. The program's own count of work per CPU second is compared between a
+//! reader that reads and one that stops. Its system calls are listed, and memory and the conservation sum are
+//! checked.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -17,12 +18,12 @@ use flightline_tests::{skip, victim};
 const LIMIT: Duration = Duration::from_secs(90);
 const PERIOD_NS: i64 = 100_000;
 
-/// A recording through a pipe that has ended and is not read yet.
+/// A finished recording through a pipe, not parsed yet.
 struct Piped {
     record: Record,
-    /// Largest resident memory of the drain while the reader stood still, second and last quarter, kB.
+    /// The peak resident memory of the drain while the reader was stopped, second and last quarter, kB.
     drain_kb: (u64, u64),
-    /// The same of the program.
+    /// The same for the program.
     program_kb: (u64, u64),
     stderr: String,
 }
@@ -58,7 +59,8 @@ fn through_a_pipe(args: &[&str], stop: Duration) -> Piped {
         loop {
             if let Ok(pause) = stopped.try_recv() {
                 std::thread::sleep(pause);
-                // A laden machine needs longer for the program's work, all of which is to meet a stopped reader.
+                // A busy machine needs longer for the program's work, and all of it must run while the reader
+                // is stopped.
                 let ended = || std::fs::read_to_string(&truth).is_ok_and(|t| t.contains("main"));
                 while !pause.is_zero() && !ended() {
                     std::thread::sleep(Duration::from_millis(20));
@@ -98,8 +100,8 @@ fn conserved(outcome: &Outcome, what: &str) {
         let seen = samples.get(&thread.tid).copied().unwrap_or(0) as i64 * PERIOD_NS;
         let lost = lost.get(&thread.tid).copied().unwrap_or(0) as i64;
         let off = seen + lost - thread.cpu_ns as i64;
-        // After reading its clock a thread still ends, the first one by way of the exit handlers.
-        // (The host may hold it up for milliseconds on the way.)
+        // After its clock reading a thread still ends, the first one through the exit handlers. (The host may
+        // delay it by milliseconds.)
         let afterwards = if thread.name == "main" { 12_000_000 } else { 3_000_000 };
         assert!(
             (-PERIOD_NS * 3 / 2..=PERIOD_NS * 3 / 2 + afterwards).contains(&off),
@@ -119,7 +121,7 @@ fn causes(recording: &Recording) -> HashMap<&str, u64> {
     lost
 }
 
-/// The checks that hold with and without losses.
+/// The checks for runs with and without losses.
 fn not_felt(args: &[&str]) -> Outcome {
     if !skip::perf_allowed(false) {
         skip::skip("perf_event_open is not allowed: the stall test runs at the timers' rate");
@@ -143,18 +145,19 @@ fn not_felt(args: &[&str]) -> Outcome {
         piped.drain_kb,
         piped.program_kb
     );
-    // Work per CPU second: equal but for the machine's noise. That nothing waits is shown by the system calls below.
+    // The work per CPU second is equal except for the machine's noise. The system calls below show that the
+    // program does not wait.
     let ratio = stopped.units as f64 / reading.units as f64;
     assert!((0.7..1.5).contains(&ratio), "work per CPU second changed by {ratio:.2} with a stopped reader");
-    // Memory stays bounded in both processes while the reader stands still: the queue is 8 MiB, the program's is fixed.
-    // The dictionary of stacks (48 MiB at most) may still fill in the meantime.
+    // Memory stays bounded in both processes while the reader is stopped: the queue is 8 MiB, and the
+    // program's memory is fixed. The dictionary of stacks (48 MiB at most) may still fill in that time.
     let grown = |(first, last): (u64, u64)| last.saturating_sub(first);
     assert!(grown(piped.drain_kb) < 32 << 10, "the drain grew: {:?} kB", piped.drain_kb);
     assert!(grown(piped.program_kb) < 1 << 10, "the program grew: {:?} kB", piped.program_kb);
     stopped
 }
 
-/// Few stacks: ten seconds at 10 kHz fit into what the drain may queue, so nothing is lost at all.
+/// Few stacks: ten seconds at 10 kHz fit into the drain's queue, so there are no losses.
 #[test]
 fn a_stopped_reader_is_not_felt() {
     let stopped = not_felt(&["4"]);
@@ -162,7 +165,7 @@ fn a_stopped_reader_is_not_felt() {
     assert!(!lost.contains_key("ring full"), "{lost:?}");
 }
 
-/// A new stack with nearly every sample: the queue fills, samples are dropped and counted.
+/// A new stack with nearly every sample: the queue fills, and samples are dropped and counted.
 #[test]
 fn what_a_stopped_reader_costs_is_counted() {
     let stopped = not_felt(&["5", "unique"]);
@@ -181,7 +184,7 @@ fn what_a_stopped_reader_costs_is_counted() {
     assert!(told > 0, "losses without a number of samples: {:?}", stopped.recording.losses);
 }
 
-/// A drain that is stopped altogether: the program ends as it would alone, and the rest is counted.
+/// The drain is stopped: the program ends as usual, and the rest is counted.
 #[test]
 fn a_stopped_drain_is_not_felt() {
     let _turn = turn();
@@ -191,7 +194,7 @@ fn a_stopped_drain_is_not_felt() {
     let stderr = collect(drain.stderr.take().unwrap());
     std::thread::sleep(Duration::from_millis(500));
     signal(drain.id(), libc::SIGSTOP);
-    // The program writes its truth as its last act, while the drain stands still.
+    // The program writes its ground truth as its last act, while the drain is stopped.
     let truth = flightline_tests::run::until(LIMIT, "the program ends although the drain is stopped", || {
         std::fs::read_to_string(record.truth_path()).ok().filter(|t| t.contains("main"))
     });
@@ -203,7 +206,7 @@ fn a_stopped_drain_is_not_felt() {
     conserved(&Outcome::read(&record, stderr), "drain stopped");
 }
 
-/// The recorded program's own system calls between its first and last line of work: nothing that could wait.
+/// The recorded program's own system calls between its first and last line of work: none that could wait.
 #[test]
 fn the_program_makes_no_waiting_system_calls() {
     let _turn = turn();
@@ -227,8 +230,8 @@ fn the_program_makes_no_waiting_system_calls() {
     for line in &worker_calls {
         let call = line.split_whitespace().nth(1).unwrap_or("");
         let name = call.split('(').next().unwrap_or("");
-        // What a thread does anyway (start, its own clock, its line of truth, its end), the handler's return, the
-        // clock reads, and the perf event's own set-up in the thread's first signal.
+        // The usual calls of a thread (start, its own clock, its line of ground truth, its end), the
+        // handler's return, the clock reads, and the perf event's own set-up in the thread's first signal.
         let harmless = [
             "clock_gettime",
             "rt_sigreturn",

@@ -1,7 +1,8 @@
-//! Streams with real programs and real readers: who stops, dies, is slow, comes late or comes a thousand times.
+//! Streams with real programs and real readers, which stop, die, are slow, come late or come a thousand
+//! times.
 //!
-//! What was taken is what a reader got and what it was told to have lost, by the program's own clocks and by the counts of a
-//! reader that kept up.
+//! The samples that a reader received and those that were reported to it as lost add up, by the program's own
+//! clocks and by the counts of a reader that kept up.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -62,7 +63,7 @@ impl Live {
         connect(&self.socket())
     }
 
-    /// Whether the program has written its truth, as its last act.
+    /// Returns true if the program has written its ground truth, which is its last act.
     fn over(&self) -> bool {
         fs::read_to_string(self.record.truth_path()).is_ok_and(|truth| truth.contains("main"))
     }
@@ -81,7 +82,7 @@ fn connect(socket: &Path) -> UnixStream {
     until(LIMIT, "the socket", || UnixStream::connect(socket).ok())
 }
 
-/// Reads to the end; after each piece `pace` says whether to go on.
+/// Reads to the end; after each piece `pace` returns whether to continue.
 fn read_all(
     mut from: impl Read + Send + 'static,
     mut pace: impl FnMut() + Send + 'static,
@@ -98,19 +99,21 @@ fn read_all(
     })
 }
 
-/// CPU time of the program is that of the samples that came or are told to be lost, and what is told by threads.
+/// Asserts that the program's CPU time is that of the samples that arrived or were reported as lost, plus the
+/// threads' own losses.
 #[track_caller]
 fn conserved(stream: &Stream, truth: &Truth, period_ns: u64, what: &str) {
     let samples = stream.count(SAMPLE) + stream.lost(SAMPLE);
     let lost: u64 = stream.sample_loss.values().map(|(_, ns)| ns).sum();
     let seen = (samples * period_ns + lost) as i64;
     let off = seen - truth.cpu_ns() as i64;
-    // Of each thread: rounding, and what it does after its last look at its clock, as the loader does before main.
+    // For each thread: rounding, and its work after its last clock reading and, as in the loader, before
+    // main.
     let most = truth.threads.len() as i64 * (period_ns as i64 * 2 + 12_000_000);
     assert!(off.abs() <= most, "{what}: off by {off} ns of {}: {stream:?}", truth.cpu_ns());
 }
 
-/// Everything that another reader got from the first segment of this one on is in it or told to be lost.
+/// Asserts that `some` has all events of `all` since its first segment, or reports them as lost.
 #[track_caller]
 fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
     assert!(!all.gaps(), "{what}");
@@ -122,7 +125,8 @@ fn nothing_is_missing(some: &Stream, all: &Stream, what: &str) {
     assert_eq!(got + lost.map(|(_, events)| events).sum::<u64>(), written, "{what}: {:?}", some.lost);
 }
 
-/// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that comes late.
+/// One that keeps up, one that is stopped by a signal, one that is slow, one that is killed, one that
+/// connects late.
 #[test]
 fn readers_do_nothing_to_each_other() {
     let _turn = turn();
@@ -175,7 +179,7 @@ fn readers_do_nothing_to_each_other() {
                 stream.gaps() || stream.lost(SAMPLE) > 0,
                 "{name} lost nothing: the test is too weak; {stderr}"
             );
-            // Of everything that there was much of.
+            // All types with many events.
             for of in [SAMPLE, "flightline.ThreadCpu"] {
                 assert!(stream.lost(of) > 0, "{name} lost no {of}: {:?}", stream.lost);
             }
@@ -195,7 +199,7 @@ fn a_thousand_readers_come_and_go() {
     let mut read = 0;
     for i in 0..1000 {
         let mut stream = live.connect();
-        // Some go before anything comes, the others in the midst of anything.
+        // Some disconnect before any data, the others in the middle of it.
         let want = i * 37 % 20_000;
         let mut got = vec![0; want];
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -210,7 +214,7 @@ fn a_thousand_readers_come_and_go() {
     let after = (descriptors(), status_kb(pid, "RssAnon").unwrap());
     assert!(after.0 <= before.0 + 5 && after.1 < before.1 + (24 << 10), "{before:?}, {after:?}");
     let last = read_all(live.connect(), || {});
-    // The program ends when it is told to; it has nothing to say of its clocks then.
+    // The program ends by a signal, so it does not report its clocks.
     let program = programs(pid);
     thread::sleep(Duration::from_millis(500));
     signal(program[0], libc::SIGTERM);
@@ -219,13 +223,13 @@ fn a_thousand_readers_come_and_go() {
     let stderr = String::from_utf8_lossy(&live.stderr.join().unwrap()).into_owned();
     let last = check(last.join().unwrap());
     assert!(last.count(SAMPLE) > 0 && !last.gaps(), "{stderr}");
-    // What came while nobody was there is told, whoever comes next.
+    // Losses without a connected reader are reported to the next one.
     assert!(
         last.events.contains_key("jdk.JVMInformation"),
         "late readers are told of the program: {:?}",
         last.events
     );
-    // The engine says why it is no better one.
+    // The engine may report why it is the fallback.
     let of_readers = stderr.replace("perf_event_open refused", "");
     assert!(
         !of_readers.contains("is gone") && !of_readers.contains("refused"),
@@ -233,7 +237,7 @@ fn a_thousand_readers_come_and_go() {
     );
 }
 
-/// One at a time, each of which takes all to the end of what it was given: together they have everything.
+/// One at a time, each of which reads to the end of its part: together they have everything.
 #[test]
 fn what_nobody_was_there_for_is_told_to_the_next() {
     let _place = beside();
@@ -256,7 +260,7 @@ fn what_nobody_was_there_for_is_told_to_the_next() {
     assert!(stderr.contains("no reader"), "{stderr}");
 }
 
-/// A pipe of one page whose reader takes a few bytes at a time: it is full in the midst of everything there is.
+/// A pipe of one page whose reader reads a few bytes at a time: it fills up in the middle of every structure.
 #[test]
 fn a_pipe_that_is_full_in_the_midst_of_constants() {
     let _place = beside();
@@ -267,7 +271,7 @@ fn a_pipe_that_is_full_in_the_midst_of_constants() {
     let stderr = collect(drain.stderr.take().unwrap());
     let pipe = drain.stdout.take().unwrap();
     until(LIMIT, "the pipe's size", || {
-        // SAFETY: asks about an open descriptor.
+        // SAFETY: only queries an open descriptor.
         let size = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETPIPE_SZ) };
         (size == 4096).then_some(())
     });
@@ -286,7 +290,7 @@ fn a_pipe_that_is_full_in_the_midst_of_constants() {
     conserved(&stream, &Truth::read(&record.truth_path()), 1_000_000, "a pipe of one page");
 }
 
-/// Whether a process has a file open.
+/// Returns true if a process has a file open.
 fn opens(pid: u32, path: &Path) -> bool {
     let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| to == path)
@@ -308,7 +312,8 @@ fn a_fifo_is_read_again_and_again() {
         file.read_exact(&mut start).unwrap();
         assert!(check_start(&start).chunks > 0);
         drop(file);
-        // What it has not taken is in the FIFO until the recorder has seen that nobody reads; it would be the next one's.
+        // Unread data stays in the FIFO until the recorder has noticed that there is no reader. The next
+        // reader would get it.
         until(LIMIT, "the recorder lets the FIFO go", || (!opens(live.drain.id(), &path)).then_some(()));
     }
     let last = read_all(File::open(&path).unwrap(), || {});
@@ -331,7 +336,7 @@ fn tcp_asks_for_a_token() {
     let silent = connect();
     let said = |words: &[u8]| {
         let mut stream = connect();
-        // It may be closed before all is said.
+        // It may be closed before everything is written.
         let _ = stream.write_all(words);
         stream
     };
@@ -340,7 +345,7 @@ fn tcp_asks_for_a_token() {
         let _ = said(wrong).read_to_end(&mut got);
         assert_eq!(got, b"", "{:?}", String::from_utf8_lossy(wrong));
     }
-    // In pieces, as it may come.
+    // In pieces, as they arrive.
     let mut stream = said(b"open ");
     thread::sleep(Duration::from_millis(100));
     stream.write_all(b"sesame\r\n").unwrap();
@@ -409,10 +414,10 @@ fn a_unix_socket_is_its_owners() {
     let all = read_all(live.connect(), || {});
     let mode = fs::metadata(live.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // SAFETY: only asks.
+    // SAFETY: only a query.
     let root = unsafe { libc::geteuid() } == 0;
     if root && skip::have_python() {
-        // Even where the file lets them in.
+        // Even if the file's permissions allow access.
         fs::set_permissions(live.socket(), fs::Permissions::from_mode(0o666)).unwrap();
         fs::set_permissions(live.record.folder(), fs::Permissions::from_mode(0o755)).unwrap();
         let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(len(s.recv(9)))";
@@ -429,7 +434,7 @@ fn a_unix_socket_is_its_owners() {
     conserved(&check(all.join().unwrap()), &Truth::read(&record.truth_path()), 1_000_000, "the owner");
 }
 
-/// Where the last chunk of a stream begins.
+/// The offset of the last chunk of a stream.
 fn last_chunk(stream: &[u8]) -> usize {
     let size = |at: usize| u64::from_be_bytes(stream[at + 8..at + 16].try_into().unwrap()) as usize;
     let mut at = 0;
@@ -461,12 +466,13 @@ fn small_segments_cost_little() {
     assert_eq!(finished.code(), 7, "{}", finished.stderr);
     let stream = check(finished.stdout.clone());
     assert!(stream.segments.len() > 20 && !stream.gaps());
-    // The last chunk is not full, which tells nothing of those before it.
+    // The last chunk is not full, so it is left out.
     let last = last_chunk(&finished.stdout);
     let stream = check(finished.stdout[..last].to_vec());
     let big = file.len() as f64 / one.count(SAMPLE) as f64;
-    // What segments and chunks cost is told by the segment, whatever share of a second the machine gave the program: at ten
-    // thousand events a second there are a thousand in each. Filler is in chunks that were too old before they were full.
+    // The overhead of segments and chunks is measured per segment, which does not depend on the program's
+    // share of the processor: at ten thousand events a second each segment has a thousand. Filler is in
+    // chunks that were too old before they were full.
     let more = (last - stream.filler) as f64 - big * stream.count(SAMPLE) as f64;
     let more = more / stream.segments.len() as f64;
     eprintln!(
@@ -479,7 +485,7 @@ fn small_segments_cost_little() {
     assert!(more <= 0.3 * 1000.0 * big, "{more:.0} bytes more a segment, {big:.2} a sample in one chunk");
 }
 
-/// A chunk lasts longer than this program: who comes late to a relay gets one that the relay has asked for.
+/// A chunk lasts longer than this program. For a late client the relay requests a new chunk.
 #[test]
 fn who_comes_late_to_a_relay_gets_a_chunk() {
     let _place = beside();
@@ -490,7 +496,7 @@ fn who_comes_late_to_a_relay_gets_a_chunk() {
     relay.arg("relay").arg(format!("unix:{}", live.socket().display()));
     relay.arg("-o").arg(format!("unix:{}", relayed.display())).stdout(Stdio::null()).stderr(Stdio::null());
     let mut relay = spawn(&mut relay);
-    // The first gets the relay's first bytes; the second comes into the midst of a chunk.
+    // The first receives the relay's first bytes; the second connects in the middle of a chunk.
     let mut first = connect(&relayed);
     first.read_exact(&mut [0; 5000]).unwrap();
     let first = read_all(first, || {});
@@ -508,7 +514,7 @@ fn a_relay_tells_what_readers_got() {
     let _place = beside();
     let work = Record::new();
     let file = work.path();
-    // A stream in a file is one.
+    // A file that contains a stream can be read as one.
     let mut command = work.command(victim::c("throughput", victim::OPTIMISED), &["1"]);
     let finished = run(command.args(["--"]), LIMIT);
     assert_eq!(finished.code(), 7);
@@ -517,11 +523,11 @@ fn a_relay_tells_what_readers_got() {
         command.arg("relay").arg(input).args(outputs.iter().flat_map(|o| ["-o", o]));
         command
     };
-    // A finished recording is passed on as it is.
+    // A finished recording is relayed unchanged.
     let out = run(&mut relay(&file, &["-"]), LIMIT);
     assert_eq!(out.code(), 0, "{}", out.stderr);
     assert!(out.stdout == fs::read(&file).unwrap());
-    // Torn, it ends with what it has, and says so.
+    // A truncated one ends with its intact data, and a message.
     let torn = work.folder().join("torn");
     fs::write(&torn, &out.stdout[..out.stdout.len() / 2]).unwrap();
     let half = run(&mut relay(&torn, &["-"]), LIMIT);
@@ -532,7 +538,7 @@ fn a_relay_tells_what_readers_got() {
     let wrong = run(&mut relay(&text, &["-"]), LIMIT);
     let stderr = wrong.stderr.clone();
     assert!(wrong.code() == 1 && stderr.contains("offset 0: no JFR chunk begins here"), "{stderr}");
-    // To two places, told as JSON.
+    // To two outputs, with a report in JSON.
     let socket = work.folder().join("r");
     let at = format!("unix:{}", socket.display());
     let fifo = work.folder().join("in");
@@ -541,7 +547,7 @@ fn a_relay_tells_what_readers_got() {
     let json = collect(both.stdout.take().unwrap());
     let mut feed = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     let reader = read_all(connect(&socket), || {});
-    // It gets in before the first byte: what is written then is all its.
+    // It connects before the first byte, so it receives everything.
     let clients = || fs::read_to_string("/proc/net/unix").unwrap().matches(socket.to_str().unwrap()).count();
     until(LIMIT, "the reader is let in", || (clients() >= 2).then_some(()));
     thread::sleep(Duration::from_millis(200));

@@ -1,5 +1,5 @@
-//! Every engine at once and as busy as it gets, in programs that do what is hard on a guest: they print the same and end
-//! the same as alone.
+//! Every engine at once and at high rates, in programs that stress the recorder: their output and exit status
+//! are the same as alone.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use flightline_tests::victim::{self, OPTIMISED};
 
 #[track_caller]
 fn check(program: &Path, cases: &[&[&str]]) {
-    // What is compared does not depend on when it gets a processor.
+    // The compared output does not depend on scheduling.
     let _place = beside();
     same(program, cases, &everything());
 }

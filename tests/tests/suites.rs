@@ -1,5 +1,5 @@
-//! Test suites of programs that nobody here wrote, as the distribution packages them: the same result recorded, by every engine at
-//! once, as alone.
+//! Test suites of other projects, as the distribution packages them: the same result alone and recorded by
+//! every engine at once.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use flightline_tests::skip;
 const PYTHON: &str = "/usr/bin/python3";
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What is close to what a recorder touches: signals, processes, threads, locks, descriptors, sockets, memory.
+/// The modules that use what a recorder affects: signals, processes, threads, locks, descriptors, sockets,
+/// memory.
 const MODULES: [&str; 11] = [
     "test_signal",
     "test_subprocess",
@@ -29,7 +30,7 @@ const MODULES: [&str; 11] = [
 /// Modules that take a minute together.
 const SLOW: [&str; 3] = ["test_subprocess", "test_ctypes", "test_select"];
 
-/// Module → how its tests went.
+/// Module → the results of its tests.
 fn results(finished: &Finished) -> Vec<(String, String)> {
     let text = finished.stdout_text();
     let mut found: Vec<(String, String)> = Vec::new();
@@ -61,7 +62,7 @@ fn cpython() {
     }
     let mut args = vec!["-m", "test", "-j", "4", "--timeout", "300"];
     args.extend(MODULES.iter().filter(|module| flightline_tests::long() || !SLOW.contains(module)));
-    // Most of the time is the tests' own waiting: one mode, that with the most engines.
+    // Most of the time the tests themselves wait: one mode, the one with the most engines.
     let mode = &everything()[0];
     let recorded = mode.record().limit(LIMIT).run(PYTHON, &args);
     let found = results(&recorded.finished);
@@ -69,7 +70,7 @@ fn cpython() {
     if recorded.finished.code() == 0 && found.iter().all(|(_, how)| how == "OK") {
         return;
     }
-    // What fails here may fail alone too.
+    // Tests that fail here may also fail alone.
     let folder = tempfile::tempdir().unwrap();
     let mut alone = Command::new(PYTHON);
     let alone = run(alone.args(&args).current_dir(folder.path()).stdin(Stdio::null()), LIMIT);

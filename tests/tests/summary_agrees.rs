@@ -1,5 +1,5 @@
-//! `flightline summary --json` beside `jfr summary` of JDK 17 and 25 on all fixtures: version, chunks, start, duration, and of
-//! each event type how many events of how many bytes.
+//! Compares `flightline summary --json` with `jfr summary` of JDK 17 and 25 on all fixtures: version, chunks,
+//! start, duration, and for each event type the number of events and bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use flightline_tests::run::{beside, run};
 use flightline_tests::{foreign, victim};
 use serde_json::Value as Json;
 
-/// What both tell. Start in seconds, duration in the nearest number of them, as the JDK has it.
+/// The figures that both print. Start in seconds, duration rounded to seconds, as the JDK prints it.
 #[derive(Clone, Debug, PartialEq)]
 struct Summary {
     version: String,
     chunks: u64,
     start: String,
     seconds: u64,
-    /// Of each type that occurs: events, bytes.
+    /// By type: events and bytes.
     events: BTreeMap<String, (u64, u64)>,
 }
 
-/// Names that the JDKs do not agree on themselves, and of types that are not declared.
+/// Type names on which the JDKs disagree, and undeclared types.
 fn plain(name: &str) -> String {
     match name.split_once(" (missing event metadata)") {
         Some((id, _)) => format!("type {id}"),
@@ -33,7 +33,7 @@ fn plain(name: &str) -> String {
 fn ours(file: &Path) -> Summary {
     let mut command = Command::new(victim::flightline());
     command.args(["summary", "--json", "--top", "0"]).arg(file);
-    // Exit status 1 tells of what is dubious in the file.
+    // Exit status 1 reports a doubtful file.
     let done = run(&mut command, Duration::from_secs(60));
     let told: Json = serde_json::from_slice(&done.stdout)
         .unwrap_or_else(|e| panic!("{}: {e}: {}", file.display(), done.stderr));
@@ -51,7 +51,7 @@ fn ours(file: &Path) -> Summary {
     }
 }
 
-/// What `jfr summary` says; `None` if it fails.
+/// The output of `jfr summary`; `None` if it fails.
 fn theirs(jfr: &mut JfrTool, file: &Path) -> Option<Summary> {
     let done = jfr.run(&["summary", file.to_str().unwrap()]);
     if !done.status.success() {
@@ -87,8 +87,8 @@ fn fixtures(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What `jfr summary` of one JDK at least refuses. The rows of unfinished ones are compared in `fixtures.rs` and
-/// `print_agrees.rs`.
+/// Recordings that `jfr summary` of at least one JDK refuses. The rows of unfinished ones are compared in
+/// `fixtures.rs` and `print_agrees.rs`.
 const REFUSED: &[&str] = &[
     "20_unpatched_zero_state0",
     "22_unpatched_size68_state1",
@@ -107,9 +107,10 @@ const REFUSED: &[&str] = &[
     "jdk17-killed",
     "jdk25-killed",
 ];
-/// What it waits on for ever.
+/// Recordings on which it hangs.
 const HANGS: &[&str] = &["21_unpatched_zero_state1", "29_size0_rest_ok"];
-/// The JDK adds up the durations of chunks; ours is from the first start to the last end. Here chunks overlap or lie apart.
+/// The JDK adds up the durations of chunks; ours is from the first start to the last end. Here chunks overlap
+/// or have gaps.
 const OTHER_DURATION: &[&str] = &[
     "ap-jfrsync",
     "40_two_chunks_same_ids_same_vals",
@@ -118,15 +119,15 @@ const OTHER_DURATION: &[&str] = &[
     "43_two_chunks_disjoint_ids",
     "79_same_mid_diff_types",
 ];
-/// The JDK counts by type id, which in each chunk of these is another type. `fixtures.rs` compares the counts with
-/// `RecordingFile`.
+/// The JDK counts by type id, which means a different type in each chunk here. `fixtures.rs` compares the
+/// counts with `RecordingFile`.
 const OTHER_TYPES: &[&str] = &["ap-jfrsync"];
 
 fn name(file: &Path) -> String {
     file.file_stem().unwrap().to_str().unwrap().to_owned()
 }
 
-/// What differs, and the names of what this JDK refuses.
+/// The differences, and the names of the recordings that this JDK refuses.
 fn by_one_jdk(
     release: u32,
     home: PathBuf,

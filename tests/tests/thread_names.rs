@@ -1,4 +1,4 @@
-//! Samples have the name that their thread had when they were taken.
+//! Samples have the name that their thread had at that time.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -8,7 +8,8 @@ use flightline_tests::record::Record;
 use flightline_tests::run::{beside, run};
 use flightline_tests::{folded, skip, victim};
 
-/// Three phases of equal CPU time, each under a name of its own, 0.3 s each: names looked up once a second would miss some.
+/// Three phases of equal CPU time, 0.3 s each, each under its own name: reading names once a second would
+/// miss some.
 fn phases(engine: &str, how: &str) {
     let program = victim::c("renamed", victim::OPTIMISED);
     let recorded = Record::new().rate(1000).engine(engine).run(program, &["300", how]).expect_code(0);

@@ -1,4 +1,4 @@
-//! Samples added up before they are written, and metrics about the recorder.
+//! Samples summed up before they are written, and metrics about the recorder.
 
 use std::collections::HashMap;
 use std::fs;
@@ -33,8 +33,8 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     assert!(accounts.len() >= 5, "{accounts:?}");
     for (tid, sampled) in &accounts {
         let seen = by_tid.get(tid).copied().unwrap_or(0);
-        // The random first part of a period, and what rounding keeps; the first thread has another account for the time before it
-        // samples itself, with up to an event of its own.
+        // The random first part of a period, and rounding. The first thread has another account for the time
+        // before it samples itself, with up to an event of its own.
         assert!(
             seen.abs_diff(*sampled) <= EVENT_NS * 5 / 2 + 1,
             "{tid}: {seen} ns in sums, {sampled} sampled"
@@ -42,18 +42,18 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     }
     let all: u64 = sums.iter().map(|s| s.samples).sum();
     assert!(all >= 1000 && sums.len() as u64 * 3 < all, "{} sums of {all} samples", sums.len());
-    // Time and weight are in the file twice: as number of samples and as CPU time.
+    // Time and weight are in the file twice: as the number of samples and as CPU time.
     let spans = walls::events(&recorded.path, "profiler.WallClockSample");
     assert!(spans.iter().all(|(_, values)| values["timeSpan"].is_string()), "{:?}", spans.first());
-    // The victim has debug information: lines would make different what are the same functions.
+    // The program has debug information: lines would distinguish stacks of the same functions.
     let frames = spans.iter().flat_map(|(_, values)| values["stackTrace"]["frames"].as_array().unwrap());
-    // Of what has no name the offset is all that is known.
+    // For frames without a name only the offset is known.
     let nameless =
         |f: &&serde_json::Value| f["method"]["name"].as_str().is_some_and(|name| name.contains("+0x"));
     let lines: Vec<_> =
         frames.filter(|f| !nameless(f) && (f["lineNumber"] != 0 || f["bytecodeIndex"] != 0)).collect();
     assert!(lines.is_empty(), "{:?}", lines.first());
-    // The functions' shares, as truth has them: within five points of so few samples.
+    // The functions' shares, compared with the ground truth: within five points for so few samples.
     let truth = recorded.truth();
     for name in ["alpha", "beta", "gamma_"] {
         let with: u64 = walls::sum(&sums, |s| s.stack.iter().any(|f| f == name));
@@ -69,8 +69,9 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     };
     assert_eq!(value("flightline_up{"), 0.0, "the last text says that it is over");
     let said = recorded.finished.stderr.split(" samples").next().and_then(|t| t.rsplit(' ').next()).unwrap();
-    // The closing line tells events, as readers count them: a sample may stand for two, which rounding gives each thread at most twice, and
-    // a timer that comes late more often. Where that makes a fiftieth, the line tells both.
+    // The closing line counts events, as readers do. A sample may represent two: rounding causes that at most
+    // twice per thread, a late timer more often. If the difference exceeds a fiftieth, the line has both
+    // numbers.
     let (taken, events) = (value("flightline_samples_total{"), said.parse::<f64>().unwrap());
     let both = recorded.finished.stderr.contains(&format!("({taken} taken)"));
     let allowed = (2.0 * accounts.len() as f64).max(taken / 50.0);
@@ -83,7 +84,7 @@ fn sums_of_equal_samples_weigh_what_the_samples_do() {
     assert!(text.lines().all(well_formed) && text.ends_with('\n'), "{text}");
 }
 
-/// Functions that the compiler put into others make most stacks of a program different: only those who ask are told of them.
+/// Inlined functions would make most stacks of a program different, so sums have them only on request.
 #[test]
 fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
     let _place = beside();
@@ -110,7 +111,7 @@ fn inlined_functions_and_lines_of_sums_are_told_to_those_who_ask() {
     }
 }
 
-/// What is added up when the recorder is killed comes back as sums, like all before it.
+/// The unwritten sums of a killed recorder are recovered as sums, like all earlier ones.
 #[test]
 fn sums_of_a_killed_recorder() {
     let _place = beside();

@@ -24,7 +24,8 @@ fn exceptions_by_type_and_place() {
         let truth = recorded.truth();
         let spans = spans::read(&recorded.path, &[EXCEPTION, PANIC]);
         if flags.contains(&"-static-libstdc++") {
-            // The program's own runtime goes before ours: it is not seen, and not hurt.
+            // The program's own runtime precedes the interposer: exceptions are not recorded, and the program
+            // is not disturbed.
             assert_eq!(spans.len(), 0);
             continue;
         }
@@ -39,7 +40,7 @@ fn exceptions_by_type_and_place() {
             for span in &own {
                 assert_eq!((span.event.as_str(), span.field("thrownClass")), (EXCEPTION, class));
                 assert!(!span.truncated, "{:?}", span.frames);
-                // The stack begins with who threw.
+                // The stack begins with the throwing function.
                 assert!(span.frames[0].method.starts_with(function), "{:?}", span.frames);
             }
             for number in 0..3 {
@@ -66,8 +67,8 @@ fn panics() {
     }
 }
 
-/// A library that is opened apart from the program's others brings its C++ runtime with it: our doors come first in its
-/// eyes and must find the way.
+/// A library that is opened with RTLD_LOCAL brings its C++ runtime with it. Our interposers precede that runtime
+/// in the symbol lookup, and must find it.
 #[test]
 fn a_module_with_its_own_runtime() {
     let _place = beside();

@@ -1,4 +1,4 @@
-//! Latency of named functions, against the program's own clock around and inside the calls.
+//! The latency of named functions, compared with the program's own clock around and inside the calls.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use flightline_tests::{skip, victim};
 
 const THRESHOLD_NS: i64 = 4_000_000;
 
-/// What a trace measures lies between the program's two clock readings inside the call and the two around it; so do number and
-/// sum of the calls above the threshold, whatever the machine does meanwhile.
+/// A traced duration lies between the program's two clock readings inside the call and the two around it. The
+/// same holds for number and sum of the calls above the threshold, whatever the machine's load.
 #[test]
 fn slow_calls_and_no_others() {
     let _place = beside();
@@ -43,7 +43,7 @@ fn slow_calls_and_no_others() {
     );
     assert!(truth["calls inside"] >= 32);
 
-    // As the JDK's `jfr view method-calls` has it: who called, and not what was called.
+    // As in the JDK's `jfr view method-calls`: the caller, not the called function.
     let mut view = Command::new(victim::flightline());
     view.args(["view", "method-calls", "--csv"]).arg(&recorded.path);
     let view = run(&mut view, Duration::from_secs(60)).expect_success("view").stdout_text();
@@ -51,7 +51,7 @@ fn slow_calls_and_no_others() {
     assert!(callers.len() > 1 && view.contains("from_right"), "{view}");
     assert!(callers.iter().all(|line| line.matches("work").count() == 1), "{view}");
 
-    // The caller of a call in tail position is the one that comes back.
+    // For a tail call, the caller is the function to which it returns.
     assert!(sum_with(&calls, "from_right") >= 30 && sum_with(&calls, "from_left") >= 1, "{calls:?}");
     // Every level of a recursion lasted as long as the innermost.
     let levels = sum_with(&calls, "nested") as i64;

@@ -1,10 +1,13 @@
-//! `flightline view` beside JDK 25's `jfr view`: the same rows and figures, on fixtures and on recordings made here.
+//! Compares `flightline view` with JDK 25's `jfr view`: the same rows and figures, on fixtures and on
+//! recordings made here.
 //!
-//! The JDK shows figures with three digits or one decimal; ours must round to what it shows. Known differences:
-//! * `contention-by-address`: the JDK groups by class, so it shows one address per class; ours groups by address.
+//! The JDK prints figures with three digits or one decimal; ours must round to the same. Known differences:
+//!
+//! * `contention-by-address`: the JDK groups by class, so it shows one address per class; ours groups by
+//!   address.
 //! * `memory-leaks-*`: the JDK shows one sample per row, ours adds them up; the classes must be the same.
 //! * `safepoints`: the JDK shows durations of up to a tick as "Indefinite"; not compared.
-//! * An emoji in a name may be cut in two by the JDK's table; such rows are compared without it.
+//! * An emoji in a name may be split by the JDK's table; such rows are compared without it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,12 +27,13 @@ enum Kind {
     Share,
     Span,
     Bytes,
-    /// Of the day, in seconds.
+    /// The time of day, in seconds.
     Time,
 }
 use Kind::*;
 
-/// View, the JDK's headline, and which of its columns (by number) are which of ours.
+/// The view, the JDK's headline, and for each compared column its number in the JDK's table, our name and its
+/// kind.
 type Case = (&'static str, &'static str, &'static [(usize, &'static str, Kind)]);
 
 #[rustfmt::skip]
@@ -103,9 +107,9 @@ const CASES: &[Case] = &[
     ("native-libraries", "Native Libraries", &[(0, "Name", Text)]),
 ];
 
-/// Headline → rows of cells, as `jfr view all-views` shows them.
+/// Headline → rows of cells, as `jfr view all-views` prints them.
 ///
-/// On some recordings of JDK 17 it ends in the middle with an exception of its own; then the second value is false.
+/// On some recordings of JDK 17 it fails in the middle with an exception; then the second value is false.
 fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>, bool) {
     let mut command = foreign::jfr(&jdk25.join("bin/jfr"));
     command
@@ -116,7 +120,7 @@ fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>,
     let whole = done.status.success();
     assert!(whole || done.stderr.contains("jdk.jfr.internal.query"), "jfr view all-views: {}", done.stderr);
     let shown = done.stdout_text();
-    // Where an older JDK lacks a field or event type, the JDK complains amid the tables.
+    // If an older JDK lacks a field or event type, the JDK prints an error between the tables.
     let complaint = |line: &&str| {
         line.starts_with("Can't find ")
             || line.starts_with("Use 'SHOW ")
@@ -140,7 +144,7 @@ fn jdk_tables(jdk25: &Path, file: &Path) -> (BTreeMap<String, Vec<Vec<String>>>,
     (tables, whole)
 }
 
-/// Cuts a row where the rule below the headings has its gaps, counting as Java does.
+/// Splits a row at the gaps of the rule below the headings, with Java's character counts.
 fn cells(rule: &str, row: &str) -> Vec<String> {
     let row: Vec<u16> = row.encode_utf16().collect();
     let mut from = 0;
@@ -170,7 +174,8 @@ fn our_table(view: &str, file: &Path) -> Vec<Json> {
     our_tables(&[view], file).remove(view).expect("the view asked for")
 }
 
-/// `1.50 ms` or `98.2 kB` as a number in ns or bytes, and half of what its last digit is worth, doubled for rounding.
+/// `1.50 ms` or `98.2 kB` as a number in ns or bytes, and half of the value of its last digit, doubled for
+/// rounding.
 fn figure(text: &str, units: &[(&str, f64)]) -> Option<(f64, f64)> {
     let mut total = 0.0;
     let mut slack = f64::MAX;
@@ -215,7 +220,7 @@ fn agrees(jdk: &str, ours: &Json, kind: Kind) -> bool {
         }
         Text if text == "bootstrap" => jdk == "null-bootstrap",
         Text | Frame => {
-            // What does not fit the JDK's three hundred characters is cut, as are long parameter lists.
+            // The JDK truncates texts of more than three hundred characters and long parameter lists.
             let cut = jdk.split_once("(...)").map(|(method, _)| method).or_else(|| jdk.strip_suffix("..."));
             jdk == text || cut.is_some_and(|cut| text.starts_with(cut))
         }
@@ -230,8 +235,8 @@ fn agrees(jdk: &str, ours: &Json, kind: Kind) -> bool {
     }
 }
 
-/// Finds a row of ours for the JDK's row `number`, moving others where they may be more than one: what the JDK shows
-/// is rounded, so the first that agrees may be another row's only one.
+/// Finds one of our rows for the JDK's row `number`, and reassigns others if several match. The JDK's figures
+/// are rounded, so the first match may be the only one of another row.
 fn assign(
     number: usize,
     candidates: &[Vec<usize>],
@@ -250,7 +255,7 @@ fn assign(
     false
 }
 
-/// Compares one view; `None` if neither has anything to show.
+/// Compares one view; `None` if neither prints a row.
 fn compare(
     case: &Case,
     jdk: Option<&Vec<Vec<String>>>,
@@ -258,7 +263,7 @@ fn compare(
 ) -> Result<Option<usize>, String> {
     let (view, title, columns) = case;
     let Some(rows) = jdk else {
-        // The JDK wants a field that JDK 17 did not have, ours leaves it out.
+        // The JDK requires a field that JDK 17 did not have, ours leaves it out.
         if *view == "compiler-configuration" && ours.len() == 1 {
             return Ok(None);
         }
@@ -268,7 +273,7 @@ fn compare(
             Err(format!("{view}: the JDK has no {title:?}, ours {} rows", ours.len()))
         };
     };
-    // The JDK adds up phases of one name at different levels.
+    // The JDK adds up phases with the same name at different levels.
     let mut single = Vec::new();
     for row in rows {
         let levels = |own: &&Json| *view == "gc-pause-phases" && own["Phase"] == *row[1];
@@ -299,7 +304,7 @@ fn compare(
     }
     let mut taken = row_of.iter().map(Option::is_some);
     ours.retain(|_| !taken.next().unwrap_or(false));
-    // The JDK leaves out what is beyond 25 rows or below one percent, and settings but of the last moment they were written.
+    // The JDK omits rows after the 25th or below one percent, and all settings but the latest.
     let cut = rows.len() == 25 || matches!(*view, "object-statistics" | "active-settings");
     if !cut && !ours.is_empty() {
         return Err(format!("{view}: rows the JDK does not have: {ours:?}"));
@@ -371,7 +376,7 @@ fn mixed(home: &Path, collector: &str, more: &str, folder: &Path) -> PathBuf {
         "ObjectAllocationInNewTLAB",
         "ObjectAllocationOutsideTLAB",
     ];
-    // What else runs here, and in which environment, concerns nobody.
+    // Leaves out the machine's other processes and the environment.
     let mut settings = ",jdk.SystemProcess#enabled=false".to_owned();
     for name in timed {
         settings.push_str(&format!(",jdk.{name}#threshold=0ms"));
@@ -407,7 +412,7 @@ fn recordings_made_here_look_the_same_in_the_jdk() {
     facts(&file);
 }
 
-/// What the program is known to have done.
+/// Asserts facts about the program that are known by construction.
 fn facts(file: &Path) {
     let cell = |view: &str, key: &str, text: &str, column: &str| {
         let rows = our_table(view, file);
@@ -426,7 +431,7 @@ fn facts(file: &Path) {
     assert_eq!(sockets, 5_300);
     let causes = our_table("gc", file);
     assert_eq!(causes.iter().filter(|row| row["Cause"] == "System.gc()").count(), 2);
-    // Three threads fight for two locks, one after the other: they meet at the first at least.
+    // Three threads compete for two locks, one after the other: they conflict at least at the first.
     let locks = our_table("contention-by-address", file);
     let ours = |row: &&Json| row["Class"] == "java.lang.Object" || row["Class"] == "java.lang.StringBuilder";
     assert!(locks.iter().filter(ours).any(|row| row["Threads"] == 3), "{locks:?}");

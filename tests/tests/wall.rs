@@ -1,7 +1,9 @@
-//! Wall-clock time of threads, against what they say of themselves, and what looking at them costs and does.
+//! Wall-clock time of threads, compared with the threads' own clocks, and the cost and side effects of the
+//! engine.
 //!
-//! A sample stands for an interval; what rounding leaves over is carried, so for each thread Σ samples × interval is its
-//! life within a few intervals, and the running part is its CPU time. All sums are of the threads' own clocks.
+//! A sample represents an interval, and the rest from rounding is carried over. So for each thread Σ samples
+//! × interval is its life within a few intervals, and the running part is its CPU time. All sums are of the
+//! threads' own clocks.
 
 use flightline_tests::record::{Record, Recorded};
 use flightline_tests::recording::Recording;
@@ -16,12 +18,12 @@ fn recorded(engines: &str, flags: &[&str], seconds: &str) -> Recorded {
     Record::new().option("-e").option(engines).run(program, &[seconds]).expect_code(0)
 }
 
-/// ms that samples stand for.
+/// The time that samples represent in ms.
 fn ms(samples: u64) -> f64 {
     samples as f64 * INTERVAL_MS
 }
 
-/// Checks that a thread's samples say what it says of itself.
+/// Asserts that a thread's samples agree with its own clocks.
 fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
     let truth = recorded.truth();
     let thread = truth.threads.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name} is missing"));
@@ -34,8 +36,8 @@ fn check_thread(recorded: &Recorded, samples: &[WallSample], name: &str) {
     eprintln!(
         "{name:8} life {life:7.1} ms: {all:6.0}; CPU {cpu:7.1}: {running:6.0}; without processor {queued:5.0}; idle {idle:6.0}"
     );
-    // The three states are rounded separately, and time that the host took is in no clock of the thread. A thread's own
-    // account of its life lacks the waits for a processor at its start and end.
+    // The three states are rounded separately, and the thread's clocks do not include time that the host
+    // took. A thread's own account of its life lacks the waits for a processor at its start and end.
     let stolen = recorded.stolen_ns as f64 / 1e6;
     let tolerance = |of: f64| 3.5 * INTERVAL_MS + 0.02 * of + stolen;
     let within = |is: f64, low: f64, high: f64| (low - tolerance(low)..=high + tolerance(high)).contains(&is);
@@ -60,7 +62,7 @@ fn known_answer(flags: &[&str]) {
     // exceeded by chance in one run of 1.7 million.
     let brief = ms(sum(&samples, |s| s.thread == "brief" || s.stack.iter().any(|f| f == "brief_nap")));
     let life = truth.counts["brief_life"] as f64 / 1e6;
-    // What they cannot say themselves, waiting for a processor at either end, their creator sees.
+    // The creator measures the time that the threads cannot: the wait for a processor at either end.
     let span = truth.counts["brief_span"] as f64 / 1e6;
     let sigma = INTERVAL_MS * (150.0f64 * 0.25).sqrt();
     eprintln!("brief: lived {life:.0} to {span:.0} ms together, recorded {brief:.0} ± {sigma:.0}");
@@ -69,12 +71,13 @@ fn known_answer(flags: &[&str]) {
         "{brief} of {life} to {span}"
     );
 
-    // Waits are where they were, within what goes by between two looks: of waits as short as an interval some are seen at the next.
+    // Waits are attributed to the right place, within the time between two samples: some waits as short as an
+    // interval are attributed to the next.
     let at = |place: &str| ms(sum(&samples, |s| s.stack.iter().any(|f| f == place)));
-    // That is more where the recorder, too, waits for a processor: the spinner tells how crowded it was.
+    // There is more if the recorder, too, waits for a processor. The spinner shows how busy the machine was.
     let spinner = truth.threads.iter().find(|t| t.name == "spinner").unwrap();
     let crowded = 1.0 - spinner.cpu_ns as f64 / truth.counts["spinner_life"] as f64;
-    // For how long it was put aside or overslept beyond what it asked for, it cannot say where.
+    // The thread cannot report where it was preempted or overslept.
     let halves = truth.threads.iter().find(|t| t.name == "halves").unwrap();
     let asked = |place: &str| truth.counts[&format!("halves_{place}")] as f64 / 1e6;
     let off = (truth.counts["halves_life"] as f64 - halves.cpu_ns as f64) / 1e6;
@@ -89,14 +92,14 @@ fn known_answer(flags: &[&str]) {
         );
     }
 
-    // Stacks of threads that wait, walked from outside, lead to their roots.
+    // Stacks of waiting threads, walked from outside, reach their roots.
     let idle = |s: &WallSample| s.state != "RUNNABLE" && s.state != "WAITING_FOR_CPU" && s.thread != "brief";
     let all = sum(&samples, idle);
     let whole = sum(&samples, |s| idle(s) && s.whole);
-    // Where the recorder waits for a processor between its look and its walk, the thread may have gone on meanwhile.
+    // If the recorder waits for a processor between its check and its walk, the thread may have continued.
     let least = 0.97 - 0.2 * crowded;
     assert!(whole as f64 >= least * all as f64, "only {whole} of {all} samples of waiting threads are whole");
-    // In the queue of a laden machine it may be before its function, or behind it.
+    // In the run queue of a busy machine the thread may be before or after its function.
     let sleeper = |s: &WallSample| idle(s) && s.thread == "sleeper";
     let rooted = sum(&samples, |s| sleeper(s) && s.stack.iter().any(|f| f == "sleeper"));
     let sleeper = sum(&samples, sleeper);
@@ -116,7 +119,7 @@ fn shares_with_frame_pointers() {
     known_answer(victim::FRAME_POINTERS);
 }
 
-/// Nothing is loaded into the program: CPU samples and waits both come from outside.
+/// The library is not loaded into the program: CPU samples and waits both come from outside.
 #[test]
 fn shares_of_a_static_program() {
     if !skip::perf_allowed(false) {
@@ -159,7 +162,7 @@ fn wall_beside_cpu_changes_neither() {
     }
 }
 
-/// CPU milliseconds that the recorder says it used itself.
+/// The recorder's own CPU time in ms, as it reports it.
 fn own_cpu_ms(recorded: &Recorded) -> u64 {
     let text = &recorded.finished.stderr;
     let at = text.find(" CPU ms of our own").unwrap_or_else(|| panic!("{text}"));
@@ -175,7 +178,7 @@ fn idle_threads(threads: &str, seconds: &str) -> Recorded {
 #[test]
 fn a_thousand_idle_threads_cost_next_to_nothing() {
     let turn = turn();
-    // What starts and ends cost is in both.
+    // Both include the costs of start and end.
     let (short, long) = (idle_threads("1000", "2"), idle_threads("1000", "10"));
     let _place = turn.measured();
     let cost = own_cpu_ms(&long).saturating_sub(own_cpu_ms(&short));
@@ -198,7 +201,7 @@ fn a_thousand_idle_threads_cost_next_to_nothing() {
     assert!(!long.truth().counts.contains_key("interrupted"), "a sleep was cut short");
 }
 
-/// Where threads were seen last is not where they are if one of them has run since, even if nothing runs any more.
+/// A thread that has run since its last sample may wait in another place, even if no thread runs now.
 #[test]
 fn waits_that_begin_before_all_is_quiet() {
     let turn = turn();
@@ -211,7 +214,8 @@ fn waits_that_begin_before_all_is_quiet() {
     let (first, second) = (of("waits_first"), of("waits_second"));
     let (first_truth, second_truth) = (truth.counts["first_ms"] as f64, truth.counts["second_ms"] as f64);
     eprintln!("waits_first {first} ms, truly {first_truth}; waits_second {second} ms, truly {second_truth}");
-    // A look every 10 ms and, when all is quiet, at least every 150 ms says where the time between two looks goes.
+    // Threads are checked every 10 ms, and at least every 150 ms if none runs. The time between two checks
+    // may be attributed to either place.
     let between = 20.0 * 150.0;
     assert!(first <= first_truth + between, "{first} ms, truly {first_truth}");
     assert!((second - second_truth).abs() <= between, "{second} ms, truly {second_truth}");
@@ -225,7 +229,7 @@ fn programs_that_fork_exec_and_end_all_the_time() {
     let recorded = record.run("/bin/sh", &["-c", script]).expect_code(7);
     let samples = wall_samples(&recorded.path);
     let slept = sum(&samples, |s| s.thread == "sleep" && s.state == "SLEEPING") as f64 * 2.0;
-    // 60 × 10 ms and 200 ms, as far as a loaded machine does not make it longer.
+    // 60 × 10 ms and 200 ms, unless a busy machine makes it longer.
     assert!(slept >= 0.8 * 800.0, "{slept} ms of sleep");
 }
 

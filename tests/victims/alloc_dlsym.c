@@ -1,4 +1,5 @@
-// A shared object whose dlsym allocates, as the one of C libraries before glibc 2.34 did; some of its blocks live long.
+// A shared object whose dlsym allocates, like that of C libraries before glibc 2.34; some of its blocks live
+// long.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <malloc.h>
@@ -19,7 +20,7 @@ void *dlsym(void *handle, const char *name) {
         if (!real) real = (dlsym_t)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
         if (!real) abort();
     }
-    // Nested too: the first of these calls makes the recorder look its functions up, by this function.
+    // Also nested: the first of these calls makes the recorder look up its functions, with this function.
     if (inside < 3 && count < 60) {
         inside++;
         char *a = malloc(100), *b = calloc(10, 10), *c = 0;
@@ -37,7 +38,7 @@ void *dlsym(void *handle, const char *name) {
     return real(handle, name);
 }
 
-// What was allocated early is moved and freed late, when the real allocator is long known.
+// Blocks of early allocations are moved and freed late, when the real allocator has long been found.
 __attribute__((destructor)) static void done(void) {
     if (count < 2) abort();
     for (int i = 0; i < count; i++) {

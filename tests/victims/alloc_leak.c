@@ -1,4 +1,4 @@
-// Leaks ten blocks of 1000 bytes every 20 ms, as often as it is told. Its truth: `count leak <bytes>`.
+// Leaks ten blocks of 1000 bytes every 20 ms, ROUNDS times. Its ground truth: `count leak <bytes>`.
 // usage: alloc_leak ROUNDS
 #include "truth.h"
 

@@ -1,5 +1,5 @@
-// Takes known numbers of pages from the kernel at known places, by calls of its own, and gives back all but what is said.
-// Its truth: `count <function> <bytes>` taken there, `count left_<function> <bytes>` never given back.
+// Maps known numbers of pages at known places, by direct calls, and unmaps all except for the stated ones.
+// Its ground truth: `count <function> <bytes>` mapped there, `count left_<function> <bytes>` never unmapped.
 #include "truth.h"
 #include <errno.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ NOINLINE int64_t arenas(void) {
     return bytes;
 }
 
-// Parts go one by one; from some a hole stays.
+// Parts are unmapped one by one; some leave a hole.
 NOINLINE int64_t parts(int64_t *left) {
     int64_t bytes = 0;
     for (int i = 0; i < 50; i++) {
@@ -35,7 +35,7 @@ NOINLINE int64_t parts(int64_t *left) {
     return bytes;
 }
 
-// Mapped over: what was there is gone.
+// Mapped over: the old pages are gone.
 NOINLINE int64_t over(int64_t *left) {
     char *p = ok(mmap(0, 64 * PAGE, RW, ANON, -1, 0));
     for (int i = 0; i < 20; i++) ok(mmap(p, 64 * PAGE, RW, ANON | MAP_FIXED, -1, 0));
@@ -43,7 +43,7 @@ NOINLINE int64_t over(int64_t *left) {
     return 21 * 64 * PAGE;
 }
 
-// Grown: moved with all that is in it, as by realloc.
+// Grown: moved with its contents, as by realloc.
 NOINLINE int64_t grown(void) {
     char *p = ok(mmap(0, PAGE, RW, ANON, -1, 0));
     int64_t bytes = PAGE;
@@ -55,7 +55,7 @@ NOINLINE int64_t grown(void) {
     return bytes;
 }
 
-// The end of the data moves; another size than pages.
+// Moves the end of the data by a size other than pages.
 NOINLINE int64_t heap_end(int64_t *left) {
     char *start = sbrk(0);
     for (int i = 0; i < 10; i++) ok(sbrk(1000));
@@ -64,7 +64,7 @@ NOINLINE int64_t heap_end(int64_t *left) {
     return 10000 + 44000;
 }
 
-// No memory: a reservation, a file, a file that grows. And what the kernel refuses.
+// No memory: a reservation, a file, a growing file, and calls that the kernel refuses.
 NOINLINE void none_of_it(void) {
     char *p = ok(mmap(0, 1 << 30, PROT_NONE, ANON | MAP_NORESERVE, -1, 0));
     int fd = open("/proc/self/exe", O_RDONLY);

@@ -1,4 +1,4 @@
-// A program with an allocator of its own: what it exports wins over anything that is preloaded.
+// A program with an allocator of its own: its exports take precedence over preloaded libraries.
 #include "truth.h"
 
 static char area[64 << 20];

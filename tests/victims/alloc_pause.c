@@ -23,7 +23,7 @@ NOINLINE void while_paused(long n) {
 }
 
 NOINLINE void afterwards(long n) {
-    // Slowly: a command to go on may take a moment to arrive.
+    // Polls slowly: a command to continue may take a moment to arrive.
     for (long i = 0; i < n; i++) held[i] = malloc(200), usleep(5000);
 }
 

@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
     work((void *)rounds);
     pthread_join(other, 0);
     if (argc > 2 && !strcmp(argv[2], "fork")) {
-        // The child frees what its parent leaks: that is no free of the parent's.
+        // The child frees its copy of the parent's leak, which is not a free of the parent.
         pid_t child = fork();
         if (!child) {
             for (uint64_t i = 0; i < kept_count; i++) free(kept[i]);

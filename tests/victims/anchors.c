@@ -1,6 +1,7 @@
-// What recorders of native programs get wrong. One case per run: anchors CASE; its truth goes to TRUTH_FILE.
-//   fork    the parent works on after a child that left by exit(); both tell their CPU time
-//   crash   works for 0.4 s, then dies of a null pointer
+// Cases that recorders of native programs get wrong. One case per run: anchors CASE; the ground truth is
+// written to TRUTH_FILE.
+//   fork    the parent works on after a child that left by exit(); both print their CPU time
+//   crash   works for 0.4 s, then dereferences a null pointer
 //   named   threads with names of their own that end long before the program does
 //   churn   a million small blocks, allocated and freed
 #include "truth.h"

@@ -1,5 +1,5 @@
-// Connections that take as long as the program makes them: to a listener whose queue is full until another thread accepts, or
-// until the socket's own time limit; and those that are answered at once. Each is a function of its own.
+// Connections whose duration the program determines: to a listener whose queue is full until another thread
+// accepts, or until the socket's own time-out; and immediate ones. Each is a function of its own.
 #include "truth.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,7 +22,7 @@ static int64_t waited, count;
 
 static struct sockaddr_un path = {.sun_family = AF_UNIX, .sun_path = "listener"};
 static struct sockaddr_in full, closed;
-// Functions with the same code must not become one.
+// Functions with the same code must not be merged.
 #define OWN NOINLINE __attribute__((no_icf))
 #define AT(a) (struct sockaddr *)&(a), sizeof(a)
 
@@ -45,7 +45,7 @@ static int listener(int family, struct sockaddr *at, socklen_t len) {
     return fd;
 }
 
-// Until no more are taken: what comes then waits.
+// Until the queue is full: the next connection waits.
 static void fill(int family, struct sockaddr *at, socklen_t len) {
     for (int i = 0; i < 4; i++) {
         int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -59,7 +59,7 @@ static void *acceptor(void *arg) {
     until_asleep(getpid());
     struct timespec t = {0, NAP_US * 1000};
     while (nanosleep(&t, &t) && errno == EINTR) {}
-    // A queue with several in it is emptied until the one that is waited for has come.
+    // Accepts several connections until the expected one has come.
     do {
         int got = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
         if (got >= 0) close(got);
@@ -103,7 +103,7 @@ int main(void) {
     tell("late_connect");
     check(waitless_connect(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)), EINPROGRESS);
     tell("waitless_connect");
-    // The kernel knocks again after a second.
+    // The kernel retries after a second.
     fcntl(by_port, F_SETFL, O_NONBLOCK);
     if (pthread_create(&thread, NULL, acceptor, &by_port)) abort();
     check(tcp_connect(socket(AF_INET, SOCK_STREAM, 0)), 0);
@@ -111,7 +111,7 @@ int main(void) {
     pthread_join(thread, NULL);
     tell("tcp_connect");
 
-    // Bound, so that nobody else has the port, but nobody listens.
+    // Bound but not listening, so that no other program has the port.
     int deaf = socket(AF_INET, SOCK_STREAM, 0);
     socklen_t len = sizeof closed;
     if (bind(deaf, AT(closed)) || getsockname(deaf, (struct sockaddr *)&closed, &len)) abort();

@@ -23,7 +23,7 @@ static void kernel_bound(void) {
     munmap(buffer, size);
 }
 
-// One system call may take many periods, and the unmapping too.
+// One system call may take many periods, and so may the unmapping.
 static void page_faults(void) {
     const size_t size = 64 << 20;
     while (thread_cpu() < budget) {
@@ -36,7 +36,8 @@ static void page_faults(void) {
     }
 }
 
-// Blocks every signal by the system call itself, which no wrapped library function sees; half of the time.
+// Blocks every signal by the raw system call, without a library function that could be interposed; half of
+// the time.
 static void signal_blocker(void) {
     uint64_t all = ~0ull, none = 0;
     while (thread_cpu() < budget) {
@@ -49,7 +50,7 @@ static void signal_blocker(void) {
     }
 }
 
-// The same through the library function that a recorder may watch.
+// The same through the library function that a recorder may interpose.
 static void mask_user(void) {
     sigset_t all, old;
     sigfillset(&all);
@@ -61,7 +62,7 @@ static void mask_user(void) {
     }
 }
 
-// Little CPU, many sleeps: samples are far apart in time.
+// Little CPU time, many sleeps: samples are far apart in time.
 static void sleeper(void) {
     struct timespec nap = {0, 2000000};
     for (int64_t until = thread_cpu() + budget / 20; thread_cpu() < until;) {

@@ -1,12 +1,13 @@
-// A program that works when it is told to, by lines on its standard input:
+// A program that works on command, by lines on its standard input:
 //   work NAME MS   every thread burns MS of CPU time in NAME_work, then "done NAME" is printed
-//   fork           prints the id of a child that obeys in its place; the parent waits for it
+//   fork           prints the id of a child that takes over the commands; the parent waits for it
 //   exec           executes itself again
 //   restrict       gives up system calls it does not need (no_new_privs and an empty filter)
-//   title          writes over its arguments and its environment, as programs do that change their title
-//   poll           waits in poll(2) without limit until standard input can be read, and says how often it was interrupted
+//   title          overwrites its arguments and its environment, like programs that change their title
+//   poll           waits in poll(2) without limit until standard input can be read, and prints how often it
+//                  was interrupted
 //   end CODE       ends
-// It says how many of its reads and waits ended with EINTR: none may.
+// It prints how many of its reads and waits ended with EINTR: there must be none.
 // With -DJOIN and the library it joins the profiling service that its first argument names.
 #define _GNU_SOURCE
 #ifdef JOIN
@@ -123,7 +124,7 @@ static void write_title(char **argv) {
     char *end = argv[0];
     for (char **word = argv; *word; word++) end = *word + strlen(*word);
     for (char **word = environ; *word; word++)
-        // What was set later is elsewhere.
+        // Variables that were set later are stored elsewhere.
         if (*word == end + 1) end = *word + strlen(*word);
     memset(argv[0], 0, (size_t)(end - argv[0]));
     strcpy(argv[0], "title");
@@ -158,7 +159,8 @@ int main(int argc, char **argv) {
                 waitpid(child, &status, 0);
                 return WEXITSTATUS(status);
             }
-            // Of the parent's threads, which wait in these, none is here; and nothing has been done yet.
+            // The parent's threads, which wait in these, do not exist in the child, and no work has been done
+            // yet.
             lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
             wake = finished = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
             turn = left = 0;

@@ -1,4 +1,4 @@
-// A coroutine of makecontext that spends CPU time some calls deep.
+// A coroutine of makecontext that uses CPU time some calls deep.
 // usage: coroutine MS
 #include <stdio.h>
 #include <stdlib.h>

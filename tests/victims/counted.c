@@ -1,4 +1,5 @@
-// Things the kernel counts for a thread, each done by a function of its own; the counts are the kernel's own or plain arithmetic.
+// Events that the kernel counts for a thread, each caused by a function of its own. The counts are the
+// kernel's or plain arithmetic.
 // usage: counted ROUNDS
 #include "truth.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-// Waits of the C++ standard library whose length the program knows by its own clock: what another thread gives 4 ms after this
-// one is seen to sleep. Most of them wait by the futex system call inside of inlined templates.
+// Waits of the C++ standard library whose length the program measures: another thread ends them 4 ms after
+// this one has gone to sleep. Most of them use the futex system call inside inlined templates.
 #include "truth.h"
 #include <atomic>
 #include <barrier>
@@ -57,7 +57,7 @@ NOINLINE static void condition_wait() {
     while (!ready) timed([&] { changed.wait(lock); });
     ready = false;
 }
-// A local static that another thread is making.
+// A local static that another thread is initialising.
 struct Slow { Slow() noexcept; };
 template <int N> static Slow &made() { static Slow slow; return slow; }
 static Slow &(*const make[])() = {made<0>, made<1>, made<2>, made<3>, made<4>, made<5>, made<6>, made<7>, made<8>, made<9>, made<10>, made<11>};

@@ -1,5 +1,5 @@
-// Allocations that can be told apart, counted in shared memory before and after each: whatever is killed, and when, both
-// numbers say what a recording must have.
+// Distinguishable allocations, counted in shared memory before and after each one. Whichever process is
+// killed, and when, the two numbers determine the allocations that a recording must have.
 // usage: crashes FILE THREADS COUNT
 // FILE has 64 bytes for each thread: allocations begun, allocations done.
 #include "truth.h"
@@ -13,7 +13,7 @@ static uint64_t count;
 
 NOINLINE static void *marked(uint64_t thread, uint64_t i) {
     void *block = malloc(FIRST_SIZE + (i << 3 | thread));
-    // No jump to malloc: it shall be in the stack.
+    // No tail call to malloc, so that this function is in the stack.
     __asm__ volatile("" ::: "memory");
     return block;
 }

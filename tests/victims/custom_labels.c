@@ -1,5 +1,6 @@
-// A thread's labels as the ABI of custom-labels, version 1, has them: what defines them is this file, as a library (-DLIBRARY) or in the
-// program. usage of the program: custom_labels MS
+// A thread's labels by the ABI of custom-labels, version 1. This file defines the ABI's symbols, as a library
+// (-DLIBRARY) or in the program.
+// usage of the program: custom_labels MS
 #include <stdint.h>
 #include <stddef.h>
 
@@ -20,7 +21,7 @@ void set_customer(const char *name, size_t len) {
     storage[1].value = (struct text){len, name}, storage[1].key.len = 8;
     __asm__ volatile("" ::: "memory");
     storage[1].key.at = "customer";
-    // The second of a key does not count.
+    // The second value of a key is ignored.
     storage[2] = (struct label){{6, "region"}, {2, "us"}};
     current.storage = storage, current.count = current.capacity = 3;
     __asm__ volatile("" ::: "memory");
@@ -47,7 +48,7 @@ NOINLINE void for_nobody(int ms) { spend(ms); sink++; }
 
 int main(int argc, char **argv) {
     int ms = argc > 1 ? atoi(argv[1]) : 100;
-    // The drain looks at what is mapped.
+    // Gives the drain time to scan the mappings.
     for_nobody(ms);
     for (int i = 0; i < 10; i++) {
         set_customer("acme", 4);

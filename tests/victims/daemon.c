@@ -1,6 +1,6 @@
-// daemon MS: becomes a daemon as they do (fork, setsid, fork, first and second process end), which burns MS of CPU time and writes
-//   its id to standard output, then says "done" there.
-// prefork N MS: a master whose N workers burn MS each; it starts another in the place of the first one that ended.
+// daemon MS: becomes a daemon in the usual way (fork, setsid, fork, first and second process end), which
+// burns MS of CPU time, writes its id to standard output, and prints "done" at its end.
+// prefork N MS: a master whose N workers burn MS each; it replaces the first one that ends.
 // again MS: burns MS in first_image, executes itself, and burns MS in second_image.
 #include <stdint.h>
 #include <stdio.h>

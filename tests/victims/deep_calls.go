@@ -1,5 +1,5 @@
-// Goroutines deeper than any copy of a stack: a hundred frames of 2 KiB. Half of the time is spent there, the other half
-// allocating, which the runtime does on a stack of the thread's.
+// Goroutines deeper than any stack copy: a hundred frames of 2 KiB. Half of the time is spent there, and half
+// in allocation, which the runtime does on the thread's own stack.
 // usage: deep_calls SECONDS
 package main
 

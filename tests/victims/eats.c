@@ -1,6 +1,7 @@
-// Takes memory, four MB at a time, and never gives it back; tells its CPU time on standard output at each step, and how much of it
-// was spent in touching new pages: there the kernel may look long for memory, and what a perf event overflows then is one signal.
-// usage: eats [MB]   at so many it kills itself, as the kernel would
+// Allocates memory, four MB at a time, and never frees it. At each step it prints its CPU time and the part
+// of it for touching new pages. There the kernel may search long for memory, and all overflows of a perf
+// event in that time are one signal.
+// usage: eats [MB]   at this size it kills itself, as the kernel would
 #include "truth.h"
 #include <signal.h>
 

@@ -1,7 +1,7 @@
-// What a program does for months, as often as it is told: each line of input is `KIND COUNT`, answered by `done`.
-//   stacks MS        burns MS of CPU time in each of two threads, no stack twice
+// The work of a program for months, on command: each line of input is `KIND COUNT`, answered by `done`.
+//   stacks MS        burns MS of CPU time in each of two threads, and never repeats a stack
 //   threads N        starts and ends N threads, each with a name of its own
-//   modules N        loads, uses and unloads N copies of the module MODULE, each a file of its own in DIRECTORY
+//   modules N        loads, uses and unloads N copies of MODULE, each a file of its own in DIRECTORY
 //   processes N      starts N children, which end at once; every eighth executes this program again
 // usage: endless DIRECTORY MODULE
 #include "truth.h"
@@ -86,7 +86,7 @@ static void copy(const char *from, const char *to) {
 static void modules(const char *folder, const char *module, long count) {
     static long number, first;
     char path[4096];
-    // Of the last time: what is recorded may still be read there.
+    // Files of the previous command: the recorder may still read them there.
     for (; first < number; first++) {
         snprintf(path, sizeof path, "%s/copy%ld.so", folder, first);
         unlink(path);

@@ -57,7 +57,7 @@ __attribute__((noinline)) void contend() {
         mutex.lock();
         waiter_tid = 0;
         std::thread waiter(wait_for_lock);
-        // Its wait is to be 30 ms, whenever it gets to it.
+        // Its wait must be 30 ms, whenever it starts.
         while (!waiter_tid) sched_yield();
         until_asleep(waiter_tid);
         nap(30);

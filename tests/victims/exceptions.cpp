@@ -1,4 +1,4 @@
-// Throws and catches through several frames; time goes to the C++ runtime's own unwinder.
+// Throws and catches through several frames; the time is spent in the C++ runtime's own unwinder.
 // usage: exceptions SECONDS
 #include "truth.h"
 #include <stdexcept>

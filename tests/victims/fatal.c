@@ -1,4 +1,4 @@
-// Dies by a signal, or handles it, and knows what it must look like.
+// Dies by a signal, or handles it, and checks the signal's information.
 // usage: fatal die HOW | traced HOW | core HOW | handle WHAT
 #include "truth.h"
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -61,7 +61,7 @@ static void start_threads(void) {
     while (!spinner || !sleeper || !waiter) sched_yield();
     until_asleep(sleeper);
     until_asleep(waiter);
-    // Both threads of the pair wait in the kernel; one more moment of the processor for the third.
+    // Both threads of the pair wait in the kernel. Gives the third one some more processor time.
     for (int i = 0; i < 1000; i++) sched_yield();
 }
 
@@ -73,7 +73,7 @@ NOINLINE static uint64_t overflow_here(volatile uint64_t *above) {
     return overflow_here(block) + block[0];
 }
 
-// What C leaves undefined the compiler would leave out.
+// Keeps undefined behaviour that the compiler would remove.
 NOINLINE static void divide(void) {
     int quotient = 1, rest = 0;
     __asm__ volatile("idivl %2" : "+a"(quotient), "+d"(rest) : "r"(0));
@@ -120,7 +120,7 @@ static int traced(const char *how) {
         if (signo != SIGSTOP && signo != SIGPROF && (signo != SIGTRAP || !strcmp(how, "trap"))) {
             siginfo_t info;
             if (ptrace(PTRACE_GETSIGINFO, child, 0, &info)) return 91;
-            // A sample of the recorder's is a trap too, by another reason.
+            // A sample of the recorder is a trap too, with another si_code.
             if (!(signo == SIGTRAP && info.si_code == 6)) {
                 struct user_regs_struct *to = stops ? &last_regs : &first_regs;
                 if (ptrace(PTRACE_GETREGS, child, 0, to)) return 92;
@@ -142,7 +142,7 @@ static int traced(const char *how) {
     return 0;
 }
 
-// ----- a parent whose child leaves a core file, where the system lets it -----
+// ----- a parent whose child writes a core file, if the system permits it -----
 
 static int cored(const char *how) {
     pid_t child = fork();
@@ -210,7 +210,7 @@ static void short_handler(int signo) {
     siglongjmp(back, 1);
 }
 
-// As a runtime does: makes the page readable and goes on.
+// As a runtime would: makes the page readable and returns.
 static void mending_handler(int signo, siginfo_t *info, void *context) {
     (void)signo, (void)context;
     mprotect(guard_page, 4096, PROT_READ | PROT_WRITE);
@@ -222,7 +222,7 @@ static void mending_handler(int signo, siginfo_t *info, void *context) {
 NOINLINE static void fault_here(void) { *(volatile int *)(guard_page + 8) = 1; }
 
 static void again_handler(int signo) {
-    // Here, and not once this handler has returned.
+    // Here, and not when this handler returns.
     signal(signo, SIG_DFL);
     sigrelse(signo);
     raise(signo);
@@ -244,7 +244,7 @@ static int handle(const char *what) {
         int other = strcmp(what, "plain");
         stack_t stack = {.ss_sp = alternate, .ss_size = sizeof alternate};
         if (sigaltstack(&stack, NULL)) return 80;
-        // The alternate stack is there, and the plain handler did not ask for it.
+        // An alternate stack is installed, but this handler does not use it.
         set(SIGSEGV, other ? alternate_handler : plain_handler, other ? SA_ONSTACK | SA_NODEFER : 0);
         if (sigaction(SIGSEGV, NULL, &old)) return 81;
         expect(old.sa_sigaction == (other ? alternate_handler : plain_handler), 40);
@@ -258,7 +258,7 @@ static int handle(const char *what) {
                 expect(0, 43);
             }
     } else if (!strcmp(what, "signal")) {
-        // Old interfaces, one of which forgets the handler.
+        // Old interfaces, one of which resets the handler.
         expect(signal(SIGFPE, short_handler) == SIG_DFL, 50);
         expect(signal(SIGFPE, SIG_IGN) == short_handler, 51);
         raise(SIGFPE);
@@ -282,7 +282,7 @@ static int handle(const char *what) {
         signal(SIGSEGV, again_handler);
         crash_here("segv");
     } else if (!strcmp(what, "once")) {
-        // The handler of one shot returns, and the fault comes again.
+        // The one-shot handler returns, and the fault repeats.
         set(SIGSEGV, NULL, 0);
         struct sigaction a = {.sa_sigaction = mending_handler, .sa_flags = SA_SIGINFO | (int)SA_RESETHAND};
         sigaction(SIGSEGV, &a, NULL);
@@ -292,7 +292,7 @@ static int handle(const char *what) {
         if (wrong) return wrong;
         crash_here("segv");
     } else if (!strcmp(what, "spawn")) {
-        // Children begin with the defaults, and change them in our memory.
+        // Children start with the default actions, and change them in shared memory.
         set(SIGSEGV, mending_handler, 0);
         for (int i = 0; i < 50; i++) {
             int status;

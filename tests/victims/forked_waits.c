@@ -1,4 +1,5 @@
-// Children, forked while other threads wait, that wait themselves: for a mutex and for a pipe, as long as their own clock says.
+// Children that are forked while other threads wait, and that wait themselves: for a mutex and for a pipe,
+// for times that they measure.
 #include "truth.h"
 #include <errno.h>
 #include <sched.h>
@@ -84,6 +85,6 @@ int main(void) {
         close(ends[1]);
     }
     truth_count("waits", CHILDREN * ROUNDS);
-    // The two threads wait on: the process ends over their heads.
+    // The process ends while the two threads still wait.
     return 0;
 }

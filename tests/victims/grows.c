@@ -1,9 +1,9 @@
-// Asks for address space in known ways and amounts; a child goes on where its parent's heap ended.
+// Allocates address space in known ways and amounts. A child continues where its parent's heap ended.
 #include "truth.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-// Equal ones must not become one function.
+// Equal functions must not be merged.
 #define APART NOINLINE __attribute__((no_icf))
 
 enum { PAGE = 4096 };
@@ -36,7 +36,7 @@ int main(void) {
     by_shrinking(2 * PAGE);
     by_brk(7 * PAGE);
     tell("by_brk", 3, 15 * PAGE);
-    // Whole pages are given.
+    // The kernel maps whole pages.
     for (int i = 1; i <= 10; i++) by_mmap((size_t)i * PAGE - 100);
     tell("by_mmap", 10, 55 * PAGE);
     int fd = open("/proc/self/exe", O_RDONLY);

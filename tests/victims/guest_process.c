@@ -1,4 +1,4 @@
-// A program that forks, executes, spawns, drops rights and closes what is not its own. One case per run:
+// A program that forks, executes, spawns, drops rights and closes foreign descriptors. One case per run:
 // guest_process CASE [N]. The output and the exit status must be the same with and without a recorder.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -94,7 +94,7 @@ static void *burner(void *arg) {
     while (!stop_burning) sink++;
     return 0;
 }
-// exec out of a process with busy threads, over and over.
+// exec from a process with busy threads, repeatedly.
 static void chain_threads(char **argv, int n) {
     if (n <= 0) { say("end", 0); return; }
     pthread_t t[3];
@@ -325,7 +325,7 @@ static void strict(void) {
     say("exit", WIFEXITED(s) ? WEXITSTATUS(s) : -1);
 }
 
-// A filter that kills for everything but what this program needs.
+// A filter that kills for all system calls except for those that this program needs.
 #define ALLOW(n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (n), 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 static void *filtered_thread(void *arg) { burn(0.03); return arg; }
 static void filtered(int by_syscall) {
@@ -369,7 +369,7 @@ static int timers(void) {
     if (f) fclose(f);
     return n;
 }
-// Asks to be restricted and is refused: all is as before.
+// Tries to install a seccomp filter and is refused: the state does not change.
 static void refused(void) {
     say("timers", timers());
     errno = 0;
@@ -391,7 +391,7 @@ static void raw_fork(void) {
 }
 
 static void memory(void) {
-    // As many bytes mapped after many forks as before: nothing is left behind per fork.
+    // The same number of mapped bytes after many forks as before: a fork leaves no mapping.
     for (int round = 0; round < 2; round++) {
         FILE *f = fopen("/proc/self/statm", "r");
         long pages = 0;

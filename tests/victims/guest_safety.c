@@ -1,4 +1,5 @@
-// Programs that a recorder has harmed once: each case prints the same and ends the same without one.
+// Programs that a recorder harmed before it was fixed: each case prints the same and ends the same as without
+// one.
 //   guest_safety CASE [ARGUMENT…]
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,7 +33,8 @@ static void busy_handler(int signo) {
     burn(100000000);
 }
 
-// Memory in front of a small stack is the program's. `nested`: signals come while a handler runs on it.
+// The memory before a small stack belongs to the program. `nested`: signals arrive while a handler runs on
+// it.
 static int small_stack(size_t bytes, int nested) {
     enum { WHOLE = 1 << 20, BEFORE = 1 << 19 };
     char *memory = mmap(0, WHOLE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,7 +68,7 @@ static void looks_where(int signo) {
     on_first = in_first(&here);
 }
 
-// A handler that looks whether it runs on the stack that the program set.
+// A handler that checks whether it runs on the stack that the program set.
 static int own_stack(void) {
     stack_t stack = {.ss_sp = first, .ss_size = sizeof first};
     sigaltstack(&stack, 0);
@@ -94,7 +96,8 @@ static void sets_another(int signo) {
     if (write(1, text, snprintf(text, sizeof text, "handler: set %d\n", set)) < 0) abort();
 }
 
-// With SS_AUTODISARM a handler may set another stack while it runs on the first, and gets the first one back when it returns.
+// With SS_AUTODISARM a handler may set another stack while it runs on the first, which is restored when it
+// returns.
 static int autodisarm(size_t bytes) {
     disarmed_bytes = bytes;
     stack_t stack = {.ss_sp = first, .ss_size = bytes, .ss_flags = SS_AUTODISARM}, now;
@@ -126,7 +129,7 @@ static long address_space_kb(void) {
     return kb;
 }
 
-// Threads that end take with them what stood for their stacks.
+// Ending threads must release the records of their stacks.
 static int many_stacks(void) {
     pthread_t thread;
     long before = 0;
@@ -149,7 +152,7 @@ __attribute__((optimize("no-stack-protector"))) static int raw_body(void *argume
     return 0;
 }
 
-// A thread whose thread pointer is not the C library's, as some runtimes have.
+// A thread whose thread pointer is not the C library's, as in some runtimes.
 static int foreign_thread_pointer(void) {
     char *block = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(block, 4096, PROT_NONE);
@@ -178,7 +181,7 @@ static void coroutine_body(void) {
     swapcontext(&inside, &outside);
 }
 
-// A deep stack that nobody registered.
+// A deep stack that is not registered.
 static int coroutine(int depth, long rounds) {
     enum { BYTES = 8 << 20 };
     coroutine_depth = depth;
@@ -199,7 +202,7 @@ static long leaf(void) {
     return 0;
 }
 
-// Code made at run time, without frame pointers: recursion, then many plain instructions, then the return.
+// Generated code without frame pointers: recursion, then many plain instructions, then the return.
 static int generated(int depth, int plain, long rounds) {
     work_at_end = rounds;
     unsigned char *code = mmap(0, 1 << 20, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -242,7 +245,7 @@ static void *overflows(void *argument) {
     return argument;
 }
 
-// Handlers of a stack overflow, whose interrupted stack is at its end.
+// Handlers of a stack overflow, whose interrupted stack is full.
 static int overflow(void) {
     struct sigaction action = {0};
     action.sa_handler = on_overflow;
@@ -269,7 +272,7 @@ static void *changes_dispositions(void *argument) {
     return argument;
 }
 
-// Children that run no fork handler, made while other threads change what such a child has copied.
+// Children that run no fork handler, made while other threads change state that such a child has copied.
 static int raw_children(int count) {
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) pthread_create(threads + i, 0, changes_dispositions, 0);
@@ -302,7 +305,8 @@ static void *burns(void *argument) {
     return argument;
 }
 
-// The first process of a pid namespace makes the first one of another, as container runtimes do: both have the number 1.
+// The first process of a pid namespace creates the first one of another, as container runtimes do: both have
+// pid 1.
 static int nested(void) {
     pid_t first_child = fork();
     if (first_child == 0) {

@@ -1,5 +1,5 @@
-// A program that uses the recorder's signals itself. One case per run: guest_signals CASE. Prints what it saw; the
-// output and the exit status must be the same with and without a recorder.
+// A program that uses the recorder's signals itself. One case per run: guest_signals CASE. It prints the
+// results; the output and the exit status must be the same with and without a recorder.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -444,7 +444,8 @@ static void interrupts(int s, int rounds) {
         ended = i;
     }
     pthread_join(t, 0);
-    // The kernel keeps one pending SIGTRAP or SIGPROF of a thread: a second one is merged with it, whoever sends it (signal(7)).
+    // The kernel holds one pending SIGTRAP or SIGPROF per thread: a second one is merged with it, whatever
+    // its sender (signal(7)).
     if (s == SIGTRAP || s == SIGPROF) say("mostly delivered", hits >= rounds * 9 / 10 && hits <= rounds);
     else say("hits", hits);
     // A signal right before the read is lost without a recorder too: seldom.
@@ -452,7 +453,7 @@ static void interrupts(int s, int rounds) {
     fprintf(stderr, "lost %d, delivered %d of %d\n", lost_wakeups, hits, rounds);
 }
 
-// Handlers without SA_RESTART of signals that nobody sends: no write may end early.
+// Handlers without SA_RESTART for signals that are never sent: no write may end early.
 static void *slow_reader(void *arg) {
     static char buffer[1 << 16];
     int fd = *(int *)arg;

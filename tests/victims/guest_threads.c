@@ -1,5 +1,5 @@
-// Threads, stacks and system calls that a careless recorder disturbs. One case per run: guest_threads CASE [MODULE.so].
-// The output and the exit status must be the same with and without a recorder.
+// Threads, stacks and system calls that a faulty recorder would disturb. One case per run: guest_threads CASE
+// [MODULE.so]. The output and the exit status must be the same with and without a recorder.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -48,7 +48,7 @@ static void many(void) {
     say("sum", sum);
 }
 
-// More threads than starts that can be under way, and more than a small table holds.
+// More threads than can start at the same time, and more than a small table holds.
 static pthread_barrier_t barrier;
 static void *parked(void *arg) { pthread_barrier_wait(&barrier); burn(0.0005); return arg; }
 static void crowd(void) {
@@ -158,7 +158,7 @@ static void errnos(void) {
     say("bad", bad[0] + bad[1] + bad[2]);
 }
 
-// Calls that end early when a signal comes in.
+// Calls that end early when a signal arrives.
 static void *slow_writer(void *arg) {
     for (int i = 0; i < 20; i++) { usleep(5000); if (write(*(int *)arg, "x", 1) != 1) return 0; }
     close(*(int *)arg);
@@ -304,7 +304,7 @@ static int red_zone_leaf(int n) {
 }
 static void red_zone(void) { say("bad", red_zone_leaf(3000000)); }
 
-// Threads whose attributes block other signals than their creator does.
+// Threads whose attributes block other signals than their creator.
 static void *says_mask(void *name) {
     sigset_t now;
     burn(0.01);

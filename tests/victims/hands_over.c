@@ -1,5 +1,6 @@
-// Two threads on one processor hand a byte to and fro, so that each turn is a switch; at the end it tells how often the kernel switched them.
-// hands_over ROUNDS
+// Two threads on one processor pass a byte to and fro, so that each turn is a switch. At the end it prints
+// how often the kernel switched them.
+// usage: hands_over ROUNDS
 #include "truth.h"
 
 #include <sched.h>

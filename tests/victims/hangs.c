@@ -1,4 +1,5 @@
-// Two threads in a deadlock, and the main thread that waits for one of them. Prints a line once they are.
+// Two threads in a deadlock, and the main thread that waits for one of them. Prints a line when the deadlock
+// exists.
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
-// Proves live that the recorder's handlers allocate nothing: malloc & co, __tls_get_addr and dl_iterate_phdr are
-// this program's own and abort while a handler runs. Which is known exactly: the program puts its own handler in
-// front of the recorder's by the system call itself, sets a flag, and calls the recorder's.
-// usage: in_handler SECONDS [break|MODULE.so...]     "break" makes the fence itself allocate, which must abort
+// Checks at run time that the recorder's handlers do not allocate: malloc & co, __tls_get_addr and
+// dl_iterate_phdr are this program's own and abort while a handler runs. To detect that, the program installs
+// its own handler in front of the recorder's by the raw system call, sets a flag, and calls the recorder's.
+// usage: in_handler SECONDS [break|MODULE.so...]     "break" makes the wrapper itself allocate, which must
+// abort
 #include "truth.h"
 #include <dlfcn.h>
 #include <link.h>
@@ -50,7 +51,7 @@ int dl_iterate_phdr(int (*callback)(struct dl_phdr_info *, size_t, void *), void
     return real(callback, data);
 }
 
-// As the kernel has it, on x86_64 and aarch64.
+// The kernel's structure, on x86_64 and aarch64.
 struct kernel_action {
     void (*handler)(int, siginfo_t *, void *);
     unsigned long flags;

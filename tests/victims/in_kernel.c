@@ -1,4 +1,5 @@
-// One function spends its time in the kernel, another in the program, about half each by the thread's own clock.
+// One function uses its time in the kernel, another in the program, about half each by the thread's own
+// clock.
 // usage: in_kernel SECONDS
 #include "truth.h"
 

@@ -1,4 +1,4 @@
-// Two functions inlined into a third, which spends all the time; lines are told by the marks.
+// Two functions inlined into a third, which uses all the time. The marks give the lines.
 // usage: inlined SECONDS
 #include "truth.h"
 

@@ -1,5 +1,5 @@
-// Reads and writes that wait 6 ms for another thread, with the clock read right around the call. Each case is a function
-// of its own; what it is about (path, peer) is told in the truth file by name.
+// Reads and writes that wait 6 ms for another thread, with the clock read right around the call. Each case is
+// a function of its own. The ground truth has its path or peer by the function's name.
 #include "truth.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -63,7 +63,7 @@ NOINLINE static ssize_t stream_getline(void) {
 }
 NOINLINE static ssize_t stream_getc(void) {
     ssize_t n = TIMED(getc(stream)) == EOF ? -1 : 1;
-    // The rest is in the buffer: no call of the system, nothing to record.
+    // The rest is in the buffer: no system call, nothing to record.
     for (int i = 1; i < 16; i++)
         if (getc(stream) == EOF) abort();
     return n;
@@ -171,11 +171,11 @@ int main(void) {
     reads("socket_recv", socket_recv);
     reads("socket_recvmsg", socket_recvmsg);
 
-    // A recorder of system calls reads the paths from outside, after the calls: the descriptors stay open until then, and the
-    // crowd of fast calls comes later.
+    // A recorder of system calls reads the paths from outside, after the calls: the descriptors stay open
+    // until then, and the many fast calls come later.
     sleep(1);
 
-    // Fast ones: nothing may be recorded of them, and errno stays.
+    // Fast calls: none may be recorded, and errno must not change.
     int file = open("file", O_RDWR | O_CREAT, 0600);
     errno = 77;
     for (int i = 0; i < 20000; i++)

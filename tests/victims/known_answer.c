@@ -2,12 +2,12 @@
 // usage: known_answer SECONDS_PER_THREAD
 #include "truth.h"
 
-// Rounds per call, about 0.4 ms on average: the clock reads around it do not count.
+// Rounds per call, about 0.4 ms on average: the cost of the clock reads around it is negligible.
 #define ROUNDS(n) about(400000, n)
 
 static volatile uint64_t sink;
 
-// A leaf that two functions share: its callers' shares are told apart by the stack only.
+// A leaf that two functions share: only the stack distinguishes the callers' shares.
 NOINLINE uint64_t shared_leaf(uint64_t seed) { return SPIN(seed * 3, ROUNDS(seed)); }
 
 NOINLINE uint64_t alpha(uint64_t n) { return SPIN(n + 11, ROUNDS(n)) + 1; }
@@ -28,7 +28,7 @@ static const struct { const char *name; uint64_t (*run)(uint64_t); } FUNCTION[] 
     {"via_left", via_left}, {"via_right", via_right}, {"recursion", recursion},
 };
 enum { FUNCTIONS = sizeof FUNCTION / sizeof *FUNCTION, THREADS = 4 };
-// Parts of 100 per thread; the columns are FUNCTION.
+// Percentages per thread; the columns are FUNCTION.
 static const int PART[THREADS][FUNCTIONS] = {
     {40, 30, 10, 5, 5, 10}, {5, 5, 50, 20, 15, 5}, {0, 10, 0, 30, 40, 20}, {60, 0, 3, 2, 10, 25},
 };
@@ -43,7 +43,8 @@ static void *worker(void *arg) {
     pthread_setname_np(pthread_self(), name);
     int64_t spent[FUNCTIONS] = {0}, all = 0, goal = (int64_t)(seconds * 1e9);
     while (all < goal) {
-        // The function furthest behind its part runs next: shares hold at every moment, not only at the end.
+        // The function furthest behind its share runs next, so the shares hold at every moment, not only at
+        // the end.
         int next = 0;
         double most = -1e300;
         for (int f = 0; f < FUNCTIONS; f++) {

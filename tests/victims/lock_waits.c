@@ -1,6 +1,6 @@
-// Waits whose length the program knows by its own clock: each case waits ROUNDS times for something that another thread
-// gives 4 ms after it is seen to sleep, with the clock read right around the call. The truth counts which waits were longer
-// than 1 ms and than 3 ms by that clock.
+// Waits whose length the program measures: each case waits ROUNDS times for an event that another thread
+// causes 4 ms after this one has gone to sleep, with the clock read right around the call. The ground truth
+// counts the waits that were longer than 1 ms and than 3 ms by that clock.
 #include "truth.h"
 #include <errno.h>
 #include <linux/futex.h>
@@ -32,7 +32,7 @@ static struct timespec after(clockid_t clock, long ms) {
     return t;
 }
 
-// Raw waits on the victim's own hand-over are not part of the truth: they spin.
+// Waits for the program's own hand-over are not part of the ground truth: they spin.
 static void give(sem_t *s) { sem_post(s); }
 static void await(sem_t *s) {
     while (sem_trywait(s)) sched_yield();
@@ -71,11 +71,11 @@ CASE(semaphore_wait, TIMED(sem_wait(&semaphore)), (void)0, sem_post(&semaphore))
 CASE(futex_wait, TIMED((int)syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0)), __atomic_store_n(&word, 0, __ATOMIC_SEQ_CST),
      __atomic_store_n(&word, 1, __ATOMIC_SEQ_CST); syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0))
 static int ready;
-// The mutex is free all the time: what is measured is the wait for the condition.
+// The mutex is always free: only the wait for the condition is measured.
 CASE(condition_wait, pthread_mutex_lock(&mutex); while (!ready) TIMED(pthread_cond_wait(&condition, &mutex)); ready = 0; pthread_mutex_unlock(&mutex), (void)0,
      pthread_mutex_lock(&mutex); ready = 1; pthread_mutex_unlock(&mutex); pthread_cond_signal(&condition))
 
-// These end by their own limits.
+// These end by their own time-outs.
 NOINLINE static void condition_late(void) {
     struct timespec t = after(CLOCK_REALTIME, 4);
     pthread_mutex_lock(&mutex);
@@ -135,7 +135,7 @@ static void tell(const char *name) {
     waited = sure = possible = 0;
 }
 
-// Never contended: nothing may be recorded of it.
+// Never contended: it must not be recorded.
 NOINLINE static void free_locks(void) {
     for (int i = 0; i < 200000; i++) {
         pthread_mutex_lock(&mutex);
@@ -148,7 +148,7 @@ NOINLINE static void free_locks(void) {
     }
 }
 
-// Answers that trying first must not change.
+// Results that the recorder's first attempt (trylock) must not change.
 static void answers(void) {
     pthread_mutexattr_t a;
     pthread_mutex_t m;
@@ -169,7 +169,7 @@ static void answers(void) {
 
 static void *cancelled(void *arg) {
     (void)arg;
-    // A semaphore that is free is a cancellation point all the same.
+    // A free semaphore is a cancellation point, too.
     for (;;) {
         sem_post(&semaphore);
         sem_wait(&semaphore);

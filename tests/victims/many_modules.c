@@ -1,4 +1,5 @@
-// Loads modules while it runs, works in each for the same CPU time, calls back through them, and unloads half.
+// Loads modules while it runs, works in each for the same CPU time, calls back through them, and unloads
+// half.
 // usage: many_modules SECONDS MODULE.so...      (module i exports module_work_<i>)
 #include "truth.h"
 #include <dlfcn.h>

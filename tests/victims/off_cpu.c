@@ -1,13 +1,13 @@
-// Threads that are without a processor for known reasons. Each says for the time between its two readings how long it was by
-// the wall clock and by its own CPU clock, and how often the kernel switched it out: because it waited (voluntary), or although
-// it would have gone on. For that time it has a name, before and after it has another one.
+// Threads that are off CPU for known reasons. Each writes for the time between its two readings: its length
+// by the wall clock and by its own CPU clock, and how often the kernel switched it out because it waited
+// (voluntary) or was preempted (involuntary). For that time it has a name of its own.
 //   sleeper   sleeps
-//   waits     waits in a futex for wakes, who sleeps in between
-//   reads     reads a pipe that writes writes to, who sleeps in between
-//   c1        waits for c2, who waits for c3, works a little and wakes c1; c3 sleeps and wakes c2
+//   waits     waits in a futex for wakes, which sleeps in between
+//   reads     reads a pipe that writes writes to, which sleeps in between
+//   c1        waits for c2, which waits for c3, works a little and wakes c1; c3 sleeps and wakes c2
 //   spin-a, spin-b  work on one processor: they take turns
-//   last      sleeps until the process exits around it, which it does when all others have ended and MS have gone by
-// off_cpu [ROUNDS [MS]]
+//   last      sleeps until the process exits, which it does when all others have ended and MS have gone by
+// usage: off_cpu [ROUNDS [MS]]
 #include "truth.h"
 
 #include <errno.h>
@@ -173,7 +173,7 @@ static void *last(void *none) {
 
 int main(int count, char **arguments) {
     if (count > 1) rounds = atoi(arguments[1]);
-    // Whoever wanted it may be gone.
+    // Ends the program even if the test that started it is gone.
     alarm(100);
     if (pipe(fds)) abort();
     void *(*const bodies[])(void *) = {sleeper, waits, wakes, reads, writes, c1, c2, c3};

@@ -1,5 +1,5 @@
-// Bound to the older of glibc's two versions of some functions, as objects from before 2003 are, and what is built to run
-// everywhere. The condition of that version is one pointer: what follows it must stay as it is.
+// Bound to the older of glibc's two versions of some functions, like objects from before 2003 and portable
+// builds. That version's condition variable is one pointer: the memory after it must not change.
 #include "truth.h"
 #include <errno.h>
 #include <spawn.h>
@@ -72,7 +72,7 @@ static void tell(const char *name) {
     waited = sure = possible = 0;
 }
 
-// The older version gives a file that names no interpreter to the shell.
+// The older version executes a file without an interpreter line with the shell.
 static void spawns(void) {
     char *argv[] = {"./script", NULL}, *envp[] = {"PATH=/bin:/usr/bin", NULL};
     int fd = open("script", O_WRONLY | O_CREAT | O_TRUNC, 0700);

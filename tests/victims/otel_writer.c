@@ -1,5 +1,6 @@
-// A library that publishes thread contexts as OTEP 4947 says, for programs to open. -DPAD=BYTES: other thread-local bytes; more than a few hundred
-// and the loader finds no room for them beside those of the program, so each thread's lie elsewhere.
+// A library that publishes thread contexts as OTEP 4947 specifies, for programs to open. -DPAD=BYTES adds
+// thread-local bytes. With more than a few hundred, the loader finds no room for them next to those of the
+// program, so each thread's are elsewhere.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// Two goroutines on threads of their own, each spending its time in one function, deep below others.
+// Two goroutines on threads of their own, each of which uses its time in one function, deep below others.
 // usage: outside SECONDS_PER_THREAD
 package main
 
@@ -46,7 +46,7 @@ func descend(depth int, seed uint64, leaf func(uint64) uint64) uint64 {
 	return leaf(seed)
 }
 
-// First all of one function's time, then of the other's: 70 parts of 100, and 30.
+// First the work of one function, then that of the other: 70 parts of 100, and 30.
 func worker(seconds float64, name string, truth *os.File, done *sync.WaitGroup) {
 	defer done.Done()
 	runtime.LockOSThread()

@@ -1,4 +1,4 @@
-// Time spent in the vDSO, in tiny library functions behind the PLT, and in prologues of tiny functions.
+// Uses time in the vDSO, in tiny library functions behind the PLT, and in prologues of tiny functions.
 // usage: plt_vdso SECONDS
 #include "truth.h"
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ NOINLINE uint64_t tiny(uint64_t x) {
     return x * 5;
 }
 NOINLINE uint64_t with_pushes(uint64_t a, uint64_t b) {
-    // Callee-saved registers in use: pushes and pops are a good part of the work.
+    // Uses callee-saved registers, so that pushes and pops are a large part of the work.
     uint64_t x = tiny(a), y = tiny(b), z = tiny(x ^ b), w = tiny(y ^ a);
     return tiny(x + y) + tiny(z + w) + x + y + z + w;
 }

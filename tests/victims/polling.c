@@ -1,4 +1,5 @@
-// A program of one thread that waits in poll(2) until it is told to end, and then says how often that was interrupted.
+// A program of one thread that waits in poll(2) until it is terminated, and then prints how often that was
+// interrupted.
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-// Calls a function a known number of times: in threads that wait for the end of the standard input, in many short threads after that,
-// and in child processes before and after exec. Counts threads and processes that could not be started.
+// Calls a function a known number of times: in threads that wait for the end of the standard input, in many
+// short threads after that, and in child processes before and after exec. Counts threads and processes that
+// could not be started.
 // usage: probed SHORT_THREADS
 #include "truth.h"
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-// A thread whose name is that of its work: three phases of equal CPU time. With "by-another" the main thread names it.
+// A thread that is named after its present work: three phases of equal CPU time. With "by-another" the main
+// thread names it.
 // usage: renamed MS_PER_PHASE self|prctl|by-another
 #define _GNU_SOURCE
 #include <pthread.h>

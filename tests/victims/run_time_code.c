@@ -1,9 +1,9 @@
-// Machine code made at run time, and how a program tells what it is.
+// Machine code generated at run time, and the ways to name it.
 // usage: run_time_code map|late|dump|reused SECONDS
 //   map     /tmp/perf-<pid>.map, before the code runs
-//   late    the same, written when all is over
+//   late    the same, written at the end
 //   dump    jitdump in the working directory, with lines
-//   reused  other code at the same addresses from half-time on, told in the map
+//   reused  other code at the same addresses from half-time on, with its name in the map
 #include "truth.h"
 #include <sys/mman.h>
 
@@ -59,7 +59,7 @@ static void dump(void) {
     put32(file, (uint32_t)getpid()), put64(file, (uint64_t)clock_ns(CLOCK_MONOTONIC)), put64(file, 0);
     for (int i = 0; i < FUNCTIONS; i++) {
         uint64_t address = (uint64_t)at(i), now = (uint64_t)clock_ns(CLOCK_MONOTONIC);
-        // lines: kind 2; all of it is line 100 + i
+        // lines: kind 2; everything is line 100 + i
         put32(file, 2), put32(file, 16 + 16 + 16 + 6), put64(file, now);
         put64(file, address), put64(file, 1);
         put64(file, address), put32(file, 100 + (uint32_t)i), put32(file, 0), put(file, "x.lua", 6);
@@ -70,7 +70,7 @@ static void dump(void) {
         put64(file, sizeof CODE), put64(file, (uint64_t)i), put(file, FIRST[i], len), put(file, at(i), sizeof CODE);
     }
     fflush(file);
-    // How tools find it: a page of it mapped executable.
+    // Tools find the file by this executable mapping of one of its pages.
     if (mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(file), 0) == MAP_FAILED) abort();
 }
 
@@ -102,7 +102,7 @@ int main(int argc, char **argv) {
     run(FIRST, start + ns / halves);
     if (halves == 2) {
         tell(map, SECOND);
-        // The name of what ran before is looked up when the recorder comes round; give it time to.
+        // The recorder looks up the old code's name at its next scan; gives it time to do so.
         usleep(400000);
         run(SECOND, start + ns);
     }

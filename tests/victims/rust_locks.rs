@@ -1,4 +1,4 @@
-//! Waits in Rust's own locks whose length the program knows by its own clock.
+//! Waits in Rust's own locks whose length the program measures.
 
 use std::fs::OpenOptions;
 use std::hint::black_box;
@@ -67,7 +67,7 @@ fn park_wait() -> u128 {
     timed(std::thread::park).1
 }
 
-/// Waits until the other thread has what it holds, without a wait of its own that would be recorded.
+/// Waits until the other thread has taken the lock, without a wait of its own that would be recorded.
 fn until_held() {
     while HELD.swap(0, Ordering::AcqRel) == 0 {
         std::thread::yield_now();
@@ -93,7 +93,7 @@ fn round(name: &str, wait: fn() -> u128, other: fn()) {
 
 fn hold() {
     HELD.store(1, Ordering::Release);
-    // Until the main thread is seen to sleep.
+    // Until the main thread sleeps.
     let stat = format!("/proc/self/task/{}/stat", std::process::id());
     while !std::fs::read_to_string(&stat).unwrap().rsplit(')').next().unwrap().starts_with(" S") {
         std::thread::sleep(Duration::from_micros(200));

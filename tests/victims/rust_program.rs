@@ -1,5 +1,5 @@
 //! Generic code, closures, trait objects, threads and a panic that is caught. usage: rust_program SECONDS
-//! (of CPU time of each thread, so that a laden machine does as much work)
+//! (of CPU time of each thread, so that it does the same work on a busy machine)
 use std::collections::HashMap;
 
 #[repr(C)]

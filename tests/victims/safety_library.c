@@ -1,4 +1,4 @@
-// A library whose constructor does what constructors of real libraries do, as the environment says:
+// A library whose constructor behaves like those of real libraries, as the environment selects:
 //   SAFETY_CALLS=FUNCTION   starts a thread that calls the function once, and waits for it
 //   SAFETY_THREAD=1         starts a thread that runs until `safety_library_end`
 //   SAFETY_OPENS=PATH       opens another library, which `safety_library_end` closes

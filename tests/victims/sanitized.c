@@ -1,4 +1,4 @@
-// For a sanitizer, which complains at the start if another library comes before its own.
+// For a sanitizer, which reports an error at the start if another library precedes its own.
 #include <stdio.h>
 #include <stdlib.h>
 

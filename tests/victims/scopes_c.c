@@ -1,5 +1,5 @@
-// Scopes by flightline.h, also of bytes that make no sense. usage: scopes_c MS; with the library in the process "with" behind it, else
-// "without". What a call says wrong ends it with the line's number on standard error.
+// Scopes by flightline.h, also with invalid bytes. usage: scopes_c MS [with|without]: whether the library is
+// in the process. An unexpected result ends the program with its line number on standard error.
 #include <flightline.h>
 #include "truth.h"
 #include <errno.h>
@@ -29,7 +29,7 @@ NOINLINE void in_none(void) { spend(); sink += 4; }
 
 static void *helps(void *scope) {
     struct flightline_scope *first = scope;
-    // It is the other thread that is in it, until this one enters it.
+    // The other thread is in the scope, until this one enters it.
     EXPECT(flightline_scope_end(first), -ESRCH);
     in_none();
     uint64_t token = flightline_scope_enter(first);
@@ -80,7 +80,8 @@ int main(int argc, char **argv) {
     odd.size = 8;
     EXPECT(flightline_scope_begin(&odd, NULL, 0), with ? -EINVAL : 0);
     odd.size = sizeof(odd);
-    // Keys that cannot be: none, empty, not UTF-8, too long. Values that can: none, empty, half a character, control characters.
+    // Invalid keys: null, empty, not UTF-8, too long. Valid values: null, empty, half a character, control
+    // characters.
     char key[65] = {0}, value[5000] = {0};
     memset(key, 'k', 64), memset(value, 'v', 4999);
     struct flightline_scope_label labels[] = {

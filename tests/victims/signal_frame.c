@@ -1,4 +1,4 @@
-// Spends its time inside a signal handler: first on the thread's stack, then on an alternate one.
+// Uses its time inside a signal handler: first on the thread's stack, then on an alternate one.
 // usage: signal_frame SECONDS
 #include "truth.h"
 #include <signal.h>
@@ -13,7 +13,7 @@ static void handler(int number) {
     (void)number;
     in_handler(20000000);
 }
-// The interrupted function: handler frames must show through to it and to main.
+// The interrupted function: stacks must continue through the handler's frames to it and to main.
 NOINLINE void interrupted(int number) {
     for (int64_t until = thread_cpu() + part; thread_cpu() < until;) {
         syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), number);

@@ -1,4 +1,4 @@
-// Works in a span of flightline.h and, within it, in one of another tracer's library; that one is left first.
+// Works in a span of flightline.h and, within it, in one of another tracer's library, which it leaves first.
 // usage: spans_both LIBRARY MS
 #include "truth.h"
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-// Publishes OpenTelemetry's thread context (OTEP 4947) itself, as another tracer does, and burns CPU time, sleeps and allocates in
-// span 1 (sampled) and span 2 (not sampled); then burns while its variable leads to what is no record.
+// Publishes OpenTelemetry's thread context (OTEP 4947) itself, like another tracer. It burns CPU time, sleeps
+// and allocates in span 1 (sampled) and span 2 (not sampled), then burns CPU time while its variable points
+// to invalid records.
 // usage: spans_foreign MS
 #include "truth.h"
 #include <sys/mman.h>
@@ -62,7 +63,7 @@ static void *thread(void *_) {
     in_first();
     publish(2, 0);
     in_second();
-    // Nowhere; not aligned; the last bytes of a page; a record without end; one that is not valid.
+    // Unmapped; not aligned; the last bytes of a page; a record without end; one that is not valid.
     unsigned char *pages = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     mprotect(pages + 4096, 4096, PROT_NONE);
     struct record *cut = (struct record *)(pages + 4096 - 64);

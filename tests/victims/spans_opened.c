@@ -1,6 +1,7 @@
-// Opens a library that publishes OpenTelemetry's thread context (OTEP 4947) while threads run, and works in its spans; beforehand
-// publishes the names of its labels (process context, OTEP 4719).
-// usage: spans_opened LIBRARY MS [deep]; deep: the library's own variable is in use, whoever else has one of that name
+// Opens a library that publishes OpenTelemetry's thread context (OTEP 4947) while threads run, and works in
+// its spans. Before that it publishes the names of its labels (process context, OTEP 4719).
+// usage: spans_opened LIBRARY MS [deep]; deep: uses the library's own variable, even if another module has
+// one of that name
 #define _GNU_SOURCE
 #include "truth.h"
 #include <dlfcn.h>

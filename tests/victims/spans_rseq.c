@@ -1,5 +1,6 @@
-// Counts by restartable sequences of its own (rseq(2)) while its threads enter and leave spans: a counter for each processor, which is
-// right only if the kernel aborts every sequence that it interrupts. usage: spans_rseq ROUNDS
+// Counts with restartable sequences of its own (rseq(2)) while its threads enter and leave spans: one counter
+// per processor, which is right only if the kernel aborts every sequence that it interrupts.
+// usage: spans_rseq ROUNDS
 #include "truth.h"
 #include <sys/rseq.h>
 #include "flightline.h"

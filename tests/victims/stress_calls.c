@@ -1,4 +1,4 @@
-// Calls that engines stand in front of, with every way they can fail or be cut short. One case per run:
+// Calls that engines interpose, with every way in which they can fail or be interrupted. One case per run:
 // stress_calls CASE. The output and the exit status must be the same with and without a recorder.
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// What a call gave, and errno, which a call that succeeds must leave alone.
+// Prints the result of a call, and errno, which a successful call must not change.
 #define TELL(call) do { errno = 77; long r_ = (long)(call); printf("%s %ld %d\n", #call, r_, errno); } while (0)
 
 static struct timespec in_ms(clockid_t clock, long ms) {
@@ -154,7 +154,7 @@ static void waits(void) {
     printf("got %d\n", got);
 }
 
-// Cancelled while they wait: the cleanup runs, the mutex of a condition is held in it.
+// Cancelled while they wait: the cleanup handler runs, with the mutex of a condition locked.
 static _Atomic int cleaned, owned;
 static void cleanup(void *arg) {
     cleaned++;
@@ -201,11 +201,11 @@ static void cancels(void) {
         ended += r == PTHREAD_CANCELED;
     }
     printf("ended %d\n", ended);
-    // A thread that is cancelled before its push has nothing to clean up; none does so more than once.
+    // A thread that is cancelled before its push has no cleanup; no cleanup runs twice.
     printf("cleaned %d owned %d\n", cleaned <= 160 && cleaned > 60, owned <= 20);
 }
 
-// The same for what else is a cancellation point and has a door of ours: each thread waits in it for ever.
+// The same for the other cancellation points that are interposed: each thread waits in one for ever.
 static pthread_t sleeper;
 static void *sleeps(void *arg) { for (;;) pause(); return arg; }
 static int brim[2], crowded = -1;
@@ -235,11 +235,11 @@ static void *waits_longer(void *arg) {
     case 6: for (;;) if (sendmsg(brim[1], &message, 0) < 0) break; break;
     case 7: recvmsg(quiet[0], &message, 0); break;
     case 8: { int s = socket(AF_UNIX, SOCK_STREAM, 0); for (;;) { connect(s, (struct sockaddr *)&crowd, sizeof crowd); s = socket(AF_UNIX, SOCK_STREAM, 0); } }
-    // A stream stays locked by who is cancelled in it, so each has its own.
+    // A stream stays locked by a thread that is cancelled in it, so each has its own.
     case 9: if (f) fgets(c, sizeof c, f); break;
     case 10: accept4(crowded, 0, 0, 0); accept4(crowded, 0, 0, 0); for (;;) accept4(crowded, 0, 0, 0);
     case 11: { struct mmsghdr many = {.msg_hdr = message}; recvmmsg(quiet[0], &many, 1, 0, 0); break; }
-    // Not cancelled while it may not be; then at the next point, which has no reason to wait.
+    // Not cancelled while cancellation is disabled; then at the next cancellation point, which need not wait.
     default:
         pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, 0);
         steady = in_ms(CLOCK_MONOTONIC, 20);
@@ -274,7 +274,8 @@ static void cancels_more(void) {
     for (int how = 0; how < 13; how++) printf("%d ended %d\n", how, ended[how]);
 }
 
-// Forked while threads wait in locks and calls: the child, alone, uses all of them, and the parent's go on.
+// Forked while threads wait in locks and calls: the single-threaded child uses all of them, and the parent's
+// threads continue.
 static int talk[2];
 static _Atomic int over;
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;

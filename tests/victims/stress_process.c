@@ -1,5 +1,5 @@
-// A program that threads, forks, limits and jumps as hard as programs do. One case per run: stress_process CASE.
-// The output and the exit status must be the same with and without a recorder, whatever it records.
+// A program that stresses threads, forks, limits and jumps. One case per run: stress_process CASE. The output
+// and the exit status must be the same with and without a recorder, whatever it records.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ static int status_of(pid_t p) {
         if (errno != EINTR) return -1;
     return s;
 }
-// A little of everything an engine looks at: heap, lock, file. Returns what must come out.
+// Uses a little of everything that an engine records: heap, lock, file. Returns the expected result.
 static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER;
 static long work(unsigned seed) {
     long good = 0;
@@ -96,7 +96,7 @@ static void storm(void) {
     say("work", n);
 }
 
-// Forks while other threads allocate, lock and read: what they hold at that moment must not hang the child.
+// Forks while other threads allocate, lock and read: the locks that they hold must not block the child.
 static volatile int stop;
 static void *busy(void *arg) {
     long n = 0;
@@ -165,7 +165,8 @@ static void spawns(void) {
     say("bad", bad);
 }
 
-// A timer's signals in every thread, some with SA_RESTART, some without; what is cut short is continued by hand.
+// A timer's signals in every thread, some with SA_RESTART, some without; interrupted calls are restarted by
+// hand.
 static _Atomic long alarms;
 static void on_alarm(int n) { (void)n; alarms++; }
 static void *reader(void *arg) {
@@ -217,7 +218,7 @@ static void signals(int flags) {
     say("alarms", alarms > 20);
 }
 
-// Out of a handler, over and over; the mask comes back with the jump.
+// Jumps out of a handler, repeatedly; the jump restores the mask.
 static sigjmp_buf back;
 static volatile long jumps_made;
 static void jump(int n) { (void)n; siglongjmp(back, 1); }
@@ -238,11 +239,12 @@ static void jumps(void) {
     work(1);
     say("work", work(2));
 }
-// Faults that the program answers itself, on the smallest stack that there is.
+// Faults that the program handles itself, on the smallest possible stack.
 static void fault(int n) { (void)n; jumps_made++; siglongjmp(back, 1); }
 static void *faults(void *arg) {
     (void)arg;
-    // The kernel's frame, and the registers once more: the linker saves them to find `siglongjmp`, which the handler is first to call.
+    // The kernel's frame, and the registers a second time: the linker saves them to resolve `siglongjmp`,
+    // which the handler calls first.
     size_t size = 2 * (size_t)sysconf(_SC_MINSIGSTKSZ) + 4096;
     stack_t s = {.ss_sp = malloc(size), .ss_size = size};
     say("stack", sigaltstack(&s, 0));
@@ -263,7 +265,7 @@ static void tiny_stack(void) {
     pthread_attr_t a;
     pthread_attr_init(&a);
     pthread_attr_setstacksize(&a, (size_t)sysconf(_SC_THREAD_STACK_MIN));
-    // Said when the thread has ended: it says things itself.
+    // Printed after the thread has ended, because it prints too.
     long created = pthread_create(&t, &a, faults, 0);
     pthread_join(t, 0);
     say("create", created);
@@ -301,7 +303,7 @@ static void limit(const char *which) {
     exit(64);
 }
 
-// As much as there is, until there is no more: then the program goes on with less.
+// Allocates until there is no more memory: then the program continues with less.
 static void no_memory(void) {
     struct rlimit l = {400ul << 20, 400ul << 20};
     say("limit", setrlimit(RLIMIT_AS, &l));
@@ -365,7 +367,8 @@ static void dumpable(void) {
     execl("/bin/sh", "sh", "-c", "exit 4", (char *)0);
 }
 
-// Every descriptor is the program's own: numbers come without holes, and what it puts somewhere stays there.
+// Every descriptor belongs to the program: numbers come without gaps, and a file stays at the number where
+// the program puts it.
 static void descriptors(void) {
     long bad = 0;
     close_range(3, ~0u, 0);

@@ -1,5 +1,5 @@
-// Exceptions through everything that a recorder of exceptions, locks and allocations stands in. One case per run:
-// stress_throw CASE. The output and the exit status must be the same with and without a recorder.
+// Exceptions through all code that is interposed by a recorder of exceptions, locks and allocations. One case
+// per run: stress_throw CASE. The output and the exit status must be the same with and without a recorder.
 #include "truth.h"
 #include <csetjmp>
 #include <csignal>
@@ -71,7 +71,7 @@ static void storm() {
         threads.emplace_back([&, t] {
             for (int i = 0; i < 1500; i++) sum += catches(t * 1500 + i);
         });
-    // Children throw as well, with one thread left.
+    // Children throw as well, with only one thread.
     for (int i = 0; i < 10; i++) {
         pid_t p = fork();
         if (p == 0) {
@@ -88,7 +88,7 @@ static void storm() {
 }
 
 static void kinds() {
-    // Again, kept, handed to another thread, within each other.
+    // Rethrown, stored, passed to another thread, nested.
     long again = 0, nested = 0;
     for (int i = 0; i < 300; i++) {
         std::exception_ptr kept;
@@ -124,7 +124,7 @@ static void kinds() {
         }
     }
     printf("again %ld nested %ld\n", again, nested);
-    // In a destructor while another one is on its way; while handling; in a function's own try block.
+    // In a destructor during unwinding; in a handler; in a function-try-block.
     struct Busy {
         ~Busy() {
             try {
@@ -142,7 +142,7 @@ static void kinds() {
         both += catches(i) > 0;
     }
     printf("both %ld uncaught %d\n", both, std::uncaught_exceptions());
-    // No memory: the C++ library has some set aside.
+    // Out of memory: the C++ library has an emergency pool.
     long none = 0;
     for (int i = 0; i < 100; i++) try {
         volatile size_t bytes = (size_t)1 << 60;
@@ -159,7 +159,7 @@ static void kinds() {
     printf("none %ld destroyed %ld\n", none, destroyed.load());
 }
 
-// A cancelled thread runs the destructors, and who catches everything must pass it on.
+// A cancelled thread runs the destructors, and code that catches everything must rethrow.
 static void cancelled() {
     static sem_t never;
     static std::atomic<long> passed, destructed;
@@ -213,7 +213,7 @@ static void callbacks() {
         }
     }
     printf("through %ld\n", through);
-    // An attempt that fails may be made again.
+    // A failed attempt may be repeated.
     std::once_flag once;
     int attempts = 0;
     for (int i = 0; i < 5; i++) try {
@@ -221,7 +221,7 @@ static void callbacks() {
     } catch (const Own &) {
     }
     printf("attempts %d\n", attempts);
-    // Jumps out of a handler of an exception, signals meanwhile.
+    // Jumps out of an exception handler while signals arrive.
     long jumped = 0;
     signal(SIGUSR1, [](int) { destroyed += catches(1) == 2; });
     for (int i = 0; i < 100; i++) {
@@ -261,7 +261,7 @@ int main(int argc, char **argv) {
     else if (name == "callbacks") callbacks();
     else if (name == "modules" && argc > 2) modules(argv[2]);
     else if (name == "uncaught" || name == "noexcept") {
-        // Ends by SIGABRT, and the exception is still there for who wants to tell it.
+        // Ends by SIGABRT, and the exception is still available to a handler.
         rlimit none{0, 0};
         setrlimit(RLIMIT_CORE, &none);
         std::set_terminate([] {

@@ -1,8 +1,9 @@
-// Gets stuck as it is told by its argument:
+// Gets stuck in the way that its argument selects:
 //   run    one thread runs in one function for ever
-//   lock   a thread waits for a mutex that is never given back; the first thread waits for work that never comes
+//   lock   a thread waits for a mutex that is never released; the first thread waits for work that never
+//          comes
 //   idle   threads wait for work that never comes, and nothing else
-// It says "ready PID" and ends when its standard input does.
+// It prints "ready PID" and ends when its standard input does.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-// Counts finished units of work until told to stop: what the recorder's stalls would show up in.
-// usage: throughput CPU_SECONDS [unique]      counts its work; handles nothing, blocks nothing
-// "unique": nearly every stack is one never seen before, as each level is one of two functions by a random bit.
+// Counts finished units of work until it is terminated; stalls of the recorder would reduce the count.
+// usage: throughput CPU_SECONDS [unique]      counts its work; handles and blocks no signal
+// "unique": nearly every stack is new, because a random bit selects one of two functions at each level.
 #include "truth.h"
 
 static volatile uint64_t sink;

@@ -1,4 +1,4 @@
-// A C program that opens a C++ module out of sight of everything else, twice.
+// A C program that opens a C++ module with RTLD_LOCAL, twice.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

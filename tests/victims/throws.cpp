@@ -1,4 +1,4 @@
-// Exceptions of known types and numbers, thrown through frames that have something to clean up.
+// Exceptions of known types and numbers, thrown through frames with cleanups.
 #include "truth.h"
 #include <new>
 #include <stdexcept>

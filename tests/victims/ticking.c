@@ -1,4 +1,4 @@
-// Fixed work, fixed output, fixed exit status: whatever happens to the recorder, these must not change.
+// Fixed work, fixed output, fixed exit status: they must not change, whatever happens to the recorder.
 // usage: ticking CPU_MILLISECONDS
 #include "truth.h"
 

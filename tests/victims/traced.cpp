@@ -1,4 +1,5 @@
-// Calls of functions that take long or not, timed around the call and inside of it: what is recorded lies between the two.
+// Calls of slow and fast functions, timed around the call and inside of it: the recorded duration lies
+// between the two.
 // usage: traced THRESHOLD_NS
 #include "truth.h"
 #include <csetjmp>
@@ -55,7 +56,7 @@ extern "C" NOINLINE int64_t from_right(int64_t ns) {
 }
 extern "C" NOINLINE int64_t by_jump(int64_t ns) { return work(ns, RETURN); }
 
-// Every level is a call of its own; all but the first return to the same address.
+// Every level is a call of its own; all except for the first return to the same address.
 extern "C" NOINLINE int nested(int depth) {
     if (depth > 0) {
         int below = nested(depth - 1);
@@ -74,7 +75,7 @@ static void *worker(void *) {
     }
     timed(3 * threshold, from_left);
     timed(3 * threshold, by_jump);
-    // Frames that are left without return: short calls must not be taken for the ends of these.
+    // Frames that are left without return: ends of short calls must not be attributed to them.
     for (int i = 0; i < 5; i++) {
         if (!setjmp(escape)) work(threshold / 50, JUMP);
         busy(2 * threshold);

@@ -1,8 +1,8 @@
-// What a victim knows of itself, written as tab-separated lines to the file named by TRUTH_FILE:
+// The ground truth of a test program, written as tab-separated lines to the file named by TRUTH_FILE:
 //   thread <tid> <name> <cpu ns>      a thread's own CPU clock, read as its last act
-//   function <name> <cpu ns>          CPU spent in a function, by the thread's own clock around it
+//   function <name> <cpu ns>          CPU time spent in a function, by the thread's own clock around it
 //   count <name> <n>                  any other number
-// Only the program's own clock reads are used: nothing here knows of the recorder.
+// It uses only the program's own clock readings, independently of the recorder.
 #ifndef TRUTH_H
 #define TRUTH_H
 #ifndef _GNU_SOURCE
@@ -37,7 +37,7 @@ static inline int truth_fd(void) {
     return fd;
 }
 
-// One write per line: O_APPEND keeps lines of several threads whole.
+// One write per line: with O_APPEND, lines of several threads do not mix.
 static inline void truth_line(const char *kind, const char *key, const char *name, int64_t value) {
     char line[256];
     int n = snprintf(line, sizeof line, "%s%s%s\t%s\t%lld\n", kind, *key ? "\t" : "", key, name, (long long)value);
@@ -54,22 +54,22 @@ static inline void truth_thread(const char *name) {
 static inline void truth_function(const char *name, int64_t ns) { truth_line("function", "", name, ns); }
 static inline void truth_count(const char *name, int64_t n) { truth_line("count", "", name, n); }
 
-// From half to one and a half of n, as good as random: calls of one length would come in a pattern, and a sampling period
-// that is a multiple of it hits the same ones.
+// From half to one and a half of n, pseudo-random: calls of one length would form a pattern, and a sampling
+// period that is a multiple of it would hit the same ones.
 static inline uint64_t about(uint64_t n, uint64_t seed) { return n / 2 + (seed * 0x9E3779B97F4A7C15u >> 32) % n; }
 
-// Until a thread of this process sleeps in the kernel: only then can it be said to wait.
+// Returns once a thread of this process sleeps in the kernel: only then is it certain to wait.
 static inline void until_asleep(int tid) {
     char path[64], text[256];
     snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
     for (;;) {
-        // By system calls: what the C library offers is what some victims measure.
+        // By system calls, because some test programs measure the C library's functions.
         long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
         long n = fd < 0 ? 0 : syscall(SYS_read, fd, text, sizeof text - 1);
         if (fd >= 0) syscall(SYS_close, fd);
         if (n <= 0) abort();
         text[n] = 0;
-        // The name is in brackets and may hold anything.
+        // The name is in brackets and may contain any character.
         const char *end = strrchr(text, ')');
         if (end && end[1] && end[2] == 'S') return;
         struct timespec t = {0, 200000};
@@ -77,7 +77,7 @@ static inline void until_asleep(int tid) {
     }
 }
 
-// Registers only, no memory: time is spent exactly where it is written.
+// Registers only, no memory: all of the time is spent in this code.
 #define SPIN(seed, rounds)                                                            \
     ({                                                                                \
         uint64_t x_ = (seed) | 1;                                                     \

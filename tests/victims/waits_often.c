@@ -1,4 +1,4 @@
-// Two threads hand each other turns of some ten microseconds through pipes; a third one only computes.
+// Two threads pass each other turns of some ten microseconds through pipes; a third one only computes.
 // usage: waits_often SECONDS (of CPU time of the first thread, and of the third)
 #include "truth.h"
 

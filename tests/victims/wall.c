@@ -1,4 +1,4 @@
-// Threads that wait in different ways and places, and say for how long by their own clocks.
+// Threads that wait in different ways and places, and measure the time with their own clocks.
 // usage: wall SECONDS
 #include "truth.h"
 #include <errno.h>
@@ -19,7 +19,7 @@ static void tell(const char *name, const char *what, int64_t ns) {
     truth_count(key, ns);
 }
 
-// A thread's life, as it sees it itself.
+// A thread's life by its own clock.
 static int64_t begin(const char *name) {
     pthread_setname_np(pthread_self(), name);
     return wall();
@@ -30,7 +30,7 @@ static void end(const char *name, int64_t begun) {
     truth_thread(name);
 }
 
-// Any wait that ends before its time, with EINTR, was disturbed.
+// Any wait that ends early with EINTR was disturbed.
 #define NOT_INTERRUPTED(call) \
     do { \
         errno = 0; \
@@ -75,7 +75,7 @@ static void *halves(void *_) {
         nap_b();
         naps++;
     }
-    // What they ask for: until a thread that was woken gets a processor, it does not wait there any more.
+    // The requested time: a thread that was woken no longer waits there, even before it gets a processor.
     tell("halves", "nap_a", naps * 30000000);
     tell("halves", "nap_b", naps * 10000000);
     end("halves", begun);
@@ -92,7 +92,7 @@ static void *bursts(void *_) {
     return 0;
 }
 
-// One wait of each kind that a signal would cut short.
+// One wait of each kind that a signal would interrupt.
 static void *waits(void *_) {
     int64_t begun = begin("waits");
     int epoll = epoll_create1(EPOLL_CLOEXEC), pair[2];
@@ -120,7 +120,7 @@ static void *waits(void *_) {
     return 0;
 }
 
-// Shorter than an interval: the sum of their lives is what must be seen.
+// Shorter than an interval: the sum of their lives must be recorded.
 static void *brief(void *sum) {
     int64_t begun = begin("brief");
     brief_nap();

@@ -1,9 +1,9 @@
-// Many threads that do nothing for a while.
+// Many threads that are idle for a while.
 // usage: wall_idle THREADS SECONDS
 #include "truth.h"
 
 static int64_t end_ns;
-// A laden machine takes its time to start so many.
+// A busy machine needs time to start so many.
 static _Atomic int64_t idle_ns;
 
 static void *idle(void *_) {

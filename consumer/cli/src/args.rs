@@ -1,4 +1,4 @@
-//! The command line as clap sees it; nothing is decided here.
+//! Definitions of the command line for clap.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::svg::SvgArgs;
 #[command(name = "flightline", version, arg_required_else_help = true, subcommand_required = true)]
 #[command(after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -77,49 +77,50 @@ pub enum Command {
     /// Start, stop, pause or change the recording of a running program
     #[command(after_help = crate::ctl::EXAMPLES)]
     Ctl(Box<crate::ctl::CtlArgs>),
-    /// Copy the last minutes of a recording that goes on, or of a repository, to a file
+    /// Copy the last minutes of a recording in progress, or of a repository, to a file
     #[command(after_help = crate::dump::EXAMPLES)]
     Dump(crate::dump::DumpArgs),
-    /// List what is being recorded on this machine, and what killed recorders left
+    /// List recordings in progress on this machine, and what killed recorders left behind
     #[command(after_help = crate::repositories::EXAMPLES)]
     Repositories(crate::repositories::RepositoriesArgs),
-    /// Tell which engines and events work here, and why others do not
+    /// List which engines and events work on this machine, and why others do not
     #[command(after_help = crate::list::EXAMPLES)]
     List,
     /// Write the recording of a program that records itself
     #[command(hide = true)]
     Drain(Box<crate::drain::DrainArgs>),
-    /// Profiles for other tools, and theirs for us: pprof, speedscope, Firefox Profiler, Chrome and Perfetto, d3-flame-graph, folded
+    /// Convert profiles to and from other tools' formats: pprof, speedscope, Firefox Profiler, Chrome and
+    /// Perfetto, d3-flame-graph, folded
     #[command(after_help = crate::convert::EXAMPLES)]
     Convert(Box<crate::convert::ConvertArgs>),
     /// Draw a flame graph: HTML, or SVG or PNG if the output ends in .svg or .png
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(Box<FlameArgs>),
-    /// Compare two profiles: the functions that changed most, a verdict, a flame graph of the difference
+    /// Compare two profiles: the functions that changed most, a verdict, a differential flame graph
     #[command(after_help = crate::diff::EXAMPLES)]
     Diff(Box<crate::diff::DiffArgs>),
     /// Show the source lines of a function with their samples, and its instructions
     #[command(after_help = crate::annotate::EXAMPLES)]
     Annotate(Box<crate::annotate::AnnotateArgs>),
-    /// Where threads waited, and how long: off-CPU time by stack
+    /// Draw where threads waited and how long: off-CPU time by stack
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Offcpu(Box<crate::off_cpu_graph::OffCpuArgs>),
-    /// Who woke threads that waited, by how long they had
+    /// Draw which threads woke waiting threads, weighted by the time they had waited
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Wakeup(Box<crate::off_cpu_graph::OffCpuArgs>),
-    /// Where threads waited, and on top of it what woke them
+    /// Draw where threads waited, with the waker's stack on top
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Offwake(Box<crate::off_cpu_graph::OffCpuArgs>),
-    /// The same with what woke the waker, and so on
+    /// Draw where threads waited, with the chain of wakers on top
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Chain(Box<crate::off_cpu_graph::OffCpuArgs>),
-    /// All of threads' time by stack: running, waiting for a processor, blocked by what
+    /// Draw all of threads' time by stack: running, waiting for a CPU, blocked
     #[command(after_help = crate::off_cpu_graph::EXAMPLES, mut_args(crate::off_cpu_graph::arg))]
     Threadtime(Box<crate::off_cpu_graph::OffCpuArgs>),
-    /// List reads, writes, syncs and the like that took long
+    /// List slow reads, writes, syncs and similar calls
     #[command(after_help = crate::slower::EXAMPLES)]
     Slower(Box<crate::slower::SlowerArgs>),
-    /// Print latency histograms with percentiles: I/O, locks, traced functions, time off CPU
+    /// Print latency histograms with percentiles: I/O, locks, traced functions, off-CPU time
     #[command(after_help = crate::latency::EXAMPLES)]
     Latency(Box<crate::latency::LatencyArgs>),
     /// Write folded stacks: `root;caller;leaf count`
@@ -128,62 +129,65 @@ pub enum Command {
     /// Summarize recordings: JVM, time, events by type, top functions, losses
     #[command(after_help = SUMMARY_EXAMPLES)]
     Summary(SummaryArgs),
-    /// Report what is unusual in a recording: CPU time, allocation, locks, collector, exceptions, input and output
+    /// Report what is unusual in a recording: CPU time, allocation, locks, garbage collection, exceptions,
+    /// I/O
     #[command(after_help = crate::report::EXAMPLES)]
     Report(crate::report::ReportArgs),
     /// Print events
     #[command(after_help = crate::print::EXAMPLES)]
     Print(Box<crate::print::PrintArgs>),
-    /// Follow a recording, a repository or a program while it is recorded: events, or a live table of functions
+    /// Follow a recording, a repository or a program while it is recorded: events, or a live table of
+    /// functions
     #[command(after_help = crate::tail::EXAMPLES)]
     Tail(Box<crate::tail::TailArgs>),
-    /// Write a stream, as it comes, to a file or a repository
+    /// Write a live stream to a file or a repository
     #[command(after_help = crate::collect::EXAMPLES)]
     Collect(Box<crate::collect::CollectArgs>),
     /// List the types a recording declares
     #[command(after_help = crate::metadata::EXAMPLES)]
     Metadata(crate::metadata::MetadataArgs),
-    /// Ready tables: hot methods, pauses, allocation, contention, I/O, …
+    /// Print predefined tables: hot methods, pauses, allocation, contention, I/O, …
     #[command(after_help = crate::view::EXAMPLES)]
     View(crate::view::ViewArgs),
-    /// Profiles and traces for other systems: OpenTelemetry (file, HTTP, gRPC), pprof
+    /// Export profiles and traces to other systems: OpenTelemetry (file, HTTP, gRPC), pprof
     #[cfg(feature = "export")]
     #[command(after_help = crate::export::EXAMPLES)]
     Export(Box<crate::export::ExportArgs>),
-    /// What was spent in which spans of tracing: by name, endpoint, trace or label; one trace; slow against usual ones
+    /// Show the cost of tracing spans by name, endpoint, trace or label; one trace; slow spans compared with
+    /// typical ones
     #[command(after_help = crate::spans::EXAMPLES)]
     Spans(Box<crate::spans::SpansArgs>),
-    /// Ask a store of samples in SQL
+    /// Query a profile store in SQL
     #[command(after_help = crate::store::EXAMPLES)]
     Sql(crate::store::PassedOn),
-    /// Fill, compare, keep small a store of samples of many recordings: `flightline store --help`
+    /// Add to, query, compare and maintain a profile store: `flightline store --help`
     #[command(after_help = crate::store::EXAMPLES)]
     Store(crate::store::PassedOn),
-    /// The profiling service: record any of many processes from a web page
+    /// Run the profiling service: record any of many processes from a web page
     #[cfg(feature = "service")]
     #[command(after_help = crate::serve::EXAMPLES)]
     Serve(Box<crate::serve::ServeArgs>),
-    /// Let a profiling service record a process: a program that is started, or what runs already
+    /// Let a profiling service record a process: a new program or running ones
     #[cfg(feature = "service")]
     #[command(after_help = crate::agent::EXAMPLES)]
     Agent(Box<crate::agent::AgentArgs>),
-    /// Ask a profiling service: what there is to profile, runs, their pictures
+    /// Use a profiling service: list targets, run profiles, fetch results
     #[cfg(feature = "service")]
     #[command(after_help = crate::remote::EXAMPLES)]
     Remote(Box<crate::remote::RemoteArgs>),
-    /// Pass a stream on to many readers: one in, many out
+    /// Forward one stream to many readers
     #[command(after_help = crate::relay::EXAMPLES)]
     Relay(crate::relay::RelayArgs),
-    /// Save what is left of a torn, unfinished or damaged recording as a standard file
+    /// Save the readable part of a truncated, unfinished or damaged recording as a standard file
     #[command(after_help = crate::repair::EXAMPLES)]
     Repair(crate::repair::RepairArgs),
-    /// Complete recordings whose recorder was killed, from what it left in shared memory
+    /// Complete recordings whose recorder was killed, from its data in shared memory
     #[command(after_help = crate::recover::EXAMPLES)]
     Recover(crate::recover::RecoverArgs),
-    /// Keep a range of time
+    /// Extract a time range
     #[command(after_help = crate::cut::EXAMPLES)]
     Cut(crate::cut::CutArgs),
-    /// Leave out events by name, category or thread
+    /// Remove events by name, category or thread
     #[command(after_help = crate::scrub::EXAMPLES)]
     Scrub(crate::scrub::ScrubArgs),
     /// Add function names, source lines and inlined frames to a recording made without debug files
@@ -192,7 +196,7 @@ pub enum Command {
     /// Join recordings, or the chunks of a repository
     #[command(after_help = crate::assemble::EXAMPLES)]
     Assemble(crate::assemble::AssembleArgs),
-    /// Split a recording between its chunks
+    /// Split a recording at chunk boundaries
     #[command(after_help = crate::disassemble::EXAMPLES)]
     Disassemble(crate::disassemble::DisassembleArgs),
     /// Write a completion script for a shell
@@ -209,58 +213,61 @@ pub enum Command {
 /// Arguments of `flame`.
 #[derive(Clone, Debug, Args)]
 pub struct FlameArgs {
-    /// What to draw.
+    /// The inputs and their selection.
     #[command(flatten)]
     pub stacks: StackArgs,
-    /// Measure samples. Without it, allocations and live memory are measured in bytes, waits, reads and writes in time
+    /// Count samples. By default allocations and live memory are weighed in bytes; waits, reads and writes by
+    /// time
     #[arg(long, conflicts_with_all = ["total", "measure", "cpi"])]
     pub count: bool,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// html, svg or png [default: by the name of the output, else html]
+    /// html, svg or png [default: by the output's extension, else html]
     #[arg(long, value_enum)]
     pub format: Option<PictureFormat>,
-    /// SVG and PNG: stacks in order of time, threads side by side, nothing merged but what goes on; of recordings
+    /// SVG and PNG: draw stacks of a recording in order of time with one part per thread; merge only adjacent
+    /// equal frames
     #[arg(long, conflicts_with_all = ["reverse", "threads", "process"])]
     pub flame_chart: bool,
-    /// Draw several events, named as for --event, by their time or bytes, else by their number. The HTML page
-    /// switches between them (V); SVG and PNG write one file for each, such as FILE.cpu.svg. Without --measure and --event the page of a
-    /// recording has up to 12 events
+    /// Draw several events, named as for --event, by time or bytes if available, else by count. The HTML page
+    /// switches between them (V); SVG and PNG write one file each, such as FILE.cpu.svg. Without --measure
+    /// and --event, the page of a recording offers up to 12 events
     #[arg(long, value_name = "NAME,NAME…", value_delimiter = ',', conflicts_with_all = ["events", "total", "flame_chart", "cpi"])]
     pub measure: Vec<String>,
-    /// Two counters that were sampled together: as wide as the first, red where there is more of it for one of the second than in all,
-    /// blue where there is less. Of folded text give two inputs instead, the first counter first
+    /// Draw the ratio of two counters that were sampled together: widths are the first counter; red frames
+    /// have more of it per unit of the second than the whole, blue frames less. For folded text, give two
+    /// inputs instead, the first counter first
     #[arg(long, value_name = "CYCLES,INSTRUCTIONS", num_args = 0..=1, require_equals = true,
           default_missing_value = "cycles,instructions", value_parser = counters,
           conflicts_with_all = ["events", "total", "flame_chart"])]
     pub cpi: Option<Counters>,
-    /// HTML: leave out the times of samples. The page has no heat map, no chart and no selection of threads
+    /// HTML: omit the samples' timestamps; the page then has no heat map, chart or selection of threads
     #[arg(long)]
     pub no_time: bool,
-    /// How it looks.
+    /// Appearance.
     #[command(flatten)]
     pub picture: SvgArgs,
 }
 
-/// Formats of pictures.
+/// Image and page formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PictureFormat {
     /// One self-contained page
     Html,
-    /// A picture with script
+    /// An image with script
     Svg,
-    /// The same as pixels, drawn by Chromium
+    /// The same as pixels, rendered by Chromium
     Png,
 }
 
 /// Arguments of `fold`.
 #[derive(Debug, Args)]
 pub struct FoldArgs {
-    /// What to fold.
+    /// The inputs and their selection.
     #[command(flatten)]
     pub stacks: StackArgs,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
 }
@@ -274,19 +281,20 @@ pub struct SummaryArgs {
     /// Print one summary of all recordings together instead of a line for each
     #[arg(long)]
     pub sum: bool,
-    /// Print the application's arguments too, without secrets
+    /// Also print the application's arguments, with secrets removed
     #[arg(long)]
     pub arguments: bool,
-    /// Read only the chunks of a repository that overlap the time before its end: 30s, 10m, 2h
+    /// Read only the chunks of a repository that overlap this span before its end: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     pub last: Option<Bound>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// How many of the most sampled functions to list; with 0 no sample is looked at, which is fastest
+    /// Number of functions to list; with 0 no samples are read, which is fastest
     #[arg(long, default_value_t = 15, value_name = "N")]
     pub top: usize,
-    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
+    /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
+    /// number of CPUs]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }
@@ -313,7 +321,7 @@ mod tests {
         command.get_arguments().filter_map(|arg| arg.get_long().map(str::to_owned)).collect()
     }
 
-    /// What selects on one command selects on all that read samples for profiles.
+    /// All commands that read samples have the same selection options.
     #[test]
     fn selection_is_the_same_on_every_command() {
         let samples = names(SampleArgs::augment_args(clap::Command::new("samples")));
@@ -327,7 +335,7 @@ mod tests {
             let missing: Vec<_> = select.difference(&has(command)).cloned().collect();
             assert!(missing.is_empty(), "{command} lacks {missing:?}");
         }
-        // It sends stacks as they are.
+        // Export writes stacks unchanged.
         #[cfg(feature = "export")]
         {
             let missing: Vec<_> = samples.difference(&has("export")).cloned().collect();
@@ -335,7 +343,7 @@ mod tests {
         }
     }
 
-    /// Graphs of off-CPU time do not tell of options that they refuse.
+    /// Graphs of off-CPU time hide options that they reject.
     #[test]
     fn off_cpu_graphs_offer_what_they_do() {
         for command in ["offcpu", "wakeup", "offwake", "chain", "threadtime"] {

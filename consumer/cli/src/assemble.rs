@@ -30,22 +30,22 @@ its events, constants and times as they were, to the nanosecond (or to the first
 /// Arguments of `assemble`.
 #[derive(Debug, Args)]
 pub struct AssembleArgs {
-    /// Recordings, a directory with *.jfr, or a repository, of which all chunks are taken
+    /// Recordings, a directory of *.jfr files, or a repository with all its chunks
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// Keep the order given instead of that of the times
+    /// Keep the given order instead of sorting by time
     #[arg(long)]
     pub keep_order: bool,
-    /// Give the types of different recordings ids of their own, so that every reader keeps them apart
+    /// Give the types of each recording unique ids, so that all readers keep them apart
     #[arg(long)]
     pub rebase: bool,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
 }
@@ -63,17 +63,17 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
     }
     if let Ok(to) = args.output.canonicalize() {
         let named = |path: &Path| path.canonicalize().is_ok_and(|path| path == to);
-        // A result of before that lies among the parts is none of them.
+        // Skip a previous output among the parts.
         paths.retain(|path| !named(path) || args.inputs.iter().any(|given| given == path));
     }
     let mut parts = Vec::new();
     for path in &paths {
-        // The JDK makes the next chunk's file before there is anything in it.
+        // The JDK creates the next chunk's file while it is still empty.
         if paths.len() > 1 && path.metadata().is_ok_and(|m| m.is_file() && m.len() == 0) {
             talk::warning(format_args!("{} is empty: left out", path.display()));
             continue;
         }
-        // A recorder of ours begins it with its header.
+        // Flightline's recorder begins a chunk with its header.
         let given = args.inputs.iter().any(|given| given == path);
         if !given && path.metadata().is_ok_and(|m| m.is_file() && m.len() <= LEN as u64) {
             talk::warning(format_args!("{} is only begun: left out", path.display()));
@@ -108,7 +108,7 @@ pub fn run(args: AssembleArgs) -> Result<Outcome> {
     Ok(if conflicts.none() { Outcome::Whole } else { Outcome::Partial })
 }
 
-/// A file; of a chunk that is being written, what is in it by now.
+/// Reads a file; for a chunk that is being written, its current contents.
 fn source(path: &Path) -> Result<Source> {
     let live = std::fs::File::open(path).ok().filter(|_| path.is_file());
     match live.and_then(|file| crate::repository::live(&file)) {
@@ -149,11 +149,12 @@ fn json(conflicts: &Conflicts) -> serde_json::Value {
     })
 }
 
-/// The *.jfr in a directory; if there are none, those in its folders of processes, as a repository has them.
+/// Returns the *.jfr files in a directory; if there are none, those in its process folders, as in a
+/// repository.
 fn recordings_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in repository::folders(dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        // One that goes away meanwhile has nothing in it.
+        // A file that disappears in the meantime is empty.
         found.extend(
             repository::chunks(&folder).unwrap_or_default().into_iter().filter(|path| path.is_file()),
         );

@@ -1,29 +1,31 @@
-//! `flightline record -p`: its options.
+//! Options of `flightline record -p`.
 
 use clap::Args;
 
 /// Running processes to record.
 #[derive(Debug, Args)]
 pub struct AttachArgs {
-    /// Record running processes from outside, in any language, with their children (repeat for several): a process id; the name or
-    /// path of a program, a systemd unit (nginx.service) or the id of a container, also for processes that start later
+    /// Record running processes from outside, in any language, with their children; repeatable: a PID; the
+    /// name or path of a program, a systemd unit (nginx.service) or a container id, including processes that
+    /// start later
     #[arg(short, long, value_name = "PID|NAME")]
     pub pid: Vec<String>,
-    /// Also what waits to be recorded (`record --dormant`): it takes no command then, which it cannot where all its threads sleep
+    /// Also record processes in standby (`record --dormant`) from outside, for example if all their threads
+    /// sleep and they accept no command
     #[arg(long, requires = "pid")]
     pub outside: bool,
-    /// The agent that this recorder works for: it ends with it, however that ends
+    /// PID of the agent that started this recorder; the recorder ends with it
     #[arg(long, hide = true, requires = "pid", value_name = "PID")]
     pub agent: Option<i32>,
 }
 
 impl AttachArgs {
-    /// Has this process end properly when its agent ends.
+    /// Requests SIGTERM for this process when its agent ends.
     pub fn end_with_agent(&self) {
         let Some(agent) = self.agent else { return };
         let told = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM);
         if told.is_ok() && nix::unistd::getppid().as_raw() != agent {
-            // It ended before.
+            // The agent has already ended.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM);
         }
     }

@@ -1,4 +1,4 @@
-//! `flightline collect`: a stream into a file, a repository, or both.
+//! `flightline collect`: writes a stream to a file, a repository, or both.
 
 mod file;
 mod rolling;
@@ -12,7 +12,7 @@ use clap::{ArgGroup, Args, ValueHint};
 use flightline_recorder::repository::{self, Repository};
 use flightline_recorder::sink::stream::{Address, Token};
 use flightline_recorder::units::{bytes, duration};
-use jfr_format::edit::collect::{Collected, Collector, Place};
+use jfr_format::edit::collect::{ChunkSink, Collected, Collector};
 use jfr_format::header::ChunkHeader;
 use serde_json::json;
 
@@ -40,11 +40,11 @@ properly.
 
 Exit status: 0 all was collected; 1 error, or the stream was damaged or cut short; 2 wrong usage.";
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Shortest and longest time between two tries to connect.
+/// Minimum and maximum delay between attempts to connect.
 const TRIES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// So often signals are looked for while bytes come.
+/// Interval between checks for signals while data arrives.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Arguments of `collect`.
@@ -54,50 +54,51 @@ pub struct CollectArgs {
     /// The stream: `-` for standard input, fd:N, a FIFO, unix:PATH, tcp:HOST:PORT
     #[arg(value_name = "INPUT", value_hint = ValueHint::AnyPath)]
     pub input: PathBuf,
-    /// Write it to this file
+    /// Write the stream to this file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Put it behind what the file has
+    /// Append to the file
     #[arg(long, requires = "output", conflicts_with = "force")]
     pub append: bool,
     /// Overwrite the file if it exists
     #[arg(long, requires = "output")]
     pub force: bool,
-    /// Put the file aside and begin another one at this size or age, between two chunks: 256m, 1h; the one put aside has the time
-    /// in its name
+    /// Rotate the file at this size or age, between two chunks: 256m, 1h; the old file gets the time in its
+    /// name
     #[arg(long, value_name = "SIZE|TIME", requires = "output")]
     pub rotate: Option<Rotate>,
-    /// Write it to this folder, a file for each chunk, as a JDK lays out its repository; `%u` stands for the user's id
+    /// Write to this folder, one file per chunk, in the layout of the JDK's repositories; `%u` represents the
+    /// user's id
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub repository: Option<PathBuf>,
-    /// Remove chunks of the repository, and files that were put aside, that are older than this: 24h, 7d
+    /// Remove chunks of the repository, and rotated files, that are older than this: 24h, 7d
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub max_age: Option<Duration>,
-    /// Remove the oldest of them when they take more than this: 500m, 1g
+    /// Remove the oldest of them when they exceed this size: 500m, 1g
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Wait for the recorder to come, and to come back, until Ctrl-C; with a time, no longer than that
+    /// Wait for the recorder to connect, and to reconnect, until Ctrl-C; with a time, at most that long
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, value_parser = duration)]
     pub retry: Option<Option<Duration>>,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub token_file: Option<PathBuf>,
-    /// What was collected, as JSON on standard output at the end
+    /// Print a summary as JSON on standard output at the end
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors and damage
+    /// Print only errors and damage
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// Both places.
+/// The outputs.
 struct Places {
     file: Option<FilePlace>,
     rolling: Option<RollingPlace>,
 }
 
 impl Places {
-    fn each(&mut self, mut with: impl FnMut(&mut dyn Place) -> io::Result<()>) -> io::Result<()> {
+    fn each(&mut self, mut with: impl FnMut(&mut dyn ChunkSink) -> io::Result<()>) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             with(file)?;
         }
@@ -108,7 +109,7 @@ impl Places {
     }
 }
 
-impl Place for Places {
+impl ChunkSink for Places {
     fn begin(&mut self, most: u64) -> io::Result<()> {
         self.each(|place| place.begin(most))
     }
@@ -122,12 +123,12 @@ impl Place for Places {
     }
 }
 
-/// How pumping ended.
+/// How reading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// The writer is gone.
+    /// The writer closed the stream.
     Stream,
-    /// This program was told to end.
+    /// A signal requested the end.
     Told,
 }
 
@@ -138,7 +139,7 @@ struct Collecting<'a> {
     collector: Collector,
     judge: Judge,
     progress: Progress,
-    /// Streams of which something came.
+    /// Number of streams that delivered data.
     streams: u64,
 }
 
@@ -162,7 +163,7 @@ pub fn run(args: &CollectArgs) -> Result<Outcome> {
         streams: 0,
     };
     let ended = collecting.all(&address, token.as_ref());
-    // What came is written properly whatever ended it.
+    // Complete the output, whatever ended the input.
     let closed = collecting.close();
     let ended = ended?;
     closed.with_context(|| cannot(args))?;
@@ -197,12 +198,12 @@ fn places(args: &CollectArgs) -> Result<Places> {
 }
 
 impl Collecting<'_> {
-    /// One stream after the other.
+    /// Collects one stream after the other.
     fn all(&mut self, address: &Address, token: Option<&Token>) -> Result<Ended> {
         let mut alone = Instant::now();
         let mut pause = TRIES[0];
         let mut told = false;
-        // A FIFO stays open: a writer that comes back must find a reader.
+        // Keep a FIFO open, so that a returning writer finds a reader.
         let mut open: Option<Stream> = None;
         loop {
             let stream = match open.take() {
@@ -247,7 +248,7 @@ impl Collecting<'_> {
         }
     }
 
-    /// Takes a stream to its end.
+    /// Reads a stream to its end.
     fn pump(&mut self, stream: &mut Stream) -> Result<Ended> {
         let mut buffer = vec![0; READ];
         let mut looked = Instant::now();
@@ -284,7 +285,7 @@ impl Collecting<'_> {
         done
     }
 
-    /// Tells what was collected.
+    /// Prints the summary.
     fn tell(mut self, ended: Ended) -> Result<Outcome> {
         self.progress = Progress::none();
         let input = shown(&self.args.input);
@@ -292,7 +293,7 @@ impl Collecting<'_> {
         if ended == Ended::Stream {
             self.judge.cut();
         }
-        // A stream that is left in the middle is not cut short.
+        // A stream that was stopped by the user is not truncated.
         let cut = report.cut - u64::from(ended == Ended::Told && report.cut > 0);
         let refused = self.places.rolling.as_ref().map_or(0, RollingPlace::refused);
         if self.args.json {

@@ -29,10 +29,10 @@ OpenTelemetry and pprof with threads, times, spans and labels: flightline export
 pub struct ConvertArgs {
     #[command(flatten)]
     stacks: StackArgs,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// What to make of it [default: by the name of the output: .folded, .pb.gz, .otlp, .speedscope.json]
+    /// Output format [default: by the output's extension: .folded, .pb.gz, .otlp, .speedscope.json]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
 }
@@ -45,20 +45,21 @@ enum Format {
     /// gzipped profile.proto
     #[cfg(feature = "export")]
     Pprof,
-    /// OpenTelemetry's profiles as protobuf, summed up; with times, threads and spans, and as JSON: flightline export
+    /// OpenTelemetry profiles as protobuf, aggregated; `flightline export` writes times, threads and spans,
+    /// and JSON
     #[cfg(feature = "export")]
     Otlp,
-    /// speedscope's own file: threads, in order of time
+    /// speedscope's own format: threads, in order of time
     Speedscope,
     /// The Firefox Profiler's processed format: threads and times
     Firefox,
-    /// Chrome's trace events, which Perfetto shows too: threads and times
+    /// Chrome trace events, also for Perfetto: threads and times
     Chrome,
-    /// The hierarchy that d3-flame-graph draws
+    /// Hierarchical JSON for d3-flame-graph
     D3,
 }
 
-/// Converts.
+/// Converts profiles to other tools' formats.
 pub fn run(args: &ConvertArgs) -> Result<Outcome> {
     let inputs = &args.stacks.inputs;
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;

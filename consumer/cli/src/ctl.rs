@@ -1,4 +1,4 @@
-//! `flightline ctl`: starts, stops and changes the recording of a program that runs already.
+//! `flightline ctl`: starts, stops and changes the recording of a running program.
 
 use std::{
     fs::File,
@@ -16,7 +16,7 @@ use clap::{Args, Subcommand, ValueHint};
 use flightline_recorder::{
     Error,
     control::{
-        Condition, Found,
+        Condition, TargetProcess,
         client::{ask, ask_within},
     },
     session,
@@ -42,13 +42,13 @@ All actions but status need -p. PID is that of the program, of one of its childr
 obeyed. A command reaches a thread that runs, or one whose wait the kernel resumes; a program whose threads all wait in \
 poll, select or sleep takes it when one of them runs, or at once with --interrupt: that wait then ends with EINTR.";
 
-/// Time for each of several recorders to answer.
+/// Timeout for the answer of each recorder.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `ctl`.
 #[derive(Debug, Args)]
 pub struct CtlArgs {
-    /// The program, by process id or name; `status` without it prints the status of every recording
+    /// The program, by PID or name; `status` without it prints the status of every recording
     #[arg(short, long, value_name = "PID|NAME")]
     pid: Option<String>,
     /// Answer as JSON on standard output
@@ -60,21 +60,21 @@ pub struct CtlArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Begin to record a program that was started to wait for it, or go on after a pause or before the end of a delay
+    /// Start recording a program in standby, or continue after a pause or before the end of a delay
     Start(Box<StartArgs>),
-    /// End the recording and wait until its file is complete; the program runs on
+    /// Stop recording and wait until the file is complete; the program continues
     Stop,
-    /// Record nothing until `resume`
+    /// Pause recording until `resume`
     Pause,
-    /// Record again
+    /// Continue recording
     Resume,
-    /// Have everything recorded so far written to the file
+    /// Write everything recorded so far to the file
     Dump,
-    /// Print rates, losses and memory, of every recording without -p
+    /// Print rates, losses and memory; without -p for every recording
     Status,
-    /// Record other engines from now on, as `record -e` has them: cpu, wall, alloc@512k, lock@1ms, …
+    /// Switch to other engines, as in `record -e`: cpu, wall, alloc@512k, lock@1ms, …
     Engines {
-        /// Engines with their intervals, with commas between several
+        /// Engines with their intervals, separated by commas
         #[arg(required = true, value_name = "EVENT")]
         engines: Vec<String>,
     },
@@ -82,17 +82,17 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct StartArgs {
-    /// Where the recording goes; `%p` in the name gives each process a file of its own
+    /// Output file; `%p` in the name gives each process its own file
     #[arg(short, long, value_name = "FILE", default_value = "flightline.jfr", value_hint = ValueHint::FilePath)]
     output: PathBuf,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// End a wait of the program early if no thread takes the command otherwise
+    /// If no thread accepts the command, interrupt a wait of the program
     #[arg(long)]
     interrupt: bool,
 }
 
-/// Runs it: 0 done, 1 refused, 2 wrong usage.
+/// Runs the command. Exit status: 0 done, 1 refused, 2 wrong usage.
 pub fn run(args: &CtlArgs) -> ExitCode {
     match act(args) {
         Ok(answer) => {
@@ -108,7 +108,7 @@ pub fn run(args: &CtlArgs) -> ExitCode {
                 println!("{}", json!({"ok": false, "error": error.to_string()}));
             }
             say(&error.to_string());
-            ExitCode::from(if crate::record::is_usage(&error) { 2 } else { 1 })
+            ExitCode::from(if error.is_usage() { 2 } else { 1 })
         }
     }
 }
@@ -133,7 +133,8 @@ fn act(args: &CtlArgs) -> Result<Value, Error> {
     }
 }
 
-/// Returns the status of every recording that answers. Prints a message for the others, those of other users for example.
+/// Returns the status of every recording that answers. Prints a message for the others, those of other users
+/// for example.
 fn all() -> Value {
     let mut recordings = Vec::new();
     for session in session::on_machine() {
@@ -175,7 +176,7 @@ fn no_target(action: &Action) -> Error {
     Error::Setting { name: "-p", problem }
 }
 
-fn not_recorded(found: &Found, condition: &Condition) -> Error {
+fn not_recorded(found: &TargetProcess, condition: &Condition) -> Error {
     let (name, pid) = (&found.name, found.pid);
     let problem = match condition {
         Condition::Waiting => {
@@ -189,10 +190,10 @@ fn not_recorded(found: &Found, condition: &Condition) -> Error {
              `flightline record -p {pid}`"
         ),
     };
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
-fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+fn begin(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
     match &found.condition {
         Condition::Waiting => {}
         Condition::Recorded(session) => {
@@ -204,17 +205,17 @@ fn begin(found: &Found, start: &StartArgs) -> Result<Value, Error> {
                 "{} ({}) is being recorded already; `flightline ctl -p {} stop` ends that",
                 found.name, found.pid, found.pid
             );
-            return Err(Error::Setting { name: "pid", problem });
+            return Err(Error::Unavailable { name: "pid", problem });
         }
         condition => return Err(not_recorded(found, condition)),
     }
-    // Mistakes are told here, not by a process without a terminal.
+    // Report errors in options here, since the recorder process has no terminal.
     start.sampling.settings()?;
     launch(found, start)
 }
 
-/// Starts the process that writes the recording; it is nobody's child and outlives this one.
-fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
+/// Starts the process that writes the recording. It is detached and outlives this process.
+fn launch(found: &TargetProcess, start: &StartArgs) -> Result<Value, Error> {
     let failed = |source: std::io::Error| Error::Io { doing: "start the recorder process".into(), source };
     let program = std::env::current_exe().map_err(failed)?;
     let (reader, writer) = pipe().map_err(failed)?;
@@ -222,14 +223,14 @@ fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
     command.args(["drain", "--join", "--ready-fd", &writer.as_raw_fd().to_string()]);
     command.args(["--pid", &found.pid.to_string()]).args(words_after_start());
     command.env_remove("LD_PRELOAD").env_remove("FLIGHTLINE").env_remove("FLIGHTLINE_SESSION");
-    // A program gives its memory to its own user only: the recorder becomes that user, and its file too.
+    // Only the program's own user can access its memory, so the recorder and its file switch to that user.
     let own = nix::unistd::geteuid().as_raw();
     if own == 0 && found.owner.0 != 0 {
         command.uid(found.owner.0).gid(found.owner.1);
     }
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
-    // The child holds the only other end.
+    // Only the child holds the other end now.
     drop(writer);
     let mut line = String::new();
     BufReader::new(File::from(reader)).read_line(&mut line).map_err(failed)?;
@@ -241,7 +242,7 @@ fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
         text => match text.strip_prefix('!') {
             Some(why) => {
                 let _ = child.wait();
-                Err(Error::Setting { name: "start", problem: why.to_owned() })
+                Err(Error::Unavailable { name: "start", problem: why.to_owned() })
             }
             None => {
                 let output = std::path::absolute(&start.output).unwrap_or_else(|_| start.output.clone());
@@ -251,13 +252,13 @@ fn launch(found: &Found, start: &StartArgs) -> Result<Value, Error> {
     }
 }
 
-/// The options of `start` as they were given: the recorder process has the same.
+/// Returns the options of `start` as given, for the recorder process.
 fn words_after_start() -> impl Iterator<Item = std::ffi::OsString> {
     let words = std::env::args_os().skip_while(|word| word != "start").skip(1);
     words.filter(|word| word != "--json")
 }
 
-/// A pipe whose write end the child inherits.
+/// Creates a pipe whose write end the child inherits.
 fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
     let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
@@ -265,7 +266,7 @@ fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-/// Prints an answer as text; `all`: it has all recordings.
+/// Prints an answer as text; `all` if it contains all recordings.
 fn print_answer(action: &Action, answer: &Value, all: bool) {
     let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
     match action {
@@ -291,7 +292,7 @@ fn print_answer(action: &Action, answer: &Value, all: bool) {
     }
 }
 
-/// The outputs, with commas.
+/// Returns the outputs, separated by commas.
 pub fn files(answer: &Value) -> String {
     let files = answer["outputs"].as_array().map(Vec::as_slice).unwrap_or_default();
     // A recording without events has no file yet.
@@ -301,22 +302,22 @@ pub fn files(answer: &Value) -> String {
 /// `--delay`, `--duration`, `--start-on`, `--stop-on`.
 #[derive(Debug, Args)]
 pub struct ScheduleArgs {
-    /// Begin to record after this time
+    /// Start recording after this time
     #[arg(long, value_name = "TIME", value_parser = duration)]
     delay: Option<Duration>,
-    /// End the recording this long after it began; the program runs on
+    /// Stop recording this long after it started; the program continues
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Begin to record when this signal (USR1) is sent to flightline, or this file (with a slash) appears
+    /// Start recording when flightline receives this signal (USR1), or when this file (with a slash) appears
     #[arg(long, value_name = "SIGNAL|FILE")]
     start_on: Option<flightline_recorder::schedule::Trigger>,
-    /// End the recording at this signal or file; a signal only pauses it if another one starts it
+    /// Stop recording at this signal or file; a signal only pauses if another one starts the recording
     #[arg(long, value_name = "SIGNAL|FILE")]
     stop_on: Option<flightline_recorder::schedule::Trigger>,
 }
 
 impl ScheduleArgs {
-    /// As a setting.
+    /// Returns the recorder's setting.
     pub fn schedule(&self) -> flightline_recorder::schedule::Schedule {
         flightline_recorder::schedule::Schedule {
             delay: self.delay,
@@ -327,7 +328,7 @@ impl ScheduleArgs {
     }
 }
 
-/// Replaces this process by the program, which waits to be recorded.
+/// Replaces this process with the program in standby.
 pub fn run_dormant(
     preload: &Path,
     command: &[std::ffi::OsString],
@@ -337,11 +338,11 @@ pub fn run_dormant(
     Err(Error::io("run", &path, command.exec()))
 }
 
-/// The program, as it waits to be recorded.
+/// Returns the command that starts the program in standby.
 pub fn dormant(preload: &Path, command: &[std::ffi::OsString]) -> Result<Command, Error> {
     let (program, arguments) = command
         .split_first()
-        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
     let path = flightline_recorder::program::find(program).map_err(Error::Program)?;
     flightline_recorder::program::check(&path).map_err(Error::Program)?;
     let mut list = preload.as_os_str().to_owned();

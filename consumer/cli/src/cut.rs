@@ -33,24 +33,24 @@ pub struct CutArgs {
     pub input: PathBuf,
     #[command(flatten)]
     pub range: RangeArgs,
-    /// What was sampled in spans with this label alone; given several times, with all of them
+    /// Keep only samples in spans with this label; repeatable, then all labels must match
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::select::label)]
     pub labels: Vec<(String, String)>,
-    /// Where to; `-` is standard output [default: FILE with `.cut.jfr` for its ending]
+    /// Output file; `-` is standard output [default: FILE with the ending `.cut.jfr`]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
-    /// Drop also what describes the recording, unless it lies in the range
+    /// Also drop events that describe the recording, unless they lie in the range
     #[arg(long)]
     pub strict: bool,
 }
 
-/// What has failed if the output has.
+/// Error message if the output fails.
 pub const CANNOT: &str = "cannot write the recording";
 
 /// Writes a part of a recording.
@@ -63,7 +63,7 @@ pub fn run(args: CutArgs) -> Result<Outcome> {
     let Some((start, end)) = edit::time_range(&source) else {
         bail!("{name} is not a JFR recording: it holds no chunk header");
     };
-    // An event may end after the headers say the recording does.
+    // An event may end after the recording's end according to its headers.
     let (from, to) = args.range.moments(start, end);
     let (from, to) = (from.unwrap_or(i64::MIN), to.unwrap_or(i64::MAX));
     if from >= to {

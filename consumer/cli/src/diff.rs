@@ -45,76 +45,78 @@ usage.";
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// A recording, a repository or folded text: what to compare with
+    /// The first profile: a recording, a repository or folded text
     #[arg(value_name = "BEFORE", value_hint = ValueHint::AnyPath)]
     before: PathBuf,
-    /// The same, later; `-` is standard input. Not needed for differential text, which has both weights
+    /// The second profile; `-` is standard input. Not needed for differential text, which has both weights
     #[arg(value_name = "AFTER", value_hint = ValueHint::AnyPath)]
     after: Option<PathBuf>,
     #[command(flatten)]
     select: SelectArgs,
-    /// Compare weights as they are, not shares
+    /// Compare absolute weights instead of shares
     #[arg(long)]
     no_normalize: bool,
-    /// Compare weights per unit of work: how much both recordings did, as requests or transactions
+    /// Compare weights per unit of work, given the amount of work in both recordings, such as requests or
+    /// transactions
     #[arg(long, value_name = "BEFORE,AFTER", value_parser = work, conflicts_with = "no_normalize")]
     per: Option<Work>,
-    /// Sort, judge and colour by this [default: table and --fail-above by what changed more, pictures by inclusive weights]
+    /// Weight for sorting, limits and colours [default: table and --fail-above by the larger change, flame
+    /// graphs by inclusive weight]
     #[arg(long, value_enum)]
     by: Option<ByArg>,
-    /// Standard deviations that a change must exceed to be more than noise
+    /// Standard deviations that a change must exceed to count as more than noise
     #[arg(long, value_name = "N", default_value_t = SIGMAS, value_parser = sigmas)]
     sigma: f64,
-    /// Fail, with exit status 3, if a function grew by more than this many percentage points of the profile
+    /// Exit with status 3 if a function grew by more than this many percentage points of the profile
     #[arg(long, value_name = "POINTS", value_parser = percent)]
     fail_above: Option<f64>,
-    /// Fail if a function, of at least 1% of the profile, grew by more than this percentage of what it had before
+    /// Fail if a function of at least 1% of the profile grew by more than this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_relative: Option<f64>,
-    /// Fail if the total grew by more than this percentage: as recorded, or with --per for each unit of work
+    /// Fail if the total grew by more than this percentage: as recorded, or per unit of work with --per
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     fail_total: Option<f64>,
-    /// As JSON, with the verdict
+    /// Print JSON, with the verdict
     #[arg(long)]
     json: bool,
-    /// Lines at most; of JSON, functions
+    /// Maximum number of lines; for JSON, of functions
     #[arg(long, value_name = "N", default_value_t = 30)]
     limit: usize,
-    /// Flame graph of the difference, or folded text with both weights, to this file; the table is written all the same unless
-    /// this is `-`, standard output
+    /// Write a differential flame graph, or folded text with both weights, to this file; the table is still
+    /// printed unless this is `-`, standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// What to write there [default: by the name of the output, else the table]
+    /// Output format [default: by the output's extension, else the table]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Picture: boxes as wide as before; what is only after stands apart
+    /// Flame graph: draw frames as wide as before; frames that are new are separate
     #[arg(long)]
     widths_before: bool,
-    /// Picture: orange for more and purple for less
+    /// Flame graph: use orange for more and purple for less
     #[arg(long)]
     color_blind: bool,
     #[command(flatten)]
     picture: SvgArgs,
 }
 
-/// Which weight of a function.
+/// Weights of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ByArg {
-    /// Of stacks that end in it
+    /// Stacks that end in it
     #[value(name = "self")]
     Own,
-    /// Of stacks it is in
+    /// Stacks that contain it
     Inclusive,
 }
 
-/// What can be written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Functions that changed
     Table,
-    /// A picture with script
+    /// An image with script
     Svg,
-    /// One page with all views of a flame graph's
+    /// A page with all views of a flame graph
     Html,
     /// `frame;frame before after`
     Folded,
@@ -159,7 +161,7 @@ impl Verdict {
     }
 }
 
-/// Compares.
+/// Compares two profiles.
 pub fn run(args: &DiffArgs) -> Result<Outcome> {
     let inputs = [args.before.as_path(), args.after()];
     if args.after.is_some() && inputs.iter().all(|input| input.as_os_str() == "-") {
@@ -242,7 +244,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
         let [first, second] =
             [first, second].map(|model| fold::events(model, &stacks::options(&args.select, For::Comparison)));
         let (first, second) = (first?, second?);
-        // Aliases stand for what each recording calls it.
+        // Aliases cover the different event types of the recordings.
         if args.select.events.is_empty() && first != second {
             let names = |events: &std::collections::BTreeSet<String>| {
                 events.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
@@ -283,7 +285,7 @@ fn read(args: &DiffArgs) -> Result<(Difference, Outcome)> {
     Ok((difference, if partial { Outcome::Partial } else { Outcome::Whole }))
 }
 
-/// Both sides of differential text.
+/// Splits differential text into its two profiles.
 fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     let Some(before) = input.before.take() else {
         bail!(
@@ -302,7 +304,8 @@ fn both(args: &DiffArgs, mut input: Profile) -> Result<(Profile, Profile)> {
     Ok((before, input))
 }
 
-/// Who made something twice as fast wants to see that, not what is left of it in shares.
+/// Returns a hint if the totals differ much: a user who made a program twice as fast wants to compare
+/// amounts, not shares.
 fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     let (less, more) = (before.total.min(after.total), before.total.max(after.total));
     (!as_recorded && less > 0 && more / 2 > less).then(|| {
@@ -312,7 +315,7 @@ fn hint(as_recorded: bool, before: &Tree, after: &Tree) -> Option<String> {
     })
 }
 
-/// Compares with the limits that were given; `None` if there is none.
+/// Checks the limits; `None` if none were given.
 fn verdict(args: &DiffArgs, difference: &Difference, by: By) -> Option<Verdict> {
     let limits = Limits { points: args.fail_above, relative: args.fail_relative };
     let total_limit = args.fail_total;
@@ -371,7 +374,7 @@ fn draw(args: &DiffArgs, difference: &Difference, format: Format, by: By) -> Res
     };
     let colors = if args.color_blind { "orange: more, purple: less" } else { "red: more, blue: less" };
     let totals = difference.totals();
-    // A page tells its colours itself.
+    // A page explains its colours itself.
     let subtitle = match format {
         Format::Html => totals,
         _ => format!("{totals} · {colors}, grey: not beyond noise"),

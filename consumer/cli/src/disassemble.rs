@@ -24,19 +24,19 @@ pub struct DisassembleArgs {
     /// A recording
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
-    /// Directory to write to
+    /// Output directory
     #[arg(short, long, default_value = ".", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub output: PathBuf,
-    /// Chunks in a file, at most [default: 5, if there is no --max-size]
+    /// Maximum number of chunks per file [default: 5, if there is no --max-size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_chunks: Option<u64>,
-    /// Bytes in a file, at most; K, M and G are understood
+    /// Maximum bytes per file; accepts K, M and G
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_size: Option<u64>,
     /// Overwrite files that exist
     #[arg(long)]
     pub force: bool,
-    /// The report as JSON on standard output
+    /// Print the report as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }

@@ -1,4 +1,5 @@
-//! `flightline drain`: writes the recording of a program that records itself (linked library, bare preload).
+//! `flightline drain`: writes the recording of a program that records itself (linked library or bare
+//! preload).
 
 use std::{
     os::unix::net::UnixDatagram,
@@ -14,7 +15,7 @@ use flightline_recorder::{
 
 use crate::record::{DEFAULT_OUTPUT, RepositoryArgs, SamplingArgs, say};
 
-/// Arguments of `drain`; programs, not people, give them.
+/// Arguments of `drain`, which is started by programs, not by people.
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     /// Descriptor on which the program waits for the session directory
@@ -23,28 +24,28 @@ pub struct DrainArgs {
     /// The program
     #[arg(long, value_name = "PID")]
     pid: u32,
-    /// The program runs already and waits for the command to join
+    /// The program is already running and waits for the command to join
     #[arg(long)]
     join: bool,
-    /// It may see an EINTR that it would not see otherwise
+    /// Permit interrupting system calls of the program, which may then return EINTR
     #[arg(long)]
     interrupt: bool,
-    /// Where the recording goes
+    /// Output of the recording
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     #[command(flatten)]
     repository: RepositoryArgs,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// What there is to say goes to the system's log
+    /// Send messages to the system log
     #[arg(long)]
     syslog: bool,
-    /// Tell the sum at the end
+    /// Print totals at the end
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Runs until the program ends or asks for the end.
+/// Runs until the program ends or requests the end.
 pub fn run(args: &DrainArgs) -> ExitCode {
     match serve(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -69,12 +70,100 @@ fn serve(args: &DrainArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A warning of a daemon; without a log there is nobody to tell.
+/// Sends a warning to the system log; without a log it is dropped.
 fn syslog(message: &str, pid: u32) {
     const DAEMON_WARNING: u32 = 3 << 3 | 4;
     let line = format!("<{DAEMON_WARNING}>flightline[{}]: process {pid}: {message}", std::process::id());
     if let Ok(socket) = UnixDatagram::unbound() {
         let _ = socket.set_nonblocking(true);
         let _ = socket.send_to(line.as_bytes(), "/dev/log");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsString, time::Duration};
+
+    use clap::Parser;
+    use flightline_recorder::{
+        Engine, Settings, drain_options,
+        dump::{Condition, Policy},
+        exposition::Places,
+        schedule::{Schedule, Trigger},
+        settings::{Spans, ThreadSelection},
+        sink::stream,
+    };
+
+    use crate::args::{Cli, Command};
+
+    fn parsed(settings: &Settings) -> Settings {
+        let first = ["flightline", "drain", "--ready-fd=3", "--pid=1"].map(OsString::from);
+        let cli = Cli::try_parse_from(first.into_iter().chain(drain_options(settings))).unwrap();
+        let Command::Drain(args) = cli.command else { panic!("another command") };
+        args.sampling.settings().unwrap()
+    }
+
+    #[test]
+    fn drain_options_lead_to_the_same_settings() {
+        let defaults = Settings::default();
+        assert_eq!(format!("{:?}", parsed(&defaults)), format!("{defaults:?}"));
+        let mut settings = defaults;
+        settings.add("cpu@3ms,wall@7ms,alloc@1m,live,metrics@2s,page-faults@9").unwrap();
+        settings.add_trace("lib.so:parse:10ms").unwrap();
+        let mut threads = ThreadSelection::default();
+        threads.add_pattern("-worker").unwrap();
+        threads.add_ids(7..=9);
+        let mut dumps = Policy::new("/tmp/copies");
+        dumps.on = vec![
+            Condition::Cpu(80.0, Duration::from_secs(600)),
+            Condition::Rss(1 << 30),
+            Condition::Stuck(Duration::from_millis(2500)),
+            Condition::Exit { code: 0, equal: false },
+            Condition::Signal,
+        ];
+        dumps.last = Some(Duration::from_secs(300));
+        dumps.keep = 3;
+        let settings = Settings {
+            engine: Engine::PerfUser,
+            budget: Some(0.005),
+            addresses: true,
+            exposition: Places { file: Some("/tmp/m.prom".into()), listen: "127.0.0.1:9464".parse().ok() },
+            live_interval: Duration::from_secs(90),
+            depth: 77,
+            flush: Duration::from_millis(300),
+            stream: stream::Options {
+                queue_bytes: 1 << 20,
+                pipe_bytes: Some(1 << 16),
+                token: None,
+                anywhere: true,
+            },
+            sync: true,
+            overwrite: true,
+            ring_bytes: Some(1 << 20),
+            follow: false,
+            threads: Some(threads),
+            redact_args: true,
+            fatal_signals: Some(false),
+            spans: Spans::All,
+            labels: vec![("zone".into(), "eu-1".into()), ("a/b".into(), String::new())],
+            schedule: Schedule {
+                delay: Some(Duration::from_secs(2)),
+                duration: Some(Duration::from_secs(60)),
+                start_on: Some(Trigger::File("/run/go".into())),
+                stop_on: Some("USR2".parse().unwrap()),
+            },
+            dumps: Some(dumps),
+            measure: true,
+            ..settings
+        };
+        assert_eq!(format!("{:?}", parsed(&settings)), format!("{settings:?}"));
+        let aggregated = Settings {
+            aggregate: Some(Duration::from_secs(10)),
+            aggregate_lines: true,
+            flush: Duration::from_secs(10),
+            metrics: Some(Duration::from_secs(10)),
+            ..Settings::default()
+        };
+        assert_eq!(format!("{:?}", parsed(&aggregated)), format!("{aggregated:?}"));
     }
 }

@@ -1,4 +1,4 @@
-//! `flightline dump`: the last part of a recording as a file, while recording goes on.
+//! `flightline dump`: saves the last part of a recording while it continues.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use flightline_consumer::cut::part;
-use flightline_recorder::control::{Condition, Finder, Found, client::ask_within};
+use flightline_recorder::control::{Condition, Finder, TargetProcess, client::ask_within};
 use flightline_recorder::dump::{Chunks, Dumped, files};
 use flightline_recorder::loss::size;
 use flightline_recorder::repository::Owner;
@@ -35,16 +35,16 @@ that of a recorded program or of the flightline that records it; what a killed r
 
 Exit status: 0 done; 1 error, or something could not be copied.";
 
-/// Time for the recorder to write out what it has.
+/// Time for the recorder to write its data.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArgs {
-    /// The program, by process id or name, or the flightline that records it
+    /// The program, by PID or name, or the flightline process that records it
     #[arg(short, long, value_name = "PID|NAME", required_unless_present = "path", conflicts_with = "path")]
     pub pid: Option<String>,
-    /// With -p: leave out the children of the process
+    /// With -p: omit the children of the process
     #[arg(long, requires = "pid")]
     pub no_follow: bool,
     /// A repository, the folder of one process in it, or a recording
@@ -53,31 +53,31 @@ pub struct DumpArgs {
     /// Copy this span before now: 90s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = duration)]
     pub last: Option<Duration>,
-    /// With --last: copy whole chunks, which is faster and includes what the first chunk has from before. Standard output always gets
-    /// whole chunks
+    /// With --last: copy whole chunks, which is faster and includes earlier events of the first chunk.
+    /// Standard output always gets whole chunks
     #[arg(long, requires = "last")]
     pub whole_chunks: bool,
     /// The default; accepted for scripts.
     #[arg(long, requires = "last", conflicts_with = "whole_chunks", hide = true)]
     pub exact: bool,
-    /// Where to; `-` is standard output; `%p` in the name stands for the process id
+    /// Output file; `-` is standard output; `%p` in the name represents the PID
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
     /// Overwrite the output if it exists
     #[arg(long)]
     pub force: bool,
-    /// What was done as JSON on standard output (on standard error if the recording goes there)
+    /// Print a report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
 }
 
-/// A recording that is to be copied.
+/// A recording to copy.
 struct Recorded {
     pid: u32,
     path: PathBuf,
 }
 
-/// Copies.
+/// Copies recordings.
 pub fn run(args: &DumpArgs) -> Result<Outcome> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     let since = args.last.map(|last| i64::try_from(now.saturating_sub(last.as_nanos())).unwrap_or(0));
@@ -86,10 +86,10 @@ pub fn run(args: &DumpArgs) -> Result<Outcome> {
         (None, Some(path)) => vec![of_path(path)?],
         (None, None) => bail!("give -p PID or a path"),
     };
-    // One file for each process, or one for all.
+    // One file per process, or one for all.
     let named = args.output.to_str().is_some_and(|name| name.contains("%p"));
     let groups: Vec<&[Recorded]> = if named { found.chunks(1).collect() } else { vec![&found] };
-    // All are opened before any is copied: what is old may be removed meanwhile.
+    // Open all files before copying, since old ones may be removed in the meantime.
     let mut copies = Vec::new();
     for group in groups {
         copies.push((group, Copies::open(group, since)?));
@@ -161,10 +161,10 @@ impl Copies {
         let (mut paths, mut recordings) = (Vec::new(), Vec::new());
         for recorded in group {
             let files = files(&recorded.path)?;
-            // A repository has a folder for each process.
+            // A repository has a folder per process.
             let is_folder = recorded.path.is_dir();
             let same = |a: &PathBuf, b: &PathBuf| is_folder && a.parent() == b.parent();
-            // Some have nothing of that time; a file that cannot be read is a problem of `all`.
+            // Some recordings have no data for that time; unreadable files are reported by `all`.
             recordings.extend(files.chunk_by(same).filter_map(|files| Chunks::open(files, since).ok()));
             paths.extend(files);
         }
@@ -172,8 +172,8 @@ impl Copies {
         Ok(Copies { paths, all, recordings })
     }
 
-    /// Writes them to a file. Several recordings get one clock and constants that do not collide: the JDK's readers apply the first
-    /// chunk's clock to all.
+    /// Writes them to a file. Several recordings are converted to one clock and unique constant keys, because
+    /// the JDK's readers apply the first chunk's clock to all.
     fn write_to(&self, output: &Path) -> Result<Dumped> {
         if self.recordings.len() < 2 {
             return Ok(self.all.write_to(output)?);
@@ -229,7 +229,7 @@ fn write(args: &DumpArgs, copies: &Copies, output: &Path, exact: Option<i64>) ->
     Ok(Dumped { chunks: cut.written, bytes: cut.output, times, ..dumped })
 }
 
-/// A file that is not to be left behind.
+/// A temporary file that is removed when dropped.
 struct Uncut(PathBuf);
 
 impl Uncut {
@@ -246,10 +246,11 @@ impl Drop for Uncut {
     }
 }
 
-/// Finds the recordings of the processes that a process id or a name selects and, with `follow`, of their descendants.
+/// Finds the recordings of the processes that a process id or a name selects and, with `follow`, of their
+/// descendants.
 fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
     let finder = Finder::default();
-    let mut sessions: Vec<(PathBuf, Vec<Found>)> = Vec::new();
+    let mut sessions: Vec<(PathBuf, Vec<TargetProcess>)> = Vec::new();
     let (mut recorded, mut failed) = (Vec::new(), None);
     for pid in targets::pids(&[wanted.to_owned()]).unwrap_or_default() {
         let problem = match finder.find(pid) {
@@ -266,12 +267,12 @@ fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
                     found.name
                 ),
             },
-            // It is gone; so may be its recorder.
+            // The process has ended, and possibly its recorder.
             Err(error) => error.to_string(),
         };
         match left_by_killed(pid)? {
             Some(left) => recorded.extend(left),
-            // Of several processes with a name, some are recorded.
+            // Only some of the processes with that name are recorded.
             None => failed = failed.or(Some(problem)),
         }
     }
@@ -286,8 +287,8 @@ fn find_recordings(wanted: &str, follow: bool) -> Result<Vec<Recorded>> {
     Ok(recorded)
 }
 
-/// Has a recorder write out what it has, and returns the recordings of these processes: all if one of them is the recorder.
-fn save(session: &Path, processes: &[Found], follow: bool) -> Result<Vec<Recorded>> {
+/// Requests a flush and returns the recordings of these processes; all if one of them is the recorder.
+fn save(session: &Path, processes: &[TargetProcess], follow: bool) -> Result<Vec<Recorded>> {
     let answer = ask_within(session, "save", PATIENCE)?;
     let all = answer["recordings"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |value: &Value| -> Option<Recorded> {
@@ -306,18 +307,18 @@ fn save(session: &Path, processes: &[Found], follow: bool) -> Result<Vec<Recorde
         let tree = processes::descendants(&processes::processes(), &pids, &own);
         let is_child = |of: u32| follow && tree.iter().any(|(child, _)| *child == of);
         recorded.retain(|r| pids.contains(&r.pid) || is_child(r.pid));
-        // Theirs come before those of children: the file may have the first id in its name.
+        // List the processes before their children, since the file name may contain the first PID.
         recorded.sort_by_key(|r| !pids.contains(&r.pid));
     }
     if recorded.is_empty() {
         bail!("nothing of {} ({}) was recorded yet", first.name, first.pid);
     }
-    // A file of several processes goes by the id that was given.
+    // A file of several processes is named after the given PID.
     recorded.iter_mut().filter(|r| r.pid == 0).for_each(|r| r.pid = first.pid);
     Ok(recorded)
 }
 
-/// The same of a process whose recorder was killed; completed first.
+/// Recovers and returns the recordings of a process whose recorder was killed.
 fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
     for session in session::abandoned() {
         let outputs = session::outputs(&session);
@@ -336,7 +337,7 @@ fn left_by_killed(pid: u32) -> Result<Option<Vec<Recorded>>> {
     Ok(None)
 }
 
-/// A repository, a folder or a file; what a living recorder has for it is written out before.
+/// Returns a repository, folder or file, after a running recorder has flushed its data.
 fn of_path(path: &Path) -> Result<Recorded> {
     if !path.exists() {
         bail!("there is no {}", path.display());
@@ -349,7 +350,7 @@ fn of_path(path: &Path) -> Result<Recorded> {
         let Some(owner) = Owner::read(folder) else { continue };
         recorded.pid = owner.pid;
         if owner.session.is_dir() && asked.insert(owner.session.clone()) {
-            // It may have ended this moment: then all is there.
+            // The recorder may have just ended, in which case everything has been written.
             let _ = ask_within(&owner.session, "save", PATIENCE);
         }
     }

@@ -1,4 +1,4 @@
-//! `--dump-on` and its like: copies that a recorder makes by itself.
+//! `--dump-on` and related options: copies that a recorder makes automatically.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -13,32 +13,33 @@ use flightline_recorder::{
 /// When and where to copy.
 #[derive(Debug, Args)]
 pub struct PolicyArgs {
-    /// Copy what is recorded into --dump-dir when cpu>80%/10s (of one processor), rss>1g, stuck>30s (a thread runs with the same
-    /// callers or waits for one lock), exit!=0, exit=CODE, panic, signal (it ended the program, or SIGSEGV or its like a child); repeatable
+    /// Copy the recording to --dump-dir when a condition holds: cpu>80%/10s (of one CPU), rss>1g, stuck>30s
+    /// (a thread keeps the same callers or waits for one lock), exit!=0, exit=CODE, panic, signal (the
+    /// program was killed by it, or a child by SIGSEGV and the like); repeatable
     #[arg(long, value_name = "CONDITION", requires = "dump_dir", value_delimiter = ',')]
     dump_on: Vec<Condition>,
-    /// Copy when this signal (USR1) is sent to flightline
+    /// Copy the recording when flightline receives this signal (USR1)
     #[arg(long, value_name = "SIGNAL", requires = "dump_dir", value_parser = signal)]
     dump_signal: Option<Trigger>,
-    /// The folder of these copies
+    /// Folder for these copies
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dump_dir: Option<PathBuf>,
-    /// Copy only chunks of the last so many minutes [default: all there is]
+    /// Copy only the chunks of this most recent span [default: everything]
     #[arg(long, value_name = "TIME", requires = "dump_dir", value_parser = duration)]
     dump_last: Option<Duration>,
-    /// Least time between two copies of a process for one condition
+    /// Minimum time between two copies of a process for one condition
     #[arg(long, value_name = "TIME", requires = "dump_dir", default_value = "10m", value_parser = duration)]
     dump_every: Duration,
-    /// Copies that stay in the folder; the oldest are removed
+    /// Number of copies to keep; the oldest are removed
     #[arg(long, value_name = "N", requires = "dump_dir", default_value_t = KEEP)]
     dump_keep: usize,
 }
 
 impl PolicyArgs {
-    /// As a setting.
+    /// Returns the recorder's setting.
     pub fn policy(&self) -> Result<Option<Policy>, Error> {
         let Some(dir) = &self.dump_dir else { return Ok(None) };
-        // The recorder and whoever asks for it may stand in different folders.
+        // The recorder may have a different working directory.
         let dir = std::path::absolute(dir).map_err(|e| Error::io("find", dir, e))?;
         let signal = self.dump_signal.as_ref().and_then(|trigger| match trigger {
             Trigger::Signal(signal) => Some(*signal),
@@ -55,7 +56,7 @@ impl PolicyArgs {
     }
 }
 
-/// A signal only.
+/// Parses a signal, not a file.
 fn signal(text: &str) -> Result<Trigger, String> {
     match text.parse()? {
         Trigger::File(_) => Err(format!("{text:?} is no signal such as USR1")),

@@ -1,4 +1,4 @@
-//! What the commands that write recordings have in common: input as a whole, output that appears when it is complete.
+//! Shared code of commands that write recordings: mapped input, and output that appears when complete.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
@@ -11,7 +11,7 @@ use crate::input::{refuse_compressed, refuse_cut};
 use crate::output::{is_stdout, refuse_existing, refuse_input, whole};
 use crate::talk::{Progress, shown};
 
-/// Maps a file; reads standard input and pipes to their end. On a terminal a bar shows how far a long one is.
+/// Maps a file; reads standard input and pipes to their end. Shows a progress bar on a terminal.
 pub fn input(path: &Path) -> Result<Source> {
     let mut source = quiet_input(path)?;
     let progress = Progress::new(Some(source.bytes().len() as u64));
@@ -19,7 +19,7 @@ pub fn input(path: &Path) -> Result<Source> {
     Ok(source)
 }
 
-/// The same without a bar.
+/// The same without a progress bar.
 pub fn quiet_input(path: &Path) -> Result<Source> {
     let cannot = || format!("cannot read {}", shown(path));
     let mut all = Vec::new();
@@ -52,7 +52,7 @@ pub fn quiet_input(path: &Path) -> Result<Source> {
     Ok(all.into())
 }
 
-/// `run.jfr` → `run.WORD.jfr`, beside the input.
+/// `run.jfr` → `run.WORD.jfr`, next to the input.
 pub fn beside(input: &Path, word: &str) -> Result<PathBuf> {
     let Some(stem) = input.file_stem().filter(|_| !is_stdout(input)) else {
         bail!("standard input has no name: say with -o where to write");
@@ -64,7 +64,7 @@ pub fn beside(input: &Path, word: &str) -> Result<PathBuf> {
     Ok(input.with_file_name(name))
 }
 
-/// Lets `write` write a recording to `path`, or to standard output. A file appears under its name when it is complete.
+/// Runs `write` on `path` or standard output. A file appears under its name when it is complete.
 pub fn output<T>(
     path: &Path,
     inputs: &[&Path],
@@ -96,7 +96,7 @@ pub fn report(path: Option<&Path>, report: &serde_json::Value) -> Result<()> {
     crate::output::text(Path::new("-"), |out| writeln!(out, "{report}"))
 }
 
-/// Why there is no output: no event of the input could be read.
+/// Error message if no event could be read.
 pub fn nothing_read(input: &Path) -> String {
     let name = shown(input);
     format!("{name}: no event in it can be read (flightline repair --dry-run {name} tells why)")

@@ -1,4 +1,4 @@
-//! `flightline export`: recordings and streams for other systems, as files or to a collector.
+//! `flightline export`: writes recordings and streams for other systems, to files or a collector.
 
 mod following;
 mod sending;
@@ -38,99 +38,99 @@ span link to it. What is lost on the way is told at the end. For chosen or resha
 
 Exit status: 0 all was read and taken; 1 error, or some was not; 2 wrong usage.";
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Bytes of one chunk that may have to be kept.
+/// Maximum bytes of one chunk to buffer.
 const MOST_KEPT: u64 = 1 << 30;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("where").required(true).args(["output", "send"]))]
 pub struct ExportArgs {
-    /// Recordings, repositories; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    /// Recordings or repositories; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// What to write
+    /// Output format
     #[arg(short, long, value_enum, default_value = "otlp", conflicts_with = "send")]
     format: Format,
     /// Write to this file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Send profiles and traces to this receiver of OTLP: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://; or
-    /// rows as of --format hdps to a Fluentd: fluentd://HOST:24224
+    /// Send profiles and traces to this OTLP receiver: http://HOST:4318, grpc://HOST:4317, with TLS https://
+    /// and grpcs://; or rows as with --format hdps to Fluentd: fluentd://HOST:24224
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     send: Option<Target>,
     /// Event types: cpu, wall, alloc, live, lock, io, throw, trace, or the name of a type [default: all]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
-    /// Traces: infer spans from samples too; those of the program that would be their children are linked
+    /// Traces: also infer spans from samples; spans of the program that would be their children are linked
     #[arg(long)]
     inferred: bool,
-    /// Functions seen for less are no inferred spans
+    /// Minimum duration of an inferred span
     #[arg(long, value_name = "TIME", default_value = "0ms", value_parser = duration, requires = "inferred")]
     min_duration: Duration,
-    /// Functions that are no inferred spans, as module or class.function; may be repeated
+    /// Exclude these functions from inferred spans, as module or class.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
     not_inferred: Vec<Regex>,
-    /// Which samples.
+    /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
-    /// An attribute of the resource, as service.name=shop; of rows a label. May be repeated
+    /// Resource attribute, such as service.name=shop; for rows a label. Repeatable
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
     attributes: Vec<(String, String)>,
-    /// Send this header too, as authorization='Bearer …'; may be repeated
+    /// Send this additional header, such as authorization='Bearer …'; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, requires = "send")]
     headers: Vec<(String, String)>,
-    /// With fluentd://: what it routes by [default: flightline]
+    /// With fluentd://: routing tag [default: flightline]
     #[arg(long, value_name = "TAG", requires = "send")]
     tag: Option<String>,
-    /// With fluentd://: the key that both know is in this file
+    /// With fluentd://: file with the shared key
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
     shared_key_file: Option<PathBuf>,
-    /// With https:// and grpcs://: the receiver's certificate is signed by one in this file (PEM) [default: what this machine trusts]
+    /// With https:// and grpcs://: trust the certificates in this file (PEM) [default: those of this machine]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "send")]
     ca_cert: Option<PathBuf>,
-    /// With https://: do not ask for the receiver's certificate; whoever is in between can read and answer
+    /// With https://: do not verify the receiver's certificate; an attacker in between can read and answer
     #[arg(long, requires = "send", conflicts_with = "ca_cert")]
     insecure: bool,
-    /// Of a stream: send so often
+    /// Streams: interval between messages
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     every: Duration,
-    /// Time for one try to send
+    /// Timeout of an attempt to send
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time)]
     timeout: Duration,
-    /// Give a message up when its receiver has not taken it for so long; the same time is waited at the end
+    /// Give up a message that was not accepted for this time, which is also the maximum wait at the end
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = time)]
     patience: Duration,
-    /// Bytes that may wait to be sent; of a stream more is dropped, and counted
+    /// Maximum bytes that wait to be sent; for a stream, excess data is dropped and counted
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
     queue_size: u64,
-    /// Send without compressing
+    /// Do not compress messages
     #[arg(long)]
     no_gzip: bool,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
 }
 
-/// What can be written to a file.
+/// File formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// OpenTelemetry profiles: a ProfilesData of protobuf
+    /// OpenTelemetry profiles: a ProfilesData in protobuf
     Otlp,
     /// The same as JSON
     OtlpJson,
-    /// OpenTelemetry traces: a TracesData of protobuf
+    /// OpenTelemetry traces: a TracesData in protobuf
     OtlpTraces,
     /// The same as JSON
     OtlpTracesJson,
-    /// gzipped profile.proto
+    /// gzip-compressed profile.proto
     Pprof,
-    /// A line of JSON for each sample, with its whole stack, as of Treasure Data's HDPS
+    /// One JSON line per sample, with the complete stack, as in Treasure Data's HDPS
     Hdps,
 }
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 fn pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
     if name.trim().is_empty() {
@@ -139,7 +139,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.to_owned()))
 }
 
-/// A time to wait: long enough to be one, and short enough to be added to any other.
+/// Parses a timeout within a sensible range.
 fn time(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     let within = (Duration::from_millis(100)..=Duration::from_secs(86_400)).contains(&time);
@@ -184,7 +184,7 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes a line for each sample as it comes.
+/// Writes a line per sample as it arrives.
 fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
     let (mut shape, mut count) = (hdps::Shape::new(args.attributes.clone()), 0u64);
     let mut each = |item: &Item, out: &mut dyn Write| -> Result<()> {
@@ -205,7 +205,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
             let often = Duration::from_secs(1);
             outcome = following::follow(args, &address, &signals, often, |item| match item {
                 Some(item) => each(item, out),
-                // Whoever reads along has what came.
+                // Flush, so that a reader that follows sees all data.
                 None => Ok(out.flush()?),
             })?;
             Ok(())
@@ -217,7 +217,7 @@ fn rows(args: &ExportArgs, path: &Path) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Says what of spans is of no use.
+/// Reports spans that could not be used.
 fn tell_left_out(counts: &Counts, collector: &Collector) {
     let spans = collector.counts();
     if spans.contexts_unused > 0 {
@@ -238,7 +238,7 @@ fn tell_left_out(counts: &Counts, collector: &Collector) {
 }
 
 impl ExportArgs {
-    /// An option that would do nothing with what is asked for.
+    /// Returns a message if an option has no effect on the selected output.
     fn in_vain(&self) -> Option<&'static str> {
         let fluentd = self.send.as_ref().is_some_and(Target::is_fluentd);
         let rows = fluentd || self.send.is_none() && self.format == Format::Hdps;
@@ -257,7 +257,7 @@ impl ExportArgs {
         what.iter().find(|(given, _)| *given).map(|(_, why)| *why)
     }
 
-    /// What infers spans, if it is wanted.
+    /// Returns the span inference, if requested.
     fn inferring(&self, stream: bool) -> Option<Inferring> {
         let shortest = i64::try_from(self.min_duration.as_nanos()).unwrap_or(i64::MAX);
         self.inferred.then(|| Inferring::new(shortest, self.not_inferred.clone(), stream))
@@ -278,12 +278,12 @@ fn write(format: Format, batch: &Batch, path: &Path) -> Result<()> {
     })
 }
 
-/// A reader of what is wanted.
+/// Creates a decoder for the selected events.
 fn feed(args: &ExportArgs) -> Feed {
     Feed::new(Options { samples: args.events.clone(), memory: MOST_KEPT, ..Options::default() })
 }
 
-/// Gives `each` the items of all inputs, with their feed, to their ends.
+/// Passes the items of all inputs, with their decoder, to `each`.
 fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> Result<Outcome> {
     let mut outcome = Outcome::Whole;
     let paths = repository::expand(&args.inputs, args.samples.range.last)?;
@@ -297,7 +297,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
                 shown(&path)
             );
         } else {
-            // Says what is wrong with what is no recording.
+            // Reports inputs that are not recordings.
             input::recording(&path).and_then(|_| {
                 recover::before_reading(&path);
                 let file = File::open(&path).with_context(|| format!("cannot open {}", shown(&path)))?;
@@ -328,7 +328,7 @@ fn read(args: &ExportArgs, mut each: impl FnMut(&Item, &Feed) -> Result<()>) -> 
     Ok(outcome)
 }
 
-/// Gives `each` what has come.
+/// Passes available items to `each`.
 fn take(
     feed: &mut Feed,
     path: &Path,

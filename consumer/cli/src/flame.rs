@@ -74,7 +74,7 @@ pub fn run(args: &FlameArgs) -> Result<Outcome> {
     Ok(profile.outcome)
 }
 
-/// The line below the headline of a picture that shows one measure.
+/// Returns the subtitle of a flame graph of one event.
 fn subtitle(args: &FlameArgs, profile: &Profile) -> Option<String> {
     let model = profile.model.as_ref()?;
     let options = stacks::options(&args.stacks.select, For::Svg);
@@ -85,7 +85,7 @@ fn subtitle(args: &FlameArgs, profile: &Profile) -> Option<String> {
     Some(if args.flame_chart { about + axis } else { about })
 }
 
-/// The Java code of a picture that is no page.
+/// Returns the Java categories for SVG and PNG.
 fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<Java> {
     let recorded = match model {
         Some(model) => {
@@ -97,7 +97,7 @@ fn java(args: &FlameArgs, model: Option<&Model>, select: &SelectArgs) -> Result<
     Ok(args.picture.java(recorded))
 }
 
-/// Draws several measures: on one page, or a picture each.
+/// Draws several events: on one page, or one file each.
 fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     let what = if format == PictureFormat::Html { For::Page } else { For::Svg };
@@ -137,7 +137,7 @@ fn measures(args: &FlameArgs, format: PictureFormat) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// `x.svg` of `wall` is `x.wall.svg`.
+/// `x.svg` for `wall` becomes `x.wall.svg`.
 fn beside(output: &Path, name: &str) -> PathBuf {
     if output::is_stdout(output) {
         return output.to_owned();
@@ -149,7 +149,7 @@ fn beside(output: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// Draws one counter by another.
+/// Draws the ratio of two counters.
 fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result<Outcome> {
     let (difference, outcome) = stacks::counters(&args.stacks.inputs, &args.stacks.select, counters)?;
     let ratio = Ratio { of: counters.of.clone(), over: counters.over.clone() };
@@ -158,7 +158,7 @@ fn ratio(args: &FlameArgs, counters: &Counters, format: PictureFormat) -> Result
     Ok(outcome)
 }
 
-/// Draws differential text: widths are those after, shares are compared.
+/// Draws differential text: widths represent the second profile, colours the change of shares.
 fn differential(args: &FlameArgs, before: &Tree, after: &Tree, format: PictureFormat) -> Result<Outcome> {
     if before.total == 0 && after.total == 0 {
         return Err(flightline_consumer::Error::NoSamples.into());
@@ -210,10 +210,10 @@ fn draw(args: &FlameArgs, profile: &Profile, options: &SvgOptions, picture: &mut
     Ok(chart::svg(&tracks::read(inputs, select, profile, For::Svg)?, options, picture)?)
 }
 
-/// What to draw by the name of the output; without an ending a page.
+/// Returns the format for an output name; without an extension a page.
 ///
 /// # Errors
-/// The ending is of something else.
+/// Returns an error if the extension belongs to another format.
 pub fn format_of(path: &Path) -> Result<PictureFormat, String> {
     let Some(ending) = path.extension() else { return Ok(PictureFormat::Html) };
     match ending.to_ascii_lowercase().to_str() {

@@ -1,4 +1,4 @@
-//! Opening inputs: a recording or folded text, a file or a stream, told apart by the first bytes.
+//! Opens inputs and detects their format by the first bytes: recordings or text, files or streams.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -12,7 +12,7 @@ use jfr_format::read::{Input, Recording};
 
 use crate::talk::shown;
 
-/// So many bytes of a profile are taken.
+/// Maximum size of a profile in bytes.
 #[cfg(feature = "export")]
 const MOST: u64 = 512 << 20;
 
@@ -20,7 +20,7 @@ const MOST: u64 = 512 << 20;
 pub enum Source {
     /// A JFR recording.
     Recording(Box<Input<Box<dyn Read>>>),
-    /// Text, presumably folded.
+    /// Text, probably folded stacks.
     Text(Box<dyn BufRead>),
 }
 
@@ -67,7 +67,7 @@ pub fn recording(path: &Path) -> Result<Input<Box<dyn Read>>> {
     }
 }
 
-/// The recording at `path` if it is a regular file that begins like one; anything else is left to [`open`].
+/// Maps `path` if it is a regular file that begins like a recording; leaves other inputs to [`open`].
 pub fn whole(path: &Path) -> Result<Option<Recording>> {
     if path.as_os_str() == "-" || !path.is_file() {
         return Ok(None);
@@ -88,19 +88,20 @@ pub fn whole(path: &Path) -> Result<Option<Recording>> {
     Recording::open(path).map(Some).with_context(cannot)
 }
 
-/// A pprof profile, or what of it was chosen by labels.
-// Without the feature `export` none is read.
+/// A pprof profile, possibly filtered by labels.
+// Never constructed without the feature `export`.
 #[cfg_attr(not(feature = "export"), allow(dead_code))]
 pub struct Pprof {
     /// Folded text.
     pub text: Text,
-    /// Samples that had all labels.
+    /// Number of samples with all labels.
     pub samples: u64,
-    /// Some of the labels that there are.
+    /// Some of the existing labels.
     pub there: Vec<String>,
 }
 
-/// The samples of a pprof profile, gzipped or not, that have one of `types` and all of `labels`; `None` if `path` is anything else.
+/// Reads the samples of a pprof profile, compressed or not, with one of `types` and all of `labels`; `None`
+/// if `path` is something else.
 #[cfg(feature = "export")]
 pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Result<Option<Pprof>> {
     use flightline_export::pprof::{Selection, selected, unpacked};
@@ -133,13 +134,14 @@ pub fn pprof(path: &Path, types: &[String], labels: &[(String, String)]) -> Resu
             Ok(Some(Pprof { text, samples: of.samples, there: of.there }))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(|| shown(path)),
-        // It may be anything that was compressed, of which who asks next says how to unpack it, or that begins so.
+        // Compressed data of another format, for which a later step reports how to decompress it, or a
+        // similar beginning.
         Err(_) => Ok(None),
     }
 }
 
-/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the period (field 11) or the time
-/// (field 9) before it.
+/// Returns true if bytes begin with field 1 of a profile, the types of its values. Go writes the type of the
+/// period (field 11) or the time (field 9) before it.
 #[cfg(feature = "export")]
 fn begins_as_pprof(bytes: &[u8]) -> bool {
     const FIRST: u8 = 0x0a;
@@ -157,7 +159,7 @@ fn begins_as_pprof(bytes: &[u8]) -> bool {
     }
 }
 
-/// OTLP profiles as folded text, of those of `types` if there are any; `None` if `path` is anything else.
+/// Converts OTLP profiles of `types` (empty: all) to folded text; `None` if `path` is something else.
 #[cfg(feature = "export")]
 fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
     if path.as_os_str() == "-" || !path.is_file() {
@@ -177,7 +179,8 @@ fn otlp(path: &Path, types: &[String]) -> Result<Option<Text>> {
     Ok(unit.map(|unit| Text::of(text, Some(unit))))
 }
 
-/// A profile of pprof or OTLP as folded text, of one of `types` if there are any; `None` if `path` is anything else.
+/// Converts a pprof or OTLP profile of one of `types` (empty: any) to folded text; `None` if `path` is
+/// something else.
 pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
     match pprof(path, types, &[])? {
         Some(profile) => Ok(Some(profile.text)),
@@ -185,13 +188,13 @@ pub fn packed(path: &Path, types: &[String]) -> Result<Option<Text>> {
     }
 }
 
-/// Without the feature `export` there is no pprof.
+/// Without the feature `export`, pprof is not supported.
 #[cfg(not(feature = "export"))]
 pub fn pprof(_: &Path, _: &[String], _: &[(String, String)]) -> Result<Option<Pprof>> {
     Ok(None)
 }
 
-/// Nor OTLP.
+/// Without the feature `export`, OTLP is not supported.
 #[cfg(not(feature = "export"))]
 fn otlp(_: &Path, _: &[String]) -> Result<Option<Text>> {
     Ok(None)
@@ -220,7 +223,8 @@ fn stream(mut source: Box<dyn Read>, path: &Path) -> Result<Source> {
 }
 
 /// # Errors
-/// An input of `len` bytes, which begins with `start`, is a recording that ends within its first header.
+/// Returns an error if an input of `len` bytes that begins with `start` is a recording truncated within its
+/// first header.
 pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
     if start.starts_with(&MAGIC) && len < LEN as u64 {
         bail!("{}: the chunk header is cut: {len} of its {LEN} bytes are there (at offset 0)", shown(path));
@@ -229,7 +233,7 @@ pub fn refuse_cut(path: &Path, start: &[u8], len: u64) -> Result<()> {
 }
 
 /// # Errors
-/// The first bytes say that the input is compressed, or perf's own file; the remedy.
+/// Returns an error with a remedy if the first bytes indicate compression or a perf.data file.
 pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
     let (what, tool) = match magic {
         [0x1f, 0x8b, ..] => ("gzip", "gunzip -c"),
@@ -238,7 +242,7 @@ pub fn refuse_compressed(magic: &[u8], path: &Path) -> Result<()> {
         [b'B', b'Z', b'h', ..] => ("bzip2", "bzip2 -dc"),
         [0x04, 0x22, 0x4d, 0x18, ..] => ("lz4", "lz4 -dc"),
         [b'P', b'K', 3, 4, ..] => ("zip", "unzip -p"),
-        // `PERFILE2`, and as a machine of the other byte order writes it.
+        // `PERFILE2` in either byte order.
         b"PERF" | b"2ELI" => {
             let name = if path.as_os_str() == "-" { "-".into() } else { path.display().to_string() };
             bail!(

@@ -1,4 +1,4 @@
-//! Recordings item by item, with what cannot be read of them told.
+//! Reads recordings item by item and reports unreadable data.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -13,28 +13,28 @@ use crate::select::SelectArgs;
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, input, repository};
 
-/// Bytes read at a time.
+/// Read size in bytes.
 pub const READ: usize = 256 << 10;
-/// Warnings told of an input.
+/// Maximum number of warnings printed per input.
 const TOLD: u64 = 10;
 
-/// Who takes items.
+/// A consumer of items.
 pub trait Taker {
     /// Another recording begins.
     fn next_input(&mut self) {}
 
-    /// The next item; `feed` is where it came from.
+    /// Processes an item from `feed`.
     fn take(&mut self, item: &Item, feed: &Feed);
 
-    /// All that has come was taken.
+    /// Called when all available items have been processed.
     fn caught_up(&mut self, _feed: &Feed) {}
 }
 
-/// Gives what a feed has to a taker; tells its warnings.
+/// Passes items from a decoder to a consumer and prints warnings.
 pub struct Reader<'a> {
     path: &'a Path,
     feed: Feed,
-    /// The first bytes, and how many there were.
+    /// The first bytes, and the number of bytes read.
     start: Vec<u8>,
     bytes: u64,
     warnings: u64,
@@ -42,13 +42,13 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of this input.
+    /// Creates a reader for an input.
     pub fn new(path: &'a Path, wanted: live::Options) -> Self {
         let feed = Feed::new(wanted);
         Self { path, feed, start: Vec::new(), bytes: 0, warnings: 0, outcome: Outcome::Whole }
     }
 
-    /// Some more bytes.
+    /// Processes more bytes.
     pub fn push(&mut self, bytes: &[u8], taker: &mut impl Taker) {
         self.start.extend(bytes.iter().take(MAGIC.len() - self.start.len()));
         self.bytes = self.bytes.saturating_add(bytes.len() as u64);
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
     }
 
     /// # Errors
-    /// What has come ends within the first header.
+    /// Returns an error if the data ends within the first header.
     pub fn refuse_cut(&self) -> Result<()> {
         input::refuse_cut(self.path, &self.start, self.bytes)
     }
@@ -78,7 +78,7 @@ impl<'a> Reader<'a> {
         taker.caught_up(&self.feed);
     }
 
-    /// There is no more.
+    /// Finishes the input.
     pub fn close(mut self, taker: &mut impl Taker) -> Outcome {
         self.feed.close();
         self.pass_on(taker);
@@ -137,8 +137,8 @@ fn of_bytes(
     }
 }
 
-/// Calls `take` for the selected items of recordings that were read before: damage has been reported, and is not reported again. `drawn` has the
-/// types of which each picture selects samples.
+/// Calls `take` for the selected items of recordings that were read before; damage has been reported then.
+/// `drawn` lists the event types of each flame graph.
 pub fn each(
     inputs: &[PathBuf],
     select: &SelectArgs,
@@ -175,7 +175,7 @@ pub fn each(
 }
 
 /// # Errors
-/// It is no recording.
+/// Returns an error if the data is not a recording.
 pub fn check(start: &[u8], path: &Path) -> Result<()> {
     if start.is_empty() {
         bail!("{} is empty", shown(path));

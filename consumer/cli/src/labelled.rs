@@ -1,4 +1,4 @@
-//! Profiles of pprof by labels of their samples. Of recordings, labels are those of spans: `spans` reads these.
+//! Selects samples of pprof profiles by label. Labels in recordings belong to spans; `spans` handles those.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,10 +11,10 @@ use crate::input;
 use crate::select::SelectArgs;
 use crate::talk::{all_shown, shown};
 
-/// Folded text of the profiles' samples with all of the labels; none if the inputs are recordings.
+/// Converts the samples with all of the labels to folded text; returns no text if the inputs are recordings.
 ///
 /// # Errors
-/// An input does not tell what is asked for, recordings and profiles are mixed, or no sample has the labels.
+/// Returns an error if an input has no labels, recordings and profiles are mixed, or no sample matches.
 pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)>> {
     let mut texts = Vec::new();
     let mut samples = 0;
@@ -62,7 +62,8 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs) -> Result<Vec<(PathBuf, Text)
     Ok(texts)
 }
 
-/// Whether it is a file that is no recording. What is compressed is left to who reads recordings: that tells how to unpack it.
+/// Returns true for a file that is not a recording. Compressed files are left to the reader of recordings,
+/// which reports how to decompress them.
 fn is_text(path: &Path) -> Result<bool> {
     if path.as_os_str() == "-" || !path.is_file() || input::whole(path)?.is_some() {
         return Ok(false);

@@ -26,7 +26,7 @@ Examples:
 Recordings with a threshold (record -e io@5ms, 10 or 20 ms in those of the JDK) lack shorter calls. Percentiles are of the \
 recorded calls.";
 
-/// Characters of the longest bar.
+/// Length of the longest bar, in characters.
 const BAR: u64 = 40;
 
 /// Arguments of `latency`.
@@ -35,14 +35,14 @@ pub struct LatencyArgs {
     /// Recordings or repositories; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// Event type: io, block, lock, trace, OffCpu, or the name of any type with a stack and a duration; may be repeated
-    /// [default: all of these]
+    /// Event type: io, block, lock, trace, OffCpu, or the name of any type with a stack and a duration;
+    /// repeatable [default: all of these]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     events: Vec<String>,
     /// Print JSON, with exact nanoseconds
     #[arg(long)]
     json: bool,
-    /// Which of them.
+    /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
 }

@@ -1,4 +1,5 @@
-//! The `flightline` command: arguments → settings → library call. Data goes to standard output, messages to standard error.
+//! The `flightline` command. It parses arguments and calls the libraries. Data goes to standard output,
+//! messages to standard error.
 //!
 //! It is a library so that the test package can build the command as a program of its own.
 
@@ -105,7 +106,7 @@ pub fn main() -> ExitCode {
         return status;
     }
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    // The summary is the command for a file or a folder without a command.
+    // For a file or folder without a command, run `summary`.
     if let [_, file] = &words[..]
         && Path::new(file).exists()
         && !is_subcommand(file)
@@ -178,7 +179,7 @@ pub fn main() -> ExitCode {
         Ok(Outcome::Whole) => ExitCode::SUCCESS,
         Ok(Outcome::Partial) => ExitCode::FAILURE,
         Ok(Outcome::Differs) => ExitCode::from(3),
-        // The reader of our output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             talk::error(&error);

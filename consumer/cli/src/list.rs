@@ -9,7 +9,7 @@ use flightline_recorder::{engines, perf_events};
 
 use crate::{Outcome, output};
 
-/// What help says behind the options.
+/// Text after the options in the help.
 pub const EXAMPLES: &str = "\
 Examples:
   flightline list                               all engines, options and events, tried out
@@ -21,7 +21,7 @@ Examples:
 
 Exit status: 0 if CPU time can be sampled here, 1 if not.";
 
-/// Tries everything and prints it.
+/// Tries all engines and events and prints the result.
 pub fn run() -> Result<Outcome> {
     let mut out = String::from("Ways to sample CPU time (--engine):\n");
     let mut best = None;

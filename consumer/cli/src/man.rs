@@ -1,4 +1,5 @@
-//! `flightline man`: manual pages, out of the same definitions as `--help`. For who makes packages, hence hidden.
+//! `flightline man`: writes manual pages from the same definitions as `--help`. Hidden, since it is for
+//! packagers.
 
 use std::fs;
 use std::io::Write;
@@ -19,7 +20,7 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-/// Writes the pages of `command` and of all its commands that are not hidden.
+/// Writes the manual pages of `command` and of its visible subcommands.
 pub fn run(args: &ManArgs, command: Command) -> Result<Outcome> {
     fs::create_dir_all(&args.dir).with_context(|| format!("cannot make {}", args.dir.display()))?;
     let mut command = command.disable_help_subcommand(true);
@@ -29,7 +30,7 @@ pub fn run(args: &ManArgs, command: Command) -> Result<Outcome> {
     Ok(Outcome::Whole)
 }
 
-/// That of `command`, then those of its own commands: their names lead to them.
+/// Writes the page of `command` and those of its subcommands.
 fn pages(command: &Command, version: &str, dir: &Path) -> Result<()> {
     let man = Man::new(command.clone()).source(version).manual("Flightline");
     output::text(&dir.join(man.get_filename()), |out| sections(command, &man, out))?;
@@ -47,7 +48,7 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
     if command.has_subcommands() {
         man.render_subcommands_section(&mut out)?;
     }
-    // What help says behind the options has sections of its own: clap's makers would put all of it, refilled, into one.
+    // The text after the options gets its own sections; clap_mangen would reflow it into one.
     let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let said = Said::of(&said);
     let mut roff = Roff::new();
@@ -77,7 +78,7 @@ fn sections(command: &Command, man: &Man, mut out: &mut dyn Write) -> Result<()>
     Ok(roff.to_writer(&mut out)?)
 }
 
-/// What help says behind the options, taken apart.
+/// The text after the options, split into parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Said<'a> {
     /// Indented lines below a heading.

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use flightline_consumer::metadata::{Declarations, Shown};
 use flightline_consumer::print::{Categories, Patterns};
 use flightline_consumer::warnings::Warnings;
-use jfr_format::read::{Interest, Item};
+use jfr_format::read::{Filter, Item};
 
 use crate::talk::{self, Progress, shown};
 use crate::wanted::Wanted;
@@ -26,22 +26,22 @@ type that chunks declare differently, the first declaration is shown.";
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
 pub struct MetadataArgs {
-    /// Recordings or repositories, taken together; `-` is standard input
+    /// Recordings or repositories, merged; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// As JSON, with all details
+    /// Print JSON, with all details
     #[arg(long)]
     json: bool,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    /// Event types, by name with or without package; `*` matches any text, `?` one character
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
-    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     categories: Vec<String>,
-    /// Also type ids, settings with their defaults, and which values are constants
+    /// Also print type ids, settings with their defaults, and which values are constants
     #[arg(long)]
     details: bool,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
 }
@@ -57,7 +57,7 @@ pub fn run(args: MetadataArgs) -> Result<Outcome> {
             Err(_) if repository::rolled_away(path, &args.inputs) => continue,
             input => input?,
         };
-        input.decoder().select(|_| Interest::None);
+        input.decoder().set_filter(|_| Filter::Skip);
         wanted.next_input();
         let progress = Progress::new(input.size());
         let mut warnings = Warnings::default();

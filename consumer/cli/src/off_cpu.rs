@@ -1,4 +1,4 @@
-//! `flightline record --off-cpu` and `--syscall-io`, `--block-io`, `--growth`: what tracepoints tell.
+//! `flightline record --off-cpu`, `--syscall-io`, `--block-io`, `--growth`: recording by tracepoints.
 
 use std::time::Duration;
 
@@ -11,52 +11,57 @@ use flightline_recorder::{
 
 use crate::record::SamplingArgs;
 
-/// What is recorded by tracepoints.
+/// Options for recording by tracepoints.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("traced").multiple(true))]
 pub struct OffCpuArgs {
-    /// Record each time that a thread is without a processor: where it waits, in which state, for how long; with MIN only from that
-    /// time on, as --off-cpu=1ms. By the scheduler's tracepoints, as root or with CAP_PERFMON
+    /// Record each time that a thread is off the CPU: where it waits, in which state and how long; with MIN
+    /// only waits of at least that duration, such as --off-cpu=1ms. Uses the scheduler's tracepoints, as root
+    /// or with CAP_PERFMON
     #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
     off_cpu: Option<Duration>,
-    /// With --off-cpu: record who wakes the thread, where, and how long it then waits for a processor
+    /// With --off-cpu: record which thread wakes the waiting one, where, and how long the latter then waits
+    /// for a CPU
     #[arg(long, requires = "off_cpu")]
     wakeups: bool,
-    /// Record system calls that read, write, sync, connect or accept: how long, how much, of which file or peer; with MIN only those
-    /// that take so long, as --syscall-io=10ms. Of any process, by tracepoints; `-e io` is the same of programs that are preloaded, without
-    /// privileges
+    /// Record system calls that read, write, sync, connect or accept: duration, size, and file or peer; with
+    /// MIN only calls of at least that duration, such as --syscall-io=10ms. Works for any process, by
+    /// tracepoints; `-e io` does the same for preloaded programs without privileges
     #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
     syscall_io: Option<Duration>,
-    /// Record requests to block devices, from where a thread of the program queued them to their completion; with MIN only those
-    /// that take so long
+    /// Record requests to block devices, from the time when a thread of the program queued them to their
+    /// completion; with MIN only requests of at least that duration
     #[arg(long, value_name = "MIN", value_parser = duration, num_args = 0..=1, require_equals = true, default_missing_value = "0ns", group = "traced")]
     block_io: Option<Duration>,
-    /// Record where the program gets more address space, by brk, mmap and mremap; `-e page-faults` records where it is used
+    /// Record where the program obtains address space, by brk, mmap and mremap; `-e page-faults` records
+    /// where it is first used
     #[arg(long, group = "traced")]
     growth: bool,
-    /// With --off-cpu, --syscall-io, --block-io or --growth: of all processes of the machine, until --duration is over or a signal comes
+    /// With --off-cpu, --syscall-io, --block-io or --growth: record all processes of the machine, until
+    /// --duration has passed or a signal arrives
     #[arg(short = 'a', long, requires = "traced", conflicts_with = "pid")]
     all_processes: bool,
-    /// With those: memory for their records per processor, a power of two [default: 8M]
+    /// With these options: memory for their records per CPU, a power of two [default: 8M]
     #[arg(long, value_name = "BYTES", requires = "traced", value_parser = bytes)]
     off_cpu_ring: Option<u64>,
-    /// With those: bytes of a program's stack that are copied with each record and walked by its unwind information; 0: the
-    /// kernel follows frame pointers, which costs least and misses callers of functions without [default: 8k]
+    /// With these options: bytes of a program's stack to copy with each record and unwind with its unwind
+    /// information; 0: let the kernel follow frame pointers, which costs least but misses callers of
+    /// functions without [default: 8k]
     #[arg(long, value_name = "BYTES", requires = "traced", value_parser = bytes)]
     off_cpu_stack: Option<u64>,
-    /// With those: look at this many switches, wake-ups, calls and requests a second at most; what is beyond is counted, and what sleeps
-    /// through is recorded all the same; 0: any number
+    /// With these options: limit the tracepoint records read per second. Excess records are counted as lost;
+    /// waits that span a throttled period are still recorded. 0 means unlimited
     #[arg(long, value_name = "N", requires = "traced", default_value_t = 100_000)]
     off_cpu_rate: u32,
 }
 
 impl OffCpuArgs {
-    /// Of all processes.
+    /// Returns true if all processes are recorded.
     pub fn all(&self) -> bool {
         self.all_processes
     }
 
-    /// Settings with what is asked for beside them.
+    /// Returns the settings with these options added.
     pub fn add_to(&self, settings: Settings, sampling: &SamplingArgs) -> Result<Settings, Error> {
         if self.off_cpu.is_none() && self.syscall_io.is_none() && self.block_io.is_none() && !self.growth {
             return Ok(settings);
@@ -91,7 +96,7 @@ impl OffCpuArgs {
         };
         off_cpu.check()?;
         let cpu = settings.cpu && !self.all_processes;
-        // A thread may have waited, read or written in spans in which no sample was taken.
+        // A thread may have waited, read or written in spans without samples.
         let spans = sampling.spans.unwrap_or(Spans::All);
         Ok(Settings { off_cpu: Some(off_cpu), cpu, spans, ..settings })
     }

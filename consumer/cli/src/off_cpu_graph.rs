@@ -45,84 +45,86 @@ threads: ten that wait for a second waited ten seconds (--per-thread tells one).
 /// Arguments of `offcpu`, `wakeup`, `offwake`, `chain` and `threadtime`.
 #[derive(Debug, Args)]
 pub struct OffCpuArgs {
-    /// What to draw.
+    /// The inputs and their selection.
     #[command(flatten)]
     stacks: StackArgs,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// folded, html, svg or png [default: by the name of the output, else folded]
+    /// folded, html, svg or png [default: by the output's extension, else folded]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Leave out what was shorter: 500us, 1ms; without a unit µs
+    /// Omit waits shorter than this: 500us, 1ms; without a unit µs
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::micros)]
     least: Option<Duration>,
-    /// Leave out what was longer
+    /// Omit waits longer than this
     #[arg(short = 'M', long = "max", value_name = "TIME", value_parser = range::micros)]
     most: Option<Duration>,
-    /// Only the program's part of stacks
+    /// Show only user-space frames
     #[arg(short = 'U', long)]
     user_only: bool,
-    /// Only the kernel's part of stacks
+    /// Show only kernel frames
     #[arg(short = 'K', long, conflicts_with = "user_only")]
     kernel_only: bool,
-    /// A frame `-` between the program's part and the kernel's
+    /// Put a frame `-` between user-space and kernel frames
     #[arg(short, long)]
     delimited: bool,
-    /// Wait for a processor instead: after the wake-up, or after having been put aside
+    /// Show waits for a CPU instead: after a wake-up or a preemption
     #[arg(long)]
     run_queue: bool,
-    /// Leave out threads that wait for something to do: in poll, epoll, select, accept, sleep, wait, and idle ones of the kernel
+    /// Omit idle threads: those that wait in poll, epoll, select, accept, sleep, wait, and idle kernel
+    /// threads
     #[arg(long)]
     hide_idle: bool,
-    /// offcpu, threadtime: draw also waits that had not ended when the recording did, for as long as they had lasted by then
+    /// offcpu, threadtime: also draw waits that had not ended when the recording did, with their duration
+    /// until then
     #[arg(long)]
     open: bool,
-    /// Divide what threads of one name and process waited by their number
+    /// Divide waits by the number of threads with the same name and process
     #[arg(long)]
     per_thread: bool,
-    /// How often, not how long
+    /// Weigh by number of waits instead of time
     #[arg(long)]
     count: bool,
-    /// Put stacks on top of the span of tracing that the thread was in, cut where that changes: by its name, its endpoint (what the
-    /// outermost span of the process is about), its trace, or the value of a label
+    /// Put stacks on top of the tracing span that was active, split where it changes: by its name, its
+    /// endpoint (the outermost span of the process), its trace, or the value of a label
     #[arg(long, value_name = "span|endpoint|trace|label=KEY", value_parser = spans::by)]
     by: Option<By>,
-    /// Keep what was in spans of this trace
+    /// Keep only waits in spans of this trace
     #[arg(long, value_name = "ID")]
     trace: Option<TraceId>,
-    /// chain: wakers on top of each other
+    /// chain: number of wakers on top of each other
     #[arg(long, value_name = "LEVELS", default_value_t = DEPTH as u8, value_parser = clap::value_parser!(u8).range(1..=64))]
     depth: u8,
-    /// threadtime: what threads did at the leaves instead of at the roots
+    /// threadtime: put the thread's state at the leaves instead of at the roots
     #[arg(long)]
     at_leaves: bool,
-    /// Text: nanoseconds
+    /// Text: use nanoseconds
     #[arg(long)]
     ns: bool,
-    /// How it looks.
+    /// Appearance.
     #[command(flatten)]
     picture: SvgArgs,
 }
 
-/// What is written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Folded stacks
     Folded,
     /// One self-contained page
     Html,
-    /// A picture with script
+    /// An image with script
     Svg,
-    /// The same as pixels, drawn by Chromium
+    /// The same as pixels, rendered by Chromium
     Png,
 }
 
-/// Arguments of all commands that draw, as these have them: what is not for off-CPU time is not told of.
+/// Adapts the common arguments; hides those that do not apply to off-CPU time.
 pub fn arg(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "inputs" => arg.help("Recordings or repositories; `-` is standard input"),
-        // Not an expression, but states as the scheduler names them.
+        // State names of the scheduler instead of an expression.
         "state" => arg.value_name("STATES").help(
             "Of threads in these states: letters as S,D, a mask as bcc takes it (2), blocked, or all [default: blocked, which is all but R]",
         ),
@@ -131,7 +133,7 @@ pub fn arg(arg: Arg) -> Arg {
     }
 }
 
-/// Draws or writes one of the graphs.
+/// Draws or writes a graph.
 pub fn run(args: &OffCpuArgs, graph: Graph) -> Result<Outcome> {
     let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
     output::refuse_input(&args.output, inputs.iter().map(PathBuf::as_path))?;
@@ -203,17 +205,17 @@ impl Taker for OffCpu {
     }
 }
 
-/// What was read.
+/// The data for a graph.
 struct Read {
     tree: Tree,
     latency: Option<Summary>,
     seen: Seen,
-    /// What the tree would weigh if no stack, thread or span had been left out.
+    /// Weight of the tree without filters.
     all: u64,
     outcome: Outcome,
 }
 
-/// How much was left of what there was.
+/// How much of the weight remains after filtering.
 struct Kept {
     of: u64,
     kept: u64,
@@ -237,7 +239,7 @@ impl Kept {
 }
 
 impl OffCpuArgs {
-    /// How spans are looked at, if they are.
+    /// Returns the span options, if any are set.
     fn of_spans(&self) -> Option<OfSpans> {
         let SelectArgs { spans, labels, .. } = &self.stacks.select;
         let only = Filter { names: spans.clone(), labels: labels.clone(), trace: self.trace };
@@ -307,7 +309,7 @@ fn read(args: &OffCpuArgs, graph: Graph) -> Result<Read> {
     Ok(Read { tree: stacks::reshape(&chosen, what)?.tree(tree), latency, seen, all, outcome })
 }
 
-/// What spans do not tell.
+/// Reports what the recording lacks about spans.
 fn note_spans(told: &Told, seen: &Seen, of: &OfSpans) {
     if told.activations == 0 {
         talk::warning(
@@ -357,8 +359,8 @@ fn warnings(seen: &Seen, graph: Graph) -> Vec<String> {
     all
 }
 
-/// Returns the notes on what the graph does not show. Each concerns some graphs only, as several are usually drawn of one recording.
-/// `all_states`: no states were selected.
+/// Returns the notes about data that the graph does not show. Each applies to some graphs only, since several
+/// graphs are usually drawn from one recording. `all_states`: no states were selected.
 fn notes(seen: &Seen, graph: Graph, all_states: bool) -> Vec<String> {
     let mut all = Vec::new();
     if seen.open_drawn > 0 {
@@ -390,7 +392,7 @@ fn threads_were(count: u64) -> String {
     if count == 1 { "1 thread was".to_owned() } else { format!("{count} threads were") }
 }
 
-/// How many sleeps have no known waker, and why.
+/// Returns how many sleeps have no known waker, and why.
 fn without_waker(unknown: u64, known: u64, lost: u64) -> String {
     let why = match (known, lost) {
         (0, _) => "record with --wakeups, as root to see wakers in other processes",
@@ -446,7 +448,7 @@ mod tests {
     const GRAPHS: [Graph; 6] =
         [Graph::OffCpu, Graph::Wakeup, Graph::OffWake, Graph::Chain, Graph::RunQueue, Graph::Time];
 
-    /// The graphs whose notes have the text.
+    /// Returns the graphs whose notes contain the text.
     fn noted(seen: &Seen, text: &str) -> Vec<Graph> {
         let has = |graph: &Graph| notes(seen, *graph, true).iter().any(|note| note.contains(text));
         GRAPHS.into_iter().filter(has).collect()

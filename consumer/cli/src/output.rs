@@ -1,6 +1,7 @@
-//! Output files. A recording is never overwritten without a request: `flightline record` renames an existing one to `FILE.old`,
-//! commands that write recordings refuse an existing file unless --force is given, and all other commands refuse to write over a
-//! recording. Text, flame graphs and exports can be made again and are overwritten.
+//! Output files. A recording is never overwritten without a request: `flightline record` renames an existing
+//! one to `FILE.old`, commands that write recordings refuse an existing file unless --force is given, and all
+//! other commands refuse to write over a recording. Text, flame graphs and exports can be made again and are
+//! overwritten.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
@@ -12,15 +13,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::signals::Signals;
 
-/// Whether `path` means standard output.
+/// Returns true if `path` represents standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
 /// # Errors
-/// Writing to `path` would destroy one of the inputs.
+/// Returns an error if writing to `path` would overwrite an input.
 pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>) -> Result<()> {
-    // Without a canonical name there is nothing there yet; devices and pipes lose nothing.
+    // A path that cannot be resolved does not exist yet; writing to devices and pipes destroys nothing.
     let Ok(to) = path.canonicalize() else { return Ok(()) };
     let mut inputs = inputs.into_iter();
     if to.is_file() && inputs.any(|input| input.canonicalize().is_ok_and(|input| input == to)) {
@@ -30,7 +31,7 @@ pub fn refuse_input<'a>(path: &Path, inputs: impl IntoIterator<Item = &'a Path>)
 }
 
 /// # Errors
-/// A file of this name exists.
+/// Returns an error if the file exists.
 pub fn refuse_existing(path: &Path) -> Result<()> {
     if path.is_file() {
         bail!("{} exists: give --force to overwrite it, or another name with -o", path.display());
@@ -48,7 +49,7 @@ pub fn is_recording(path: &Path) -> bool {
 }
 
 /// # Errors
-/// Text or a flame graph would overwrite a recording.
+/// Returns an error if text or a flame graph would overwrite a recording.
 pub fn refuse_recording(path: &Path) -> Result<()> {
     if is_recording(path) {
         bail!("{} is a recording and is not overwritten: name another output with -o", path.display());
@@ -57,8 +58,8 @@ pub fn refuse_recording(path: &Path) -> Result<()> {
 }
 
 /// # Errors
-/// `path` ends as pictures and documents do that are not written; `known` says which are. What the text that goes into any other
-/// name is called is its reader's choice.
+/// Returns an error if the extension of `path` is that of an image or document format that is not supported;
+/// `known` lists the supported ones. Text may have any other name.
 pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
     const PICTURES: [&str; 11] =
         ["pdf", "png", "jpg", "jpeg", "gif", "webp", "bmp", "tif", "tiff", "ps", "eps"];
@@ -69,7 +70,7 @@ pub fn refuse_picture(path: &Path, known: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes a finished document to a file or standard output; a terminal is not a place for pictures.
+/// Writes a finished document; refuses to write it to a terminal.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if is_stdout(path) && io::stdout().is_terminal() {
         bail!("will not write a picture to a terminal: name a file with -o, or redirect the output");
@@ -77,10 +78,10 @@ pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     text(path, |out| out.write_all(bytes))
 }
 
-/// Lets `write` write to a file or standard output. A file appears under its name when it is complete.
+/// Runs `write` on a file or standard output. A file appears under its name when it is complete.
 ///
 /// # Errors
-/// `write` fails, the file cannot be written, or it is a recording.
+/// Returns an error if `write` fails, the file cannot be written, or it is a recording.
 pub fn text<E>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), E>) -> Result<()>
 where
     anyhow::Error: From<E>,
@@ -92,7 +93,8 @@ where
     to_stdout(write)
 }
 
-/// The same for who waits for signals: what came until then is all, and appears under its name.
+/// The same for commands that run until a signal: the data up to then is complete, and the file appears under
+/// its name.
 #[cfg(feature = "export")]
 pub fn until_signal(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     if is_stdout(path) {
@@ -111,7 +113,8 @@ where
     Ok(out.flush()?)
 }
 
-/// Standard output, whose errors say that it is: they come out of `write` as well, which may have read something too.
+/// Standard output, with errors that name it. Errors returned by `write` may otherwise be mistaken for errors
+/// of an input.
 struct Named<W>(W);
 
 impl<W: Write> Write for Named<W> {
@@ -128,8 +131,8 @@ fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
-/// Lets `write` write a file that appears under its name, or replaces the one that has it, when it is complete: not
-/// at all if there is an error or the program is ended before. Devices and pipes are written to as they are.
+/// Runs `write` on a file that appears under its name, replacing an existing one, when it is complete: not if
+/// there is an error or the program is ended before. Devices and pipes are written to directly.
 pub fn whole<T>(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
     replace(path, true, write)
 }
@@ -141,7 +144,7 @@ fn replace<T>(path: &Path, mortal: bool, write: impl FnOnce(&mut dyn Write) -> R
         let file = OpenOptions::new().write(true).open(path).with_context(cannot)?;
         return buffered(file, write, cannot);
     }
-    // A link stays a link.
+    // Follow symbolic links instead of replacing them.
     let to = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut name = to.file_name().with_context(cannot)?.to_owned();
     name.push(format!(".{}.partial", std::process::id()));
@@ -172,7 +175,7 @@ fn buffered<T>(
     Ok(done)
 }
 
-/// Files to remove if the program is ended by a signal.
+/// Files to remove if a signal ends the program.
 fn partials() -> &'static Mutex<Vec<PathBuf>> {
     static PARTIALS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     &PARTIALS
@@ -182,10 +185,10 @@ fn forget(path: &Path) {
     partials().lock().unwrap_or_else(|e| e.into_inner()).retain(|other| other != path);
 }
 
-/// A file that is not to be left behind.
+/// A file that is removed when dropped.
 struct Unfinished<'a>(&'a Path);
 
-/// Has a signal that ends the program remove what is unfinished.
+/// Starts a thread that removes unfinished files when a signal ends the program.
 fn watch() -> Result<()> {
     static WATCHED: OnceLock<()> = OnceLock::new();
     if WATCHED.set(()).is_ok() {
@@ -216,13 +219,13 @@ impl<'a> Unfinished<'a> {
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        // The error to tell is the one that led here.
+        // Report the original error, not this one.
         let _ = fs::remove_file(self.0);
         forget(self.0);
     }
 }
 
-/// Whether `error` says that nobody reads our output any more.
+/// Returns true if `error` is a broken pipe: the reader of the output has closed it.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -230,11 +233,10 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Passes on text to a terminal but for what a terminal would take as a command: names in a recording are not to be
-/// trusted.
+/// Replaces control characters in text for a terminal, since names in a recording are untrusted.
 pub struct Tame<W> {
     to: W,
-    /// The last byte was the first of a two-byte character that can be a control character.
+    /// The last byte was the first of a two-byte sequence that may encode a control character.
     lead: bool,
 }
 

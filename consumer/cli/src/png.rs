@@ -1,4 +1,4 @@
-//! Pictures as pixels: a browser without a window draws the SVG.
+//! Renders SVG as PNG with a headless browser.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use flightline_consumer::render::svg::{MinWidth, SvgOptions};
 
-/// Pixels of a picture whose width was not given.
+/// Default width in pixels.
 const WIDTH: usize = 1600;
-/// Narrower boxes are left out if nothing else was asked for: nobody can zoom in, and a few samples of deep stacks would make a
-/// tower of empty air of it.
+/// Default minimum width of frames: an image cannot be zoomed, and a few samples of deep stacks would make a
+/// high, mostly empty tower.
 const NARROWEST: MinWidth = MinWidth::Pixels(4.0);
-/// Higher ones are more than browsers draw.
+/// Maximum height; browsers do not render more.
 const HIGHEST: u64 = 16_000;
-/// A laden machine starts browsers slowly.
+/// Timeout; browsers start slowly on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const BROWSERS: &[&str] =
     &["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
 
-/// An SVG that is to become pixels.
+/// Adjusts the options of an SVG for rendering as PNG.
 pub fn fit(options: &mut SvgOptions, min_width: Option<MinWidth>) {
     options.width.get_or_insert(WIDTH);
     options.min_width = min_width.unwrap_or(NARROWEST);
 }
 
-/// Writes `all` into the box of the root, whose text the script of an SVG does not draw before the box changes.
+/// Writes `all` into the root frame, whose text the script draws only when the frame changes.
 fn with_root_text(svg: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(svg);
     let after = |text: &str, from: usize, what: &str| Some(from + text.get(from..)?.find(what)? + what.len());
@@ -37,10 +37,10 @@ fn with_root_text(svg: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The picture of an SVG.
+/// Renders an SVG.
 ///
 /// # Errors
-/// There is no browser, or it draws nothing.
+/// Returns an error if there is no browser or it fails.
 pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     let browser = browser()?;
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -71,7 +71,7 @@ pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     command.arg(format!("--window-size={width},{height}"));
     command.arg(format!("--screenshot={}", picture.display()));
     if nix::unistd::geteuid().is_root() {
-        // It would not start; what it is given is ours alone.
+        // Chromium does not start as root with its sandbox; the input is trusted.
         command.arg("--no-sandbox");
     }
     command.arg(format!("file://{}", source.display()));
@@ -96,7 +96,7 @@ pub fn of(svg: &[u8]) -> Result<Vec<u8>> {
     fs::read(&picture).with_context(|| format!("{} drew nothing ({status})", browser.display()))
 }
 
-/// `CHROMIUM`, or the first one there is.
+/// Returns `CHROMIUM`, or the first browser found.
 fn browser() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("CHROMIUM").filter(|named| !named.is_empty()) {
         return Ok(named.into());

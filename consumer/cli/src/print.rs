@@ -42,49 +42,49 @@ pub struct PrintArgs {
     inputs: Vec<PathBuf>,
     #[command(flatten)]
     form: Form,
-    /// Numbers, times and spans with all their digits
+    /// Print numbers, times and durations with all digits
     #[arg(long, conflicts_with = "Form")]
     exact: bool,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character
+    /// Event types, by name with or without package; `*` matches any text, `?` one character
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
-    /// Event types by category, with `*` and `?`; initials as JVM do for names of several words
+    /// Event types by category, with `*` and `?`; initials, such as JVM, match names of several words
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     categories: Vec<String>,
-    /// Frames of a stack to print [default: 5; with --compact all]
+    /// Number of frames to print per stack [default: 5; with --compact all]
     #[arg(long, value_name = "N")]
     stack_depth: Option<usize>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Go on while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
+    /// Continue while the recording is written, until it ends or Ctrl-C; FILE may be the repository of a JVM
     #[arg(long)]
     follow: bool,
-    /// How often --follow looks for news, in ms
+    /// Poll interval of --follow, in ms
     #[arg(long, value_name = "MS", default_value = "500", requires = "follow")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: u64,
-    /// Where to; `-` is standard output. A file appears when it is complete, with --follow at once
+    /// Output file; `-` is standard output. A file appears when it is complete, with --follow immediately
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Threads that print [default: one a processor, 4 at most]
+    /// Number of threads [default: the number of CPUs, at most 4]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
 
-/// What events look like.
+/// Output formats.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 struct Form {
     /// One JSON document, as the JDK writes it
     #[arg(long)]
     json: bool,
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long)]
     ndjson: bool,
     /// A table
     #[arg(long)]
     csv: bool,
-    /// One JSON object a line, each stack, method, class and thread only once
+    /// One JSON object per line, with each stack, method, class and thread only once
     #[arg(long)]
     compact: bool,
 }
@@ -125,7 +125,7 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     }
     let tame = format == Format::Text && io::stdout().is_terminal() && is_stdout(&args.output);
     refuse_input(&args.output, args.inputs.iter().map(PathBuf::as_path))?;
-    // Before anything is written: what is no recording leaves no beginning of a document.
+    // Open the first input before writing, so that an invalid one leaves no partial document.
     let mut first = match input::recording(&paths[0]) {
         Err(error) if !repository::rolled_away(&paths[0], &args.inputs) => return Err(error),
         input => Some(input),
@@ -152,17 +152,17 @@ pub fn run(args: PrintArgs) -> Result<Outcome> {
     Ok(session.outcome)
 }
 
-/// One run of the command.
+/// Execution of the command.
 struct Session {
     printer: Printer,
     wanted: Wanted,
     outcome: Outcome,
-    /// A bar would not disturb what is printed.
+    /// A progress bar would not interfere with the output.
     bar: bool,
 }
 
 impl Session {
-    /// Prints one recording.
+    /// Prints a recording.
     fn one(&mut self, path: &Path, mut input: Input<Box<dyn Read>>, out: &mut dyn Write) -> Result<()> {
         self.printer.select(input.decoder());
         self.wanted.next_input();
@@ -191,7 +191,7 @@ impl Session {
         Ok(self.printer.item(item, warnings, out)?)
     }
 
-    /// Prints a recording while it is written.
+    /// Follows a recording.
     fn follow(mut self, args: &PrintArgs) -> Result<Outcome> {
         let path = match &args.inputs[..] {
             [path] if !is_stdout(path) => path,
@@ -248,7 +248,8 @@ impl Session {
     }
 }
 
-/// Which events, with times that count from the first recording's start or the last one's end made absolute.
+/// Returns the selected events, with times relative to the first recording's start or the last one's end made
+/// absolute.
 fn selection(args: &PrintArgs, paths: &[PathBuf]) -> Result<Selection> {
     let mut selection = Selection {
         events: Patterns::new(args.events.clone()),

@@ -23,7 +23,8 @@ pub fn processes() -> HashMap<u32, Entry> {
         .collect()
 }
 
-/// Parses a line of `/proc/PID/stat`; the name may contain anything. Returns `None` for a process that has ended.
+/// Parses a line of `/proc/PID/stat`; the name may contain anything. Returns `None` for a process that has
+/// ended.
 fn entry(stat: &str) -> Option<Entry> {
     let (_, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -35,7 +36,8 @@ fn entry(stat: &str) -> Option<Entry> {
     Some(Entry { parent, name: name.to_owned(), started: fields.nth(17)?.parse().ok()? })
 }
 
-/// Returns the descendants of `roots` with their start times, without recorders, `taken` and the descendants of these.
+/// Returns the descendants of `roots` with their start times, without recorders, `taken` and the descendants
+/// of these.
 pub fn descendants(
     processes: &HashMap<u32, Entry>,
     roots: &[u32],
@@ -93,7 +95,7 @@ mod tests {
         ]);
         let found = descendants(&tree, &[10], &HashSet::from([15]));
         assert_eq!(found, HashSet::from([(11, 7), (12, 7)]));
-        // A loop, as of numbers that are given anew while we look, has an end.
+        // Terminates on cycles, which PID reuse during the scan can cause.
         let tree = HashMap::from([(10, process(11, "a")), (11, process(10, "b"))]);
         assert_eq!(descendants(&tree, &[10], &HashSet::new()), HashSet::from([(11, 7)]));
     }

@@ -1,4 +1,4 @@
-//! `--from`, `--to` and `--last`: the part of recordings that a command takes.
+//! `--from`, `--to` and `--last`: time ranges.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,47 +11,47 @@ use jfr_format::header::ChunkHeader;
 
 use crate::talk::shown;
 
-/// A part of recordings, by time.
+/// A time range.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RangeArgs {
-    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, with a minus before its end, 25% of its length, a clock
-    /// time (21:44:22, UTC), or a date (2026-11-20T21:44:22Z)
+    /// Start: seconds (also 90s, 2m, 1h) from the start of the recording, negative from its end, 25% of its
+    /// length, a clock time (21:44:22, UTC), or a date (2026-11-20T21:44:22Z)
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<Bound>,
-    /// End, in the same forms
+    /// End, in the same formats
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub to: Option<Bound>,
-    /// Take this span before the end: 30s, 10m, 2h
+    /// Select this span before the end: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = last, conflicts_with_all = ["from", "to"])]
     pub last: Option<Bound>,
 }
 
 impl RangeArgs {
-    /// The start, however it is given.
+    /// Returns the start.
     pub fn earliest(&self) -> Option<Bound> {
         self.from.or(self.last)
     }
 
-    /// Returns whether no range is given.
+    /// Returns true if no range is given.
     pub fn is_everything(&self) -> bool {
         self.earliest().is_none() && self.to.is_none()
     }
 
-    /// Both ends in ns since 1970, given the recording's own range.
+    /// Returns both ends in ns since 1970, given the recording's own range.
     pub fn moments(&self, start: i64, end: i64) -> (Option<i64>, Option<i64>) {
         time_range::moments(self.earliest(), self.to, start, end)
     }
 
-    /// The ends that are given.
+    /// Returns the ends that are given.
     pub fn bounds(&self) -> impl Iterator<Item = Bound> {
         [self.earliest(), self.to].into_iter().flatten()
     }
 }
 
-/// The value of `--last`: a span before the end.
+/// Parses the value of `--last`: a span before the end.
 ///
 /// # Errors
-/// The text is not a span.
+/// Returns an error if the text is not a span.
 pub fn last(text: &str) -> Result<Bound, String> {
     match text.parse::<Bound>() {
         Ok(Bound::FromStart(nanos)) if nanos > 0 => Ok(Bound::FromEnd(nanos)),
@@ -60,7 +60,7 @@ pub fn last(text: &str) -> Result<Bound, String> {
 }
 
 /// # Errors
-/// Nothing can lie in the range, whatever the recording.
+/// Returns an error if the range is empty, whatever the recording.
 pub fn check(range: &RangeArgs) -> Result<()> {
     let empty = match (range.from, range.to) {
         (Some(Bound::FromStart(from)), Some(Bound::FromStart(to)))
@@ -75,26 +75,26 @@ pub fn check(range: &RangeArgs) -> Result<()> {
     Ok(())
 }
 
-/// A length of time, without a unit in µs, as bcc's off-CPU tools take it.
+/// Parses a duration; without a unit in µs, as in bcc's off-CPU tools.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the text is not a duration.
 pub fn micros(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_micros).or_else(|_| flightline_recorder::units::duration(text))
 }
 
-/// The same in ms, as bcc's `fileslower` takes it.
+/// Parses a duration; without a unit in ms, as in bcc's `fileslower`.
 ///
 /// # Errors
-/// It is none.
+/// Returns an error if the text is not a duration.
 pub fn millis(text: &str) -> Result<Duration, String> {
     text.parse().map(Duration::from_millis).or_else(|_| flightline_recorder::units::duration(text))
 }
 
-/// What recordings in files tell of their time.
+/// Time range of recordings in files.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Start of the first one's first chunk, in ns since 1970.
+    /// Start of the first recording, in ns since 1970.
     pub first: i64,
     /// The earliest start, in ns since 1970.
     pub start: i64,
@@ -103,7 +103,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// Looks them up; `None` if there is no chunk.
+    /// Reads the range from the headers; `None` if there is no chunk.
     pub fn of(inputs: &[PathBuf]) -> Result<Option<Self>> {
         let mut times: Option<Self> = None;
         for path in inputs {
@@ -123,10 +123,10 @@ impl Times {
     }
 }
 
-/// The range of time that is asked for, in ns since 1970, both ends included.
+/// Returns the selected range in ns since 1970, both ends inclusive.
 ///
 /// # Errors
-/// It is empty, or has to be looked up in what is no file.
+/// Returns an error if the range is empty, or relative and an input is not a file.
 pub fn nanos(paths: &[PathBuf], range: &RangeArgs) -> Result<[i64; 2]> {
     check(range)?;
     if range.is_everything() {

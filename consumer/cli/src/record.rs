@@ -34,7 +34,7 @@ use crate::{
     targets,
 };
 
-/// The shared object for recorded programs, empty if the build did not put it into the command.
+/// The shared object for recorded programs; empty if the build did not embed it.
 pub const EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libflightline.so"));
 
 /// Output if neither `-o` nor `--flame` is given.
@@ -61,9 +61,9 @@ SIGINT and SIGTERM finish the recording properly; a second one finishes at once.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct RecordArgs {
-    /// Where the recording goes; `-` is standard output (the program's own then goes to standard error), `%p` in the
-    /// name gives each process a file of its own; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT make it a stream.
-    /// A file that exists is renamed to FILE.old [default: flightline.jfr]
+    /// Output of the recording; `-` is standard output (the program's own output then goes to standard
+    /// error), `%p` in the name gives each process its own file; fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
+    /// write a stream. An existing file is renamed to FILE.old [default: flightline.jfr]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -73,16 +73,16 @@ pub struct RecordArgs {
     pub flame: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Go on until all processes the program left behind have ended
+    /// Continue until all processes that the program left behind have ended
     #[arg(short, long)]
     pub wait: bool,
-    /// Do not record, only run the program so that `flightline ctl -p PID start` can record it later
+    /// Do not record; run the program in standby, so that `flightline ctl -p PID start` can record it later
     #[arg(long)]
     pub dormant: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Say more at the end
+    /// Print more at the end
     #[arg(short, long)]
     pub verbose: bool,
     #[command(flatten)]
@@ -103,14 +103,16 @@ pub struct RecordArgs {
 /// A rolling repository instead of a file.
 #[derive(Debug, Args)]
 pub struct RepositoryArgs {
-    /// Record into this folder, a folder for each process and a file for each chunk, and remove what is old: the layout of the
-    /// JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u` stands for the user's id
+    /// Record to this folder, with a folder per process and a file per chunk, and remove old chunks: the
+    /// layout of the JDK's repositories, which `jfr`, JMC and EventStream.openRepository read. `%u`
+    /// represents the user's id
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "output")]
     repository: Option<PathBuf>,
-    /// Remove chunks older than this, as 24h, 7d
+    /// Remove chunks older than this, such as 24h, 7d
     #[arg(long, value_name = "TIME", requires = "repository", value_parser = duration)]
     max_age: Option<Duration>,
-    /// Never take more disk than this with all recordings of the repository: the oldest chunks go, as 500m, 1g
+    /// Limit the disk space of all recordings in the repository by removing the oldest chunks, such as 500m,
+    /// 1g
     #[arg(long, value_name = "BYTES", requires = "repository", value_parser = bytes)]
     max_size: Option<u64>,
     /// Close a chunk at this age [default: 15m, at most an eighth of --max-age]
@@ -122,10 +124,10 @@ pub struct RepositoryArgs {
 }
 
 impl RepositoryArgs {
-    /// The repository, if one is asked for.
+    /// Returns the repository, if one was requested.
     pub fn repository(&self) -> Result<Option<Repository>, Error> {
         let Some(root) = &self.repository else { return Ok(None) };
-        // The recorder and whoever asks for it may stand in different folders.
+        // The recorder may have a different working directory.
         let root = repository::expand_user(root);
         let root = std::path::absolute(&root).map_err(|e| Error::io("find", &root, e))?;
         let new = Repository::new(root);
@@ -141,90 +143,96 @@ impl RepositoryArgs {
     }
 }
 
-/// How to sample: common to `record` and the drain of programs that record themselves.
+/// Sampling options, shared by `record` and the drain of programs that record themselves.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// What to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms, throw, metrics, or any perf
-    /// event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc); several with commas or by repeating
-    /// [default: cpu]
+    /// Events to record, as NAME or NAME@INTERVAL: cpu@10ms, wall, alloc@512k, live, lock@1ms, io@10ms,
+    /// throw, metrics, or any perf event (page-faults, sched:sched_switch, uprobe:libc.so.6:malloc);
+    /// separated by commas or repeated [default: cpu]
     #[arg(short, long, value_name = "EVENT")]
     event: Vec<String>,
-    /// Record everything that can be recorded together, and what --event adds
+    /// Record all events that can be combined, in addition to those of --event
     #[arg(long)]
     all: bool,
-    /// Record calls of a function that take longer: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
+    /// Record calls of a function that exceed a duration: FUNCTION:THRESHOLD or LIBRARY:FUNCTION:THRESHOLD
     #[arg(long, value_name = "FN:TIME")]
     trace: Vec<String>,
-    /// Samples per second of CPU time, 1 to 10000
+    /// CPU samples per second, 1 to 10000
     #[arg(short = 'F', long, alias = "freq", value_name = "HZ", default_value_t = DEFAULT_RATE, conflicts_with = "interval")]
     #[arg(value_parser = rate)]
     rate: f64,
-    /// CPU time between samples instead, as 10ms, 500us
+    /// CPU time between samples instead, such as 10ms, 500us
     #[arg(short, long, value_name = "TIME", value_parser = duration)]
     interval: Option<Duration>,
-    /// Most that recording may cost, in percent of the CPU time of the programs, or of one processor where they use less, as 0.5%:
-    /// samples come less often than asked for while it costs more, and stand for more
+    /// Limit the overhead, in percent of the programs' CPU time, or of one CPU if they use less, such as
+    /// 0.5%: while it is exceeded, samples are taken less often, with a higher weight
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     budget: Option<f64>,
-    /// How to sample CPU time; `flightline list` tells what works here
+    /// Engine for CPU samples; `flightline list` shows which ones work
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     engine: EngineArg,
-    /// Frames kept per stack, at most 2048
+    /// Maximum number of frames per stack, up to 2048
     #[arg(long, value_name = "FRAMES", default_value_t = DEFAULT_DEPTH, value_parser = clap::value_parser!(u32).range(1..=2048))]
     depth: u32,
-    /// Have each flush written to the disk: a power failure costs what came since the last one, not what the kernel kept
+    /// Sync each flush to the disk: a power failure then costs at most the data since the last flush, not
+    /// what the kernel had cached
     #[arg(long)]
     sync: bool,
-    /// Overwrite the output file. Without it, a file that exists is renamed to FILE.old
+    /// Overwrite the output file. By default an existing file is renamed to FILE.old
     #[arg(long)]
     force: bool,
-    /// Time between flushes: how late a reader may see a sample [default: 1s, or that of --aggregate]
+    /// Interval between flushes, which limits the delay for readers [default: 1s, or that of --aggregate]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     flush: Option<Duration>,
-    /// Add equal samples of CPU time up for so long and write them as one profiler.WallClockSample, as 10s: a tenth of the bytes;
-    /// stacks of the same functions are equal; no lines are told, and no functions that the compiler put into others
+    /// Merge identical CPU samples within this interval (such as 10s) into one profiler.WallClockSample.
+    /// Files become about ten times smaller; line numbers and inlined frames are dropped
     #[arg(long, value_name = "TIME", value_parser = duration)]
     aggregate: Option<Duration>,
-    /// With --aggregate: tell lines, addresses and inlined functions; stacks that differ by them are not equal
+    /// With --aggregate: keep lines, addresses and inlined functions; stacks that differ in these are not
+    /// merged
     #[arg(long, requires = "aggregate")]
     aggregate_lines: bool,
-    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows samples per instruction, and
-    /// `symbolize` adds lines and inlined functions afterwards. Recordings become larger
+    /// Record the addresses of frames instead of source lines and inlined functions: `annotate --asm` shows
+    /// samples per instruction, and `symbolize` adds lines and inlined functions afterwards. Recordings
+    /// become larger
     #[arg(long)]
     addresses: bool,
     /// Write metrics about the recorder to this file every ten seconds, for Prometheus' text file collector
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     metrics_file: Option<PathBuf>,
-    /// Serve them at http://ADDRESS/metrics, as 127.0.0.1:9464, to whoever can connect
+    /// Serve the metrics at http://ADDRESS/metrics, such as 127.0.0.1:9464, without access control
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<std::net::SocketAddr>,
-    /// With -e live: time between two tellings of what is alive, by stack, at least 1s; and at the end each allocation is told
+    /// With -e live: how often to write a summary of live memory by stack (at least 1s). Every live
+    /// allocation is also written at the end
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     live_interval: Duration,
     /// Memory for samples per recorded process, a power of two [default: by rate and CPUs, 256K to 16M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     ring_size: Option<u64>,
-    /// Only these threads: ids, as 17,20-30, or a regular expression for the name; repeatable. What they are called is looked
-    /// at once a second
+    /// Record only these threads: ids, such as 17,20-30, or a regular expression for the name; repeatable.
+    /// Names are read once per second
     #[arg(long, value_name = "THREADS")]
     threads: Vec<String>,
-    /// Do not record children
+    /// Do not record child processes
     #[arg(long)]
     no_follow: bool,
-    /// Leave the arguments of recorded programs out
+    /// Omit the arguments of recorded programs
     #[arg(long)]
     redact_args: bool,
-    /// When a signal such as SIGSEGV or SIGABRT ends a program, record it with a last sample of every thread
-    /// [default: with --repository]
+    /// If a signal such as SIGSEGV or SIGABRT kills a program, record the signal with a last sample of every
+    /// thread [default: with --repository]
     #[arg(long, value_name = "on|off", value_parser = on_or_off)]
     fatal_signals: Option<bool>,
-    /// Which spans to record that programs tell of, with the trace layer, the C API or as OpenTelemetry's thread context: those
-    /// that a sample fell into, all, or none. Samples know theirs, but with off, with --aggregate, and where they are taken from outside
-    /// [default: sampled; with --off-cpu, --syscall-io and their like all, as threads may wait in those without a sample]
+    /// Spans to record from the trace layer, the C API or OpenTelemetry's thread context: those with samples,
+    /// all, or none. Samples refer to their spans except with off, with --aggregate, and when recording from
+    /// outside [default: sampled; with --off-cpu, --syscall-io and similar options all, because threads may
+    /// wait in spans without samples]
     #[arg(long, value_name = "sampled|all|off", value_parser = Spans::parse)]
     pub spans: Option<Spans>,
-    /// Say in every chunk what the recording belongs to, as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host, service
-    /// (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are found by themselves
+    /// Label to write to every chunk, such as zone=eu-1; repeatable, or FLIGHTLINE_LABELS=a=1,b=2. Host,
+    /// service (the systemd unit or OTEL_SERVICE_NAME, else the program's name), version and container are
+    /// detected
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = flightline_recorder::labels::parse)]
     label: Vec<(String, String)>,
     #[command(flatten)]
@@ -233,7 +241,7 @@ pub struct SamplingArgs {
     schedule: ScheduleArgs,
     #[command(flatten)]
     dumps: PolicyArgs,
-    /// Count what the signal handler costs
+    /// Measure the cost of the signal handler
     #[arg(long, hide = true)]
     measure: bool,
 }
@@ -262,12 +270,12 @@ impl SamplingArgs {
         })
     }
 
-    /// Whether events are asked for by name.
+    /// Returns true if events are selected by name.
     pub fn names_events(&self) -> bool {
         self.all || !self.event.is_empty() || !self.trace.is_empty()
     }
 
-    /// As settings of the recorder.
+    /// Returns the recorder's settings.
     pub fn settings(&self) -> Result<Settings, Error> {
         let period = match self.interval {
             Some(interval) => interval,
@@ -296,7 +304,7 @@ impl SamplingArgs {
             aggregate: self.aggregate,
             aggregate_lines: self.aggregate_lines,
             addresses: self.addresses,
-            // Readings for each second would be more bytes than the samples.
+            // Metrics for every second would need more space than the samples.
             metrics: self.aggregate.or(engines.metrics),
             exposition: self.exposition()?,
             live_interval: self.live_interval,
@@ -322,14 +330,15 @@ impl SamplingArgs {
         for function in &self.trace {
             settings.add_trace(function)?;
         }
-        // A panic is seen where it is thrown.
+        // A panic is detected where it is thrown.
         settings.throw |= settings.dumps.as_ref().is_some_and(|p| p.on.contains(&Condition::Panic));
         settings.check()?;
         Ok(settings)
     }
 }
 
-/// Runs it; the exit status is the program's, or 1 if that is 0 and the recording could not be written.
+/// Runs the command. The exit status is the program's, or 1 if that is 0 and the recording could not be
+/// written.
 pub fn run(args: &RecordArgs) -> ExitCode {
     match record_command(args) {
         Ok(code) => ExitCode::from(code),
@@ -337,57 +346,25 @@ pub fn run(args: &RecordArgs) -> ExitCode {
             say(&error.to_string());
             ExitCode::from(match &error {
                 Error::Program(refusal) => refusal.exit_code(),
-                error if is_usage(error) => 2,
+                error if error.is_usage() => 2,
                 _ => 1,
             })
         }
     }
 }
 
-/// Whether an option is wrong, not the circumstances.
-pub fn is_usage(error: &Error) -> bool {
-    const OPTIONS: [&str; 25] = [
-        "-p",
-        "off-cpu",
-        "syscall-io",
-        "block-io",
-        "growth",
-        "pipe-size",
-        "queue-size",
-        "token",
-        "budget",
-        "aggregate",
-        "rate",
-        "interval",
-        "threads",
-        "depth",
-        "flush",
-        "ring-size",
-        "event",
-        "trace",
-        "live-interval",
-        "max-age",
-        "max-size",
-        "chunk-age",
-        "chunk-size",
-        "label",
-        "dump-keep",
-    ];
-    matches!(error, Error::Setting { name, .. } if OPTIONS.contains(name))
-}
-
 fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     args.attach.end_with_agent();
     let settings = args.off_cpu.add_to(args.sampling.settings()?, &args.sampling)?;
     let settings = Settings { outside: args.attach.outside, ..settings };
-    // Each process's own environment is asked; what stands in ours shall not be wrong in silence.
+    // Each process reads its own environment; report errors in this one too.
     labels::parse_list(&std::env::var(labels::ENV).unwrap_or_default())?;
     if args.dormant {
         match run_dormant(&preload::find(EMBEDDED)?, &args.command)? {}
     }
     let stdout = args.output.as_deref() == Some(Path::new("-"));
     if stdout && std::io::stdout().is_terminal() {
-        return Err(Error::Setting {
+        return Err(Error::Unavailable {
             name: "output",
             problem: "a recording is not for a terminal; pipe it on or use -o FILE".into(),
         });
@@ -412,7 +389,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     };
     if let Some(picture) = &args.flame {
         can_be_drawn(&target)?;
-        // Better an error now than after an hour of recording.
+        // Fail now rather than after an hour of recording.
         let file = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(picture);
         file.map_err(|e| Error::io("create", picture, e))?;
     }
@@ -427,7 +404,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     let (program, arguments) = args
         .command
         .split_first()
-        .ok_or(Error::Setting { name: "command", problem: "no program given".into() })?;
+        .ok_or(Error::Unavailable { name: "command", problem: "no program given".into() })?;
     let recorded = Recorded {
         program: program.clone(),
         arguments: arguments.to_vec(),
@@ -439,7 +416,7 @@ fn record_command(args: &RecordArgs) -> Result<u8, Error> {
     conclude(args, &ended, stdout, &path, scratch)
 }
 
-/// The closing line, the picture, the exit status.
+/// Prints the closing line, draws the flame graph, and returns the exit status.
 fn conclude(
     args: &RecordArgs,
     ended: &Ended,
@@ -456,7 +433,7 @@ fn conclude(
         None => Ok(None),
     };
     if !args.quiet {
-        let size = loss::size(ended.report.bytes);
+        let size = loss::size(ended.report.output.bytes);
         let place = match (&drawn, &scratch) {
             // The recording is removed with its folder.
             (Ok(Some(picture)), Some(_)) => format!("drawn in {}", picture.display()),
@@ -473,12 +450,12 @@ fn conclude(
         say(&format!("no flame graph: {error:#}; the recording is {}", path.display()));
         return Ok(ended.code.max(1));
     }
-    // The program's status, but for a program that succeeded while its recording did not.
-    Ok(if ended.report.broken { ended.code.max(1) } else { ended.code })
+    // The program's status, unless it succeeded while its recording failed.
+    Ok(if ended.report.output.broken { ended.code.max(1) } else { ended.code })
 }
 
-/// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams and FIFOs are gone by
-/// then, and `%p` makes several recordings.
+/// Returns an error unless a flame graph can be drawn from the output when the recording has ended: streams
+/// and FIFOs are gone by then, and `%p` makes several recordings.
 fn can_be_drawn(target: &Target) -> Result<(), Error> {
     let what = match target {
         Target::Repository(_) => return Ok(()),
@@ -487,13 +464,13 @@ fn can_be_drawn(target: &Target) -> Result<(), Error> {
         Target::Path(_) => return Ok(()),
         Target::Descriptor(_) | Target::Listen(_) => "a stream",
     };
-    Err(Error::Setting {
+    Err(Error::Unavailable {
         name: "flame",
         problem: format!("cannot draw from {what}; leave out -o, or name a file"),
     })
 }
 
-/// Refuses names of pictures and text for a recording.
+/// Rejects extensions of images and text for a recording.
 fn check_ending(output: &Path) -> Result<(), Error> {
     let ending = output.extension().and_then(OsStr::to_str).unwrap_or("").to_ascii_lowercase();
     let remedy = match ending.as_str() {
@@ -503,22 +480,22 @@ fn check_ending(output: &Path) -> Result<(), Error> {
     };
     let problem =
         format!("{} would hold a recording (JFR), not what its name says; {remedy}", output.display());
-    Err(Error::Setting { name: "output", problem })
+    Err(Error::Unavailable { name: "output", problem })
 }
 
-/// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for the flame graph: returns
-/// a private folder for it.
+/// Checks the file of `--flame` before the recording starts. Without `-o` the recording is only needed for
+/// the flame graph: returns a private folder for it.
 fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     let Some(picture) = &args.flame else { return Ok(None) };
     if args.output.as_deref() == Some(Path::new("-")) {
-        return Err(Error::Setting {
+        return Err(Error::Unavailable {
             name: "flame",
             problem: "cannot draw what goes to standard output; use -o FILE, or `| flightline flame -`"
                 .into(),
         });
     }
-    // Better an error now than after an hour of recording.
-    crate::flame::format_of(picture).map_err(|problem| Error::Setting { name: "flame", problem })?;
+    // Fail now rather than after an hour of recording.
+    crate::flame::format_of(picture).map_err(|problem| Error::Unavailable { name: "flame", problem })?;
     if args.output.is_some() {
         return Ok(None);
     }
@@ -527,7 +504,7 @@ fn folder_for_picture(args: &RecordArgs) -> Result<Option<TempDir>, Error> {
     folder.map(Some).map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))
 }
 
-/// The closing line, with where it all is.
+/// Prints the closing line with the locations of the output.
 fn close(args: &RecordArgs, ended: &Ended, place: &str) {
     let report = &ended.report;
     say(&format!("{report}, {place}"));
@@ -542,14 +519,14 @@ fn close(args: &RecordArgs, ended: &Ended, place: &str) {
             "{} processes, {} threads, {} events, {} chunks, {} CPU ms of our own",
             report.processes,
             report.threads,
-            report.events,
-            report.chunks,
+            report.output.events,
+            report.output.chunks,
             report.own_cpu_ns / 1_000_000
         ));
     }
 }
 
-/// The title of a picture: the program, or what `-p` names.
+/// Title of a flame graph: the program, or the value of `-p`.
 fn title(args: &RecordArgs) -> OsString {
     if let Some(program) = args.command.first() {
         return program.clone();
@@ -563,7 +540,7 @@ fn title(args: &RecordArgs) -> OsString {
     if names.is_empty() { "all processes".into() } else { names.join(", ").into() }
 }
 
-/// Draws what was recorded as `flightline flame` does.
+/// Draws the recording with `flightline flame`.
 fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyhow::Error> {
     let option = |name: &str, value: &OsStr| {
         let mut option = OsString::from(format!("--{name}="));
@@ -585,7 +562,7 @@ fn draw(args: &RecordArgs, recording: &Path, picture: &Path) -> Result<(), anyho
     crate::flame::run(&flame).map(|_| ())
 }
 
-/// One line for the user.
+/// Prints one line for the user.
 pub fn say(message: &str) {
     let _ = writeln!(std::io::stderr(), "flightline: {message}");
 }

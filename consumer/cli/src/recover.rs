@@ -28,19 +28,20 @@ that read a recording or a repository do so by themselves; until then, and for a
 /// Arguments of `recover`.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// Recordings or repositories; all that can be found if none is given
+    /// Recordings or repositories; by default all that can be found
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
-    /// What was done as JSON on standard output
+    /// Print a report as JSON on standard output
     #[arg(long)]
     pub json: bool,
 }
 
-/// Recovers.
+/// Recovers recordings.
 pub fn run(args: &RecoverArgs) -> Result<Outcome> {
     let mut all = Recovered::default();
     let sessions = session::abandoned();
-    // What was to be written may not be there yet; what is neither there nor was to be is a slip.
+    // The output of a recording may not exist yet. A path that neither exists nor was being written is a
+    // typing error.
     let slip = |path: &&PathBuf| !path.exists() && !sessions.iter().any(|session| concerns(session, path));
     if let Some(path) = args.paths.iter().find(slip) {
         bail!("{} does not exist, nor was it being recorded to", shown(path));
@@ -49,7 +50,7 @@ pub fn run(args: &RecoverArgs) -> Result<Outcome> {
         if args.paths.is_empty() || args.paths.iter().any(|path| concerns(&session, path)) {
             let done = match recover::recover(&session) {
                 Ok(done) => done,
-                // The others are recovered all the same.
+                // Continue with the other sessions.
                 Err(error) => {
                     all.problems.push(error.to_string());
                     continue;
@@ -95,9 +96,9 @@ fn told(done: &Recovered) -> String {
     format!("{} samples and events recovered from shared memory{torn}{lost}", done.records)
 }
 
-/// Whether a session wrote to `path` or into it.
+/// Returns true if a session wrote to `path` or below it.
 fn concerns(session: &Path, path: &Path) -> bool {
-    // A repository may not be there yet: the recorder was killed before it had written anything.
+    // A repository may not exist yet if the recorder was killed before it wrote anything.
     let Ok(path) = path.canonicalize().or_else(|_| std::path::absolute(path)) else { return false };
     session::outputs(session).iter().any(|output| {
         let output = output.canonicalize().unwrap_or_else(|_| output.clone());
@@ -105,7 +106,7 @@ fn concerns(session: &Path, path: &Path) -> bool {
     })
 }
 
-/// Before `path` is read: completes it if its recorder was killed.
+/// Recovers `path`, before it is read, if its recorder was killed.
 pub fn before_reading(path: &Path) {
     for session in session::abandoned() {
         if !concerns(&session, path) {

@@ -1,4 +1,4 @@
-//! The text that `scrub` replaces.
+//! Replaces text for `scrub`.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,8 @@ use jfr_format::read::{Class, Field};
 use crate::talk;
 use flightline_consumer::print::glob;
 
-/// Fields that often hold secrets: values of properties and environment variables, command lines, options of agents.
+/// Fields that often hold secrets: values of properties and environment variables, command lines, options of
+/// agents.
 const CONFIDENTIAL: &[&str] = &[
     "jdk.InitialEnvironmentVariable.value",
     "jdk.InitialSecurityProperty.value",
@@ -29,7 +30,8 @@ const CONFIDENTIAL: &[&str] = &[
     "jdk.SystemProcess.commandLine",
 ];
 
-/// Names of processes, and their titles: `--redact=all` replaces only secrets in them, so that processes can be distinguished.
+/// Names of processes, and their titles: `--redact=all` replaces only secrets in them, so that processes can
+/// be distinguished.
 const TITLES: &str = "jdk.types.ThreadGroup.name";
 
 /// The values of `--redact`.
@@ -41,11 +43,11 @@ pub enum Extent {
     All,
 }
 
-/// What to redact.
+/// Options for redaction.
 #[derive(Debug, Args)]
 pub struct RedactArgs {
-    /// Replace secrets in properties, environment variables, command lines and agents' options; with `--redact=all`,
-    /// replace all of their text
+    /// Replace secrets in properties, environment variables, command lines and agents' options; with
+    /// `--redact=all`, replace all of their text
     #[arg(
         long,
         value_name = "WHAT",
@@ -55,10 +57,10 @@ pub struct RedactArgs {
         default_missing_value = "secrets"
     )]
     pub redact: Option<Extent>,
-    /// Replace the text of these fields, TYPE.FIELD, of events or constants; may be repeated
+    /// Replace the text of these fields, TYPE.FIELD, of events or constants; repeatable
     #[arg(long, value_name = "FIELD,…")]
     pub redact_fields: Vec<String>,
-    /// The text to write instead
+    /// Replacement text
     #[arg(long, value_name = "TEXT", default_value = redact::MARK)]
     pub mark: String,
 }
@@ -104,7 +106,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Warns of names that no text field has: after a typing error, the text would stay. Returns true if there are none.
+    /// Warns of names that no text field has: after a typing error, the text would stay. Returns true if
+    /// there are none.
     pub fn warn_unmet(&self) -> bool {
         let met = self.met.borrow();
         let mut all = true;

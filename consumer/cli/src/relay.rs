@@ -1,4 +1,4 @@
-//! `flightline relay`: the bytes of one stream for many readers.
+//! `flightline relay`: forwards one stream to many readers.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -30,14 +30,14 @@ segment, told in flightline.StreamLoss events what it lost, and goes on with a l
 root alone; whoever comes by TCP sends the token and a newline first. What comes in is read at once, whoever is there: when the \
 input ends, readers have ten seconds to take the rest.";
 
-/// Bytes read at once.
+/// Read size in bytes.
 const PIECE: usize = 256 << 10;
-/// Longest wait: FIFOs are looked at again.
+/// Maximum wait, after which FIFOs are checked again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Time for readers to take the rest when the input has ended.
+/// Time for readers to receive the rest after the end of the input.
 const REST: Duration = Duration::from_secs(10);
 
-/// Time between two chunks that are asked for.
+/// Interval between requests for a new chunk.
 const KNOCK: Duration = Duration::from_secs(1);
 
 /// Arguments of `relay`.
@@ -46,30 +46,30 @@ pub struct RelayArgs {
     /// The stream: `-` for standard input, fd:N, a FIFO, unix:PATH or tcp:HOST:PORT
     #[arg(value_name = "INPUT", value_hint = ValueHint::AnyPath)]
     input: PathBuf,
-    /// Where readers come from: unix:PATH, tcp:HOST:PORT, a FIFO, fd:N or `-` for standard output; repeatable
+    /// Outputs for readers: unix:PATH, tcp:HOST:PORT, a FIFO, fd:N or `-` for standard output; repeatable
     #[arg(short, long, value_name = "OUTPUT", required = true, value_hint = ValueHint::AnyPath)]
     output: Vec<PathBuf>,
-    /// At the end, write to standard output what each output got
+    /// At the end, print statistics of each output on standard output
     #[arg(long)]
     json: bool,
-    /// tcp: as INPUT: the file with the token to send [default: that in FLIGHTLINE_TOKEN]
+    /// tcp: as INPUT: the token to send is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     input_token_file: Option<PathBuf>,
     #[command(flatten)]
     stream: StreamArgs,
 }
 
-/// Why there is no more input.
+/// Why forwarding ended.
 enum End {
-    /// It ended, between two chunks or within one.
+    /// The input ended, between two chunks or within one.
     Input { whole: bool },
-    /// The user wants it.
+    /// A signal arrived.
     Signal,
-    /// No output is left.
+    /// No output remains.
     Outputs,
 }
 
-/// Runs until the input ends or a signal comes.
+/// Runs until the input ends or a signal arrives.
 pub fn run(args: &RelayArgs) -> Result<Outcome> {
     let options = args.stream.options()?;
     let input = Address::parse(&args.input, 0)?;
@@ -113,15 +113,16 @@ pub fn run(args: &RelayArgs) -> Result<Outcome> {
 }
 
 struct Relay {
-    /// None: its only reader is gone.
+    /// `None` once its only reader has disconnected.
     sinks: Vec<Option<StreamSink>>,
-    /// What those had.
+    /// Statistics of closed outputs.
     gone: Vec<Value>,
     bytes: u64,
     knock: Knock,
 }
 
-/// Asks for a chunk for readers who come late: whoever connects to the input gets one, and with it all its readers do.
+/// Requests a new chunk for readers that connect late. Whenever a client connects to the input, its recorder
+/// starts a chunk, which all readers of the relay receive.
 struct Knock {
     address: Address,
     token: Option<Token>,
@@ -129,7 +130,8 @@ struct Knock {
 }
 
 impl Knock {
-    /// Connects while a chunk is wanted, in a thread, as that may wait; the connection is kept until it has come.
+    /// Connects in a thread while a chunk is required, since that may block. The connection stays open until
+    /// the chunk arrives.
     fn look(&mut self, wanted: bool) {
         if !wanted {
             self.begun = None;
@@ -184,7 +186,7 @@ impl Relay {
         }
     }
 
-    /// Waits until there is something to do; whether there is something to read.
+    /// Waits for activity; returns true if there is input.
     fn wait(&self, source: Option<&std::fs::File>, most: Duration) -> Result<bool> {
         let mut fds: Vec<PollFd<'_>> =
             source.iter().map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN)).collect();
@@ -210,7 +212,7 @@ impl Relay {
         }
     }
 
-    /// Gives readers time for what they have not taken yet.
+    /// Gives readers time to receive queued data.
     fn rest(&mut self, signals: &Signals) {
         let until = Instant::now() + REST;
         while self.sinks.iter().flatten().any(|sink| sink.waiting() > 0)

@@ -45,7 +45,7 @@ pub struct RepairArgs {
     /// Another recording of the same program, for its metadata if the input has none
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub metadata_from: Option<PathBuf>,
-    /// Leave out events that refer to constants (stacks, threads, …) that the file lacks
+    /// Omit events that refer to constants (stacks, threads, …) that the file lacks
     #[arg(long)]
     pub drop_unresolved: bool,
     /// Only report what would be done
@@ -97,10 +97,10 @@ pub fn run(args: RepairArgs) -> Result<Outcome> {
     Ok(warn_missing(&report, &args.input))
 }
 
-/// Missing constants are worth a warning if at least one in so many events refers to them.
+/// Warn about missing constants if at least one in this many events refers to them.
 const WORTH_A_WARNING: u64 = 10;
 
-/// Warns of types of constants of which the result has none, although many of its events refer to them.
+/// Warns about constant types that are missing completely although many events refer to them.
 fn warn_missing(report: &Repaired, input: &Path) -> Outcome {
     let many = |events: u64| events.saturating_mul(WORTH_A_WARNING) >= report.events;
     let missing = report.missing.iter().filter(|(_, m)| m.events == m.of && many(m.events));
@@ -117,7 +117,7 @@ fn warn_missing(report: &Repaired, input: &Path) -> Outcome {
     Outcome::Partial
 }
 
-/// A word for the constants of a type.
+/// Returns a word for the constants of a type.
 fn purpose(type_name: &str) -> &str {
     match type_name {
         "jdk.types.StackTrace" => "stack",

@@ -33,21 +33,22 @@ The limits of the findings are rules of thumb. Where JDK Mission Control has a r
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Recordings or repositories, taken together
+    /// Recordings or repositories, merged
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
     /// Compare with this recording
     #[arg(long, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     before: Option<PathBuf>,
-    /// Write a page, and flame graphs to files in its folder: report.cpu.html, report.alloc.html, … [default: text to standard output]
+    /// Write a page, and flame graphs to files next to it: report.cpu.html, report.alloc.html, … [default:
+    /// text on standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// As JSON
+    /// Print JSON
     #[arg(long, conflicts_with = "output")]
     json: bool,
 }
 
-/// The flame graphs of a page: event, whether by time or bytes, area, title.
+/// Flame graphs of a page: event, by time or bytes, area, title.
 const PICTURES: [(&str, bool, Area, &str); 6] = [
     ("cpu", false, Area::Cpu, "Flame graph of the CPU time"),
     ("wall", true, Area::Cpu, "Flame graph of the wall-clock time"),
@@ -84,7 +85,7 @@ pub fn run(args: &ReportArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Reads the recording that `inputs` are compared with.
+/// Reads the recording to compare with.
 fn before(path: &PathBuf, inputs: &[PathBuf]) -> Result<(Before, Outcome)> {
     let paths = std::slice::from_ref(path);
     let (contents, outcome) = contents(paths)?;
@@ -172,11 +173,11 @@ fn picture(model: &Model, select: &SelectArgs, title: &str) -> Result<Option<Vec
     Ok(Some(html))
 }
 
-/// Functions whose share of the CPU time changed beyond noise, most first.
+/// Returns the functions whose share of CPU time changed beyond noise, largest first.
 fn changed(before: &[PathBuf], after: &[PathBuf]) -> Result<Vec<Changed>> {
     let select = SelectArgs { events: vec!["cpu".to_owned()], ..SelectArgs::default() };
     let read = |inputs: &[PathBuf]| stacks::read(inputs, &select, For::Comparison);
-    // A recording without samples of CPU time has measures all the same.
+    // Measures other than samples can be compared without CPU samples.
     let (Ok(before), Ok(after)) = (read(before), read(after)) else {
         talk::note("the recordings have no samples of CPU time in common: functions are not compared");
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! `flightline repositories`: what is being recorded on this machine.
+//! `flightline repositories`: lists the recordings in progress on this machine.
 
 use std::fmt::Write;
 use std::fs;
@@ -24,23 +24,23 @@ Examples:
 State: recording, paused (by command, or because the disk refuses), stopped; silent, if the recorder does not answer; killed, if it is gone and what it had is in shared \
 memory (`flightline recover` completes it); unknown, if it belongs to another user.";
 
-/// Time for a recorder to answer.
+/// Timeout for a recorder's answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Arguments of `repositories`.
 #[derive(Debug, Args)]
 pub struct RepositoriesArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// One recording of one process, or of all that go into one file.
+/// A recording of one process, or of several in one file.
 struct Row {
     user: String,
     state: String,
     recorder: u32,
-    /// 0: of several.
+    /// 0 for several processes.
     pid: u32,
     name: String,
     path: PathBuf,
@@ -48,7 +48,7 @@ struct Row {
     seconds: Option<f64>,
 }
 
-/// Lists.
+/// Lists recordings.
 pub fn run(args: &RepositoriesArgs) -> Result<Outcome> {
     let users = Users::read();
     let rows: Vec<Row> = session::on_machine().iter().flat_map(|session| rows(session, &users)).collect();
@@ -82,7 +82,7 @@ fn rows(session: &OnMachine, users: &Users) -> Vec<Row> {
                     None => row("killed", output),
                 }
             };
-            // Of one whose output was removed nothing can be had.
+            // A recording whose output was removed is not useful.
             outputs.iter().map(of).filter(|row| row.path.exists()).collect()
         }
         Some(_) => match ask_within(&session.dir, "status", PATIENCE) {
@@ -107,11 +107,11 @@ fn answered(status: &Value, row: &dyn Fn(&str, &Path) -> Row) -> Vec<Row> {
             let pid = recording["pid"].as_u64().unwrap_or(0);
             let only = processes.first().filter(|_| pid == 0 && processes.len() == 1);
             let shown = only.map_or(pid, |p| p["pid"].as_u64().unwrap_or(0));
-            // Of one that refuses nothing is recorded, whatever is asked for.
+            // A process that refused recording is shown as paused.
             let state =
                 if state == "recording" && recording["refused"].is_string() { "paused" } else { state };
             let new = row(state, Path::new(recording["path"].as_str().unwrap_or_default()));
-            // One that has ended a moment ago is none of the processes any more.
+            // A process that has just ended is no longer listed.
             let name = Some(name(pid)).filter(|name| !name.is_empty());
             let name = name.or_else(|| Owner::read(&new.path).map(|owner| service(&owner)));
             Row {
@@ -124,7 +124,7 @@ fn answered(status: &Value, row: &dyn Fn(&str, &Path) -> Row) -> Vec<Row> {
         .collect()
 }
 
-/// What a process is called where only its folder is left to say so.
+/// Returns the name of a process from its folder.
 fn service(owner: &Owner) -> String {
     owner
         .labels
@@ -134,7 +134,7 @@ fn service(owner: &Owner) -> String {
         .unwrap_or_default()
 }
 
-/// On disk: of a file, or of the chunks in a folder.
+/// Returns the size on disk of a file or of the chunks in a folder.
 fn bytes(path: &Path) -> u64 {
     let of = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
     match chunks(path) {
@@ -184,7 +184,7 @@ fn table(rows: &[Row]) -> String {
     out
 }
 
-/// Names of users, as far as the system's file has them.
+/// User names from /etc/passwd.
 struct Users(String);
 
 impl Users {

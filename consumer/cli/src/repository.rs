@@ -1,4 +1,4 @@
-//! Folders as input: the chunks of a repository, or of one process in it, as the recordings they are parts of.
+//! Folders as input: the chunks of a repository or of one process in it.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;
@@ -12,11 +12,11 @@ use jfr_format::header::{ChunkHeader, LEN};
 
 use crate::talk::shown;
 
-/// Looks at a header that is being changed, before its file is read as it is.
+/// Maximum number of reads of a header that is being updated; after that the file is read as it is.
 const LOOKS: u32 = 300;
 
-/// What to read for what was given: files as they are, folders as their chunks in the order of time. With `last`, chunks
-/// of folders that were over before are left out.
+/// Expands folders to their chunks in order of time; returns files unchanged. With `last`, omits chunks of
+/// folders that ended earlier.
 pub fn expand(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for path in given {
@@ -33,14 +33,14 @@ pub fn expand(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<PathBuf>> {
 /// A recording: a file, or the chunk files of a repository's folder.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The file or the folder.
+    /// The file or folder.
     pub path: PathBuf,
-    /// The files, in the order of time.
+    /// The files in order of time.
     pub files: Vec<PathBuf>,
 }
 
-/// The recordings in `given`. The chunk files of a repository's folder, which have dates as names, are one recording. Each
-/// other file of a folder is one, in the order of their names.
+/// Returns the recordings in `given`. Chunk files of a repository folder, whose names are dates, form one
+/// recording. Each other file in a folder is a recording of its own, sorted by name.
 pub fn recordings(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<Parts>> {
     let mut all = Vec::new();
     for path in given {
@@ -59,7 +59,8 @@ pub fn recordings(given: &[PathBuf], last: Option<Bound>) -> Result<Vec<Parts>> 
     Ok(all)
 }
 
-/// Returns true if a file is named as a chunk of a repository: `2026_11_21_15_00_00.jfr`, `2026_11_21_15_00_00_01.jfr`.
+/// Returns true if a file is named as a chunk of a repository: `2026_11_21_15_00_00.jfr`,
+/// `2026_11_21_15_00_00_01.jfr`.
 fn is_chunk_name(path: &Path) -> bool {
     let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) else { return false };
     let mut parts = stem.split('_');
@@ -69,7 +70,7 @@ fn is_chunk_name(path: &Path) -> bool {
     dated && parts.all(|part| !part.is_empty() && digits(part))
 }
 
-/// Whether a file that cannot be opened was a chunk that has been removed since it was found, as old ones are.
+/// Returns true if a file that cannot be opened was an old chunk that has been removed since it was listed.
 pub fn rolled_away(path: &Path, given: &[PathBuf]) -> bool {
     !given.iter().any(|given| given == path) && !path.exists()
 }
@@ -84,15 +85,15 @@ fn chunks(folder: &Path, last: Option<Bound>) -> Result<Vec<PathBuf>> {
     let cannot = || format!("cannot read {}", shown(folder));
     let mut found = Vec::new();
     for process in repository::folders(folder).with_context(cannot)? {
-        // One that goes away meanwhile has nothing in it.
+        // A chunk that disappears in the meantime is skipped.
         for path in repository::chunks(&process).unwrap_or_default() {
             let Ok(file) = File::open(&path) else { continue };
             let len = file.metadata().map_or(0, |meta| meta.len());
-            // A chunk that is being begun.
+            // A chunk that has just been created.
             if len < LEN as u64 {
                 continue;
             }
-            // What is no recording is told when it is read.
+            // Files that are not recordings are reported when they are read.
             let (start, end) = match settled(&file) {
                 Some(header) if header.state != STATE_FINISHED && header.size <= LEN as u64 => continue,
                 Some(header) if header.size == len || header.state != STATE_FINISHED => {
@@ -120,8 +121,8 @@ fn chunks(folder: &Path, last: Option<Bound>) -> Result<Vec<PathBuf>> {
     Ok(found.into_iter().map(|chunk| chunk.path).collect())
 }
 
-/// The bytes of a chunk that a recorder is writing, as far as its header vouches for them, told as finished; `None` if
-/// `file` is none. One that was left unfinished is read to its last byte, as damaged recordings are.
+/// Returns the valid bytes of a chunk that is being written, marked as finished; `None` if `file` is not one.
+/// An unfinished chunk without a writer is read to its end, as a damaged recording.
 pub fn live(file: &File) -> Option<Vec<u8>> {
     let header = settled(file).filter(|header| header.state != STATE_FINISHED)?;
     if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
@@ -135,7 +136,7 @@ pub fn live(file: &File) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The first header, when nobody is changing it.
+/// Reads the first header in a consistent state.
 fn settled(file: &File) -> Option<ChunkHeader> {
     for _ in 0..LOOKS {
         let [mut once, mut again] = [[0; LEN]; 2];
@@ -191,7 +192,7 @@ mod tests {
         let one = (process.clone(), vec![first.clone(), second.clone()]);
         assert_eq!(of(&[&process]), std::slice::from_ref(&one));
         assert_eq!(of(&[root.path()]), [one, (other, vec![third])]);
-        // Files that are given are recordings each, whatever their names.
+        // Files given explicitly are separate recordings, whatever their names.
         let each = [first.clone(), second.clone()].map(|file| (file.clone(), vec![file]));
         assert_eq!(of(&[&first, &second]), each);
         let folder = tempfile::tempdir().unwrap();

@@ -48,22 +48,22 @@ pub struct ScrubArgs {
     /// A recording; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
-    /// Where to; `-` is standard output [default: FILE with `-scrubbed.jfr` for its ending]
+    /// Output file; `-` is standard output [default: FILE with the ending `-scrubbed.jfr`]
     #[arg(value_name = "OUTPUT", value_hint = ValueHint::FilePath)]
     pub positional: Option<PathBuf>,
-    /// Where to, as an option
+    /// Output file, as an option
     #[arg(short, long, value_name = "FILE", conflicts_with = "positional", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Which events.
+    /// Selection of events.
     #[command(flatten)]
     pub filters: Filters,
-    /// What to replace.
+    /// Options for redaction.
     #[command(flatten)]
     pub redact: RedactArgs,
     /// Keep constants that no remaining event needs
     #[arg(long, conflicts_with_all = ["redact", "redact_fields"])]
     pub keep_constants: bool,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
     /// Overwrite the output if it exists
@@ -74,22 +74,22 @@ pub struct ScrubArgs {
 /// The filters of `scrub`.
 #[derive(Debug, Default, Args)]
 pub struct Filters {
-    /// Keep only these events; may be repeated
+    /// Keep only these events; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub include_events: Vec<String>,
-    /// Drop these events; may be repeated
+    /// Drop these events; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub exclude_events: Vec<String>,
-    /// Keep only events of these categories; may be repeated
+    /// Keep only events of these categories; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub include_categories: Vec<String>,
-    /// Drop events of these categories; may be repeated
+    /// Drop events of these categories; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub exclude_categories: Vec<String>,
-    /// Keep only events of these threads; may be repeated
+    /// Keep only events of these threads; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub include_threads: Vec<String>,
-    /// Drop events of these threads; may be repeated
+    /// Drop events of these threads; repeatable
     #[arg(long, value_name = "NAME,…")]
     pub exclude_threads: Vec<String>,
 }
@@ -102,7 +102,7 @@ impl Filters {
             .all(Vec::is_empty)
     }
 
-    /// The names of event types and categories.
+    /// Returns the names of event types and categories.
     fn wanted(&self) -> Wanted {
         let all = |include: &[String], exclude: &[String]| {
             let lists = include.iter().chain(exclude);
@@ -187,7 +187,7 @@ pub fn run(args: ScrubArgs) -> Result<Outcome> {
         tell(&report, &path);
     }
     let met = fields.warn_unmet();
-    // A slip in a name must not pass for a clean recording.
+    // A misspelled name must not pass for a clean recording.
     let name = talk::shown(&args.input);
     wanted.unmet(&name).iter().for_each(talk::warning);
     if report.redacted == 0 && report.types.values().all(|share| share.dropped == 0) {
@@ -224,7 +224,7 @@ pub fn json(report: &Filtered) -> serde_json::Value {
     })
 }
 
-/// Tells of bytes that could not be read.
+/// Warns about bytes that could not be read.
 pub fn unread(input: &Path, bytes: u64) -> Outcome {
     if bytes == 0 {
         return Outcome::Whole;

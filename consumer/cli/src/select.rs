@@ -1,4 +1,4 @@
-//! Options that select samples and name frames, and their values: common to all commands that read samples.
+//! Options that select samples and name frames, shared by all commands that read samples.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -10,19 +10,20 @@ use regex::Regex;
 
 use crate::range::RangeArgs;
 
-/// Stacks of some inputs.
+/// Inputs and selection of stacks.
 #[derive(Clone, Debug, Args)]
 pub struct StackArgs {
-    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard input
+    /// Recordings, repositories, folded text, perf script, pprof, OTLP or speedscope files; `-` is standard
+    /// input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// Which of them.
+    /// Selection and names.
     #[command(flatten)]
     pub select: SelectArgs,
 }
 
 impl StackArgs {
-    /// Frames of several runs are added up under the names that they have in common, unless `--names` says otherwise.
+    /// With several inputs, defaults to stable names, which runs have in common.
     pub fn with_names(mut self) -> Self {
         if self.inputs.len() > 1 {
             self.select.names.get_or_insert(NameStyle::Stable);
@@ -31,84 +32,86 @@ impl StackArgs {
     }
 }
 
-/// Which samples, measured how, and under what names: common to all commands that draw, fold, compare and convert.
+/// Selection, measure and names, shared by commands that draw, fold, compare and convert.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
-    /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded (page-faults), or the
-    /// name of a type; may be repeated
-    /// [default: CPU samples, else wall-clock samples, else the most frequent]
+    /// Event type: cpu, wall, alloc, live, lock, io, throw, trace, a perf event as it was recorded
+    /// (page-faults), or the name of a type; repeatable [default: CPU samples, else wall-clock samples, else
+    /// the most frequent]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
-    /// Measure time or bytes instead of samples
+    /// Weigh samples by time or bytes instead of counting them
     #[arg(long)]
     pub total: bool,
-    /// Pictures measure samples, also of events with a time or a size.
+    /// Count samples even for events with a time or size.
     #[arg(skip)]
     pub count: bool,
-    /// Frames have their files and addresses.
+    /// Keep files and addresses of frames.
     #[arg(skip)]
     pub places: bool,
-    /// Put the thread below its stacks
+    /// Add the thread as the root frame
     #[arg(short, long)]
     pub threads: bool,
-    /// Keep virtual threads of Java apart, as `[virtual #31]` [default: all of them are one thread]
+    /// Show each virtual thread of Java, as `[virtual #31]` [default: all of them are one thread]
     #[arg(long)]
     pub virtual_threads: bool,
-    /// Put the process below its stacks
+    /// Add the process as the root frame
     #[arg(short, long)]
     pub process: bool,
-    /// Put the process's title at the time of the sample below its stacks, as `postgres: bench [local] UPDATE`, or the process if it
-    /// has none; -I and -X match it
+    /// Add the process's title at the time of the sample as the root frame, such as `postgres: bench [local]
+    /// UPDATE`, or the process if it has none; -I and -X match it
     #[arg(long, conflicts_with_all = ["spans", "labels"])]
     pub process_title: bool,
-    /// Put the library before native functions: lib.so`function
+    /// Prefix native functions with their library: lib.so`function
     #[arg(long)]
     pub modules: bool,
-    /// Put the source line behind functions
+    /// Append the source line to functions
     #[arg(long)]
     pub lines: bool,
-    /// Do not end stacks in the class of the object that was allocated, waited for or thrown
+    /// Do not add the class of the allocated, locked or thrown object as the leaf frame
     #[arg(long)]
     pub no_class: bool,
-    /// Which samples.
+    /// Selection of samples.
     #[command(flatten)]
     pub samples: SampleArgs,
-    /// Begin stacks with their first frame that matches; drop those without one
+    /// Start stacks at their first frame that matches; drop those without one
     #[arg(long, value_name = "REGEX")]
     pub focus: Option<Regex>,
-    /// Leave out frames that match, but not what they call; may be repeated
+    /// Remove frames that match, but not what they call; repeatable
     #[arg(long, value_name = "REGEX")]
     pub hide: Vec<Regex>,
-    /// What boxes stand for; of modules and packages, neighbours that are the same become one
+    /// Group frames; for modules and packages, adjacent equal frames are merged
     #[arg(long, value_enum, value_name = "WHAT", default_value = "function", conflicts_with_all = ["modules", "lines"])]
     pub group_by: GroupBy,
-    /// Style of function names [default: full; stable in comparisons and of several inputs]
+    /// Style of function names [default: full; in comparisons and with several inputs stable]
     #[arg(long, value_enum, value_name = "HOW")]
     pub names: Option<NameStyle>,
-    /// A function and its direct calls of itself become one box; calls through other functions stay
+    /// Merge a function and its direct recursive calls into one frame; calls through other functions stay
     #[arg(long)]
     pub collapse_recursion: bool,
-    /// Merge stacks from their leaves on: what the same functions were called from
+    /// Merge stacks from their leaves: shows the callers of functions
     #[arg(long)]
     pub reverse: bool,
-    /// Leave out boxes narrower than a share of all, as 0.1%, in SVG also than pixels, as 0.5px. Pictures tell how much that is;
-    /// elsewhere it becomes boxes `[thin]` [default: none; in SVG 0.01%, in PNG 4px]
+    /// Omit frames narrower than a share of the total, such as 0.1%, in SVG also than pixels, such as 0.5px.
+    /// Flame graphs report how much was omitted; elsewhere frames `[thin]` replace it [default: none; in SVG
+    /// 0.01%, in PNG 4px]
     #[arg(long, value_name = "PERCENT|PIXELS")]
     pub min_width: Option<MinWidth>,
-    /// Keep what was in spans of this name and in those within them (flightline spans lists them); may be repeated
+    /// Keep samples in spans of this name and their descendants (`flightline spans` lists them); repeatable
     #[arg(long = "span", value_name = "NAME")]
     pub spans: Vec<String>,
-    /// Keep what was in spans with this label and in those within them, of pprof samples with this label (numbers in decimal); may be
-    /// repeated, then all must be there
+    /// Keep samples in spans with this label and their descendants, or pprof samples with this label (numbers
+    /// in decimal); repeatable, then all labels must match
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
+    /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
+    /// number of CPUs]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }
 
 impl SelectArgs {
-    /// Returns true if an option may leave samples out.
+    /// Returns true if an option may exclude samples.
     pub fn is_filtered(&self) -> bool {
         let samples = &self.samples;
         let names =
@@ -119,13 +122,13 @@ impl SelectArgs {
     }
 }
 
-/// Which samples, whatever becomes of them: common to all commands that read them.
+/// Selection of samples, shared by all commands that read them.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SampleArgs {
-    /// Keep stacks with a frame that matches; may be repeated, then all must match
+    /// Keep stacks with a frame that matches; repeatable, then all must match
     #[arg(short = 'I', long, value_name = "REGEX")]
     pub include: Vec<Regex>,
-    /// Drop stacks with a frame that matches; may be repeated
+    /// Drop stacks with a frame that matches; repeatable
     #[arg(short = 'X', long, value_name = "REGEX")]
     pub exclude: Vec<Regex>,
     /// Keep threads that match, as `[name tid=1]`
@@ -142,7 +145,7 @@ pub struct SampleArgs {
 }
 
 impl SampleArgs {
-    /// As the library takes it.
+    /// Converts to the library's filter.
     pub fn filter(&self) -> Filter {
         Filter {
             include: self.include.clone(),
@@ -154,55 +157,55 @@ impl SampleArgs {
     }
 }
 
-/// What boxes stand for.
+/// Grouping of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum GroupBy {
     /// Functions
     #[default]
     Function,
-    /// The libraries they are in; of Java, packages
+    /// Libraries; for Java, packages
     Module,
-    /// Packages, namespaces, crates; libraries where names have none
+    /// Packages, namespaces, crates; libraries for names without any
     Package,
 }
 
 /// The style of function names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum NameStyle {
-    /// As they are
+    /// Unchanged
     #[default]
     Full,
     /// In full, without the numbers of lambdas, hidden classes and proxies that differ between runs of a JVM
     Stable,
     /// Without packages, outer namespaces, parameters and template arguments
     Simple,
-    /// Java with dots for slashes
+    /// Java with dots instead of slashes
     Dotted,
 }
 
 /// Names of two counters.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// What widths are of.
+    /// Counter that determines the widths.
     pub of: String,
-    /// What it is divided by.
+    /// Divisor.
     pub over: String,
 }
 
-/// `COUNTER,COUNTER`.
+/// Parses `COUNTER,COUNTER`.
 ///
 /// # Errors
-/// The text does not have two names, or the same name twice.
+/// Returns an error unless there are two different names.
 pub fn counters(text: &str) -> Result<Counters, String> {
     let names = text.split_once(',').filter(|(of, over)| !of.is_empty() && !over.is_empty() && of != over);
     let counters = names.map(|(of, over)| Counters { of: of.into(), over: over.into() });
     counters.ok_or_else(|| "give the names of two counters, as cycles,instructions".into())
 }
 
-/// `KEY=VALUE`.
+/// Parses `KEY=VALUE`.
 ///
 /// # Errors
-/// The text has no key, or no `=`.
+/// Returns an error if there is no key or no `=`.
 pub fn label(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(key, _)| !key.is_empty());
     parts.map(|(key, value)| (key.to_owned(), value.to_owned())).ok_or_else(|| "give KEY=VALUE".into())

@@ -37,85 +37,90 @@ first start and kept in the service's directory; the printed link has it, and `a
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// Let runs be asked for
+    /// Enable on-demand profiling
     #[arg(long)]
     profiling: bool,
-    /// Offer the processes of this machine that the service's user may record: an agent is started for those that are chosen
+    /// Offer the processes of this machine that the service's user may record; the service starts an agent
+    /// for each selected one
     #[arg(long)]
     local: bool,
-    /// Where to answer
+    /// Address to listen on
     #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
-    /// Where runs are kept [default: flightline/serve in the user's state directory; of root /var/lib/flightline/serve]
+    /// Directory for runs [default: flightline/serve in the user's state directory; for root
+    /// /var/lib/flightline/serve]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     dir: Option<PathBuf>,
-    /// File whose first line is the token that every request must carry [default: `token` in --dir, made if it is not there]
+    /// File whose first line is the token that every request must carry [default: `token` in --dir, created
+    /// if missing]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// File with another token for agents and for programs that push profiles: it opens nothing else, and the first one does not open theirs
+    /// File with a separate token for agents and for programs that push profiles: it is valid only for these,
+    /// and the first token is not
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "no_token")]
     agent_token_file: Option<PathBuf>,
-    /// Answer every user of this machine without a token; only on the loopback
+    /// Accept all users of this machine without a token; only on the loopback
     #[arg(long, conflicts_with = "token_file")]
     no_token: bool,
-    /// Certificate (chain) as PEM: answer by TLS
+    /// Certificate chain (PEM): use TLS
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = ValueHint::FilePath)]
     tls_cert: Option<PathBuf>,
-    /// The certificate's key as PEM
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = ValueHint::FilePath)]
     tls_key: Option<PathBuf>,
-    /// A name that this service is called by, besides localhost, where it asks for no token
+    /// Additional host name of this service, besides localhost, if it has no token
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
-    /// Longest run
+    /// Maximum duration of a run
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     max_duration: Duration,
-    /// Runs kept of each target; the oldest go first
+    /// Number of runs to keep per target; the oldest are removed
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     history_size: u64,
-    /// Bytes of recordings kept of each target
+    /// Maximum bytes of recordings to keep per target
     #[arg(long, value_name = "SIZE", default_value = "256m", value_parser = bytes)]
     history_bytes: u64,
-    /// Bytes kept of each target of what its agent records all the time
+    /// Maximum bytes of a target's continuous profile
     #[arg(long, value_name = "SIZE", default_value = "64m", value_parser = bytes)]
     window_size: u64,
-    /// For how long that is kept
+    /// Maximum age of a continuous profile
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
     window_age: Duration,
-    /// Runs at a time, of all targets
+    /// Maximum number of concurrent runs over all targets
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     max_concurrent: u64,
-    /// Largest recording that an agent may send
+    /// Maximum size of a recording
     #[arg(long, value_name = "SIZE", default_value = "128m", value_parser = bytes)]
     max_recording: u64,
-    /// Refuse runs when less of the disk is free
+    /// Refuse runs if less disk space is free
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = bytes)]
     min_free: u64,
-    /// Targets at a time
+    /// Maximum number of targets
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     max_targets: u64,
-    /// Within this time agents are heard of; after twice that a target is gone
+    /// Interval at which agents must report; after twice that a target counts as gone
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     heartbeat: Duration,
-    /// Pass on what agents record to this Pyroscope, with labels: http://HOST:4040 or https://HOST
+    /// Forward agents' recordings, with labels, to this Pyroscope: http://HOST:4040 or https://HOST
     #[arg(long, value_name = "URL", value_parser = Target::pyroscope)]
     forward_pyroscope: Option<Target>,
-    /// File with headers for it, a line each, as `Authorization: Bearer …` or `X-Scope-OrgID: …`
+    /// File with headers for it, one per line, such as `Authorization: Bearer …` or `X-Scope-OrgID: …`
     #[arg(long, value_name = "FILE", requires = "forward_pyroscope", value_hint = ValueHint::FilePath)]
     forward_pyroscope_headers: Option<PathBuf>,
-    /// Pass on what agents record to this receiver of OTLP profiles: http://HOST:4318, grpc://HOST:4317, with TLS https:// and grpcs://
+    /// Forward agents' recordings to this receiver of OTLP profiles: http://HOST:4318, grpc://HOST:4317, with
+    /// TLS https:// and grpcs://
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     forward_otlp: Option<Target>,
-    /// File with headers for it, a line each
+    /// File with headers for it, one per line
     #[arg(long, value_name = "FILE", requires = "forward_otlp", value_hint = ValueHint::FilePath)]
     forward_otlp_headers: Option<PathBuf>,
-    /// Let this store be asked from the page: a directory, or a URL as s3://bucket/path
+    /// Make this profile store available on the page: a directory, or a URL such as s3://bucket/path
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: Option<OsString>,
-    /// What is told of joining and going processes, of runs, and of requests: text, or an object of JSON on each line
+    /// Format of the log of targets, runs and requests: text, or one JSON object per line
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
-    /// How much of it: debug has each request
+    /// Log level; debug includes every request
     #[arg(long, value_name = "LEVEL", value_enum, default_value = "info")]
     log_level: LogLevel,
 }
@@ -134,7 +139,7 @@ enum LogLevel {
     Debug,
 }
 
-/// Serves until it is told to end.
+/// Serves until a signal.
 pub fn run(args: &ServeArgs) -> Result<Outcome> {
     if args.no_token && !args.listen.ip().is_loopback() {
         bail!(
@@ -208,7 +213,8 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
         }
         unreadable.iter().for_each(|why| talk::warning(format_args!("{}/{why}", directory.display())));
         let off = if args.profiling { "" } else { "; profiling on demand is off, --profiling turns it on" };
-        // The terminal of the user who started the service may show the token; a log of the machine must not contain it.
+        // The terminal of the user who started the service may show the token; a log of the machine must not
+        // contain it.
         let link = match (&token, &token_file) {
             (Some(token), _) if std::io::stderr().is_terminal() => format!("/#token={token}"),
             (_, Some(file)) => format!(", token in {}", file.display()),
@@ -226,7 +232,7 @@ pub fn run(args: &ServeArgs) -> Result<Outcome> {
 }
 
 impl ServeArgs {
-    /// Where what agents record is passed on to.
+    /// Returns the receivers to forward recordings to.
     fn forward(&self) -> Result<Vec<To>> {
         let mut all = Vec::new();
         for (kind, target, file) in [
@@ -245,7 +251,7 @@ impl ServeArgs {
         Ok(all)
     }
 
-    /// The store that can be asked.
+    /// Returns the store to query.
     fn store(&self) -> Result<Option<Place>> {
         let Some(store) = &self.store else { return Ok(None) };
         let is_url = store.to_str().is_some_and(|store| store.contains("://"));
@@ -255,7 +261,7 @@ impl ServeArgs {
         Ok(Some(Place::new(engine()?, store.clone())))
     }
 
-    /// Lines of JSON alone are all lines of JSON.
+    /// Returns true if all output must be JSON lines.
     fn is_json(&self) -> bool {
         self.log_format == LogFormat::Json
     }
@@ -274,7 +280,7 @@ impl ServeArgs {
         Log::new(format, level, std::io::stderr())
     }
 
-    /// How agents for processes of this machine are started.
+    /// Returns how to start agents for local processes.
     fn agents(&self, log: &Log, token_file: Option<&Path>) -> Result<Option<Agents>> {
         if !self.local {
             return Ok(None);
@@ -291,7 +297,7 @@ impl ServeArgs {
     }
 }
 
-/// Headers of a file, a line each: secrets stand on no command line.
+/// Reads headers from a file, one per line, since secrets must not appear on a command line.
 fn headers(path: &Path) -> Result<Vec<(String, String)>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read headers of {}", path.display()))?;
@@ -303,7 +309,7 @@ fn headers(path: &Path) -> Result<Vec<(String, String)>> {
         }
         match line.split_once(':') {
             Some((name, value)) => headers.push((name.trim().to_lowercase(), value.trim().to_owned())),
-            // What stands there may be a secret.
+            // Do not print the line, which may contain a secret.
             None => bail!("{}: line {number} is no header: write `Name: value`", path.display()),
         }
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C and the like as something to wait for.
+//! Signals as file descriptors to wait for.
 
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,18 +10,18 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Signals that end a program do not end this one any more; they can be asked for.
+/// Blocked signals that can be read instead of ending the program.
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// SIGINT and SIGTERM, also where they were ignored, as shells do for what runs in the background; SIGHUP if it was
-    /// not. To be called before there are other threads.
+    /// Catches SIGINT and SIGTERM, even if ignored, as shells do for background jobs, and SIGHUP unless
+    /// ignored. Call this before other threads exist.
     pub fn of_user() -> Result<Self> {
         let hangup = (!is_ignored(Signal::SIGHUP)).then_some(Signal::SIGHUP);
         Self::catch([Signal::SIGINT, Signal::SIGTERM].into_iter().chain(hangup))
     }
 
-    /// Those that would end the program. To be called before there are other threads.
+    /// Catches the signals that would end the program. Call this before other threads exist.
     pub fn deadly() -> Result<Self> {
         let all = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
         Self::catch(all.into_iter().filter(|&signal| !is_ignored(signal)))
@@ -35,14 +35,14 @@ impl Signals {
         caught.map(Self).context("cannot wait for signals")
     }
 
-    /// The number of a signal that came, or comes within `time`; without it, however late.
+    /// Waits for a signal, for at most `time` if given, and returns its number.
     pub fn wait(&self, time: Option<Duration>) -> Option<i32> {
         self.next(time).map(|(signal, _)| signal)
     }
 
-    /// The same, and whether a terminal sent it, which tells all that runs in the foreground.
+    /// The same, and whether a terminal sent it to the whole foreground process group.
     pub fn next(&self, time: Option<Duration>) -> Option<(i32, bool)> {
-        /// Of the kernel itself.
+        /// Sent by the kernel.
         const SI_KERNEL: i32 = 0x80;
         let timeout =
             time.map_or(PollTimeout::NONE, |time| PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX));
@@ -60,13 +60,13 @@ impl Signals {
 }
 
 impl AsFd for Signals {
-    /// Readable when one came.
+    /// Readable when a signal is pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Whether whoever started this program wants the signal ignored.
+/// Returns true if the parent process set the signal to be ignored.
 fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -27,7 +27,7 @@ Examples:
 What is listed is what was recorded: with a threshold there (record -e io@5ms, --syscall-io=5ms), no shorter ones. Letters: Read, Write, Sync,
 Connect, Accept, Discard. PID is the thread's number where the recording does not tell the process.";
 
-/// Memory for calls that may have to be put in order, bytes.
+/// Memory for sorting calls, in bytes.
 const ROOM: usize = 64 << 20;
 
 /// Arguments of `slower`.
@@ -36,10 +36,10 @@ pub struct SlowerArgs {
     /// Recordings or repositories; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// Calls that took so long: 500us, 10ms; without a unit ms
+    /// Threshold: 500us, 10ms; without a unit ms
     #[arg(short = 'm', long = "min", value_name = "TIME", value_parser = range::millis, default_value = "10ms")]
     least: Duration,
-    /// Files, with pipes and terminals; may be combined with --sockets and --disks
+    /// Files, including pipes and terminals; may be combined with --sockets and --disks
     #[arg(long)]
     files: bool,
     /// Sockets
@@ -48,16 +48,16 @@ pub struct SlowerArgs {
     /// Requests to block devices
     #[arg(long)]
     disks: bool,
-    /// Only the N that took longest, those first
+    /// Only the N slowest, slowest first
     #[arg(long, value_name = "N")]
     top: Option<u32>,
-    /// One JSON object a line
+    /// One JSON object per line
     #[arg(long)]
     json: bool,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, default_value = "-", value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Which of them.
+    /// Selection of samples.
     #[command(flatten)]
     samples: SampleArgs,
 }
@@ -117,12 +117,12 @@ struct List<'a> {
     choice: Choice,
     args: &'a SlowerArgs,
     out: &'a mut dyn Write,
-    /// When the first chunk began, ns since 1970.
+    /// Start of the first chunk, ns since 1970.
     start: Option<i64>,
     headed: bool,
-    /// Calls, however long.
+    /// Number of calls of any duration.
     seen: u64,
-    /// Calls that were lost.
+    /// Number of lost calls.
     lost: u64,
     sorted: Sorted,
     longest: Option<Longest>,
@@ -221,7 +221,7 @@ impl List<'_> {
             )?;
         }
         let name: String = talk::plain(thread.map_or("?", |thread| thread.name())).chars().take(14).collect();
-        // A thread's number where its process is not told.
+        // Falls back to the thread id if the process is unknown.
         let who = call.pid().map(i64::from).or(thread.map(|thread| thread.os_id)).unwrap_or(0);
         let bytes = call.bytes.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
         writeln!(

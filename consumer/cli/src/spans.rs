@@ -53,47 +53,48 @@ pub struct SpansArgs {
     /// Recordings, repositories or streams: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
     #[arg(required = true, value_name = "FILE|DIR|STREAM", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// A line for each name, endpoint (what the outermost span of the process is about), trace, or value of a label
+    /// One row per name, endpoint (the outermost span of the process), trace, or value of a label
     #[arg(long, value_name = "name|endpoint|trace|label=KEY", value_parser = by, default_value = "name")]
     by: By,
-    /// One trace: its spans and when they were; with -o FILE.html a page of them and of what its threads did, else its flame graph
+    /// Show one trace: its spans and their times; with -o FILE.html a page with the activity of its threads,
+    /// otherwise its flame graph
     #[arg(long, value_name = "ID")]
     trace: Option<TraceId>,
-    /// The slowest spans of a name (the one of --span, else that with most time) against the median ones; with -o a flame graph
-    /// of the difference
+    /// Compare the slowest spans of a name (that of --span, else the one with the most time) with the median
+    /// ones; with -o a differential flame graph
     #[arg(long)]
     slowest: bool,
     /// Infer spans from samples: functions that ran for long within a span
     #[arg(long)]
     inferred: bool,
-    /// Inferred spans: leave out what was seen for less
+    /// Minimum duration of an inferred span
     #[arg(long, value_name = "SPAN", default_value = "0ms", requires = "inferred")]
     #[arg(value_parser = flightline_recorder::units::duration)]
     min_duration: Duration,
-    /// Inferred spans: not of functions that match, as class.function or library.function; may be repeated
+    /// Exclude matching functions from inferred spans, as class.function or library.function; repeatable
     #[arg(long, value_name = "REGEX", requires = "inferred")]
     not_inferred: Vec<Regex>,
-    /// Flame graph: html, svg, else folded text, by the ending of the name; `-` is folded text on standard output
+    /// Flame graph: html, svg, else folded text, by the extension; `-` is folded text on standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Lines at most
+    /// Maximum number of lines
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Which spans and samples, and how the flame graph shows them.
+    /// Selection of spans and samples, and appearance of the flame graph.
     #[command(flatten)]
     select: SelectArgs,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
 }
 
-/// What spans are put together by.
+/// Parses the grouping of spans.
 ///
 /// # Errors
-/// It is none of these.
+/// Returns an error if the text is none of them.
 pub fn by(text: &str) -> Result<By, String> {
     match text {
         "name" | "span" => Ok(By::Name),
@@ -106,7 +107,7 @@ pub fn by(text: &str) -> Result<By, String> {
     }
 }
 
-/// Tells what was spent in which spans.
+/// Prints a summary by span.
 pub fn run(args: &SpansArgs) -> Result<Outcome> {
     if let Some(output) = &args.output {
         output::refuse_input(output, args.inputs.iter().map(PathBuf::as_path))?;
@@ -149,7 +150,7 @@ pub fn run(args: &SpansArgs) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Whether a page is to be written.
+/// Returns true if the output is a page.
 fn is_page(path: &Path) -> bool {
     path.extension()
         .is_some_and(|ending| ["html", "htm"].iter().any(|page| ending.eq_ignore_ascii_case(page)))
@@ -160,7 +161,7 @@ fn is_svg(path: &Path) -> bool {
 }
 
 impl SpansArgs {
-    /// The trace whose page is asked for.
+    /// Returns the trace for which a page was requested.
     fn pictured(&self) -> Option<TraceId> {
         self.trace.filter(|_| self.output.as_deref().is_some_and(is_page))
     }
@@ -170,7 +171,7 @@ impl SpansArgs {
         SvgOptions { min_width: self.select.min_width.unwrap_or(svg.min_width), ..svg }
     }
 
-    /// What a flame graph is drawn for.
+    /// Returns the purpose of the flame graph.
     fn what(&self) -> For {
         match &self.output {
             Some(path) if is_page(path) => For::Page,
@@ -180,7 +181,7 @@ impl SpansArgs {
     }
 }
 
-/// Writes the page of a trace, if it was asked for.
+/// Writes the page of a trace, if requested.
 fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left_out: u64) -> Result<()> {
     let (Some(path), Some(moments)) = (&args.output, &found.moments) else { return Ok(()) };
     if !args.select.events.is_empty() || args.select.total {
@@ -194,10 +195,10 @@ fn picture(args: &SpansArgs, found: &Found, trace: TraceId, lines: &[Line], left
     output::document(path, &page)
 }
 
-/// Whether there are spans, and such that pass.
+/// Checks that there are spans and that some pass the filter.
 ///
 /// # Errors
-/// There is nothing of what was asked for; what there is instead.
+/// Returns an error that lists the alternatives if nothing matches.
 pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<()> {
     let entries = profile.entries();
     if entries.is_empty() {
@@ -237,7 +238,7 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     let Extremes { name, slowest, median } = extremes;
     let sets = [&median, &slowest].map(|keys| report::with_descendants(&found.profile, keys));
     let models = found.profile.into_models(&sets);
-    // What a span of each kind spends on average.
+    // Average per span of each kind.
     let counts = [median.len() as u64, slowest.len() as u64];
     let trees = both(args, &models)?;
     let scale = Scale::By(counts[1] as f64 / counts[0].max(1) as f64);
@@ -267,10 +268,10 @@ fn slowest(args: &SpansArgs, found: Found, filter: &Filter) -> Result<()> {
     output::document(path, &picture)
 }
 
-/// Trees of the same events. Where one side has none of them, nothing was spent there.
+/// Builds trees of the same events for both sides; a side without these events is empty.
 fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
     let mut events = args.select.events.clone();
-    // Time is what slow spans have more of, whatever they spend it on.
+    // Slow spans are best explained by wall-clock time.
     let has_wall = |model: &Model| fold::fold(model, &of_events(args, &["wall".to_owned()])).is_ok();
     if events.is_empty() && models.iter().any(has_wall) {
         events.push("wall".into());
@@ -291,7 +292,7 @@ fn both(args: &SpansArgs, models: &[Model; 2]) -> Result<[Tree; 2]> {
 }
 
 fn of_events(args: &SpansArgs, events: &[String]) -> FoldOptions {
-    // Which samples was decided while they were read.
+    // Samples were selected when they were read.
     FoldOptions {
         events: events.to_vec(),
         filter: SampleFilter::default(),
@@ -304,7 +305,7 @@ fn tree(args: &SpansArgs, model: &Model) -> Result<Tree> {
     Ok(stacks::reshape(&args.select, args.what())?.tree(tree))
 }
 
-/// Writes the flame graph, if it was asked for.
+/// Writes the flame graph, if requested.
 fn draw(args: &SpansArgs, found: Found, filter: &Filter, title: &str) -> Result<()> {
     let Some(path) = &args.output else { return Ok(()) };
     let model = found.profile.into_model(|profile, entry| match entry {

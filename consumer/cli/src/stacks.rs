@@ -1,4 +1,4 @@
-//! Inputs up to the tree.
+//! Reads inputs and builds trees of stacks.
 
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::num::NonZeroUsize;
@@ -28,19 +28,19 @@ use crate::select::{Counters, GroupBy, NameStyle, SelectArgs};
 use crate::talk::{self, Progress, shown};
 use crate::{Outcome, items, labelled, repository};
 
-/// A tree and where it comes from.
+/// A tree and its origin.
 pub struct Profile {
     /// The stacks.
     pub tree: Tree,
-    /// Whether all of the inputs was read.
+    /// [`Outcome::Partial`] if a part of the inputs could not be read.
     pub outcome: Outcome,
     /// The recordings' model; `None` for folded text.
     pub model: Option<Model>,
-    /// The tree measures time or bytes.
+    /// True if the tree measures time or bytes.
     pub is_total: bool,
-    /// What the recordings say is missing of what was chosen.
+    /// Loss that the recordings report for the selected events.
     pub missing: Option<Missing>,
-    /// The stacks before, if the input is differential text.
+    /// The first profile of differential text.
     pub before: Option<Tree>,
 }
 
@@ -86,7 +86,7 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     if let Some(missing) = &missing {
         talk::note(missing);
     }
-    // An exception stands for itself: its number is what is wanted.
+    // Exceptions have no duration, so counting them is expected.
     let thrown = |event: &String| fold::alias_of(event) == Some("exception");
     if args.total && tree.unit == "samples" && !fold::events(&model, &options)?.iter().all(thrown) {
         talk::warning("the recording does not say what a sample stands for; counting samples");
@@ -95,10 +95,10 @@ pub fn read(inputs: &[PathBuf], args: &SelectArgs, what: For) -> Result<Profile>
     Ok(Profile { tree, outcome, model: Some(model), is_total, missing, before: None })
 }
 
-/// Reads recordings into one model, without drawing anything of it.
+/// Loads recordings into one model.
 ///
 /// # Errors
-/// An input cannot be read, or is no recording.
+/// Returns an error if an input cannot be read or is not a recording.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
     let not_text = || anyhow::anyhow!("not a JFR recording: text has no source lines that can be looked up");
     match open(inputs, args, |_| Err::<(), _>(not_text()), |_| Err(not_text()))? {
@@ -107,7 +107,7 @@ pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outco
     }
 }
 
-/// Native memory that was not freed, if it is selected and the recordings have no events of live memory.
+/// Returns unfreed native memory if live memory is selected but the recordings have no events for it.
 fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Option<Model>> {
     let asked = matches!(&args.events[..], [one] if one == unfreed::LIVE);
     if !asked || !model.samples.is_empty() || !model.passed_over.contains_key(unfreed::MALLOC) {
@@ -128,15 +128,15 @@ fn unfreed(inputs: &[PathBuf], args: &SelectArgs, model: &Model) -> Result<Optio
     Ok(Some(model))
 }
 
-/// What inputs are.
+/// Result of opening inputs.
 enum Taken<T> {
-    /// Recordings, or the spans of some.
+    /// Recordings, or selected spans of recordings.
     Model(Box<Model>, Outcome),
-    /// Text, as it was taken.
+    /// Text, converted.
     Texts(Vec<(PathBuf, T)>),
 }
 
-/// Reads recordings, and has text taken by `text`, profiles of pprof by `pprof`.
+/// Loads recordings; passes text to `text` and pprof profiles to `pprof`.
 fn open<T>(
     inputs: &[PathBuf],
     args: &SelectArgs,
@@ -189,9 +189,9 @@ fn open<T>(
     Ok(Taken::Model(Box::new(model), outcome))
 }
 
-/// Stacks by each of several events.
+/// Trees of several events.
 pub struct Measures {
-    /// By time or bytes where samples have them, else by number, with the name of each event.
+    /// By name of the event; by time or bytes if available, otherwise by count.
     pub trees: Vec<(String, Tree)>,
     /// [`Outcome::Partial`] if a part of the inputs could not be read.
     pub outcome: Outcome,
@@ -199,7 +199,7 @@ pub struct Measures {
     pub model: Option<Model>,
 }
 
-/// Reads stacks by each of several events.
+/// Reads a tree for each of several events.
 pub fn measures(inputs: &[PathBuf], args: &SelectArgs, what: For, names: &[String]) -> Result<Measures> {
     let all = SelectArgs { events: names.to_vec(), total: true, ..args.clone() };
     let reshape = reshape(args, what)?;
@@ -248,7 +248,7 @@ pub fn read_more(inputs: &[PathBuf], args: &SelectArgs, names: &[String]) -> Res
     Ok(Some(attempt(recordings, options, args.jobs)?.model))
 }
 
-/// Stacks by two counters, over the same boxes and normalised.
+/// Reads trees of two counters with the same nodes, normalised.
 pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<(Difference, Outcome)> {
     let names = [of.over.as_str(), of.of.as_str()];
     let both = SelectArgs { events: names.map(str::to_owned).to_vec(), total: true, ..args.clone() };
@@ -286,7 +286,7 @@ pub fn counters(inputs: &[PathBuf], args: &SelectArgs, of: &Counters) -> Result<
     Ok((difference, outcome))
 }
 
-/// Text of both counters out of one script, or of two files; and how many samples each has, if that is known.
+/// Extracts both counters from one script or from two files; returns the number of samples of each if known.
 fn of_texts(
     mut texts: Vec<(PathBuf, Result<Vec<Counter>, Text>)>,
     names: [&str; 2],
@@ -311,21 +311,21 @@ fn of_texts(
 }
 
 impl Profile {
-    /// The same stacks by the other measure, if the recording tells that.
+    /// Returns the same stacks by the other measure, if available.
     pub fn otherwise(&self, args: &SelectArgs, what: For) -> Result<Option<Tree>> {
         let reshape = reshape(args, what)?;
         let other = |model| picture::otherwise(model, &options(args, what), &reshape, &self.tree);
         Ok(self.model.as_ref().and_then(other))
     }
 
-    /// What a sample weighs on average; 1 if only samples are known.
+    /// Returns the average weight of a sample; 1 if only counts are known.
     pub fn per_sample(&self, args: &SelectArgs) -> f64 {
         let weight = |model| picture::per_sample(model, &options(args, For::Text), &self.tree);
         self.model.as_ref().map_or(1.0, weight)
     }
 }
 
-/// What was read and, by input, what could not be.
+/// A model, and the warnings by input.
 struct Loaded {
     model: Model,
     warnings: Vec<(PathBuf, Warnings)>,
@@ -368,8 +368,8 @@ fn attempt(
     Ok(Loaded { model: loader.finish().model, warnings })
 }
 
-/// Reads recordings into one model. If no event is asked for and all can be read again, those that are taken first
-/// are loaded first, and others only if there are none of them.
+/// Loads recordings into one model. Without selected events, if all inputs can be read again, loads the
+/// preferred events first and others only if there are none.
 fn load(
     recordings: Vec<(&PathBuf, Opened)>,
     options: LoadOptions,
@@ -391,7 +391,7 @@ fn load(
 }
 
 /// # Errors
-/// Something is asked that only recordings tell.
+/// Returns an error if an option requires a recording.
 fn refuse_of_text(args: &SelectArgs) -> Result<()> {
     let asked = [
         ("--only-thread", args.samples.only_thread.is_some()),
@@ -411,7 +411,7 @@ fn refuse_of_text(args: &SelectArgs) -> Result<()> {
 }
 
 /// # Errors
-/// An option selects by something that folded text does not have.
+/// Returns an error if an option requires data that folded text lacks.
 fn refuse_for_folded_text(args: &SelectArgs, text: &Text) -> Result<()> {
     let asked =
         [("--event", !args.events.is_empty()), ("--threads", args.threads), ("--process", args.process)];
@@ -461,22 +461,23 @@ fn fold_text(texts: impl Iterator<Item = Text>, filter: &Filter) -> Result<Folde
     Ok(folded)
 }
 
-/// What stacks are read for.
+/// Purpose for which stacks are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
-    /// A page, which leaves out what is too thin by itself and tells functions of one name in different libraries apart.
+    /// A page, which hides narrow frames itself and distinguishes functions of the same name in different
+    /// libraries.
     Page,
-    /// A picture that leaves out what is too thin and tells how much that is.
+    /// An image, which omits narrow frames and reports how many.
     Svg,
-    /// A table or picture that compares two recordings, of two runs in most cases.
+    /// A table or flame graph that compares two recordings, usually of two runs.
     Comparison,
-    /// Other tools, which know of libraries.
+    /// Other tools that support libraries.
     Tool,
     /// Folded text.
     Text,
 }
 
-/// What becomes of stacks before they are shown.
+/// Returns how to reshape stacks before they are shown.
 pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
     let least = match args.min_width.filter(|_| !matches!(what, For::Svg | For::Comparison)) {
         None => 0.0,
@@ -507,7 +508,7 @@ pub fn reshape(args: &SelectArgs, what: For) -> Result<Reshape> {
     })
 }
 
-/// How a model is folded.
+/// Returns the options for folding a model.
 pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
     let split_modules = matches!(what, For::Page | For::Tool) || args.group_by != GroupBy::Function;
     FoldOptions {
@@ -526,7 +527,7 @@ pub fn options(args: &SelectArgs, what: For) -> FoldOptions {
     }
 }
 
-/// What is to be loaded, times from the start of the first recording.
+/// Returns the options for loading; times count from the start of the first recording.
 pub fn load_options(args: &SelectArgs, paths: &[PathBuf]) -> Result<LoadOptions> {
     let range = &args.samples.range;
     range::check(range)?;

@@ -1,4 +1,4 @@
-//! `flightline ctl status` for people.
+//! Formats the answer of `flightline ctl status`.
 
 use std::{collections::BTreeSet, fmt::Write};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ctl::files;
 use crate::edit::count;
 
-/// What a recorder says of itself.
+/// Formats a recorder's status.
 pub fn text(answer: &Value) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
@@ -28,7 +28,7 @@ pub fn text(answer: &Value) -> String {
     }
     line("output", format!("{}, {}", files(answer), bytes(&answer["bytes"])));
     let refused = answer["recordings"].as_array().into_iter().flatten().map(|r| word(&r["refused"]));
-    // All processes of a repository mostly say the same.
+    // The processes of a repository usually report the same.
     for reason in refused.filter(|reason| !reason.is_empty()).collect::<BTreeSet<_>>() {
         line("refused", reason.to_owned());
     }
@@ -82,7 +82,7 @@ pub fn text(answer: &Value) -> String {
     out
 }
 
-/// How far samples of CPU time are apart, and why.
+/// Returns the interval of CPU samples, and why it differs from the requested one.
 fn interval(answer: &Value) -> Option<String> {
     let ms = |key: &str| Some(answer[key].as_f64()? / 1e6);
     let (asked, now) = (ms("periodNs")?, ms("samplingPeriodNs")?);
@@ -96,7 +96,7 @@ fn interval(answer: &Value) -> Option<String> {
     Some(text)
 }
 
-/// What recording costs, by cause.
+/// Returns the overhead by cause.
 fn cost(answer: &Value) -> Option<String> {
     let cost = &answer["cost"];
     let (now, all) = (cost["shareLastSecond"].as_f64()?, cost["share"].as_f64()?);
@@ -115,7 +115,7 @@ fn cost(answer: &Value) -> Option<String> {
     Some(text)
 }
 
-/// How full the ring of a process is; one that is recorded from outside has none.
+/// Returns the fill level of a process's ring; a process recorded from outside has none.
 fn ring(process: &Value) -> String {
     match process["ringBytes"].is_null() {
         true => String::new(),
@@ -138,7 +138,7 @@ fn percent(share: f64) -> String {
     format!("{:.digits$} %", 100.0 * share)
 }
 
-/// Seconds, or milliseconds.
+/// Formats seconds or milliseconds.
 fn time(seconds: &Value) -> String {
     let seconds = seconds.as_f64().unwrap_or(0.0).max(0.0);
     match seconds {

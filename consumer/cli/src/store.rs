@@ -1,5 +1,5 @@
-//! `flightline sql`, `flightline store`, `flightline flame --store`: these start a separate command, `flightline-sql`, which contains the SQL engine.
-//! `flightline` thus builds without the engine.
+//! `flightline sql`, `flightline store` and `flightline flame --store` start a separate program,
+//! `flightline-sql`, which contains the SQL engine. `flightline` thus builds without the engine.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -13,9 +13,9 @@ use clap::{Args, CommandFactory};
 use crate::args::Cli;
 use crate::{output, talk};
 
-/// The command that answers.
+/// Name of the program.
 const PROGRAM: &str = "flightline-sql";
-/// Where it is, if it is nowhere that it is looked for.
+/// Environment variable with its path, which overrides the search.
 const PLACE: &str = "FLIGHTLINE_SQL";
 
 pub const EXAMPLES: &str = "\
@@ -25,7 +25,7 @@ Examples:
   flightline store --help
   flightline flame --store DIR --where \"service = 'api'\" -o flame.html";
 
-/// Arguments that are passed on as they are.
+/// Arguments that are passed on unchanged.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct PassedOn {
@@ -34,12 +34,12 @@ pub struct PassedOn {
     arguments: Vec<OsString>,
 }
 
-/// Starts the engine's `command`, or what the arguments name if there is none.
+/// Runs the engine with `command`, or with the command in the arguments.
 pub fn run(command: Option<&str>, passed_on: &PassedOn) -> ExitCode {
     if let (true, Err(lacks)) = (asks_for_help(&passed_on.arguments), engine()) {
         return help(command.unwrap_or("store"), &lacks);
     }
-    // As its help is to call it.
+    // The program name in the engine's help.
     let called = if command.is_some() { "flightline" } else { "flightline store" };
     let command = command.map(OsString::from);
     become_engine(called, command.into_iter().chain(passed_on.arguments.iter().cloned()))
@@ -72,7 +72,8 @@ fn help(command: &str, lacks: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Draws from a store if the arguments of `flightline` say so: then they are not those of a recording.
+/// Runs the engine if the arguments of `flame` select a store, since its options differ from those for
+/// recordings.
 pub fn flame_of_store() -> Option<ExitCode> {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     is_flame_of_store(&arguments).then(|| become_engine("flightline", arguments.into_iter()))
@@ -97,10 +98,10 @@ fn become_engine(called: &str, arguments: impl Iterator<Item = OsString>) -> Exi
     ExitCode::FAILURE
 }
 
-/// The command that answers, where it is.
+/// Returns the path of the engine.
 ///
 /// # Errors
-/// It is nowhere.
+/// Returns an error if it cannot be found.
 pub fn engine() -> Result<PathBuf> {
     let places = match env::var_os(PLACE) {
         Some(place) => vec![place.into()],
@@ -115,13 +116,13 @@ pub fn engine() -> Result<PathBuf> {
     })
 }
 
-/// Where the engine may be: beside this program, where packages put what people do not call, on PATH.
+/// Returns the candidate paths: next to this program, in libexec, and on PATH.
 fn places(program: Option<&Path>, path: Option<&OsStr>) -> Vec<PathBuf> {
     let beside = program.and_then(Path::parent);
     let libexec = beside.and_then(Path::parent).map(|root| root.join("libexec/flightline"));
     let folders = beside.map(Path::to_owned).into_iter().chain(libexec);
     let on_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>()).unwrap_or_default();
-    // An empty part of PATH is the folder that one happens to be in.
+    // Skip relative parts of PATH, such as the empty one, which depend on the working directory.
     let on_path = on_path.into_iter().filter(|folder| folder.is_absolute());
     folders.chain(on_path).map(|folder| folder.join(PROGRAM)).collect()
 }

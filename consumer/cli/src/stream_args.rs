@@ -1,4 +1,4 @@
-//! Options of streams: for whoever writes one.
+//! Options for writing streams.
 
 use std::path::PathBuf;
 
@@ -12,22 +12,22 @@ use flightline_recorder::{
 /// How a stream is written.
 #[derive(Debug, Args)]
 pub struct StreamArgs {
-    /// Streams: size of the pipe, or of a socket's send buffer, as 1m [default: the kernel's]
+    /// Streams: size of the pipe or of the socket's send buffer, such as 1m [default: the kernel's]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pipe_size: Option<u64>,
-    /// Streams: bytes that may wait for a reader; all readers together have at most four times that
+    /// Streams: maximum bytes queued for a reader; all readers together have at most four times that
     #[arg(long, value_name = "BYTES", default_value = "8m", value_parser = bytes)]
     queue_size: u64,
-    /// tcp: the file with the token that clients must send as their first line [default: that in FLIGHTLINE_TOKEN]
+    /// tcp: the token that clients must send as their first line is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// tcp: allow an address that other machines can reach; nothing is encrypted
+    /// tcp: allow an address that other machines can reach; the stream is not encrypted
     #[arg(long)]
     listen_anywhere: bool,
 }
 
 impl StreamArgs {
-    /// As the recorder takes them.
+    /// Returns the recorder's options.
     pub fn options(&self) -> Result<Options, Error> {
         let wrong = |name, problem: String| Error::Setting { name, problem };
         let queue_bytes = usize::try_from(self.queue_size).unwrap_or(usize::MAX);

@@ -102,7 +102,7 @@ fn sum(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     Ok(if damage == Outcome::Whole { outcome } else { damage })
 }
 
-/// A line of the list.
+/// A row of the list.
 struct Row<'a> {
     path: &'a Path,
     overview: Option<Overview>,
@@ -110,7 +110,7 @@ struct Row<'a> {
     problem: Option<String>,
 }
 
-/// Prints a line for each recording. A recording that cannot be read has the reason instead of figures.
+/// Prints a line for each recording; for an unreadable one the reason instead of figures.
 fn list(several: &[Parts], args: &SummaryArgs) -> Result<Outcome> {
     let rows: Vec<Row<'_>> = several.iter().map(|parts| row(parts, args)).collect();
     let bad = rows.iter().filter(|row| row.problem.is_some()).count();

@@ -1,4 +1,4 @@
-//! How SVG pictures look: common to `flame` and `diff`.
+//! Appearance of SVG images, shared by `flame` and `diff`.
 
 use std::path::PathBuf;
 
@@ -9,92 +9,95 @@ use flightline_consumer::render::svg::{
     BackgroundColor, Color, Colors, MinWidth, SearchColor, StrokeColor, SvgOptions, parse_hex_color,
 };
 
-/// How pictures look. All but the first two are of SVG alone.
+/// Appearance. All options but the first two apply only to SVG.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Pictures")]
 pub struct SvgArgs {
-    /// Headline [default: the name of the input]
+    /// Title [default: the name of the input]
     #[arg(long)]
     title: Option<String>,
-    /// Root at the top
+    /// Put the root at the top
     #[arg(long)]
     inverted: bool,
-    /// Packages of the application, such as com.acme,com.acmelib, in the colours by application, library and JDK
-    /// [default: the package of the main class, else the most frequent one outside the JDK; two parts each]
+    /// Packages of the application, such as com.acme,com.acmelib, for the colours by application, library and
+    /// JDK [default: the package of the main class, else the most frequent one outside the JDK; two parts
+    /// each]
     #[arg(long, value_name = "PACKAGE,PACKAGE…", value_delimiter = ',', value_parser = package)]
     application: Vec<String>,
-    /// SVG: line below the headline [default: what the widths mean]
+    /// SVG: subtitle [default: what the widths mean]
     #[arg(long)]
     subtitle: Option<String>,
-    /// SVG: auto (kinds of code, as on a page), origin (Java by application, library and JDK), chain (blue, above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
+    /// SVG: auto (by frame type, as on a page), origin (Java by application, library and JDK), chain (blue,
+    /// above a frame `--` aqua), hot, mem, io, wakeup, java, js, perl, python, rust, red, green, blue, aqua,
     /// yellow, purple, orange
     #[arg(long, value_name = "PALETTE", default_value = "auto")]
     colors: Colors,
-    /// SVG: similar names have similar colours
+    /// SVG: give similar names similar colours
     #[arg(long)]
     hash: bool,
-    /// SVG: the wider a box, the redder
+    /// SVG: colour wider frames redder
     #[arg(long, conflicts_with = "colors")]
     color_diffusion: bool,
-    /// SVG: colours of names, kept in this file from one picture to the next
+    /// SVG: store the colours of names in this file, for use in other flame graphs
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     palette_map: Option<PathBuf>,
-    /// SVG: links and other attributes of functions, a line for each: name, tab, href=…, target=…, title=…, class=…, with tabs
+    /// SVG: file with links and other attributes of functions, one line each: name, tab, href=…, target=…,
+    /// title=…, class=…, separated by tabs
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     nameattr: Option<PathBuf>,
-    /// SVG: background: yellow, blue, green, grey, or a colour as #rrggbb [default: white]
+    /// SVG: background: yellow, blue, green, grey, or a colour such as #rrggbb [default: white]
     #[arg(long, value_name = "COLOR")]
     bgcolors: Option<BackgroundColor>,
-    /// SVG: colour of title and buttons, as #rrggbb
+    /// SVG: colour of title and buttons, such as #rrggbb
     #[arg(long, value_name = "COLOR", value_parser = color)]
     uicolor: Option<Color>,
-    /// SVG: colour of what a search found, as #rrggbb
+    /// SVG: colour of search results, such as #rrggbb
     #[arg(long, value_name = "COLOR")]
     search_color: Option<SearchColor>,
-    /// SVG: colour of borders, as #rrggbb
+    /// SVG: colour of borders, such as #rrggbb
     #[arg(long, value_name = "COLOR")]
     stroke_color: Option<StrokeColor>,
-    /// SVG: remarks, in a comment of the picture
+    /// SVG: notes, stored as a comment
     #[arg(long, default_value = "", hide_default_value = true)]
     notes: String,
-    /// SVG: pixels [default: as wide as the window]
+    /// SVG: width in pixels [default: as wide as the window]
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(100..=100_000))]
     width: Option<u32>,
-    /// SVG: height of a box [default: 16]
+    /// SVG: height of a frame [default: 16]
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(4..=1000))]
     frame_height: Option<u32>,
     /// SVG: font [default: monospace]
     #[arg(long, value_name = "NAME", value_parser = font)]
     font_type: Option<String>,
-    /// SVG: size of the font [default: 12]
+    /// SVG: font size [default: 12]
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(2..=200))]
     font_size: Option<u32>,
     /// SVG: average width of a character, in font sizes [default: 0.59]
     #[arg(long, value_name = "WIDTH", value_parser = positive)]
     font_width: Option<f64>,
-    /// SVG: where names that do not fit are cut
+    /// SVG: side at which to truncate long names
     #[arg(long, value_enum, default_value = "right")]
     text_truncate: Side,
-    /// SVG: what weights count, instead of the profile's unit
+    /// SVG: unit of the weights, instead of the profile's unit
     #[arg(long, value_name = "TEXT")]
     count_name: Option<String>,
-    /// SVG: what is said before the name of a box [default: Function:]
+    /// SVG: text before the name of a frame [default: Function:]
     #[arg(long, value_name = "TEXT", value_parser = one_line)]
     name_type: Option<String>,
-    /// SVG: weights are told multiplied with this, as 0.000001 for ms of ns
+    /// SVG: multiply displayed weights by this factor, such as 0.000001 for ns as ms
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = positive)]
     factor: f64,
-    /// SVG: line breaks between elements
+    /// SVG: put line breaks between elements
     #[arg(long)]
     pretty_xml: bool,
 }
 
-/// An end of a name.
+/// Which end of a name to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Side {
-    /// Keep ends
+    /// Keep the end
     Left,
-    /// Keep beginnings
+    /// Keep the beginning
     Right,
 }
 
@@ -113,20 +116,20 @@ fn positive(text: &str) -> Result<f64, String> {
     number.filter(|n| n.is_finite() && *n > 0.0).ok_or_else(|| "give a number above 0".into())
 }
 
-/// It becomes part of a style.
+/// Validates a font, which becomes part of a style sheet.
 fn font(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_alphanumeric() || " -,.".contains(c);
     text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give the name of a font".into())
 }
 
-/// It becomes part of a script.
+/// Validates text that becomes part of a script.
 fn one_line(text: &str) -> Result<String, String> {
     let fits = |c: char| !c.is_control() && !"<>&]".contains(c);
     text.chars().all(fits).then(|| text.to_owned()).ok_or_else(|| "give plain text of one line".into())
 }
 
 impl SvgArgs {
-    /// What is common to all pictures, given what it is if nothing was said.
+    /// Returns the options common to all formats, with defaults.
     pub fn common(&self, default: PictureOptions) -> PictureOptions {
         PictureOptions {
             title: self.title.clone().unwrap_or(default.title),
@@ -135,7 +138,7 @@ impl SvgArgs {
         }
     }
 
-    /// Kinds and origins of the Java code: as recorded, with the packages of `--application`.
+    /// Categories of Java code: as recorded, with the packages of `--application`.
     pub fn java(&self, recorded: Java) -> Java {
         match self.application.is_empty() {
             true => recorded,
@@ -143,7 +146,7 @@ impl SvgArgs {
         }
     }
 
-    /// All, given what is common if nothing was said.
+    /// Returns all options, given the common defaults.
     pub fn options(&self, default: PictureOptions, min_width: Option<MinWidth>) -> SvgOptions {
         let pixels = |value: Option<u32>| value.map(|value| value as usize);
         SvgOptions {

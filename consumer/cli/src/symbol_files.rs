@@ -1,4 +1,4 @@
-//! `--debug-dir` and `--file`: where function names and lines are looked up besides the recorded paths.
+//! `--debug-dir` and `--file`: additional places to look up function names and lines.
 
 use std::path::PathBuf;
 
@@ -6,22 +6,22 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueHint};
 use flightline_recorder::names::symbolize::Symbolizer;
 
-/// Places of programs, libraries and debug files.
+/// Locations of programs, libraries and debug files.
 #[derive(Clone, Debug, Args)]
 pub struct SymbolFileArgs {
-    /// A directory laid out as /usr/lib/debug; may be repeated
+    /// A directory with the layout of /usr/lib/debug; repeatable
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub debug_dir: Vec<PathBuf>,
-    /// A program, library or debug file to use if its build id was recorded; may be repeated
+    /// A program, library or debug file to use if its build id was recorded; repeatable
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Vec<PathBuf>,
 }
 
 impl SymbolFileArgs {
-    /// Opens a symbolizer that uses these files.
+    /// Creates a symbolizer that uses these files.
     ///
     /// # Errors
-    /// A directory or a file does not exist.
+    /// Returns an error if a directory or file does not exist.
     pub fn symbolizer(&self) -> Result<Symbolizer> {
         if let Some(dir) = self.debug_dir.iter().find(|dir| !dir.is_dir()) {
             bail!("{} is no directory: --debug-dir needs one laid out as /usr/lib/debug", dir.display());

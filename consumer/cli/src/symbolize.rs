@@ -29,13 +29,13 @@ pub struct SymbolizeArgs {
     /// A recording; `-` is standard input
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
-    /// Where to; `-` is standard output [default: FILE with `.symbolized.jfr` for its ending]
+    /// Output file; `-` is standard output [default: FILE with the ending `.symbolized.jfr`]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-    /// Files with the names.
+    /// Files with debug information.
     #[command(flatten)]
     pub files: SymbolFileArgs,
-    /// The report as JSON on standard output (on standard error if the recording goes there)
+    /// Print the report as JSON on standard output (on standard error if the recording goes there)
     #[arg(long)]
     pub json: bool,
     /// Overwrite the output if it exists
@@ -43,13 +43,13 @@ pub struct SymbolizeArgs {
     pub force: bool,
 }
 
-/// Writes a recording with names and lines that were not at hand when it was made.
+/// Writes a recording with names and lines that were not available when it was recorded.
 pub fn run(args: SymbolizeArgs) -> Result<Outcome> {
     let mut symbolizer = args.files.symbolizer()?;
     let source = input(&args.input)?;
     let path = args.output.clone().map_or_else(|| beside(&args.input, "symbolized"), Ok)?;
     let done = output(&path, &[&args.input], args.force, |out| {
-        let mut name = |place: edit::Place<'_>| {
+        let mut name = |place: edit::FrameLocation<'_>| {
             let frames = symbolizer.frames(place.path, place.build_id, place.address);
             frames.into_iter().map(|f| Named { name: f.name.to_string(), line: f.line }).collect()
         };

@@ -45,10 +45,11 @@ Events are there within a second or two: a recorder writes them out once a secon
 and a program are followed to the end of their recording. Programs that begin to be recorded in a repository are followed \
 from then on.";
 
-/// Processes followed at a time: each takes its constants and two descriptors. The others wait until one of them is over.
+/// Maximum number of processes followed simultaneously: each needs memory for constants and two descriptors.
+/// Others wait until one ends.
 const MOST_SOURCES: usize = 256;
 
-/// What a table is of.
+/// Subject of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
     /// Functions
@@ -61,61 +62,64 @@ enum By {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub struct TailArgs {
-    /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH, tcp:HOST:PORT
+    /// A repository, the folder of a process in it, a recording; or a stream: `-`, a FIFO, fd:N, unix:PATH,
+    /// tcp:HOST:PORT
     #[arg(value_name = "DIR|FILE|STREAM", value_hint = ValueHint::AnyPath, group = "what")]
     path: Option<PathBuf>,
-    /// A running program, by process id or name, with its children
+    /// A running program, by PID or name, with its children
     #[arg(short, long, value_name = "PID|NAME", group = "what")]
     pid: Option<String>,
-    /// A table of the functions that run most, with so many lines [default: 20]
+    /// Show a table of the most active functions, with this many lines [default: 20]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     top: Option<usize>,
-    /// What the table is of
+    /// Rows of the table
     #[arg(long, value_enum, value_name = "WHAT")]
     #[arg(conflicts_with_all = ["per_thread", "flame", "samples", "categories", "stack_depth"])]
     by: Option<By>,
-    /// Of a stream: the table by threads
+    /// Streams: show the table by thread
     #[arg(long)]
     per_thread: bool,
-    /// Of a stream: a flame of blocks with so many lines, root at the top, with --per-thread a tower for each thread [default: 16]
+    /// Streams: show a flame graph of block characters with this many lines, root at the top, with
+    /// --per-thread one tower per thread [default: 16]
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
     #[arg(conflicts_with_all = ["top", "ndjson"])]
     flame: Option<usize>,
-    /// Of a stream: one JSON object a line for each sample and each loss; consumer/docs/stream.md tells the fields
+    /// Streams: print one JSON object per line for each sample and each loss; consumer/docs/stream.md
+    /// describes the fields
     #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
     samples: bool,
-    /// The token that a recorder on TCP asks for is in this file [default: what FLIGHTLINE_TOKEN says]
+    /// The token for a recorder on TCP is in this file [default: FLIGHTLINE_TOKEN]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Time that the table is about
+    /// Time span of the table
     #[arg(long, value_name = "SPAN", default_value = "10s")]
     #[arg(value_parser = flightline_recorder::units::duration)]
     window: Duration,
-    /// Event types, by name with or without package; `*` stands for anything, `?` for one character; with --top those
-    /// that flame and fold know, such as wall
+    /// Event types, by name with or without package; `*` matches any text, `?` one character; with --top
+    /// those of flame and fold, such as wall
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     events: Vec<String>,
     /// Event types by category, with `*` and `?`
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with = "top")]
     categories: Vec<String>,
-    /// One JSON object a line: an event, or with --top a table
+    /// Print one JSON object per line: an event, or with --top a table
     #[arg(long, visible_alias = "json")]
     ndjson: bool,
-    /// Frames of a stack to print [default: 5; all with --samples]
+    /// Number of frames to print per stack [default: 5; all with --samples]
     #[arg(long, value_name = "N", conflicts_with = "top")]
     stack_depth: Option<usize>,
-    /// Begin with what was so long ago: 30s, 10m, 2h
+    /// Start this far in the past: 30s, 10m, 2h
     #[arg(long, value_name = "SPAN", value_parser = crate::range::last)]
     last: Option<Bound>,
-    /// Begin with everything that is there
+    /// Start with everything that is available
     #[arg(long, conflicts_with = "last")]
     all: bool,
-    /// Milliseconds between two looks for news [default: 250; with --top 1000, also between two tables]
+    /// Poll interval in ms [default: 250; with --top 1000, also the interval of the table]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: Option<u64>,
 }
 
-/// Follows.
+/// Follows a recording or stream.
 pub fn run(args: &TailArgs) -> Result<Outcome> {
     let signals = Signals::of_user()?;
     let (path, family) = match (&args.path, &args.pid) {
@@ -155,7 +159,7 @@ pub fn run(args: &TailArgs) -> Result<Outcome> {
     Ok(tail.outcome)
 }
 
-/// What is made of events.
+/// How events are processed.
 enum Form {
     Events(PrintOptions, Format),
     Table { top: Box<Top>, lines: usize, json: bool, window: Duration, due: Instant },
@@ -170,28 +174,28 @@ struct Tail {
     every: Duration,
     form: Form,
     sources: Vec<Source>,
-    /// It was said that not all processes are followed.
+    /// The message that not all processes are followed was printed.
     told_most: bool,
-    /// Of a repository: what is followed, if not everything.
+    /// Restriction to a process family in a repository.
     family: Option<Family>,
-    /// Folders that are over or were before.
+    /// Folders that have ended.
     done: HashSet<PathBuf>,
-    /// Whose events were printed last.
+    /// Path of the events printed last.
     shown: Option<PathBuf>,
-    /// Some were.
+    /// Some events were printed.
     printed: bool,
-    /// Up to when those have come whose recordings have ended, ns since 1970.
+    /// Time up to which ended recordings have been read, ns since 1970.
     newest: Option<i64>,
     outcome: Outcome,
 }
 
 impl TailArgs {
-    /// Whether something is wanted that only streams give.
+    /// Returns true if an option requires a stream.
     fn shows_stream(&self) -> bool {
         self.samples || self.flame.is_some() || self.per_thread
     }
 
-    /// Lines of a table, if one is wanted.
+    /// Returns the number of lines if a table was requested.
     fn table(&self) -> Option<usize> {
         self.top.or(self.by.map(|_| 20))
     }
@@ -207,7 +211,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Nothing is followed yet. A stream has nothing from before but what waits in it.
+    /// Creates the state without sources. A stream has no earlier data except what is buffered in it.
     fn of(args: &TailArgs, path: &Path, stream: bool) -> Self {
         let now =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
@@ -268,12 +272,12 @@ impl Tail {
         }
     }
 
-    /// There was nothing to follow, nor to read.
+    /// Returns true if there was nothing to follow or read.
     fn none(&self) -> bool {
         self.sources.is_empty() && self.shown.is_none()
     }
 
-    /// It all ended before the time from which on it is shown.
+    /// Returns true if all recordings ended before the selected time.
     fn was_over(&self) -> bool {
         self.sources.is_empty() && !self.printed && self.newest.is_some_and(|newest| newest < self.since)
     }
@@ -300,10 +304,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Follows processes that have come into a repository, and those that were there unless they are over.
+    /// Follows new processes in a repository, and existing ones that have not ended.
     fn discover(&mut self) -> Result<()> {
         let folders = match repository::folders(&self.path) {
-            // Who records makes it anew.
+            // The recorder creates it again.
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             folders => folders.with_context(|| format!("cannot read {}", shown(&self.path)))?,
         };
@@ -320,7 +324,7 @@ impl Tail {
             let newest = repository::chunks(&folder)
                 .ok()
                 .and_then(|chunks| chunks.last()?.metadata().ok()?.modified().ok());
-            // Begun, nothing written yet.
+            // The recording has begun, but nothing has been written.
             let Some(newest) = newest else { continue };
             let at = newest.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
             if at < self.since && !repository::in_use(&folder) {
@@ -339,8 +343,8 @@ impl Tail {
         Ok(())
     }
 
-    /// Takes what is new of all processes, in the order of time as far as their recorders have written it; whether that
-    /// was the end.
+    /// Processes the new data of all sources, in order of time as far as it has been written. Returns true at
+    /// the end.
     fn round(&mut self, signals: &Signals, out: &mut dyn Write) -> Result<bool> {
         if self.several {
             self.discover()?;
@@ -352,7 +356,7 @@ impl Tail {
             for source in &mut self.sources {
                 source.look()?;
             }
-            // One step of whoever is behind the others.
+            // Advance the source that is furthest behind.
             let behind = self.sources.iter_mut().filter(|source| !source.idle).min_by_key(|source| source.at);
             let Some(source) = behind else { break };
             if signals.wait(Some(Duration::ZERO)).is_some() {
@@ -360,7 +364,7 @@ impl Tail {
             }
             self.printed |= step(source, &mut self.form, self.several, &mut self.shown, out)?;
         }
-        // A repository goes on; a program ends, and so do its children.
+        // A repository continues; a program and its children end.
         let goes_on = self.several && (self.family.is_none() || self.sources.is_empty());
         let ended = self.sources.iter().all(|source| source.ended) && !goes_on;
         self.table(ended, out)?;
@@ -375,7 +379,7 @@ impl Tail {
         Ok(ended)
     }
 
-    /// Shows the table when it is time.
+    /// Prints the table if it is due.
     fn table(&mut self, ended: bool, out: &mut dyn Write) -> Result<()> {
         if let Form::Spans(table) = &mut self.form {
             if table.write(ended, self.every, &self.path, out)? == Outcome::Partial {
@@ -410,7 +414,7 @@ impl Tail {
     }
 }
 
-/// Takes one item; whether something was printed.
+/// Processes one item; returns true if something was printed.
 fn step(
     source: &mut Source,
     form: &mut Form,
@@ -442,7 +446,7 @@ fn step(
     Ok(false)
 }
 
-/// Whether a directory is one recording: the folder of a process, of whatever recorder.
+/// Returns true if a directory is a single recording: the folder of a process, by any recorder.
 fn is_one(path: &Path) -> bool {
     path.join(repository::OWNER_FILE).exists()
         || repository::chunks(path).is_ok_and(|chunks| !chunks.is_empty())

@@ -1,4 +1,4 @@
-//! What goes to stderr: errors, warnings, progress.
+//! Messages on standard error: errors, warnings, progress.
 
 use std::fmt::Display;
 use std::io::{IsTerminal, stderr};
@@ -11,9 +11,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Outcome;
 
-/// Warnings told in full; the rest is counted.
+/// Maximum number of warnings printed; the rest is counted.
 const TOLD: usize = 10;
-/// Shorter inputs are read before a bar could be seen.
+/// Smaller inputs are read before a bar becomes visible.
 const WORTH_A_BAR: u64 = 32 << 20;
 
 fn coloured() -> bool {
@@ -24,12 +24,12 @@ fn word(word: &str, colour: u8) -> String {
     if coloured() { format!("\x1b[1;{colour}m{word}:\x1b[0m") } else { format!("{word}:") }
 }
 
-/// Tells an error with its causes in one line.
+/// Prints an error and its causes on one line.
 pub fn error(error: &anyhow::Error) {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
-        // Errors that show their cause themselves need no second telling.
+        // Skip causes that an error already includes.
         if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
@@ -37,17 +37,17 @@ pub fn error(error: &anyhow::Error) {
     eprintln!("{} {text}", word("error", 31));
 }
 
-/// Tells something a person should know.
+/// Prints a warning.
 pub fn warning(text: impl Display) {
     eprintln!("{} {text}", word("warning", 33));
 }
 
-/// Says something on standard error that is no complaint.
+/// Prints a note.
 pub fn note(text: impl Display) {
     eprintln!("flightline: {text}");
 }
 
-/// Tells what of `path` could not be read.
+/// Prints warnings about unreadable data in `path`.
 pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
     for warning in warnings.kept().iter().take(TOLD) {
         self::warning(format_args!("{}: {warning}", shown(path)));
@@ -59,17 +59,17 @@ pub fn warnings(path: &Path, warnings: &Warnings) -> Outcome {
     if warnings.damage() { Outcome::Partial } else { Outcome::Whole }
 }
 
-/// The name of an input for people.
+/// Returns the name of an input for messages.
 pub fn shown(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
 }
 
-/// The name of an output for people.
+/// Returns the name of an output for messages.
 pub fn shown_output(path: &Path) -> String {
     if path.as_os_str() == "-" { "standard output".into() } else { path.display().to_string() }
 }
 
-/// The names of inputs for people.
+/// Returns the names of inputs for messages.
 pub fn all_shown(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
@@ -80,11 +80,11 @@ pub fn file_names(paths: &[PathBuf]) -> String {
     paths.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal, otherwise nothing.
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// For an input of `size` bytes, if known.
+    /// Creates a bar for an input of `size` bytes, if known.
     pub fn new(size: Option<u64>) -> Self {
         let worth_it = stderr().is_terminal() && size.is_none_or(|size| size >= WORTH_A_BAR);
         let bar = worth_it.then(|| match size {
@@ -104,7 +104,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// For something that takes so many seconds.
+    /// Creates a bar for an operation of known duration.
     #[cfg(feature = "service")]
     pub fn of_seconds(seconds: u64) -> Self {
         let style = ProgressStyle::with_template("{pos}/{len} s [{wide_bar}]");
@@ -112,12 +112,12 @@ impl Progress {
         Self(stderr().is_terminal().then(|| ProgressBar::new(seconds).with_style(style)))
     }
 
-    /// Nothing any more.
+    /// Creates no bar.
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// So much has been dealt with.
+    /// Sets the progress.
     pub fn at(&self, done: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(done);
@@ -133,7 +133,7 @@ impl Drop for Progress {
     }
 }
 
-/// Names are whatever a program or a recording says: nothing in them that a terminal would obey.
+/// Replaces control characters, since names come from programs and recordings.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

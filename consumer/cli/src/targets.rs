@@ -1,23 +1,23 @@
-//! The processes that `-p` names: by id, by the name or path of a program, by a systemd unit, by the id of a container.
+//! Resolves `-p`: PIDs, names or paths of programs, systemd units, container ids.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 use flightline_recorder::Error;
-use flightline_recorder::control::{Condition, Finder, Found};
+use flightline_recorder::control::{Condition, Finder, TargetProcess};
 
 use crate::processes;
 
 fn refusal(problem: String) -> Error {
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
 fn not_found(word: &str) -> Error {
     refusal(format!("cannot find a process named {word:?}; see `ps -e`"))
 }
 
-/// Process ids from ids and names, each once.
+/// Resolves PIDs and names to distinct PIDs.
 pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     let mut pids = Vec::new();
     for word in wanted.iter().flat_map(|w| w.split(',')) {
@@ -41,18 +41,18 @@ pub fn pids(wanted: &[String]) -> Result<Vec<u32>, Error> {
     }
 }
 
-/// The process that a word names for a command. If a name has several processes, a recorded one is chosen; of these the one with the lowest id,
-/// which is the oldest in most cases.
+/// Returns the process that a word selects for a command. If a name has several processes, prefers one that
+/// is recorded, then the lowest PID, which is usually the oldest.
 ///
 /// # Errors
-/// There is no such process, or several recordings have one.
-pub fn recorded(wanted: &str) -> Result<Found, Error> {
+/// Returns an error if there is no such process, or several recordings contain one.
+pub fn recorded(wanted: &str) -> Result<TargetProcess, Error> {
     let finder = Finder::default();
     let (mut found, mut failed) = (Vec::new(), None);
     for pid in pids(&[wanted.to_owned()])? {
         match finder.find(pid) {
             Ok(process) => found.push(process),
-            // It may have ended since.
+            // The process may have ended in the meantime.
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -69,7 +69,7 @@ pub fn recorded(wanted: &str) -> Result<Found, Error> {
     best.ok_or_else(|| failed.unwrap_or_else(|| not_found(wanted)))
 }
 
-/// Processes that take commands come first.
+/// Processes that accept commands come first.
 fn order(condition: &Condition) -> u8 {
     match condition {
         Condition::Recorded(_) => 0,
@@ -79,7 +79,7 @@ fn order(condition: &Condition) -> u8 {
     }
 }
 
-/// Process ids as [`pids`] returns them, and those of all descendants of these processes.
+/// Returns the PIDs from [`pids`] and those of all descendants.
 pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     let mut pids = pids(wanted)?;
     let own = HashSet::from([std::process::id()]);
@@ -88,8 +88,8 @@ pub fn with_descendants(wanted: &[String]) -> Result<Vec<u32>, Error> {
     Ok(pids)
 }
 
-/// The processes of a word: the path of their program, its name or that of their first thread, else their control group (a systemd unit such as
-/// `nginx.service`, or the id of a container).
+/// Returns the processes that a word names: by the path of the executable, the name of the program or of its
+/// first thread, otherwise by control group (a systemd unit such as `nginx.service`, or a container id).
 fn named(word: &str) -> Vec<u32> {
     let found = matching(|pid| match word.contains('/') {
         true => fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == Path::new(word)),
@@ -117,7 +117,8 @@ fn is_called(pid: u32, name: &str) -> bool {
     comm.trim_end_matches('\n') == name || exe.file_name().is_some_and(|file| file == name)
 }
 
-/// Returns true if `/proc/PID/cgroup` has a group with this name, or one of the container with this id, of which twelve digits are enough.
+/// Returns true if `/proc/PID/cgroup` contains a group with this name, or that of the container with this id;
+/// twelve digits suffice.
 fn is_in_group(groups: &str, word: &str) -> bool {
     let is_id = word.len() >= 12 && word.chars().all(|c| c.is_ascii_hexdigit());
     let names = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));

@@ -1,4 +1,4 @@
-//! Inputs sample by sample, as far as they have times.
+//! Reads inputs sample by sample if they have timestamps.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::select::SelectArgs;
 use crate::stacks::{self, For, Profile};
 use crate::talk::{self, shown};
 
-/// Samples one by one where the inputs have times, else the stacks one after the other.
+/// Returns individual samples if the inputs have timestamps, otherwise the stacks one after the other.
 pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: For) -> Result<Tracks> {
     let of_samples =
         |model: &&Model| !model.kinds.iter().any(|(_, kind)| kind.variant.as_deref() == Some(unfreed::LIVE));
@@ -46,8 +46,8 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
     Ok(collecting.finish())
 }
 
-/// Returns the times of samples of events that draw these types, counted from the start of the earliest input; `None` if the inputs have no
-/// times.
+/// Returns the timestamps of samples of events that draw these types, counted from the start of the earliest
+/// input; `None` if the inputs have no timestamps.
 pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Option<Moments>> {
     // Unfreed memory is a sum over the recording.
     let is_sum = drawn.iter().any(|types| types.variants.contains(unfreed::LIVE));
@@ -67,8 +67,9 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     Ok(Some(gathering.finish()))
 }
 
-/// Returns the durations of the samples of each event that draws these types; `None` for events without durations, for inputs that can be read only
-/// once, and if samples are selected by more than their own thread, state, time and frames.
+/// Returns the durations of the samples of each event that draws these types; `None` for events without
+/// durations, for inputs that can be read only once, and for filters other than by thread, state, time and
+/// frame.
 pub fn latencies(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Vec<Option<Summary>>> {
     let mut all = vec![Histogram::default(); drawn.len()];
     let types = drawn.iter().flat_map(|types| &types.names);
@@ -115,12 +116,13 @@ fn is_timed(inputs: &[PathBuf], select: &SelectArgs, what: For) -> bool {
     true
 }
 
-/// The range of time that is asked for, in ns since 1970, both ends included.
+/// Returns the selected time range in ns since 1970, both ends inclusive.
 pub fn range(inputs: &[PathBuf], select: &SelectArgs) -> Result<[i64; 2]> {
     range::nanos(&repository::expand(inputs, select.samples.range.last)?, &select.samples.range)
 }
 
-/// When the earliest begins, in ns since 1970: whatever order they are given in. What is no recording was told when it was read.
+/// Returns the earliest start in ns since 1970, in whatever order the inputs are given. Invalid inputs were
+/// reported when they were read.
 fn beginning(paths: &[PathBuf]) -> Result<Option<i64>> {
     let mut earliest: Option<i64> = None;
     for path in paths {

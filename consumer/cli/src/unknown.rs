@@ -1,4 +1,5 @@
-//! Errors about a command that does not exist: names of other tools' commands and of missing files get a hint.
+//! Errors about a command that does not exist: names of other tools' commands and of missing files get a
+//! hint.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ const OTHERS: &[(&str, &[&str])] = &[
     ("trace", &["record --trace FUNCTION -- PROGRAM", "record --syscall-io -- PROGRAM"]),
 ];
 
-/// Prints the error and exits as clap does, with a hint if the command is one of another tool or a file that is missing.
+/// Prints the error and exits as clap does, with a hint if the command is one of another tool or a file that
+/// is missing.
 pub fn exit(error: clap::Error) -> ! {
     let word = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => word,

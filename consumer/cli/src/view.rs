@@ -37,44 +37,44 @@ Examples:
 /// Arguments of `view`.
 #[derive(Debug, Args)]
 pub struct ViewArgs {
-    /// View or event type, several with `,` between; all-views, all-events
+    /// View or event type, several separated by `,`; all-views, all-events
     #[arg(value_name = "NAME")]
     name: Option<String>,
-    /// Recordings or repositories, taken together; `-` is standard input
+    /// Recordings or repositories, merged; `-` is standard input
     #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     inputs: Vec<PathBuf>,
-    /// List the views; of a recording, those that it has events for
+    /// List the views; for a recording, those that it has events for
     #[arg(long)]
     list: bool,
-    /// As JSON: numbers as they are, points in time in UTC, spans in ns
+    /// Print JSON: plain numbers, times in UTC, durations in ns
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// As CSV
+    /// Print CSV
     #[arg(long)]
     csv: bool,
-    /// Rows at most [default: depends on the view]
+    /// Maximum number of rows [default: depends on the view]
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroUsize>,
     #[command(flatten)]
     range: RangeArgs,
-    /// Characters per line [default: the terminal's; elsewhere as many as needed]
+    /// Characters per line [default: the terminal's width; otherwise as many as needed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(20..))]
     width: Option<u16>,
-    /// What to cut off a text that does not fit
+    /// Which end of a text to truncate
     #[arg(long, value_enum, default_value = "end")]
     truncate: Cut,
-    /// Lines a cell may have; of a stack, frames
+    /// Maximum number of lines per cell; for a stack, of frames
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     cell_height: u16,
-    /// Chunks read at the same time [default: one per processor]
+    /// Number of chunks to read in parallel [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
-    /// Tell how each table comes about
+    /// Explain how each table is computed
     #[arg(long)]
     verbose: bool,
 }
 
-/// What is cut off.
+/// Which end of a text to truncate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Cut {
     /// …the end remains
@@ -83,7 +83,7 @@ enum Cut {
     End,
 }
 
-/// What was asked for.
+/// Requested views.
 #[derive(Debug, Default)]
 struct Wanted {
     plans: Vec<Plan>,
@@ -92,7 +92,7 @@ struct Wanted {
     all_events: bool,
 }
 
-/// Shows tables.
+/// Prints tables.
 pub fn run(args: ViewArgs) -> Result<Outcome> {
     if let Some(outcome) = list_instead(&args)? {
         return Ok(outcome);
@@ -100,7 +100,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     let name = args.name.as_deref().unwrap_or_default();
     let wanted = Wanted::of(name);
     if args.inputs.is_empty() {
-        // Nothing to look an event type up in: what is no view is wrong.
+        // Without an input, event types cannot be looked up, so an unknown view is an error.
         if let Some(unknown) = wanted.event_types.iter().find(|name| !name.contains('.')) {
             bail!("{}", unknown_name(unknown, view::all().map(|view| view.name)));
         }
@@ -147,7 +147,7 @@ pub fn run(args: ViewArgs) -> Result<Outcome> {
     } else {
         tables.retain(|table| !table.is_empty());
     }
-    // Text and JSON tell it by themselves.
+    // Text and JSON output state this themselves.
     let full: Vec<&str> = tables.iter().filter(|table| table.full).map(|table| &*table.name).collect();
     if let (true, [first, others @ ..]) = (args.csv, &*full) {
         let others = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
@@ -181,7 +181,7 @@ impl Wanted {
     }
 }
 
-/// Reads the recordings to their ends.
+/// Reads the recordings completely.
 pub fn read(
     wanted: &RangeArgs,
     jobs: Option<NonZeroUsize>,
@@ -190,7 +190,7 @@ pub fn read(
 ) -> Result<Outcome> {
     let paths = repository::expand(inputs, wanted.last)?;
     let (mut from, mut to) = (wanted.earliest(), wanted.to);
-    // A chunk of a repository is no recording of its own: times count from the first.
+    // A chunk of a repository is not a recording of its own: times count from the first chunk.
     if paths != inputs
         && (from.is_some() || to.is_some())
         && let Some(times) = range::Times::of(&paths)?
@@ -203,7 +203,7 @@ pub fn read(
     let jobs = jobs.map_or_else(default_jobs, NonZeroUsize::get);
     let timed = from.is_some() || to.is_some();
     for path in &paths {
-        // Times count from the first chunk, which a thread in the middle does not know.
+        // Times count from the first chunk, which a thread that starts in the middle does not know.
         if let Some(recording) = if timed || jobs == 1 { None } else { whole(path, inputs)? } {
             let progress = Progress::new(Some(recording.size()));
             viewer.take_recording(&recording, jobs, |at| progress.at(at));
@@ -238,7 +238,7 @@ pub fn read(
     Ok(outcome)
 }
 
-/// The recording as a whole; none if it has rolled away.
+/// Maps the recording; `None` if it was rolled away.
 fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
     match input::whole(path) {
         Err(_) if repository::rolled_away(path, given) => Ok(None),
@@ -246,7 +246,7 @@ fn whole(path: &Path, given: &[PathBuf]) -> Result<Option<Recording>> {
     }
 }
 
-/// The end of a recording, in ns since 1970: what its last chunk says.
+/// Returns the end of a recording in ns since 1970, from its last chunk.
 fn end_of(path: &Path) -> Result<i64> {
     if output::is_stdout(path) {
         bail!("standard input has no end yet: times before the end, percentages and clock times need a file");
@@ -307,13 +307,14 @@ fn names(inputs: &[PathBuf]) -> String {
     inputs.iter().map(|path| shown(path)).collect::<Vec<_>>().join(", ")
 }
 
-/// Event types, types that have the same subject, and the views of these: what was not freed while the program ran and at its end.
+/// Event types, related types and the views of these: memory that was not freed, while the program ran and at
+/// its end.
 const RELATED: [(&str, &str, &str); 2] = [
     ("flightline.LiveAllocation", "flightline.LiveMemory", "live-memory"),
     ("flightline.LiveMemory", "flightline.LiveAllocation", "live-allocation"),
 ];
 
-/// Why a table is empty, and what to do about it.
+/// Returns why a table is empty and what to do.
 fn missing(
     table: &Table,
     args: &ViewArgs,
@@ -380,7 +381,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
         Some(name) if args.list => inputs.insert(0, PathBuf::from(name)),
         Some(name) => {
             let path = Path::new(name);
-            // A file where a view was expected: what can be seen in it is what is wanted to be known.
+            // A file instead of a view: list the views that it has data for.
             if !inputs.is_empty() || view::find(name).is_some() || !(name == "-" || path.exists()) {
                 return Ok(None);
             }
@@ -393,7 +394,7 @@ fn list_instead(args: &ViewArgs) -> Result<Option<Outcome>> {
     Ok(Some(outcome))
 }
 
-/// How many events a recording has for a view.
+/// Returns the number of events in a recording for a view.
 fn events_for(view: &View, counts: &BTreeMap<String, u64>) -> u64 {
     let of = |names: &[&str]| match names.contains(&"*") {
         true => counts.values().sum::<u64>(),
@@ -402,7 +403,8 @@ fn events_for(view: &View, counts: &BTreeMap<String, u64>) -> u64 {
     Some(of(view.events)).filter(|&events| events > 0).unwrap_or_else(|| of(view.instead))
 }
 
-/// The list for programs: a table like those of the views; event types of a recording are among them, as each is a view too.
+/// Returns the list as a table for programs. Event types of a recording are included, since each can be
+/// viewed too.
 fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
     let text = |text: &str| Datum::Text(text.into());
     let number = |events: u64| Datum::Int(i64::try_from(events).unwrap_or(i64::MAX), Unit::One);
@@ -443,7 +445,7 @@ fn table_of(counts: Option<&BTreeMap<String, u64>>) -> Table {
     }
 }
 
-/// Lists the views; with the events of a recording, marks those that have some.
+/// Lists the views; marks those for which the recording has events.
 fn list(args: &ViewArgs, counts: Option<&BTreeMap<String, u64>>) -> Result<()> {
     if args.json || args.csv {
         return write(args, &[table_of(counts)]);

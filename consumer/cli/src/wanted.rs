@@ -1,4 +1,4 @@
-//! Names of event types and categories given on the command line, and what the recordings declare.
+//! Checks names of event types and categories against what recordings declare.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use flightline_consumer::print::{Categories, Patterns};
 use flightline_consumer::view::similar;
 use jfr_format::read::{Chunk, Class};
 
-/// Names kept to suggest one of; recordings declare a few hundred.
+/// Maximum number of names retained for suggestions; recordings declare a few hundred.
 const MOST: usize = 10_000;
 
-/// Names asked for, each with whether something had it.
+/// Requested names, and whether each was found.
 #[derive(Debug, Default)]
 pub struct Wanted {
     events: Vec<(String, Patterns, bool)>,
@@ -21,7 +21,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Names of `--events` and `--categories`.
+    /// Creates the set from `--events` and `--categories`.
     pub fn new(events: &[String], categories: &[String]) -> Self {
         let event = |name: &String| (name.clone(), Patterns::new(vec![name.clone()]), false);
         let category = |name: &String| (name.clone(), Categories::new(vec![name.clone()]), false);
@@ -32,7 +32,7 @@ impl Wanted {
         }
     }
 
-    /// Takes note of the types of a chunk.
+    /// Records the types of a chunk.
     pub fn see(&mut self, chunk: &Chunk) {
         let classes = chunk.types.classes();
         let now = Some((chunk.index.0, classes.len()));
@@ -59,13 +59,13 @@ impl Wanted {
         }
     }
 
-    /// Another recording follows.
+    /// Starts another recording.
     pub fn next_input(&mut self) {
         self.last = None;
     }
 
     /// # Errors
-    /// A name nothing had.
+    /// Returns an error if a requested name exists in none of the inputs.
     pub fn check(&self, within: &str) -> Result<()> {
         match self.unmet(within).into_iter().next() {
             Some(unmet) => bail!(unmet),
@@ -73,7 +73,7 @@ impl Wanted {
         }
     }
 
-    /// What to tell of each name that nothing had.
+    /// Returns a message for each name that was not found.
     pub fn unmet(&self, within: &str) -> Vec<String> {
         let events = self
             .events
@@ -123,7 +123,7 @@ impl Wanted {
     }
 }
 
-/// Whether `short` is made of the beginnings of words of `long`, as `TPark` is of `ThreadPark`.
+/// Returns true if `short` consists of the beginnings of words in `long`, as `TPark` of `ThreadPark`.
 fn abbreviates(short: &str, long: &str) -> bool {
     let mut rest = long.chars().peekable();
     short.chars().enumerate().all(|(at, c)| {

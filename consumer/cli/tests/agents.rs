@@ -1,4 +1,5 @@
-//! Recordings of older async-profilers, and of agents that are built on it. Numbers are those of the JDK's `jfr print`.
+//! Recordings by older versions of async-profiler and by agents based on it. The numbers are from the JDK's
+//! `jfr print`.
 
 use crate::convert::{flightline, recording, stdout};
 
@@ -8,7 +9,7 @@ fn folded(args: &[&str]) -> u64 {
     folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// Before version 4, the wall clock of async-profiler writes samples of running and of sleeping threads as one type.
+/// Before version 4, async-profiler wrote wall-clock samples of running and of sleeping threads as one type.
 #[test]
 fn sleeping_threads_used_no_cpu_time() {
     let file = recording("ap3-java-wall.jfr");
@@ -54,7 +55,7 @@ fn pyroscope_samples_have_their_span() {
     assert!(stdout(&["spans", "--by", "name", &file]).contains("[name 1]"));
 }
 
-/// A recording in which no event of an area was enabled answers nothing about that area.
+/// A recording in which no event of an area was enabled says nothing about that area.
 #[test]
 fn reports_state_which_events_were_not_recorded() {
     for (name, area, expected) in [

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::convert::{flightline, recording, stdout};
 
-/// Two loops, of which one has three times the work of the other.
+/// Two loops, one with three times the work of the other.
 const C: &str = "\
 static volatile unsigned long sink; /* far away */
 /* Each step waits for the one before, so that all take the same time. */
@@ -46,7 +46,7 @@ fn main() {
 }
 ";
 
-/// The source and the executable of a program, in a folder of its own.
+/// Source and executable of a program in a temporary folder.
 pub struct Compiled {
     pub folder: TempDir,
     source: PathBuf,
@@ -91,7 +91,7 @@ impl Recorded {
         record("spin.c", C, &["cc", "-g", "-O1"], options)
     }
 
-    /// The line with a mark in its text.
+    /// Returns the number of the line that contains the mark.
     fn line(text: &str, mark: &str) -> u64 {
         text.lines().position(|line| line.contains(mark)).unwrap() as u64 + 1
     }
@@ -109,7 +109,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&stdout(args)).unwrap()
 }
 
-/// The message of a command that fails.
+/// Returns the message of a command that fails.
 fn error(args: &[&str]) -> String {
     let done = flightline(args);
     assert_eq!(done.status.code(), Some(1), "{args:?}");
@@ -148,7 +148,7 @@ fn lines_of_a_c_program_have_their_shares() {
     assert_share(heavy.0, total, 65.0..=85.0);
     assert_share(light.0, total, 15.0..=35.0);
     assert_share(heavy.0 + light.0, total, 98.0..=100.0);
-    // The kernel may interrupt the loops.
+    // Interrupts of the kernel take a part.
     assert_share(heavy.1 + light.1, total, 80.0..=100.0);
     let text = spin["lines"]
         .as_array()
@@ -158,13 +158,13 @@ fn lines_of_a_c_program_have_their_shares() {
         .unwrap();
     assert!(C.lines().any(|line| text["text"] == line), "{text}");
 
-    // A caller's line has a total, but nothing of its own.
+    // A caller's line has a total weight but no self weight.
     let main = &recorded.json(&["main"])["functions"][0];
     let call = self::lines(main)[&Recorded::line(C, "call")];
     assert_share(call.0, main["total"].as_u64().unwrap(), 98.0..=100.0);
     assert_share(call.1, call.0, 0.0..=2.0);
 
-    // The same in the terminal, in ns with --total: 2 ms a sample.
+    // The same in the terminal; with --total in ns, where a sample is 2 ms.
     let text = stdout(&["annotate", "spin", &recorded.recording]);
     let row = text.lines().find(|line| line.contains("/* heavy */")).unwrap();
     let words: Vec<&str> = row.split_whitespace().collect();
@@ -242,7 +242,7 @@ fn instructions_have_the_samples_of_recorded_addresses() {
         .map(|one| u64::from_str_radix(one["address"].as_str().unwrap(), 16).unwrap())
         .collect();
     assert!(addresses.len() > 5 && addresses.is_sorted(), "{addresses:x?}");
-    // Lines come from the debug information now, and agree with those of the instructions.
+    // Lines now come from the debug information and agree with those of the instructions.
     let by_line = |line: u64| {
         let of = instructions.iter().filter(|one| one["line"] == line);
         of.map(|one| one["self"].as_u64().unwrap()).sum::<u64>()
@@ -253,14 +253,14 @@ fn instructions_have_the_samples_of_recorded_addresses() {
         assert_eq!(by_line(line), lines[&line].1, "line {line}: {function}");
     }
     assert_share(lines[&heavy].1, total, 65.0..=85.0);
-    // A caller's samples are at its call.
+    // A caller's samples are at its call instruction.
     let main = &recorded.json(&["main", "--asm"])["functions"][0];
     let instructions = main["machine"]["instructions"].as_array().unwrap();
     let most = instructions.iter().max_by_key(|one| one["total"].as_u64()).unwrap();
     assert!(most["text"].as_str().unwrap().contains("spin"), "{most}");
     let text = stdout(&["annotate", "spin", "--asm", &recorded.recording]);
     assert!(text.contains("ADDRESS  INSTRUCTION") && text.contains(&format!("# line {heavy}")), "{text}");
-    // `symbolize` adds the lines to the recording; what they say stays the same.
+    // `symbolize` adds the same lines to the recording.
     let named = recorded.folder.path().join("named.jfr");
     stdout(&["symbolize", &recorded.recording, "-o", named.to_str().unwrap()]);
     let named = json(&["annotate", "--json", "spin", named.to_str().unwrap()]);
@@ -279,7 +279,7 @@ fn missing_lines_and_addresses_are_reported_with_the_remedy() {
     let message = bare.error(&["spin"]);
     assert!(message.contains("no line numbers of spin: no debug information was found for "), "{message}");
     assert!(message.contains("compile with -g"), "{message}");
-    // Without debug information, addresses are recorded in any case.
+    // Without debug information, addresses are always recorded.
     let machine = &bare.json(&["spin", "--asm"])["functions"][0]["machine"];
     assert!(machine["instructions"].as_array().unwrap().iter().any(|one| one["self"].as_u64() > Some(0)));
     fs::remove_file(&bare.program).unwrap();
@@ -305,7 +305,7 @@ fn java_lines_are_those_of_the_folded_stacks() {
     for name in ["jdk17.jfr", "jdk25.jfr", "ap-java-cpu.jfr"] {
         let file = recording(name);
         for function in ["fib", "files"] {
-            // Total and self by line, of stacks with a method's line any number of times.
+            // Total and self by line, from stacks that may contain a method's line several times.
             let mut expected: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
             for line in stdout(&["fold", "--lines", &file]).lines() {
                 let (stack, weight) = line.rsplit_once(' ').unwrap();
@@ -351,7 +351,7 @@ fn bytes_are_shown_for_allocations() {
             .map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap())
             .sum();
     assert_eq!(report["functions"][0]["total"].as_u64().unwrap(), total);
-    // The same samples are selected as by other commands.
+    // Filters select the same samples as in other commands.
     let some = ["annotate", "--json", "-e", "alloc", "Work.allocate", &recording("jdk17.jfr"), "-X", "Work"];
     assert!(error(&some).contains("no sample of "));
 }
@@ -376,7 +376,7 @@ fn functions_of_one_name_are_annotated_each_or_listed() {
     assert!(message.contains(" java.lang.Thread.run,"), "{message}");
     let one = json(&["annotate", "--json", "java.lang.Thread.run", &file]);
     assert_eq!(one["functions"].as_array().unwrap().len(), 1);
-    // The heaviest comes first; each has the samples of its stacks.
+    // The heaviest function is first; each has the samples of its own stacks.
     let file = recording("jdk25.jfr");
     let several = json(&["annotate", "--json", "write", &file]);
     let several = several["functions"].as_array().unwrap();

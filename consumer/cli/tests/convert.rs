@@ -1,4 +1,4 @@
-//! `flightline convert`, and what all commands understand of others' profiles and of selecting.
+//! `flightline convert`, profiles of other tools as input, and selection of samples.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -40,7 +40,7 @@ fn what_is_converted_folds_to_the_same() {
             of(&["convert", &file, "-o", path]);
             assert_eq!(stdout(&["fold", path]), want, "{name} {total}");
         }
-        // pprof-rs and others write it without packing it.
+        // pprof-rs and others write uncompressed profiles.
         let [packed, plain] = ["x.pb.gz", "x.pb"].map(|name| folder.path().join(name));
         let unpacked = Command::new("gzip").arg("-dc").arg(packed).output().unwrap();
         std::fs::write(&plain, unpacked.stdout).unwrap();
@@ -91,7 +91,7 @@ fn threads_and_times_are_kept() {
     let mut weights: Vec<u64> = threads.iter().map(of).collect();
     assert_eq!(weights.iter().sum::<u64>(), samples);
     assert!(weights.len() > 1);
-    // The viewer shows the process's name for a main thread: a JVM's threads have names of their own.
+    // The viewer shows the process's name for a main thread, but threads of a JVM have their own names.
     assert!(
         threads.iter().all(|thread| thread["isMainThread"] != true && thread["name"] != "main"),
         "{threads:?}"
@@ -102,7 +102,7 @@ fn threads_and_times_are_kept() {
     weights.sort_unstable();
     ends.sort_unstable();
     assert_eq!(ends, weights, "the same threads, in the order of each tool");
-    // A half of the time has a part of the samples, the same whichever way they are read.
+    // Half of the time range contains the same samples in every format.
     let half = ["--from", "25%", "--to", "75%"];
     let folded = total(&stdout(&[&["fold", &file][..], &half].concat()));
     let some = json(&[&["speedscope"][..], &half].concat());
@@ -118,7 +118,7 @@ fn threads_and_times_are_kept() {
             .clone()
             .all(|event| event["dur"].as_f64().unwrap() > 0.0 && event["ts"].as_f64().unwrap() >= 0.0)
     );
-    // Stacks are as deep as they are; the reader of JSON here gives up before that.
+    // Stacks keep their depth, which exceeds the limit of this test's JSON parser.
     let d3 = stdout(&["convert", &file, "--format", "d3"]);
     assert!(d3.starts_with(&format!("{{\"name\":\"root\",\"value\":{samples},")), "{}", &d3[..80]);
 }
@@ -175,11 +175,11 @@ fn processes_stand_below_their_stacks_and_add_up() {
     assert_eq!(bare, without, "without their first frames they are the same stacks");
     let names: Vec<&str> = towers.keys().copied().collect();
     assert_eq!(names, ["[unknown process]", "burn (22396)"]);
-    // One of them alone is its tower.
+    // Filtering by process leaves exactly its tower.
     let burn: u64 = fold(&["-p", "--only-process", "^burn "]).values().sum();
     assert_eq!(burn, towers["burn (22396)"]);
     assert!(burn > 0 && burn < without.values().sum());
-    // So it is with text that has them already.
+    // The same for text with process frames.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("two.folded");
     std::fs::write(&path, "app-1;main;f 3\napp-2;main;f 4\n").unwrap();
@@ -207,7 +207,7 @@ fn selecting_is_the_same_for_all() {
     assert!(folded.contains("[thin]") && !folded.contains("Work.fib;Work.fib"), "{folded}");
     let converted = stdout(&[&["convert", &file, "--format", "folded"][..], &options].concat());
     assert_eq!(converted, folded);
-    // Of folded text, the same but for kinds of frames, which no option here goes by.
+    // The same for folded text, except for frame types, which no option here uses.
     let all = stdout(&["fold", &file]);
     let mut child = Command::new(env!("CARGO_BIN_EXE_flightline"))
         .args(["fold", "-"])

@@ -1,4 +1,5 @@
-//! `flightline flame --cpi`: two counters of one program, as `perf script` writes them, as our recordings hold them, as folded text.
+//! `flightline flame --cpi`: two counters of a program from `perf script`, Flightline's recordings and folded
+//! text.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -8,10 +9,10 @@ use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema::{self, frame_type};
 use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry};
 
-/// By function: samples of cycles, of instructions, as in `fixtures/perf/cpi.py`.
+/// Samples by function: cycles, then instructions, as in `fixtures/perf/cpi.py`.
 const SAMPLES: [(&str, u64, u64); 5] =
     [("chase", 119, 20), ("spin", 40, 79), ("mixed", 40, 26), ("rare", 1, 0), ("skipped", 0, 5)];
-/// What a sample stands for.
+/// Sampling period.
 const PERIOD: i64 = 1_000_000;
 
 fn flightline(args: &[&str]) -> Output {
@@ -29,7 +30,7 @@ fn script() -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The same samples in a recording, as the engine of perf events writes them.
+/// The same samples in a recording, as the perf engine writes them.
 fn record(path: &Path) {
     let line = ClockLine {
         start_ticks: Ticks(0),
@@ -71,7 +72,7 @@ fn record(path: &Path) {
     chunk.finish(Ticks(time + 1), true, &mut out).unwrap();
 }
 
-/// What is told of `name`, and the colour of its first box.
+/// Returns the title of `name` and the colour of its first frame.
 fn told(svg: &str, name: &str) -> (String, [u8; 3]) {
     let (_, rest) = svg.split_once(&format!("<title>{name} (")).unwrap_or_else(|| panic!("no {name}"));
     let (title, rest) = rest.split_once(")</title>").unwrap();
@@ -109,14 +110,14 @@ fn width_is_cycles_and_colour_cycles_per_instruction_whatever_they_are_read_from
         assert!(told(&svg, "skipped").0.starts_with("0 cycles, 0.00%; 5,000,000 instructions;"));
         assert!(svg.contains("paths that have instructions, but no cycles (3.85% of the instructions)"));
         assert!(svg.contains("1.54 cycles per instruction of all"));
-        // One sample tells nothing; of text without periods nobody knows that it is one.
+        // A single sample is not significant; text without periods does not show that it is one sample.
         if input.len() == 1 {
             let (title, [red, green, blue]) = told(&svg, "rare");
             assert_eq!(title, "1,000,000 cycles, 0.50%; 0 instructions; no instructions, may be that of all");
             assert!(red == green && green == blue);
         }
     }
-    // Selected as everything is.
+    // The usual filters apply.
     let focused = drawn(&["flame", "--cpi", "--format", "svg", &script(), "--focus", "main", "-X", "chase"]);
     assert!(!focused.contains("chase"));
     assert!(told(&focused, "main").0.starts_with("81,000,000 cycles, 100.00%; 110,000,000 instructions;"));

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::convert::{flightline, stdout};
 
-/// A recording that ends with the test.
+/// A recording that ends when dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The recorder ends when its standard input, which the program reads, does.
+        // The program reads its standard input and ends when it is closed; then the recorder ends.
         drop(self.0.stdin.take());
         let _ = self.0.wait();
     }

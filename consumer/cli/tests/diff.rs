@@ -1,4 +1,4 @@
-//! `flightline diff` as a person and as CI meet it.
+//! `flightline diff` for users and CI.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Shares of what became twice as fast say little: it is told what says more.
+/// For a program that became twice as fast, shares say little; a hint names better options.
 #[test]
 fn who_made_it_faster_is_told_how_to_see_that() {
     let profiles = Profiles::new();
@@ -48,7 +48,7 @@ fn who_made_it_faster_is_told_how_to_see_that() {
     assert_eq!(told(&profiles.diff(&[])), (Some(0), false), "1000 and 1390");
 }
 
-/// Two runs of one JVM have other numbers in the names of lambdas.
+/// The numbers in lambda names differ between runs of a JVM.
 #[test]
 fn lambda_names_are_normalized() {
     let profiles = Profiles::new();
@@ -84,7 +84,7 @@ fn a_verdict_for_ci() {
     assert_eq!(passed.status.code(), Some(0), "{}", text(&passed.stderr));
     let verdict: serde_json::Value = serde_json::from_slice(&passed.stdout).unwrap();
     assert_eq!(verdict["verdict"]["failed"], false);
-    // The total is compared as recorded, although shares of functions are.
+    // The total is compared as recorded, although shares of functions are normalized.
     let total = profiles.diff(&["--fail-total", "38%", "--json"]);
     assert_eq!(total.status.code(), Some(3), "{}", text(&total.stderr));
     let message = "the total grew by +39.00 %; the limit is 38 % (--fail-total)";
@@ -101,7 +101,7 @@ fn a_verdict_for_ci() {
         text(&relative.stderr)
     );
     assert_eq!(profiles.diff(&["--fail-relative", "130%", "-X", "fresh"]).status.code(), Some(0));
-    // A profile is no different from itself, whatever is allowed.
+    // A profile does not differ from itself, even with a limit of 0.
     let same = profiles.of("a.folded", "a.folded", &["--fail-above", "0"]);
     assert_eq!((same.status.code(), text(&same.stdout).contains("no function changed")), (Some(0), true));
 }
@@ -134,7 +134,7 @@ fn table_and_pictures() {
         |name: &str| table.lines().find(|line| line.ends_with(&format!("  {name}"))).unwrap().to_owned();
     assert!(line("parent").contains("20.00%   60.00%  +40.00%"), "{table}");
     assert!(table.contains("only before 5.00%, only after 4.00%"), "{table}");
-    // The same amount, not the same share: less of the whole.
+    // The same amount is a smaller share of the larger whole.
     let shares = text(&profiles.diff(&["-I", "root"]).stdout);
     assert!(!shares.contains("gone") && shares.contains("950 → 1390 samples"), "{shares}");
     let pictures = [

@@ -14,7 +14,7 @@ fn synonyms_select_the_same_events() {
     }
 }
 
-/// async-profiler records each `free`, without a stack, and more of them than of `malloc`.
+/// async-profiler records each `free` without a stack; there are more of these than of `malloc`.
 #[test]
 fn frees_are_not_the_default_event() {
     let file = recording("ap-native-mem.jfr");

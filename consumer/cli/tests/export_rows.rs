@@ -1,4 +1,4 @@
-//! `flightline export` of rows as a person meets it: to files, from streams, and to a Fluentd that is none.
+//! `flightline export` of rows: to files, from streams, and to a simulated Fluentd.
 
 #![cfg(feature = "export")]
 
@@ -23,8 +23,7 @@ use serde_json::{Value as Json, json};
 const ROWS: &str = include_str!("rows.ndjson");
 const LABELS: [&str; 4] = ["--attribute", "task_id=t7", "--attribute", "label_thread=a"];
 
-/// Native frames and those of Java, a stack that was not walked to its root, a span with labels that could be mistaken, and a sample that is there
-/// twice.
+/// Native and Java frames, a truncated stack, a span with ambiguous labels, and a duplicate sample.
 fn recording() -> Vec<u8> {
     let mut pipe = StreamOutput::new(Vec::new());
     let start_epoch_ns = 1_700_000_000_000_000_000;
@@ -107,7 +106,7 @@ fn rows_are_those_of_the_golden_file() {
     let output = export(&path, &args).arg(&to).output().unwrap();
     assert!(output.status.success(), "{}", told(&output));
     assert_eq!(std::fs::read_to_string(&to).unwrap(), ROWS);
-    // What the file is to be: its ids are whatever they are, and each another.
+    // The expected file. Ids are arbitrary but distinct.
     let rows = rows(ROWS);
     let frame = |class: &str, method: &str, line: u32, java: bool, kind: &str| json!({"class_name": class, "method_name": method, "line_number": line, "is_java_frame": java, "type": kind});
     let whole = [
@@ -139,7 +138,7 @@ fn rows_are_those_of_the_golden_file() {
     assert_eq!(ids.len(), wanted.len());
 }
 
-/// A socket to which a recording is written, and which stays open.
+/// A socket that delivers a recording and stays open.
 fn live(folder: &Path) -> (std::path::PathBuf, std::thread::JoinHandle<std::os::unix::net::UnixStream>) {
     let path = folder.join("socket");
     let listener = UnixListener::bind(&path).unwrap();
@@ -157,7 +156,7 @@ fn interrupt(child: &Child) {
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Ends a child that hangs, as long as what is returned is there.
+/// Kills a child that hangs, unless the returned value is dropped before.
 fn watched(child: &Child) -> Sender<()> {
     let (over, wait) = channel();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
@@ -189,7 +188,7 @@ fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended(
     let to = folder.path().join("rows.ndjson");
     let mut child = export(&input, &args).arg(&to).spawn().unwrap();
     let over = watched(&child);
-    // The file that is not whole yet.
+    // The temporary file.
     let partial = folder.path().join(format!("rows.ndjson.{}.partial", child.id()));
     while std::fs::read_to_string(&partial).unwrap_or_default() != ROWS {
         assert!(child.try_wait().unwrap().is_none());
@@ -203,7 +202,7 @@ fn rows_of_a_stream_come_while_it_is_open_and_are_a_whole_file_when_it_is_ended(
     drop((over, open.join().unwrap()));
 }
 
-/// The next message: its rows as JSON; acknowledged.
+/// Reads and acknowledges a message; returns its rows as JSON.
 fn message(stream: &mut TcpStream) -> Option<Vec<Json>> {
     let message = rmpv::decode::read_value(stream).ok()?;
     let [Value::String(tag), Value::Binary(entries), Value::Map(options)] = message.as_array()?.as_slice()
@@ -265,13 +264,13 @@ fn what_a_fluentd_acknowledges_is_delivered() {
 fn what_is_not_delivered_is_told_and_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path());
-    // Nobody there.
+    // No receiver listens.
     let output = export(&path, &[&SEND[..], &["--send", "fluentd://127.0.0.1:1"]].concat()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let lost = "nothing could be sent, 5 samples and spans are lost: cannot connect to";
     assert!(told(&output).contains(lost), "{}", told(&output));
 
-    // Takes the first of several messages and wants a key then: another try is no better.
+    // Accepts the first of several messages, then requires a key; a retry does not help.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("fluentd://{}", listener.local_addr().unwrap());
     let (tell, taken) = channel();

@@ -1,4 +1,4 @@
-//! Small inputs in the forms that other tools write (`formats/README.md`), and what `fold` must print of each.
+//! Small inputs in formats of other tools (`formats/README.md`), and the expected output of `fold`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,8 +8,8 @@ use crate::convert::{recording, stdout};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/formats");
 
-/// File, options of `fold`, exit status, and a part of standard error. If that is empty, status 0 requires no message
-/// and another status any message.
+/// File, options of `fold`, exit status, and a part of standard error. If that is empty, status 0 requires
+/// that there is no message, and another status requires any message.
 type Case = (&'static str, &'static [&'static str], i32, &'static str);
 
 #[rustfmt::skip]
@@ -140,7 +140,7 @@ fn fold(file: &Path, options: &[&str]) -> Vec<String> {
     sorted(&text).into_iter().map(str::to_owned).collect()
 }
 
-/// Each format that is both written and read.
+/// Round trip of each format that is both written and read.
 #[test]
 fn conversions_round_trip() {
     let folder = tempfile::tempdir().unwrap();

@@ -86,7 +86,7 @@ fn fractions_have_their_unit_in_pictures() {
     let done = flightline(&["flame"], &file, &["-o", picture.to_str().unwrap()]);
     assert!(done.status.success());
     let picture = std::fs::read_to_string(picture).unwrap();
-    // inferno has whole numbers only.
+    // inferno supports integers only.
     assert!(picture.contains("<title>a (30 samples/100, 40.00%)"), "{picture}");
 }
 
@@ -100,7 +100,7 @@ fn differential_text_is_compared() {
     );
     let table = |done: Output| {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        // The first line has the names.
+        // The first line contains the names.
         String::from_utf8(done.stdout).unwrap().lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     let want = table(flightline(&["diff"], &before, &[after.to_str().unwrap()]));
@@ -117,7 +117,7 @@ fn differential_text_is_compared() {
     let (_, out, errors) = fold(&both, &[]);
     assert_eq!(out, "main;a 40 | main;b 10");
     assert!(errors.contains("second of its two values"), "{errors}");
-    // `diff` reads the differential text that it writes, also with fractions.
+    // `diff` reads the differential text that it writes, including fractions.
     let written = inputs.0.path().join("written.folded");
     assert!(
         flightline(&["diff"], &before, &[after.to_str().unwrap(), "-o", written.to_str().unwrap()])

@@ -1,4 +1,4 @@
-//! Expectations of Java engineers of recordings by the JDK and by async-profiler.
+//! Expectations of Java developers on recordings by the JDK and async-profiler.
 
 use crate::convert::{flightline, recording, stdout};
 
@@ -54,7 +54,7 @@ fn waits_and_exceptions_end_in_the_class() {
     assert!(thrown.keys().all(|leaf| leaf.ends_with("Error") || leaf.ends_with("Exception")), "{thrown:?}");
 }
 
-/// `fold`, and a format that reads sample by sample, have the same stacks.
+/// `fold` and a format with individual samples have the same stacks.
 #[test]
 fn speedscope_stacks_end_in_the_class() {
     let file = recording("jdk25.jfr");
@@ -81,7 +81,7 @@ fn wall_clock_tables_count_the_interval() {
     assert!(csv.lines().skip(1).all(|line| !line.ends_with(",0")), "{csv}");
 }
 
-/// The page has the times of samples also where the settings stand behind them, as in recordings of the JDK.
+/// The page has timestamps even if settings follow the samples, as in recordings of the JDK.
 #[test]
 fn pages_by_time_have_their_moments() {
     let folder = tempfile::TempDir::with_prefix("flightline-test-").unwrap();
@@ -89,7 +89,7 @@ fn pages_by_time_have_their_moments() {
     let names =
         ["jdk11.jfr", "jdk17.jfr", "jdk17-multichunk.jfr", "jdk21-zgc.jfr", "jdk25.jfr", "ap-java-cpu.jfr"];
     let files: Vec<String> = names.map(recording).into();
-    // The last page is of all of them: by `jdk.CPUTimeSample` and by `jdk.ExecutionSample`.
+    // The last page combines all files, with `jdk.CPUTimeSample` and `jdk.ExecutionSample`.
     let mut inputs: Vec<&[String]> = files.chunks(1).collect();
     inputs.push(&files);
     for files in inputs {
@@ -107,7 +107,8 @@ fn sum(folded: &str) -> u64 {
     folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
-/// A conversion sample by sample selects what a folded recording counts, also where two types of CPU samples are in one chunk.
+/// A conversion with individual samples selects the samples that `fold` counts, even if a chunk has two types
+/// of CPU samples.
 #[test]
 fn conversions_select_the_samples_that_fold_selects() {
     let sets = [
@@ -160,7 +161,7 @@ fn view_lists_the_events_of_a_recording() {
     assert!(list.contains("other views (flightline view --list)"), "{list}");
 }
 
-/// Name, version and the answers to each question, of each producer.
+/// Name, version and findings for recordings of each producer.
 #[test]
 fn reports_answer_each_question() {
     for (name, about, found) in [
@@ -202,7 +203,7 @@ fn a_report_as_a_page_links_to_its_pictures() {
     assert!(!refused.status.success());
 }
 
-/// A recording compared with itself has nothing unusual.
+/// A recording compared with itself has no findings.
 #[test]
 fn report_compared_with_itself_has_no_difference() {
     let file = recording("jdk17.jfr");
@@ -222,11 +223,11 @@ fn report_compared_with_itself_has_no_difference() {
 
 #[test]
 fn native_memory_that_was_freed_is_not_alive() {
-    // fixtures/src/burn.c frees all that it allocates.
+    // fixtures/src/burn.c frees everything that it allocates.
     let output = flightline(&["fold", "-e", "live", &recording("ap-native-mem.jfr")]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && said.contains("was freed"), "{said}");
-    // At a moment between an allocation and its end, that one is alive.
+    // Between its allocation and its release, memory is live.
     let alive = |moment: usize| {
         let to = format!("{moment}%");
         let output =
@@ -244,7 +245,7 @@ fn native_memory_that_was_freed_is_not_alive() {
     assert!(sizes.iter().all(|size| size % 3_000 == 0 && *size <= 6_000), "two threads: {sizes:?}");
 }
 
-/// Names of lambdas differ between runs; several inputs are added up without their numbers.
+/// Lambda names differ between runs; several inputs are merged without their numbers.
 #[test]
 fn several_inputs_have_the_names_that_runs_have_in_common() {
     let (one, other) = (recording("jdk17.jfr"), recording("jdk25.jfr"));

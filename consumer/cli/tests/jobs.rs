@@ -1,5 +1,5 @@
-//! Neither the number of threads nor the way in changes what is told: a file is read by several threads, and only the
-//! samples that are asked for; a pipe by one, and all of it.
+//! The result does not depend on the number of threads or on the kind of input: several threads read a file
+//! and only the selected samples; one thread reads a pipe completely.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Status, output and complaints, the latter without the name of the input.
+/// Exit status, output and messages, without the input's name.
 fn told(args: &[&str], path: &Path, piped: bool) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
     command.args(args).stdin(Stdio::null());
@@ -22,7 +22,7 @@ fn told(args: &[&str], path: &Path, piped: bool) -> (Option<i32>, String, String
     (output.status.code(), text(output.stdout), text(output.stderr).replace(&name, "FILE"))
 }
 
-/// What is said of a recording, in every way that reads it differently.
+/// Commands that cover all ways to read a recording.
 const ALL: [&[&str]; 5] = [
     &["summary", "--json"],
     &["summary"],
@@ -31,8 +31,8 @@ const ALL: [&[&str]; 5] = [
     &["view", "all-events", "--csv"],
 ];
 
-/// One recording of all kinds of chunks and every damaged file, which are asked for all; the sound ones, whose chunks are
-/// in the former, less.
+/// One recording of all kinds of chunks and every damaged file, with all commands; the intact files, whose
+/// chunks are in the former, with fewer.
 fn inputs(folder: &Path) -> Vec<(PathBuf, &'static [&'static [&'static str]])> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let listed = |name: &str| {
@@ -73,7 +73,7 @@ fn neither_threads_nor_the_way_in_change_what_is_told() {
             }
         }
     };
-    // Debug builds take minutes for all of it.
+    // Run in parallel; debug builds take minutes for all of it.
     let processors = thread::available_parallelism().map_or(2, usize::from);
     thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(compare))));
 }

@@ -1,4 +1,4 @@
-//! What people met who used the command (docs/mended/journeys.md), each as they met it.
+//! Problems that users reported (docs/mended/journeys.md), reproduced.
 
 use std::fs;
 use std::io::Write;
@@ -32,7 +32,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// The chunks of a recording in folders of processes, as repositories have them.
+/// Distributes the chunks of a recording over process folders, as in a repository.
 fn repository(root: &Path, recording: &str, folders: &[&str]) {
     let parts = root.with_extension("parts");
     let apart = flightline(&["disassemble", recording, "-o", text(&parts), "--max-chunks", "1"]);
@@ -40,7 +40,7 @@ fn repository(root: &Path, recording: &str, folders: &[&str]) {
     let mut parts: Vec<PathBuf> = parts.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     parts.sort();
     assert!(parts.len() > 1);
-    // Names that are not in the order of time.
+    // Names that do not follow the order of time.
     for (at, part) in parts.iter().enumerate() {
         let folder = root.join(folders[at % folders.len()]);
         fs::create_dir_all(&folder).unwrap();
@@ -57,7 +57,7 @@ fn a_repository_is_assembled_in_the_order_of_time() {
     for (name, folders) in [("one", &folders[..1]), ("two", &folders[..])] {
         let root = dir.path().join(name);
         repository(&root, &file, folders);
-        // A chunk of which only the header is there.
+        // A chunk that consists of its header only.
         fs::write(root.join(folders[0]).join("new.jfr"), &whole[..68]).unwrap();
         let out = dir.path().join(format!("{name}.jfr"));
         let output = flightline(&["assemble", text(&root), "-o", text(&out)]);
@@ -102,7 +102,7 @@ fn no_picture_is_what_its_name_does_not_say() {
         assert!(told(&output).contains("would not be what its name says"), "{args:?}: {}", told(&output));
         assert_eq!(dir.path().read_dir().unwrap().count(), 0, "{args:?}");
     }
-    // What it is can be said.
+    // An explicit format permits it.
     let out = dir.path().join("x.pdf");
     let output = flightline(&["flame", &file, "--format", "svg", "-o", text(&out)]);
     assert!(output.status.success() && out.exists(), "{}", told(&output));
@@ -125,7 +125,7 @@ fn of_exceptions_a_number_is_wanted() {
     assert_eq!(told(&output), "");
 }
 
-/// A recording of a second, of one chunk with what `fill` puts there.
+/// A recording of one second and one chunk with the contents of `fill`.
 fn of_a_second(path: &Path, fill: impl FnOnce(&mut ChunkWriter)) {
     let line = ClockLine {
         start_ticks: Ticks(0),
@@ -138,7 +138,7 @@ fn of_a_second(path: &Path, fill: impl FnOnce(&mut ChunkWriter)) {
     chunk.finish(Ticks(1_000_000), true, &mut out).unwrap();
 }
 
-/// A recording without calls, whose settings and counts are these.
+/// A recording without calls, with these settings and counters.
 fn without_calls(path: &Path, settings: &[(&str, &str)], short: i64, lost: i64) {
     of_a_second(path, |chunk| {
         for (name, value) in settings {
@@ -174,14 +174,14 @@ fn no_slow_call_is_no_reason_to_record_again() {
     assert!(said.contains("4711 took less") && said.contains("12 were lost"), "{said}");
     let said = slower(&least, 0, 0);
     assert!(said.ends_with("but none took so long\n"), "{said}");
-    // Of a recording before there were such settings.
+    // A recording without such settings.
     assert!(slower(&[], 0, 0).contains("there were none"));
     let other = flightline(&["slower", &fixture("ap-java-cpu.jfr")]);
     assert_eq!(other.status.code(), Some(1));
     assert!(told(&other).contains("record with -e io"), "{}", told(&other));
 }
 
-/// A recording of so many samples of 10 ms and so many that were lost for want of room.
+/// A recording with `samples` samples of 10 ms and `lost` samples lost due to a full ring.
 fn with_losses(path: &Path, samples: i64, lost: i64) {
     of_a_second(path, |chunk| {
         let mut event = |event, time, fill: &dyn Fn(&mut FieldWriter<'_>)| {
@@ -261,7 +261,7 @@ fn pictures_say_what_is_missing_in_them() {
     let (said, drawn) = draw(&[]);
     assert_eq!(said, "flightline: 25.0 % lost of what was to be recorded: ring full 200 ms\n");
     assert!(drawn.contains("25.0 % lost"), "{drawn}");
-    // Before anything was lost.
+    // The range ends before the loss.
     let (said, drawn) = draw(&["--to", "500ms"]);
     assert!(said.is_empty() && !drawn.contains("% lost"), "{said}");
     with_losses(&path, 60, 0);

@@ -1,4 +1,4 @@
-//! `--label` of pprof profiles as a person meets it: texts and numbers, and what is told where nothing has it.
+//! `--label` for pprof profiles: strings, numbers, and the message if nothing matches.
 
 #![cfg(feature = "export")]
 
@@ -8,8 +8,8 @@ use std::process::{Command, Output, Stdio};
 use flightline_export::pprof::{self, Function, Label, Line, Location, Profile, Sample, ValueType};
 use prost::Message;
 
-/// `main` calls `a` to `e`: of the tenants red, red and blue, of none, and of an empty one; with sizes 0, 16, 16, -5 and none. What a
-/// sample weighs tells which it is.
+/// `main` calls `a` to `e`, with tenants red, red, blue, none and empty, and sizes 0, 16, 16, -5 and none.
+/// The weight of a sample identifies it.
 fn profile() -> Profile {
     let texts = ["", "cpu", "ns", "main", "a", "b", "c", "d", "e", "tenant", "red", "blue", "size"];
     let [tenant, red, blue, size] = [9, 10, 11, 12];
@@ -19,7 +19,7 @@ fn profile() -> Profile {
         vec![label(tenant, red, 0), label(size, 0, 16)],
         vec![label(tenant, blue, 0), label(size, 0, 16)],
         vec![label(size, 0, -5)],
-        // As Go writes a label of no text: with its name alone. And an index of no text.
+        // A label without a string, as Go writes it, and one with an invalid string index.
         vec![label(tenant, 0, 0), label(tenant, 99, 0)],
     ];
     let sample =
@@ -77,7 +77,7 @@ fn samples_are_chosen_by_texts_and_numbers() {
         assert!(done.status.success(), "{labels:?}: {}", String::from_utf8_lossy(&done.stderr));
         assert_eq!(String::from_utf8(done.stdout).unwrap(), stacks, "{labels:?}");
     }
-    // What else takes stacks goes the same way; of several inputs, one may have none.
+    // Other commands support it too. With several inputs, some may have no match.
     let drawn = flightline(&["flame", path, "--label", "tenant=blue", "-o", "-", "--format", "svg"]);
     let svg = String::from_utf8(drawn.stdout).unwrap();
     assert!(svg.contains(">c<") || svg.contains("c ("), "{svg}");
@@ -88,7 +88,7 @@ fn samples_are_chosen_by_texts_and_numbers() {
     pprof::write(&other, &mut packed).unwrap();
     let second = folder.path().join("second.pb.gz");
     std::fs::write(&second, packed).unwrap();
-    // Not packed, and with the time in front, as Go writes it.
+    // Uncompressed, with the time first, as Go writes it.
     let plain = folder.path().join("plain.pb");
     let time = [9 << 3, 0x80, 0x01];
     std::fs::write(&plain, [&time[..], &other.encode_to_vec()].concat()).unwrap();

@@ -25,7 +25,7 @@ fn histograms(args: &[&str]) -> Vec<Value> {
     all["histograms"].as_array().unwrap().clone()
 }
 
-/// A column of every event of a type.
+/// A column of all events of a type.
 fn column(file: &str, event: &str, name: &str) -> Vec<Value> {
     let table: Value =
         serde_json::from_str(&text(&["view", event, file, "--json", "--limit", "100000"])).unwrap();
@@ -40,7 +40,7 @@ fn percentile(sorted: &[u64], q: f64) -> u64 {
     (below + (above - below) * rank.fract()).round() as u64
 }
 
-/// Compares a histogram with the durations that it is made of.
+/// Compares a histogram with its durations.
 fn check(histogram: &Value, mut nanos: Vec<u64>) {
     nanos.sort_unstable();
     let number = |key: &str| histogram[key].as_u64().unwrap_or_else(|| panic!("{key} in {histogram}"));
@@ -175,7 +175,7 @@ fn a_recording_without_durations_is_an_error_that_names_the_options() {
     assert!(none.contains("no selected event in "), "{none}");
 }
 
-/// The latency of each event on a page, by the event's name.
+/// The latency of each event on a page, by event name.
 fn on_page(args: &[&str]) -> Vec<(String, Value)> {
     let page = text(&[args, &["--format", "html"]].concat());
     let start = page.find("id=\"profile\">").unwrap() + "id=\"profile\">".len();
@@ -201,7 +201,7 @@ fn pages_have_the_histogram_of_each_event_with_durations() {
     check(of("io"), durations(&["jdk.FileRead", "jdk.FileWrite"]));
     check(of("lock"), durations(&["jdk.JavaMonitorEnter", "jdk.ThreadPark"]));
     assert!(of("cpu").is_null() && of("alloc").is_null());
-    // A selection by frames leaves out other samples, one by span has no histogram.
+    // A filter by frames applies; a selection by span has no histogram.
     let chosen = on_page(&["flame", "-e", "lock", "-I", "parkNanos", &jdk]);
     check(&chosen[0].1, durations(&["jdk.ThreadPark"]));
     assert!(on_page(&["flame", "-e", "lock", "--focus", "parkNanos", &jdk])[0].1.is_null());

@@ -1,4 +1,4 @@
-//! `list`: what `record` can record here.
+//! `list`: what `record` supports on this machine.
 
 use crate::convert::{flightline, stdout};
 

@@ -15,7 +15,7 @@ fn flightline(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).output().unwrap()
 }
 
-/// What `fold --total` says an event weighs.
+/// Returns the total of `fold --total` for an event.
 fn weight(recording: &str, event: &str) -> u64 {
     let done = flightline(&["fold", recording, "-e", event, "--total"]);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -37,7 +37,7 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
     let events: Vec<&str> =
         profile["events"].as_array().unwrap().iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert_eq!(events, names);
-    // Each event has the time or bytes of its samples first, then their number.
+    // Each event has the time or bytes of its samples first, then their count.
     let told: Vec<(&str, &str, u64)> = profile["measures"].as_array().unwrap().iter().map(measure).collect();
     assert_eq!(
         told.iter().map(|of| of.0).collect::<Vec<_>>(),
@@ -45,7 +45,7 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
     );
     let told: Vec<(&str, &str, u64)> =
         events.iter().zip(told.iter().step_by(2)).map(|(name, of)| (*name, of.1, of.2)).collect();
-    // Each event has times of its own.
+    // Each event has its own timestamps.
     let sets = profile["times"]["sets"].as_array().unwrap();
     assert!(sets.len() == 3 && sets.iter().all(serde_json::Value::is_object), "{sets:?}");
     let units = ["ns", "ns", "bytes"];
@@ -54,7 +54,7 @@ fn a_page_has_all_and_pictures_are_a_file_for_each() {
         assert!(want > 0);
         assert_eq!(told, (name, unit, want));
         let svg = fs::read_to_string(path(&format!("x.{name}.svg"))).unwrap();
-        // The headline has it rounded, the box at the root exactly.
+        // The title is rounded, the root frame exact.
         let exact = svg.replace(',', "");
         assert!(
             svg.contains(">Work (19099) · ")
@@ -72,7 +72,7 @@ fn profile(page: &Path) -> Value {
     serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
 }
 
-/// The page of a recording and what the command printed.
+/// Returns the page of a recording and the messages of the command.
 fn page(recording: &str, more: &[&str]) -> (Value, String) {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("x.html");
@@ -93,16 +93,16 @@ fn page_lists_the_recorded_events() {
     let (offered, errors) = page(&fixture("recordings/jdk25.jfr"), &[]);
     let events = subtitles(&offered);
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
-    // First the event that is drawn without -e, then those with most samples.
+    // The default event comes first, then those with the most samples.
     assert_eq!(names[..5], ["cpu", "throw", "alloc", "jdk.ExecutionSample", "fixture.Step"]);
     let about = "Work (18948) · OpenJDK 25.0.3+9-LTS · ";
     let range = " · 2026-11-20T23:30:39Z, 1.60 s";
     assert_eq!(events[0].1, format!("{about}cpu: 391 samples, 3.97 s{range} · 4.4 % lost"));
     assert_eq!(events[2].1, format!("{about}alloc: 9.3 GiB, 480 samples{range}"));
     assert!(errors.starts_with("flightline: 4.4 % lost") && errors.lines().count() == 1, "{errors}");
-    // Time by samples is known, also where the recording states the period behind the samples.
+    // The time per sample is known, even if the recording states the period after the samples.
     assert_eq!(offered["times"]["sets"][3]["weights"], serde_json::json!([10_000_000, 1]));
-    // -e and --title select.
+    // -e and --title apply.
     let (one, _) = page(&fixture("recordings/jdk25.jfr"), &["-e", "alloc", "--subtitle", "mine"]);
     assert_eq!(subtitles(&one).len(), 1);
     assert_eq!(one["subtitle"], "mine");
@@ -112,7 +112,7 @@ fn page_lists_the_recorded_events() {
     assert!(subtitle.starts_with("burn (22396) · cpu: 95 samples, 190 ms · "), "{subtitle}");
 }
 
-/// The fill of the box of a function: red, green, blue.
+/// Fill colour of a function's frame: red, green, blue.
 fn fill(svg: &str, function: &str) -> [i32; 3] {
     let (_, rest) = svg.split_once(&format!("<title>{function} (")).unwrap();
     let (_, rest) = rest.split_once("fill=\"rgb(").unwrap();

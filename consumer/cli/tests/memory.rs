@@ -1,4 +1,4 @@
-//! However long a recording is and however it is divided into chunks, a few megabytes of it are in memory.
+//! Memory use is a few megabytes, whatever the length of the recording and the number of chunks.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,8 +9,9 @@ use jfr_format::schema::{self, frame_type, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, FileOutput, Geometry};
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Most that any command may take beside the program itself: 30 MB, and 37 on another machine with the same kernel, where pages of
-/// the mapped file stay longer; with an optimised program, 5 MB large, 35 MB. The recordings have 240.
+/// Maximum memory of a command in addition to the program: measured 30 MB, and 37 MB on another machine with
+/// the same kernel, where pages of the mapped file stay longer; 35 MB with an optimised program of 5 MB. The
+/// recordings have 240 MB.
 const BOUND_KB: i64 = 48 << 10;
 const SIZE: u64 = 240 << 20;
 const CHUNK: u64 = 8 << 20;
@@ -20,12 +21,12 @@ const LINE: ClockLine = ClockLine {
     start_epoch_ns: 1_700_000_000_000_000_000,
     ticks_per_second: 1_000_000,
 };
-/// Samples for each large event; most of the bytes are in the large ones, so that the commands are soon done.
+/// Samples per large event. Most of the bytes are in large events, so that the commands finish quickly.
 const SAMPLES: u64 = 30;
 const TEXT: usize = 4000;
 const STACKS: u64 = 50;
 
-/// Stacks of ten frames each, and a thread.
+/// Writes stacks of ten frames each, and a thread.
 fn constants(chunk: &mut ChunkWriter) {
     for key in 1..=STACKS {
         let name = format!("function_{key}");
@@ -50,7 +51,7 @@ fn constants(chunk: &mut ChunkWriter) {
     chunk.constant(schema::THREAD, 1, thread).unwrap();
 }
 
-/// Writes a recording of about `size` bytes; how many samples it has.
+/// Writes a recording of about `size` bytes; returns its number of samples.
 fn generate(path: &Path, size: u64, of_chunk: u64) -> u64 {
     let mut out = FileOutput::new(File::create(path).unwrap()).unwrap();
     let text = "x".repeat(TEXT);
@@ -83,8 +84,7 @@ fn generate(path: &Path, size: u64, of_chunk: u64) -> u64 {
     samples
 }
 
-/// Runs the command to its end and gives what it wrote to stdout, if that is to be kept; and the most that this or
-/// any command before it took.
+/// Runs the command; returns its output if `kept`, and the maximum memory of any command so far.
 fn measured(args: &[&str], kept: bool) -> (String, i64) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flightline"));
     command.args(args).stdin(Stdio::null());

@@ -1,4 +1,5 @@
-//! Every command with outputs that cannot be written, readers that go away, and wrong names, times and orders.
+//! Every command with outputs that cannot be written, readers that disconnect, and invalid names, times and
+//! orders.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -158,7 +159,7 @@ fn record_renames_an_existing_recording() {
         String::from_utf8(printed.stdout).unwrap()
     };
     fs::copy(RECORDING, &output).unwrap();
-    // A program that cannot be run costs nothing.
+    // A program that cannot be run does not affect the output.
     assert_eq!(record(&[], "./no-such-program").status.code(), Some(127));
     assert!(fs::read(&output).unwrap() == fs::read(RECORDING).unwrap() && !old.exists());
     let first = record(&[], "true");
@@ -177,7 +178,7 @@ fn record_renames_an_existing_recording() {
     assert!(processes(&old).contains("true") && processes(&output).contains("true"));
 }
 
-/// As `jfr summary` tells, this recording starts at 23:30:39 UTC on 2026-11-20 and lasts less than 2 s.
+/// According to `jfr summary`, this recording starts at 23:30:39 UTC on 2026-11-20 and lasts less than 2 s.
 #[test]
 fn times_mean_the_same_to_every_command() {
     let fold = |args: &[&str]| {
@@ -218,7 +219,7 @@ fn a_slip_in_a_filter_does_not_pass_for_a_clean_recording() {
     assert!(check(&["--exclude-events", "InitialSystemPropertie"], &["InitialSystemProperty?", nothing]));
     assert!(check(&["--exclude-categories", "Profilin,GC"], &["did you mean Profiling?"]));
     assert!(check(&["--exclude-threads", "mian"], &[nothing]));
-    // As in print and in the JDK's tool: the capitals of a category of several words.
+    // As in `print` and the JDK's tool: the initials of a category of several words.
     assert!(!check(&["--exclude-categories", "JVM"], &["removed jdk."]));
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The messages of a command about the recording of known threads.
+/// The messages of a command about a recording with known threads.
 fn messages(args: &[&str]) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/off-cpu/off_cpu.jfr");
     let output = Command::new(env!("CARGO_BIN_EXE_flightline")).args(args).arg(file).output().unwrap();

@@ -1,4 +1,4 @@
-//! The offline commands as a person meets them: output, exit status, one-line errors.
+//! The offline commands: output, exit status, one-line errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn piped(args: &[&str], input: &[u8]) -> Output {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // The child may end before it has read everything.
+    // The child may end before it has read all input.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();
@@ -97,8 +97,8 @@ fn pictures_ask_nothing_of_the_network() {
     for format in ["html", "svg"] {
         let file = path("recordings/ap-java-cpu.jfr");
         let picture = text(&flightline(&["flame", &file, "--format", format]).stdout);
-        // Names of XML namespaces, document types and remarks look like addresses; these would fetch one. The
-        // browser tests see that nothing is fetched.
+        // XML namespaces, document types and comments contain URLs; these constructs would fetch one. The
+        // browser tests check that nothing is fetched.
         for way in [
             "src=\"",
             "href=\"http",
@@ -208,7 +208,7 @@ fn a_dump_of_several_recordings_has_one_clock() {
     let source = jfr_format::edit::Source::open(&out).unwrap();
     let chunks = jfr_format::edit::chunks(&source);
     assert!(chunks.len() >= names.len(), "{}", chunks.len());
-    // The wall-clock time of tick 0, which the JDK takes from the first chunk for all.
+    // Wall-clock time of tick 0, which the JDK takes from the first chunk for all chunks.
     let origins: Vec<i128> = chunks
         .iter()
         .map(|(_, header)| {

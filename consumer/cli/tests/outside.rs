@@ -1,4 +1,4 @@
-//! `record -p`: programs that run already.
+//! `record -p`: running programs.
 
 use std::process::{Command, Stdio};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::annotate;
 use crate::convert::{flightline, stdout};
 
-/// Works below frames of 128 KiB in all, without frame pointers.
+/// Computes below 128 KiB of stack frames, without frame pointers.
 const DEEP: &str = r"
 static volatile unsigned long sum;
 static int deep(int n) {
@@ -42,7 +42,7 @@ fn stacks_longer_than_their_copy_have_a_cause_and_advice() {
     assert!(cut.contains("copied part of the stack too short") && !cut.contains("unreadable"), "{summary}");
 }
 
-/// Stacks that fit into the copy are whole, and there is no advice.
+/// Stacks that fit into the copy are complete and cause no advice.
 #[test]
 fn short_stacks_have_no_advice() {
     let folder = tempfile::tempdir().unwrap();

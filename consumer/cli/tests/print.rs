@@ -1,4 +1,4 @@
-//! `flightline print` as a person meets it: forms, choices, files, signals, one-line errors.
+//! `flightline print`: formats, selection, files, signals, one-line errors.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The one line of an error.
+/// Returns the error message, which must be a single line.
 fn error(args: &[&str]) -> String {
     let output = print(args);
     assert_eq!(output.status.code(), Some(1), "{args:?}");
@@ -44,7 +44,7 @@ fn error(args: &[&str]) -> String {
     told
 }
 
-/// How often each type stands at the start of a line of text.
+/// Number of events of a type in text output.
 fn count(text: &str, event: &str) -> usize {
     let start = format!("{event} {{");
     text.lines().filter(|line| *line == start).count()
@@ -87,7 +87,8 @@ fn one_form_at_a_time() {
 #[test]
 fn categories_and_depth() {
     let file = fixture("jdk17.jfr");
-    // Categories by the metadata of JDK 17: ThreadStart is of Java Application, the collections are of GC.
+    // Categories according to the metadata of JDK 17: ThreadStart belongs to Java Application, collections to
+    // GC.
     let shown = printed(&[&file, "--categories", "Java Application", "--stack-depth", "2"]);
     assert!(count(&shown, "jdk.ThreadStart") > 0);
     assert_eq!(count(&shown, "jdk.GarbageCollection"), 0);
@@ -128,7 +129,7 @@ fn a_range_of_time() {
     let (before, after) = (from("--to", &date), from("--from", &date));
     assert_eq!(times(&before).len() + times(&after).len(), moments.len());
     assert!(times(&before).iter().all(|time| *time < middle) && times(&after).iter().all(|t| *t >= middle));
-    // The whole of it, counted from the end.
+    // All of it, counted from the end.
     assert_eq!(from("--from", "-1h"), all);
     assert_eq!(times(&from("--to", "-1h")).len(), 0);
     assert_eq!(from("--to", "1h"), all);
@@ -171,7 +172,7 @@ fn an_output_is_complete_or_not_there() {
     assert_eq!(fs::read_to_string(&out).unwrap(), "before");
     assert_eq!(names_in(folder.path()), ["out.json"]);
     assert!(error(&[to, &file, "-o", to]).contains("is the input"));
-    // A link stays one, what it leads to is written.
+    // A symbolic link is followed, not replaced.
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&out, &link).unwrap();
     printed(&[&file, "--events", "CPULoad", "-o", link.to_str().unwrap()]);
@@ -189,7 +190,7 @@ fn a_killed_writer_leaves_nothing_behind() {
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
     let child = command(&[pipe.to_str().unwrap(), "-o", out.to_str().unwrap()]).spawn().unwrap();
-    // It has read some and waits for more.
+    // The child has read some data and waits for more.
     let mut writer = fs::File::options().write(true).open(&pipe).unwrap();
     let recording = fs::read(fixture("jdk17.jfr")).unwrap();
     writer.write_all(&recording[..recording.len() / 2]).unwrap();
@@ -230,7 +231,7 @@ fn a_finished_recording_is_followed_to_its_end() {
     assert_eq!(followed, sorted(&[&[file.as_str()], &choice[..3]].concat()));
 }
 
-/// Follows what does not end, until something has been printed; then presses Ctrl-C.
+/// Follows a recording without an end until output appears, then sends SIGINT.
 fn until_interrupted(what: &Path) -> String {
     let mut child =
         command(&[what.to_str().unwrap(), "--follow", "--json", "--every", "10"]).spawn().unwrap();
@@ -290,7 +291,7 @@ fn names_nothing_has() {
     let told = error(&[&file, "--categories", "Nothing"]);
     assert!(told.contains("GC,") && told.contains("Java Application"), "{told}");
     assert!(!error(&[&file, "--events", "Nope"]).contains("did you mean"));
-    // Some names are right: their events are printed, the wrong one is told.
+    // Events of valid names are printed, and the invalid name is reported.
     let output = print(&[&file, "--events", "CPULoad,Nothing"]);
     assert!(text(&output.stdout).starts_with("jdk.CPULoad {") && output.status.code() == Some(1));
 }

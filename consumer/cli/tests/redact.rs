@@ -1,10 +1,10 @@
-//! `scrub --redact`: secrets go, other values stay.
+//! `scrub --redact`: secrets are replaced, other values stay.
 
 use std::path::Path;
 
 use crate::convert::{flightline, recording, stdout};
 
-/// Replaces `old` by `new` of the same length wherever it stands.
+/// Replaces all occurrences of `old` with `new` of the same length.
 fn patch(bytes: &mut [u8], old: &str, new: &str) {
     assert_eq!(old.len(), new.len());
     let places: Vec<usize> =
@@ -15,7 +15,7 @@ fn patch(bytes: &mut [u8], old: &str, new: &str) {
     }
 }
 
-/// The JDK's recording with a token among the arguments.
+/// A recording of the JDK with a token in the arguments.
 pub fn with_secrets(folder: &Path) -> String {
     let mut bytes = std::fs::read(recording("jdk17.jfr")).unwrap();
     patch(&mut bytes, "Work 1.5 jdk17.jfr 1", "Work --token=s3cr3ts");
@@ -48,7 +48,7 @@ fn secrets_go_and_other_values_stay() {
     assert!(all.contains("javaArguments = \"[redacted]\"") && !all.contains("Xmx128m"), "{all}");
 }
 
-/// A property or variable is redacted by its name; the others have the values that they had, `java.version` too.
+/// Properties and variables are redacted by name; others keep their values, including `java.version`.
 #[test]
 fn properties_are_redacted_by_their_names() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::convert::{flightline, recording, stdout};
 
-/// Writes `bytes` and repairs them; returns exit status, the report in words, and the result.
+/// Repairs `bytes`; returns exit status, report and result.
 fn repaired(folder: &tempfile::TempDir, bytes: &[u8]) -> (i32, String, PathBuf) {
     let (file, result) = (folder.path().join("broken.jfr"), folder.path().join("whole.jfr"));
     std::fs::write(&file, bytes).unwrap();
@@ -28,7 +28,7 @@ fn events(file: &str) -> u64 {
     program.map(|event| event["count"].as_u64().unwrap()).sum()
 }
 
-/// 200 bytes of damage cost the events that they belong to. The report has the place and the bytes.
+/// 200 damaged bytes cost only the events that contain them. The report states the position and size.
 #[test]
 fn damage_costs_the_damaged_events_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn damage_costs_the_damaged_events_and_is_reported() {
     assert_eq!(report["searchLimitReached"], false);
 }
 
-/// A torn recording of async-profiler has no constants: that is no success.
+/// A truncated recording of async-profiler has no constants, which is not a success.
 #[test]
 fn missing_constants_are_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -66,14 +66,14 @@ fn missing_constants_are_reported() {
     let stacks = missing.iter().find(|m| m["type"] == "jdk.types.StackTrace").unwrap();
     assert_eq!(stacks["events"], stacks["eventsWithReference"], "{report}");
     assert!(stacks["events"].as_u64().unwrap() > 500, "{report}");
-    // A killed JDK lacks the class loaders of a few events: their number is reported.
+    // A recording of a killed JDK lacks the class loaders of a few events; their number is reported.
     let killed = std::fs::read(recording("jdk17-killed.jfr")).unwrap();
     let (status, words, _) = repaired(&folder, &killed);
     assert!(
         status == 0 && words.contains("missing constants of jdk.types.ClassLoader: 20 of 20 events"),
         "{words}"
     );
-    // A sound recording lacks nothing.
+    // An intact recording lacks nothing.
     let (status, words, _) = repaired(&folder, &bytes);
     assert!(status == 0 && !words.contains("missing"), "{words}");
 }

@@ -1,4 +1,4 @@
-//! The list of slow calls says what the events say, in order of time.
+//! The list of slow calls agrees with the events and is sorted by time.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -31,7 +31,7 @@ fn number(value: &Value, key: &str) -> i64 {
     value[key].as_i64().unwrap_or_else(|| panic!("{key} in {value}"))
 }
 
-/// Of each event in `print`: what it is about and how many bytes.
+/// File or peer and number of bytes for each event in `print`.
 fn printed(file: &str) -> Vec<(String, i64)> {
     let mut all: Vec<(String, i64)> = objects(&text(&["print", file, "--events", EVENTS, "--ndjson"]))
         .iter()
@@ -73,7 +73,7 @@ fn what_the_jdk_recorded() {
         let top = objects(&text(&["slower", &file, "-m", "0", "--top", "3", "--json"]));
         assert_eq!(top.iter().map(|call| number(call, "nanos")).collect::<Vec<_>>(), longest, "{name}");
 
-        // From the shortest of them on, as text: columns are those of fileslower.
+        // With the shortest of them as the threshold, as text with fileslower's columns.
         let least = format!("{}ns", longest.last().unwrap());
         let lines = text(&["slower", &file, "--min", &least]);
         let mut lines = lines.lines();

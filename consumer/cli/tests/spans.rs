@@ -1,4 +1,4 @@
-//! `flightline spans` as a person meets it, on a recording of known content.
+//! `flightline spans` on a recording with known content.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -7,7 +7,7 @@ use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema::{self, frame_type, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, FileOutput, Geometry};
 
-/// Ticks of a microsecond.
+/// One tick is a microsecond.
 const LINE: ClockLine = ClockLine {
     start_ticks: Ticks(0),
     start_epoch_ns: 1_700_000_000_000_000_000,
@@ -15,10 +15,10 @@ const LINE: ClockLine = ClockLine {
 };
 const MS: i64 = 1_000;
 const TRACE: i64 = 0x4bf9;
-/// Requests, each with a query within it; the last one takes far longer, and waits.
+/// Requests that each contain a query; the last one takes much longer, and waits.
 const REQUESTS: i64 = 20;
 
-/// Key of the stack of a function on `serve` on `main`.
+/// Defines a stack of a function called by `serve` and `main`; returns its key.
 fn stack(chunk: &mut ChunkWriter, function: u64, name: &str) -> u64 {
     let define = |chunk: &mut ChunkWriter, key: u64, name: &str| {
         chunk.constant(schema::SYMBOL, key, |s| _ = s.string(name)).unwrap();
@@ -68,7 +68,7 @@ fn make(path: &Path) {
                 .unwrap();
         }
         let lasts = if slow { 1_000 * MS } else { 100 * MS };
-        // The query is from 40 ms on.
+        // The query starts at 40 ms.
         let mut at = 5 * MS;
         while at < 100 * MS {
             let (span, stack) = if at < 40 * MS { (root, parse) } else { (child, query) };
@@ -143,7 +143,7 @@ fn shown(args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The words of the line that begins so.
+/// Returns the words of the line with this prefix.
 #[track_caller]
 fn line<'a>(text: &'a str, begins: &str) -> Vec<&'a str> {
     let line = text.lines().find(|line| line.trim_start().starts_with(begins));
@@ -169,7 +169,7 @@ fn a_recording_is_told_by_its_spans() {
     assert_eq!(line(&shown(&["spans", run, "--by", "endpoint"]), "GET /cart")[2], "20");
     assert_eq!(line(&shown(&["spans", run, "--by", "label=tenant"]), "red")[1], "20");
     assert_eq!(shown(&["spans", run, "--by", "trace", "--limit", "3"]).lines().count(), 5);
-    // Read as a stream, it says the same.
+    // A stream yields the same output.
     let piped = flightline(&["spans", "-"], std::fs::File::open(&file).unwrap().into());
     assert_eq!(String::from_utf8(piped.stdout).unwrap(), names);
 
@@ -177,7 +177,7 @@ fn a_recording_is_told_by_its_spans() {
     let page = out("trace.html");
     let text = shown(&["spans", run, "--trace", &trace, "--inferred", "-o", &page]);
     assert!(text.starts_with(&format!("trace {trace}: 2 spans and 3 inferred ones in 1.00 s")), "{text}");
-    // serve called the span within which query ran.
+    // serve started the span in which query ran.
     let depths: Vec<(usize, &str)> = text
         .lines()
         .skip(3)
@@ -196,13 +196,13 @@ fn a_recording_is_told_by_its_spans() {
         "main;serve;parse 4\nmain;serve;query 6\n"
     );
 
-    // A flame graph of spans has the headline of any other.
+    // A flame graph of spans has the usual title.
     let graph = out("requests.svg");
     shown(&["spans", run, "--span", "GET /cart", "-o", &graph]);
     let drawn = std::fs::read_to_string(&graph).unwrap();
     assert!(drawn.contains(">cpu: 200 samples · every 10.0 ms<"), "{drawn}");
 
-    // The profile that is made of it has the labels, too.
+    // The exported profile has the same labels.
     if cfg!(feature = "export") {
         shown(&["export", run, "--format", "pprof", "-o", &out("run.pb.gz")]);
         for label in ["tenant=red", "tenant=blue"] {
@@ -231,7 +231,7 @@ fn a_recording_is_told_by_its_spans() {
     assert_eq!(shown(&["fold", run, "--span", "SELECT"]), "main;serve;query 120\n");
     assert_eq!(shown(&["fold", run, "--label", "tenant=red"]), "main;serve;parse 40\nmain;serve;query 60\n");
 
-    // Samples are selected as everywhere, in tables too, and stacks reshaped in pictures.
+    // The usual filters apply to tables too, and reshaping applies to flame graphs.
     let queries = shown(&["spans", run, "-I", "query", "--only-thread", "worker", "--to", "0.5"]);
     assert_eq!(line(&queries, "SELECT")[1], "3", "{queries}");
     assert!(line(&queries, "SELECT").join(" ").contains(" 18 "), "{queries}");
@@ -239,7 +239,7 @@ fn a_recording_is_told_by_its_spans() {
     shown(&["spans", run, "--span", "SELECT", "--focus", "serve", "-t", "-o", &out("focus.folded")]);
     assert_eq!(std::fs::read_to_string(out("focus.folded")).unwrap(), "[worker tid=7];serve;query 120\n");
     assert!(!flightline(&["spans", run, "--only-thread", "nobody"], Stdio::null()).stdout.is_empty());
-    // Of all samples, those of the query alone are exported.
+    // Filters apply to exports.
     #[cfg(feature = "export")]
     let exported = |select: &[&str]| {
         let args = [&["export", run, "--format", "otlp-json", "-e", "cpu", "-o", "-"], select].concat();

@@ -1,4 +1,4 @@
-//! `summary`: the program, its JVM and host; one line for each of several recordings.
+//! `summary`: program, JVM and host; one line for each of several recordings.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn jvm_collector_heap_and_process_are_printed() {
         ("jdk11.jfr", "Collector: Serial (DefNew, SerialOld)"),
         ("jdk17-shenandoah.jfr", "Collector: Shenandoah"),
         ("jdk21-zgc.jfr", "Collector: ZGC"),
-        // These have no event for it.
+        // These recordings have no event for it.
         ("ap-java-cpu.jfr", "Collector: Serial"),
         ("ap-java-live.jfr", "Collector: Serial"),
     ] {
@@ -47,14 +47,14 @@ fn jvm_collector_heap_and_process_are_printed() {
             "{text}"
         );
     }
-    // Also where no sample is read.
+    // Also if no samples are read.
     let text = stdout(&["summary", "--top", "0", &recording("ap-jfrsync.jfr")]);
     assert!(text.contains("\nCollector: Serial (DefNew, SerialOld)\n"), "{text}");
     let native = stdout(&["summary", &recording("flightline.jfr")]);
     assert!(native.contains("/burn\nPID:       22396\n") && !native.contains("\nJVM"), "{native}");
 }
 
-/// The application's arguments are left out by default, and have no secrets with `--arguments`.
+/// The application's arguments are omitted by default, and redacted with `--arguments`.
 #[test]
 fn arguments_are_printed_on_request_without_secrets() {
     let file = recording("jdk17.jfr");
@@ -92,7 +92,7 @@ fn folder_has_one_line_for_each_recording() {
     let sum = json(&["summary", "--sum", "--json", path]);
     assert_eq!(sum["chunks"], 2);
 
-    // Damaged recordings do not stop the others.
+    // Damaged recordings do not affect the others.
     std::fs::write(at("c.jfr"), b"no recording at all\n").unwrap();
     std::fs::write(at("d.jfr"), &std::fs::read(at("a.jfr")).unwrap()[..200_000]).unwrap();
     std::fs::write(at("e.jfr"), b"").unwrap();
@@ -128,7 +128,7 @@ fn folder_has_one_line_for_each_recording() {
     assert!(text.contains("18862 (first of 2 processes)"), "{text}");
 }
 
-/// The chunk files of a repository are one recording.
+/// The chunk files of a repository form one recording.
 #[test]
 fn repository_is_one_recording() {
     let root = tempfile::tempdir().unwrap();

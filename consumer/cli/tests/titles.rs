@@ -1,10 +1,10 @@
-//! Titles that programs give their processes by writing over their arguments.
+//! Process titles that programs set by overwriting their arguments.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// Works for 1.5 s of CPU time without a title, then as long under each of two.
+/// Runs for 1.5 s of CPU time without a title, then as long under each of two titles.
 const PROGRAM: &str = r#"
 sub work { my $end = (times)[0] + 1.5; my $x = 0; while ((times)[0] < $end) { $x += $_ for 1 .. 10000 } }
 work();
@@ -21,7 +21,7 @@ fn flightline(folder: &Path, args: &[&str]) -> Output {
     output
 }
 
-/// Samples by the first frame.
+/// Samples by root frame.
 fn by_first_frame(folder: &Path, options: &[&str]) -> HashMap<String, u64> {
     let output = flightline(folder, &[&["fold", "r.jfr"], options].concat());
     let mut sums = HashMap::new();
@@ -42,7 +42,7 @@ fn samples_have_the_title_of_their_process() {
     assert_eq!(sums.len(), 3, "{sums:?}");
     let all: u64 = sums.values().sum();
     let untitled = sums.keys().find(|name| name.starts_with("perl (")).unwrap().as_str();
-    // A title is read four times a second.
+    // The recorder reads titles four times a second.
     for title in [untitled, "worker: import", "worker: export --password hunter2"] {
         let share = sums[title] as f64 / all as f64;
         assert!((0.2..0.47).contains(&share), "{title}: {share} of {sums:?}");
@@ -61,11 +61,11 @@ fn samples_have_the_title_of_their_process() {
         }
     }
     assert_eq!(live, sums);
-    // It does not change what a process is.
+    // Titles do not change the process.
     assert_eq!(by_first_frame(folder, &["--process"]), HashMap::from([(untitled.to_owned(), all)]));
     let below = by_first_frame(folder, &["--process", "--process-title", "-I", "^worker: import$"]);
     assert_eq!(below, HashMap::from([(untitled.to_owned(), sums["worker: import"])]));
-    // A title may have a secret.
+    // A title may contain a secret.
     flightline(folder, &["scrub", "r.jfr", "--redact", "-o", "clean.jfr"]);
     std::fs::rename(folder.join("clean.jfr"), folder.join("r.jfr")).unwrap();
     let clean = by_first_frame(folder, &["--process-title"]);
@@ -81,7 +81,7 @@ fn redacted_arguments_have_no_titles() {
     let sums = by_first_frame(folder, &["--process-title"]);
     assert!(sums.len() == 1 && sums.keys().all(|name| name.starts_with("perl (")), "{sums:?}");
     let bytes = std::fs::read(folder.join("r.jfr")).unwrap();
-    // Perl names the thread too, with at most 15 bytes.
+    // Perl also sets the thread's name, truncated to 15 bytes.
     assert!(!bytes.windows(7).any(|bytes| bytes == b"hunter2"));
 }
 

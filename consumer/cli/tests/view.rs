@@ -1,4 +1,4 @@
-//! `flightline view` as a person meets it, and figures that others have counted.
+//! `flightline view`, with figures that other tools counted.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -16,7 +16,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Standard output of a view that must succeed.
+/// Returns the output of a view that must succeed.
 #[track_caller]
 fn shown(args: &[&str]) -> String {
     let output = view(args);
@@ -24,14 +24,14 @@ fn shown(args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Cells of the CSV of a view, head left out; no cell here holds a comma.
+/// Cells of a view's CSV without the header; no cell contains a comma.
 #[track_caller]
 fn rows(name: &str, file: &str) -> Vec<Vec<String>> {
     let csv = shown(&[name, "--csv", &path(file)]);
     csv.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
-/// How many events of a type the JDK's reader has counted in a fixture.
+/// Number of events of a type in a fixture, counted by the JDK's reader.
 fn counted(fixture: &str, event: &str) -> u64 {
     let types = std::fs::read_to_string(path(&format!("expected/{fixture}.types.txt"))).unwrap();
     let line = types.lines().find_map(|line| line.strip_prefix(event)?.strip_prefix('\t'));
@@ -40,7 +40,7 @@ fn counted(fixture: &str, event: &str) -> u64 {
 
 #[test]
 fn native_memory_is_what_the_program_asked_for() {
-    // fixtures/src/burn.c: malloc(3000) and free, again and again.
+    // fixtures/src/burn.c: repeated malloc(3000) and free.
     let row = &rows("native-allocation-balance", "recordings/ap-native-mem.jfr")[0];
     let allocations = counted("ap-native-mem", "profiler.Malloc");
     assert_eq!(row[0], allocations.to_string());
@@ -48,7 +48,7 @@ fn native_memory_is_what_the_program_asked_for() {
     assert_eq!(row[3], "3000");
     assert_eq!(row[4], counted("ap-native-mem", "profiler.Free").to_string());
     assert_eq!(row[5..], ["0", "0"], "all of it is freed");
-    // Whoever called malloc is to blame, not malloc.
+    // Allocations are attributed to the caller of malloc.
     let by_function = rows("native-allocation", "recordings/ap-native-mem.jfr");
     assert_eq!(by_function.len(), 1);
     assert_eq!(by_function[0][0], "allocate");
@@ -76,7 +76,7 @@ fn wall_clock_adds_up() {
     let sum =
         |rows: &[Vec<String>], at: usize| rows.iter().map(|row| row[at].parse::<u64>().unwrap()).sum::<u64>();
     assert_eq!(sum(&by_state, 1), sum(&by_thread, 2));
-    // A sample may stand for several: no fewer than there are events.
+    // A sample may represent several, so there are at least as many as events.
     assert!(sum(&by_state, 1) >= counted("ap-java-wall", "profiler.WallClockSample"));
     let share: f64 = by_state.iter().map(|row| row[2].parse::<f64>().unwrap()).sum();
     assert!((share - 1.0).abs() < 1e-9);
@@ -135,7 +135,7 @@ fn an_event_type_is_a_table_of_its_fields() {
         );
         assert_eq!(csv.lines().count() as u64, 1 + counted("jdk17", "jdk.CPULoad"));
     }
-    // A struct within the event is a column for each of its fields.
+    // A struct field becomes one column per member.
     let heap = shown(&["jdk.GCHeapSummary", "--csv", "--limit", "1", &file]);
     assert!(heap.lines().next().unwrap().contains("Heap Space"), "{heap}");
 }
@@ -164,7 +164,8 @@ fn json_has_figures_and_units() {
     }
 }
 
-/// A wait is attributed to the code that uses the lock; the interposer and the library's functions are left out.
+/// A wait is attributed to the code that uses the lock; the interposer and the library's functions are
+/// omitted.
 #[test]
 fn lock_views_begin_with_the_lock_user() {
     let file = path("recordings/ap-native-lock.jfr");
@@ -232,7 +233,7 @@ fn all_views_and_all_events_of_every_fixture() {
         let file = file.to_str().unwrap();
         for all in ["all-views", "all-events"] {
             let output = view(&[all, "--limit", "3", "--verbose", file]);
-            // A recording cut short is read in part.
+            // A truncated recording is read in part.
             let torn = file.contains("killed") || file.contains("fifo");
             assert!(output.status.success() || torn, "{file}: {}", text(&output.stderr));
             assert!(!output.stdout.is_empty() || file.contains("killed"), "{file} {all}");

@@ -1,4 +1,4 @@
-//! What was observed, with names said once.
+//! Samples and spans to export, with shared names and stacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use flightline_consumer::spans::{self, Attributed, SpanContext, SpanKey};
 use crate::context::Span;
 use crate::resource::{Attributes, Resources};
 
-/// Names of spans that are remembered; then all are forgotten.
+/// Span names that are cached. When the table is full, it is cleared.
 const MOST_NAMES: usize = 1 << 16;
 
-/// What samples are of: one profile of a resource each.
+/// The event type and unit that samples measure. Each resource has one profile for each measure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Measure {
     pub(crate) event: Arc<str>,
@@ -22,7 +22,7 @@ pub(crate) struct Measure {
     pub(crate) unit: Unit,
 }
 
-/// What makes samples one and the same but for time and span.
+/// The properties that equal samples share: all but their time and span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
     pub(crate) measure: Id<Measure>,
@@ -36,7 +36,7 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
     pub(crate) shape: Id<Shape>,
-    /// The span it was taken in.
+    /// The span that was active when the sample was taken.
     pub(crate) context: Option<Id<SpanContext>>,
     /// ns since 1970.
     pub(crate) time: i64,
@@ -44,7 +44,7 @@ pub(crate) struct Observation {
     pub(crate) samples: u64,
 }
 
-/// What is to be known of a sample once its span is.
+/// The part of a sample that the batch needs once the sample's span is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     measure: Measure,
@@ -54,7 +54,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// `stack` is that of the sample, or one that is equal.
+    /// Takes the stack from `stack`: the sample's own, or an equal one that is already cached.
     pub(crate) fn new(sample: &Sample, stack: Option<Arc<Stack>>) -> Self {
         Self {
             measure: Measure {
@@ -70,21 +70,21 @@ impl Observed {
     }
 }
 
-/// What came of a batch.
+/// Numbers of samples and spans in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Samples, as events.
     pub samples: u64,
-    /// Of them, with a span.
+    /// Samples that belong to a span.
     pub in_spans: u64,
     /// Spans, recorded and inferred.
     pub spans: u64,
-    /// Spans left out of the traces, as their trace is not known.
+    /// Spans without a known trace. They are left out of the traces.
     pub spans_without_trace: u64,
 }
 
-/// Samples and spans that go out together: about 40 bytes a sample, and each stack once. A [`Collector`](crate::Collector) makes
-/// it.
+/// Samples and spans that are exported together: about 40 bytes for each sample, and each stack once.
+/// Made by a [`Collector`](crate::Collector).
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) measures: Interner<Measure>,
@@ -93,16 +93,17 @@ pub struct Batch {
     pub(crate) contexts: Interner<SpanContext>,
     pub(crate) shapes: Interner<Shape>,
     pub(crate) stacks: Vec<Arc<Stack>>,
-    /// By address: the stacks are kept, so it stays theirs.
+    /// By the stack's address. `stacks` holds a reference, so an address is not reused.
     stack_numbers: HashMap<usize, u32>,
     pub(crate) observations: Vec<Observation>,
-    /// What a sample of an event stands for in ns, and what is measured then. It may be told behind the first samples.
+    /// The time in ns that one sample of an event represents, and the measure to use for it. The
+    /// recording may state it after the first samples.
     timed: HashMap<Arc<str>, (Id<Measure>, u64)>,
     pub(crate) spans: Vec<Span>,
     without_trace: u64,
-    /// Names of spans that have ended, for samples under them.
+    /// Names of spans that have ended, for the samples in them.
     names: HashMap<SpanKey, Arc<str>>,
-    /// What local roots are about, where that is told beside their names.
+    /// Endpoints of local root spans, if the recording states them separately from the spans' names.
     endpoints: HashMap<SpanKey, Arc<str>>,
     pub(crate) resources: Resources,
 }
@@ -112,7 +113,7 @@ impl Batch {
         Self { resources: Resources::new(given), ..Self::default() }
     }
 
-    /// An empty one that knows what this one knows of processes and names.
+    /// Returns an empty batch that keeps what is known of processes and names.
     pub(crate) fn next(&self) -> Self {
         Self {
             resources: self.resources.clone(),
@@ -122,13 +123,13 @@ impl Batch {
         }
     }
 
-    /// Takes a span that was told.
+    /// Adds a span that the recording reports.
     pub(crate) fn told(&mut self, span: &spans::Span, thread: Option<&Thread>) {
         remember(&mut self.names, span.key, span.name.clone());
         self.span(Span::told(span, thread));
     }
 
-    /// Takes what a local root is about.
+    /// Sets the endpoint of a local root span.
     pub(crate) fn endpoint_of(&mut self, root: SpanKey, name: Arc<str>) {
         remember(&mut self.endpoints, root, name);
     }
@@ -141,7 +142,7 @@ impl Batch {
         }
     }
 
-    /// Takes a sample, or a part of one, that was given to its span.
+    /// Adds a sample, or a part of one, that was assigned to its span.
     pub(crate) fn observe(&mut self, part: &Attributed<'_, Observed>) {
         let Attributed { sample, weight, context, .. } = *part;
         let Observed { measure, thread, stack, state } = &sample.of;
@@ -168,7 +169,8 @@ impl Batch {
         });
     }
 
-    /// What is measured by a sample, and its value. Where time is measured by counting samples, it is time.
+    /// Returns the measure of a sample and its value. If the event measures time by counting samples,
+    /// this is the time.
     pub(crate) fn measured(&self, shape: &Shape, observation: &Observation) -> (Id<Measure>, u64) {
         let measure = self.measures.get(shape.measure);
         match self.timed.get(&measure.event) {
@@ -188,17 +190,17 @@ impl Batch {
         number
     }
 
-    /// Samples held.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.observations.len()
     }
 
-    /// Whether there is nothing to export.
+    /// Returns true if there is nothing to export.
     pub fn is_empty(&self) -> bool {
         self.observations.is_empty() && self.spans.is_empty()
     }
 
-    /// What the batch is made of.
+    /// Returns the numbers of samples and spans in the batch.
     pub fn counts(&self) -> Counts {
         let in_spans = self.observations.iter().filter(|observation| observation.context.is_some());
         Counts {
@@ -209,14 +211,15 @@ impl Batch {
         }
     }
 
-    /// What a request was about: as its labels say, else as was told of its local root, else that one's name.
+    /// Returns the endpoint of a request: from its labels, else from the endpoint of its local root span,
+    /// else that span's name.
     pub(crate) fn endpoint(&self, context: &SpanContext) -> Option<Arc<str>> {
         let label = ["endpoint", "http.route", "url.path"].iter().find_map(|name| context.labels.get(*name));
         let root = || self.endpoints.get(&context.local_root).or_else(|| self.names.get(&context.local_root));
         label.or_else(root).cloned()
     }
 
-    /// The name of a span, if it has been told.
+    /// Returns the name of a span if the recording has reported it.
     pub(crate) fn name(&self, span: SpanKey) -> Option<&Arc<str>> {
         self.names.get(&span)
     }
@@ -230,7 +233,7 @@ fn remember(names: &mut HashMap<SpanKey, Arc<str>>, span: SpanKey, name: Arc<str
 }
 
 impl Measure {
-    /// What OpenTelemetry and pprof call it, and its unit.
+    /// The name of the measure in OpenTelemetry and pprof, and its unit.
     pub(crate) fn name(&self) -> (&str, &'static str) {
         let unit = match self.unit {
             Unit::Nanoseconds => "nanoseconds",

@@ -1,4 +1,4 @@
-//! Items of a recording → batches whose samples have their spans.
+//! Collects the items of a recording into batches and assigns samples to their spans.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,39 +11,40 @@ use crate::batch::{Batch, Observed};
 use crate::context::Span;
 use crate::resource::Attributes;
 
-/// How samples wait for their spans. Within a chunk records lie in any order, a stream tells how far it is complete.
+/// Limits for samples that wait for their spans. Records of a chunk are in no particular order; a stream
+/// reports up to which time it is complete.
 const LIMITS: Limits = Limits { pending: 1 << 19, ..Limits::STREAM };
 
-/// Takes the items of recordings, files or streams, and gives batches.
+/// Collects items of recordings, from files or streams, into batches.
 ///
-/// Samples wait until nothing older of their thread is to come, whatever the order, as
-/// [`Joiner`] has it; those that still wait when a batch is taken are in one of the next.
+/// Samples wait until no older record of their thread can follow, as in [`Joiner`]. Samples that still
+/// wait when a batch is cut go into a later batch.
 #[derive(Debug)]
 pub struct Collector {
     listener: Listener,
     joiner: Joiner<Observed>,
     batch: Batch,
     stacks: Stacks,
-    /// Spans that went on when they were told last: in a repository at the end of each chunk.
+    /// Unfinished spans, as last reported. A repository reports them at the end of each chunk.
     open: HashMap<SpanKey, (spans::Span, Option<Arc<Thread>>)>,
 }
 
-/// Stacks that came before. Each chunk has its own, of which most are like those of the one before it: samples that wait, and batches, hold
-/// each of them once.
+/// Stacks of earlier items. Each chunk has its own copies, most of them equal to those of the chunk
+/// before, so waiting samples and batches share one copy of each.
 #[derive(Debug, Default)]
 struct Stacks {
     known: HashSet<Arc<Stack>>,
-    /// Frames of these.
+    /// Number of frames in `known`.
     frames: usize,
-    /// Those of the present chunk by address; they are kept, so that it stays theirs.
+    /// Stacks of the current chunk by address. The stored references keep an address from being reused.
     met: HashMap<usize, (Arc<Stack>, Arc<Stack>)>,
 }
 
-/// Frames of stacks that are known again; then all are forgotten.
+/// Frames of cached stacks. When there are more, the cache is cleared.
 const MOST_FRAMES: usize = 1 << 20;
 
 impl Stacks {
-    /// The stack, or the one that is equal to it.
+    /// Returns the cached stack that equals this one, and adds it if there is none.
     fn known(&mut self, stack: &Arc<Stack>) -> Arc<Stack> {
         let address = Arc::as_ptr(stack).addr();
         if let Some((_, known)) = self.met.get(&address) {
@@ -60,7 +61,7 @@ impl Stacks {
                 stack.clone()
             }
         };
-        // Within one endless chunk they may be looked up again and again.
+        // A chunk can be endless; its stacks are then looked up again.
         if self.met.len() > MOST_FRAMES / 16 {
             self.met.clear();
         }
@@ -69,17 +70,18 @@ impl Stacks {
     }
 }
 
-/// Spans that go on and are kept until they end; more are given as they are.
+/// Unfinished spans that are stored until they end. Beyond that, spans are exported unfinished.
 const MOST_OPEN: usize = 1 << 16;
 
 impl Collector {
-    /// An empty one. `given` are attributes of all resources, which count more than what recordings say.
+    /// Creates an empty collector. The attributes `given` apply to all resources and override those of
+    /// recordings.
     pub fn new(given: Attributes) -> Self {
         let (listener, joiner) = (Listener::new(), Joiner::new(LIMITS, None));
         Self { listener, joiner, batch: Batch::new(given), stacks: Stacks::default(), open: HashMap::new() }
     }
 
-    /// Takes what is of use of an item.
+    /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         if let Some(told) = self.listener.take(item) {
             self.told(told);
@@ -104,28 +106,28 @@ impl Collector {
         self.batch.span(span);
     }
 
-    /// Samples whose spans are settled.
+    /// Number of samples whose spans are settled.
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Whether nothing is settled.
+    /// Returns true if nothing is settled.
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// What became of samples and spans on their way to each other, since the beginning.
+    /// Returns how many samples and spans were joined so far, and how many were not.
     pub fn counts(&self) -> spans::Counts {
         self.joiner.counts()
     }
 
-    /// Gives what is settled, and begins a batch anew.
+    /// Returns the settled samples and spans as a batch and begins the next one.
     pub fn cut(&mut self) -> Batch {
         let next = self.batch.next();
         std::mem::replace(&mut self.batch, next)
     }
 
-    /// Gives all that is left: nothing follows.
+    /// Returns everything that is left, at the end of the input.
     pub fn finish(&mut self) -> Batch {
         self.undoubted();
         let Self { joiner, batch, open, .. } = self;
@@ -180,7 +182,7 @@ impl Collector {
     }
 
     fn sample(&mut self, sample: &Sample) {
-        // Starts and ends of threads have no stack and stand for nothing.
+        // Starts and ends of threads have no stack and no weight.
         if sample.stack.is_none() && sample.kind == Kind::Other {
             return;
         }
@@ -206,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// Stacks and samples of a recording that comes so many times.
+    /// Numbers of stacks and of samples in the collector after reading a recording `times` times.
     fn held(times: usize) -> (usize, usize) {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/recordings/jdk17-multichunk.jfr");
         let bytes = std::fs::read(path).unwrap();

@@ -1,4 +1,4 @@
-//! Spans that go out as traces.
+//! Spans to export as traces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,47 +12,47 @@ pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
 /// A span to be exported as part of a trace. Times are ns since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Its trace.
+    /// Id of the trace.
     pub trace_id: u128,
-    /// Its id.
+    /// Id of the span.
     pub span_id: u64,
-    /// The span that it is in; 0 if it is a root.
+    /// Id of the parent span; 0 for a root.
     pub parent_span_id: u64,
-    /// Flags of W3C trace context.
+    /// Trace flags of W3C Trace Context.
     pub flags: u32,
     /// Name.
     pub name: Arc<str>,
-    /// When it began.
+    /// Start time.
     pub start: i64,
-    /// When it ended.
+    /// End time.
     pub end: i64,
-    /// Process it was in, as [`Thread::group`] says; decides about the resource.
+    /// Process of the span, in the form of [`Thread::group`]. It selects the resource.
     pub process: Option<Arc<str>>,
-    /// What else is known of it.
+    /// Labels.
     pub labels: Labels,
-    /// Samples that tell of it; `None` if nobody counted.
+    /// Number of samples in the span; `None` if they were not counted.
     pub samples: Option<u64>,
-    /// Nobody reported it: it was inferred from samples.
+    /// True if the span was inferred from samples rather than recorded.
     pub inferred: bool,
-    /// Frames that it stands for beside the one it is named after, innermost first.
+    /// Further frames that the span covers, besides the one it is named after, innermost first.
     pub stack: Vec<Arc<str>>,
-    /// Spans that it has to do with.
+    /// Related spans.
     pub links: Vec<Link>,
 }
 
-/// A span that another one is linked to.
+/// A link to another span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its trace.
+    /// Id of the linked span's trace.
     pub trace_id: u128,
-    /// Its id.
+    /// Id of the linked span.
     pub span_id: u64,
-    /// It would be a child of the inferred span, but was reported under another parent before.
+    /// The linked span belongs under the inferred span, but was already exported under another parent.
     pub is_child: bool,
 }
 
 impl Span {
-    /// What a recording tells of a span that ended on this thread.
+    /// Converts a span of a recording that ended on this thread.
     pub(crate) fn told(span: &spans::Span, thread: Option<&Thread>) -> Self {
         Self {
             trace_id: span.trace.0,
@@ -63,7 +63,7 @@ impl Span {
             start: span.start,
             end: span.end,
             process: thread.and_then(|thread| thread.group.clone()),
-            // Receivers take no attribute without a name.
+            // Receivers reject attributes without a name.
             labels: span.labels.iter().filter(|(name, _)| !name.is_empty()).map(cloned).collect(),
             samples: span.samples.map(u64::from).filter(|&samples| samples > 0),
             ..Self::default()

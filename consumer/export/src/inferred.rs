@@ -1,4 +1,4 @@
-//! Spans that nobody began, out of samples, for the traces.
+//! Spans inferred from samples, for traces.
 
 use flightline_consumer::live::Item;
 use flightline_consumer::spans::report::function;
@@ -8,25 +8,25 @@ use regex::Regex;
 use crate::collector::Collector;
 use crate::context::{Link, Span};
 
-/// Infers spans from the items that a [`Collector`] takes too.
+/// Infers spans from the same items that a [`Collector`] takes.
 #[derive(Debug)]
 pub struct Inferring(Spans);
 
 impl Inferring {
-    /// Functions seen for less than `min_duration` ns, or that `exclude` matches, are no spans. Of a stream, samples do not
-    /// wait for its end.
+    /// Functions that were sampled for less than `min_duration` ns, or that match `exclude`, do not
+    /// become spans. With `stream`, samples do not wait for the end of the input.
     pub fn new(min_duration: i64, exclude: Vec<Regex>, stream: bool) -> Self {
         let limits = if stream { Limits::STREAM } else { Limits::FILE };
         let inference = Some(spans::Inference { min_duration });
         Self(Spans::new(Options { limits, inference, exclude, ..Options::default() }))
     }
 
-    /// Takes an item.
+    /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         self.0.take(item);
     }
 
-    /// Gives `collector` the spans that are settled; with `last` all of what has come is.
+    /// Passes the settled spans to `collector`. With `last`, all spans are settled.
     pub fn give(&mut self, collector: &mut Collector, last: bool) {
         if last {
             self.0.settle();

@@ -1,4 +1,4 @@
-//! Recordings for other systems: OTLP profiles and traces, pprof, rows for Fluentd.
+//! Exports recordings to other systems: OTLP profiles and traces, pprof, rows for Fluentd.
 //!
 //! ```text
 //! consumer::live (items) ─► Collector ─► Batch ─┬─► otlp::profiles ─┬─► protobuf, JSON ─► file
@@ -6,7 +6,8 @@
 //!                        │                      └─► pprof ─► file
 //!                        └─► hdps: rows ─► JSON ─► file, or send: Fluentd
 //! ```
-//! A crate of its own, so that programs which only read recordings build none of what sending takes.
+//! This is a separate crate so that programs that only read recordings do not build the dependencies for
+//! sending.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Whose a profile is: the attributes of a resource, out of the labels of a recording.
+//! Resource attributes, from the labels of a recording.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 /// Attributes by name.
 pub type Attributes = BTreeMap<String, String>;
 
-/// Processes whose labels are remembered; those of more are left out.
+/// Processes whose labels are stored. The labels of further processes are left out.
 const MOST_PROCESSES: usize = 10_000;
 
-/// What OpenTelemetry calls what the recorder finds out by itself.
+/// OpenTelemetry's names for the labels that the recorder adds itself.
 const NAMES: &[(&str, &str)] = &[
     ("service", "service.name"),
     ("version", "service.version"),
@@ -25,7 +25,7 @@ const NAMES: &[(&str, &str)] = &[
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resources {
     by_pid: BTreeMap<i64, Attributes>,
-    /// Given by the user; they count more than what was found.
+    /// Attributes given by the user; they override those of the recording.
     given: Attributes,
 }
 
@@ -34,7 +34,7 @@ impl Resources {
         Self { by_pid: BTreeMap::new(), given }
     }
 
-    /// Takes `flightline.Label`.
+    /// Stores a `flightline.Label`.
     pub(crate) fn take(&mut self, event: &Event) {
         let text = |name| event.field(name).and_then(Value::text);
         let (Some(pid), Some(name), Some(value)) =
@@ -49,10 +49,10 @@ impl Resources {
         self.by_pid.entry(pid).or_default().insert(name.to_owned(), value.to_owned());
     }
 
-    /// The resource that a thread's group is of: `name (pid)` in recordings of Flightline.
+    /// Returns the resource for a thread's group: `name (pid)` in recordings of Flightline.
     pub(crate) fn of(&self, group: Option<&str>) -> Resource {
         let process = group.and_then(process);
-        // A recording of one process may have samples whose thread is not known.
+        // In a recording of one process, samples without a known thread belong to that process.
         let labels = match process {
             Some((_, pid)) => self.by_pid.get(&pid),
             None if self.by_pid.len() == 1 => self.by_pid.values().next(),
@@ -66,19 +66,20 @@ impl Resources {
             attributes.push(attribute("process.pid", any_value::Value::IntValue(pid)));
         }
         all.extend(self.given.clone());
-        // OpenTelemetry asks for one.
+        // OpenTelemetry requires `service.name`.
         all.entry("service.name".into()).or_insert_with(|| "unknown_service".into());
         attributes.extend(all.into_iter().map(|(name, value)| text_attribute(&name, value)));
         Resource { attributes, ..Resource::default() }
     }
 }
 
-/// The group of a thread if it says a process: that is what a resource is made of. In Java it says something else.
+/// Returns the group of a thread if it names a process, which determines the resource. Java's thread
+/// groups do not.
 pub(crate) fn group(of: Option<&Arc<str>>) -> Group {
     of.filter(|group| process(group).is_some()).cloned()
 }
 
-/// Name and id of a process out of `name (pid)`.
+/// Splits `name (pid)` into the name and id of a process.
 fn process(group: &str) -> Option<(&str, i64)> {
     let (name, pid) = group.strip_suffix(')')?.rsplit_once(" (")?;
     Some((name, pid.parse().ok().filter(|&pid| pid > 0)?))
@@ -92,7 +93,7 @@ pub(crate) fn text_attribute(name: &str, value: impl Into<String>) -> KeyValue {
     attribute(name, any_value::Value::StringValue(value.into()))
 }
 
-/// What is said of those who made it.
+/// The instrumentation scope: this program and its version.
 pub(crate) fn scope() -> opentelemetry_proto::tonic::common::v1::InstrumentationScope {
     opentelemetry_proto::tonic::common::v1::InstrumentationScope {
         name: "flightline".to_owned(),
@@ -101,7 +102,7 @@ pub(crate) fn scope() -> opentelemetry_proto::tonic::common::v1::Instrumentation
     }
 }
 
-/// `name (pid)` of a process, for those who sort by it.
+/// `name (pid)` of a process, used as a key.
 pub(crate) type Group = Option<Arc<str>>;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Sending to a Fluentd that is none: what goes over the wire, and what becomes of it when the receiver is slow, gone, strange or knows another key.
+//! Sending to a simulated Fluentd: the bytes on the wire, and the results if the receiver is slow, gone,
+//! invalid or has another key.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +22,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Entries of two rows, as they are handed over.
+/// The entries of two rows, as passed to the sender.
 fn request(number: u64) -> Request {
     let mut body = Vec::new();
     for row in 0..2 {
@@ -40,7 +41,7 @@ fn sent(listener: &TcpListener, settings: Settings, requests: u64) -> (Report, V
     sender.finish(patience)
 }
 
-/// A message as it came: tag, rows, and its id.
+/// A received message: its tag, rows and id.
 #[derive(Debug, PartialEq)]
 struct Message {
     tag: String,
@@ -79,7 +80,7 @@ fn message(stream: &mut TcpStream) -> Option<Message> {
 fn say(stream: &mut TcpStream, value: &Value) {
     let mut bytes = Vec::new();
     rmpv::encode::write_value(&mut bytes, value).unwrap();
-    // Who sends may be gone.
+    // The sender may have closed the connection.
     let _ = stream.write_all(&bytes);
 }
 
@@ -87,7 +88,7 @@ fn ack(stream: &mut TcpStream, id: &str) {
     say(stream, &Value::Map(vec![("ack".into(), id.into())]));
 }
 
-/// A receiver that does with each connection what `each` says, by its number; what it got in the end.
+/// Starts a receiver that handles each connection by `each`, and returns everything it received.
 fn receiver(
     listener: &TcpListener,
     connections: usize,
@@ -133,7 +134,8 @@ fn messages_are_acknowledged_on_one_connection() {
 #[test]
 fn what_is_not_acknowledged_comes_again_under_the_same_id() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // Taken and not acknowledged; another one acknowledged; nonsense; closed at once; then all is well.
+    // First message: received but not acknowledged; then a wrong id, an invalid response, a closed
+    // connection, and success.
     let got = receiver(&listener, 5, |number, stream| match number {
         0 => message(stream).into_iter().collect(),
         1 => {
@@ -143,7 +145,7 @@ fn what_is_not_acknowledged_comes_again_under_the_same_id() {
         }
         2 => {
             let message = message(stream);
-            // Lists in lists.
+            // Nested arrays.
             let _ = stream.write_all(&[0x91; 100]);
             message.into_iter().collect()
         }
@@ -161,7 +163,7 @@ fn what_is_not_acknowledged_comes_again_under_the_same_id() {
 
 #[test]
 fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
-    // Whoever waited between tries would not be here before its patience is over.
+    // With a pause between attempts, the time limit would be over first.
     let long = Duration::from_secs(3_600);
     let (timeout, patience) = (Duration::from_secs(60), Duration::from_secs(60));
     let without_pauses = Settings { first_pause: long, longest_pause: long, timeout, patience, ..settings() };
@@ -173,7 +175,7 @@ fn a_receiver_that_takes_one_message_a_connection_is_asked_at_once() {
             }
             let message = message(stream);
             ack(stream, &message.as_ref().unwrap().id);
-            // One that knows nothing of the receiver's wish would wait for the end.
+            // A sender that ignored the receiver's wish would keep the connection open.
             let mut rest = Vec::new();
             if asks {
                 assert_eq!(stream.read_to_end(&mut rest).unwrap(), 0);
@@ -196,7 +198,7 @@ fn a_connection_that_ends_in_the_midst_of_a_message_costs_a_try() {
             stream.read_exact(&mut [0; 40]).unwrap();
             Vec::new()
         }
-        // The first one is taken, of the second a part only.
+        // The receiver accepts the first message and only a part of the second.
         1 => {
             let message = message(stream).unwrap();
             ack(stream, &message.id);
@@ -228,11 +230,11 @@ fn the_same_rows_under_another_tag_are_another_message() {
 fn a_receiver_that_never_acknowledges_costs_what_was_given_up_and_no_more() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let short = Duration::from_millis(300);
-    // Nobody accepts: messages go into the socket, and no answer comes.
+    // The connection is not accepted: messages go into the socket's buffer, and there is no response.
     let impatient = Settings { timeout: short, patience: short, ..settings() };
     let (report, messages) = sent(&listener, impatient, 1);
     assert_eq!((report.requests, report.failed + report.dropped), (0, 2), "{messages:?}");
-    // What has no room is counted.
+    // Requests beyond the queue's size are counted.
     let target = Target::parse(&format!("fluentd://{}", listener.local_addr().unwrap())).unwrap();
     let sender =
         Sender::new(&target, Settings { queue: 60, timeout: short, patience: short, ..settings() }).unwrap();
@@ -251,7 +253,7 @@ fn a_receiver_that_never_acknowledges_costs_what_was_given_up_and_no_more() {
     assert!(messages.iter().any(|message| message.contains("cannot connect to")), "{messages:?}");
 }
 
-/// The receiver's side of the key: whether the sender knew it.
+/// The receiver's side of the handshake. Returns true if the sender knows the key.
 fn key(stream: &mut TcpStream, key: &str, own: &str, keep: bool) -> bool {
     let options = Value::Map(vec![
         ("nonce".into(), Value::Binary(b"nonce".to_vec())),
@@ -320,7 +322,7 @@ fn who_asks_for_a_key_and_goes_away_is_heard_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let got = receiver(&listener, 1, |_, stream| {
         say(stream, &Value::Array(vec!["HELO".into(), Value::Map(Vec::new())]));
-        // Not all of a message that has no room in the sockets.
+        // A part of a message that is larger than the sockets' buffers.
         stream.read_exact(&mut [0; 40]).unwrap();
         stream.shutdown(std::net::Shutdown::Both).unwrap();
         Vec::new()
@@ -336,7 +338,7 @@ fn who_asks_for_a_key_and_goes_away_is_heard_too() {
 
 #[test]
 fn a_key_for_who_asks_for_none_is_told() {
-    // Nobody says anything.
+    // The receiver sends nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let short = Duration::from_millis(300);
     let key = Some("secret".to_owned());

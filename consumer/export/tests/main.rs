@@ -1,4 +1,4 @@
-//! All tests of what is sent and written, in one executable.
+//! All tests of messages and sending, in one executable.
 
 mod fluentd;
 mod messages;

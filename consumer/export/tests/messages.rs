@@ -1,4 +1,4 @@
-//! What recordings become: nothing is lost on the way, and every message is as its specification wants it.
+//! Exported recordings are complete, and every message conforms to its specification.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -55,7 +55,7 @@ fn attributes(dictionary: &ProfilesDictionary, indices: &[i32]) -> BTreeMap<Stri
     found
 }
 
-/// What the specification demands of any message.
+/// Checks the rules of the specification that apply to any message.
 fn check(data: &ProfilesData) {
     let dictionary = data.dictionary.as_ref().unwrap();
     let d = dictionary;
@@ -113,7 +113,7 @@ fn check(data: &ProfilesData) {
     assert_eq!(ProfilesData::decode(&*data.encode_to_vec()).unwrap(), *data);
 }
 
-/// By event: number of events and sum of what they stand for, by another reader of ours.
+/// The number of events and the sum of their weights by event type, from our other reader.
 fn expected(bytes: &[u8]) -> BTreeMap<String, i64> {
     let mut input = jfr_format::read::Input::bytes(bytes.to_vec().into());
     let model = load(&mut input, &LoadOptions::default(), |_| {}).unwrap().model;
@@ -148,18 +148,18 @@ fn sums_are_those_of_the_recording() {
         let data = otlp::profiles(&batch);
         check(&data);
         let mut expected = expected(&bytes);
-        // Told of threads and addresses, without a stack: no samples here.
+        // Events about threads and addresses, without a stack, are not samples.
         let sampled = |event: &str| !["jdk.ThreadStart", "jdk.ThreadEnd", "profiler.Free"].contains(&event);
         expected.retain(|event, _| sampled(event));
         let mut found = sums(&data);
         found.retain(|event, _| sampled(event));
-        // An event that stands for nothing is in none of them.
+        // The messages omit events without weight.
         expected.retain(|_, sum| *sum > 0);
         found.retain(|_, sum| *sum > 0);
         assert!(!found.is_empty(), "{name}");
         assert_eq!(found, expected, "{name}");
 
-        // pprof has the same in all.
+        // pprof has the same totals.
         let profile = pprof::profile(&batch);
         check_pprof(&profile);
         let all: i64 = profile.sample.iter().flat_map(|s| &s.value).sum();
@@ -170,7 +170,7 @@ fn sums_are_those_of_the_recording() {
         flate2::read::GzDecoder::new(&*gzipped).read_to_end(&mut plain).unwrap();
         assert_eq!(pprof::Profile::decode(&*plain).unwrap(), profile);
 
-        // In parts it is the same, and no part is larger than it may.
+        // Messages in parts have the same content, and no part exceeds the limit.
         let (mut samples, mut in_parts) = (0, BTreeMap::new());
         let most = data.encoded_len() / 3;
         otlp::parts(&batch, most, |bytes, count| -> Result<(), ()> {
@@ -325,7 +325,7 @@ fn samples_link_to_their_spans_in_whatever_order_they_come() {
         assert_eq!((&*of["tenant"], &*of["endpoint"]), ("a", "GET /"));
         let (of, link) = &found[&("1".into(), 2_000)];
         assert!(link.span_id == [0; 8] && !of.contains_key("endpoint"));
-        // Half a link is none; the id is not lost.
+        // An incomplete link is omitted; the id becomes an attribute.
         let (of, link) = &found[&("2".into(), 1_000)];
         assert!(link.span_id == [0; 8] && of["span.id"] == "0000000000000005");
         let stack = &d.stack_table[all[0].samples[0].stack_index as usize];
@@ -370,7 +370,7 @@ fn samples_wait_for_their_spans_from_one_batch_to_the_next() {
     collector.take(&sample(&one, 10 * SECOND, 10));
     collector.take(&event("flightline.Watermark", 9 * SECOND, vec![]));
     assert!(collector.cut().is_empty(), "its span may still be told");
-    // An activation that the sample lies in, and the span itself, which says whose trace that is.
+    // A span scope that contains the sample, and the span itself, which has the trace id.
     collector.take(&scope(5, 9 * SECOND, 2 * SECOND));
     collector.take(&span_event(9 * SECOND, 5, "GET /"));
     collector.take(&sample(&one, 12 * SECOND, 10));
@@ -381,7 +381,7 @@ fn samples_wait_for_their_spans_from_one_batch_to_the_next() {
     check(&data);
     let link = &data.dictionary.as_ref().unwrap().link_table[1];
     assert_eq!((&*link.span_id, link.trace_id[15]), (&5i64.to_be_bytes()[..], 2));
-    // Nothing is lost, and nothing comes twice.
+    // Nothing is lost, and nothing is duplicated.
     let rest = collector.finish();
     assert_eq!((rest.counts().samples, rest.counts().in_spans, rest.counts().spans), (1, 0, 0));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the fuzz targets of the service begin with: seeds.sh FOLDER, a folder for each target in it.
+# Writes the initial corpus of the service's fuzz targets: seeds.sh FOLDER creates a subfolder for each target.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 folder=$1

@@ -1,17 +1,17 @@
-//! Two clocks: what the world calls the time, and one that never goes back.
+//! Wall-clock and monotonic time.
 
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where times come from.
+/// A source of time.
 pub trait Clock: Debug + Send + Sync {
-    /// UTC, in ms since 1970; may be set.
+    /// UTC in ms since 1970. It jumps if the clock is set.
     fn utc(&self) -> i64;
-    /// Since some moment; never goes back.
+    /// Monotonic time since an arbitrary start.
     fn running(&self) -> Duration;
 }
 
-/// The machine's.
+/// The machine's clock.
 #[derive(Debug)]
 pub struct Machine(Instant);
 
@@ -32,39 +32,40 @@ impl Clock for Machine {
     }
 }
 
-/// A moment by both.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// UTC ms.
     pub utc: i64,
-    /// By the clock that never goes back.
+    /// Monotonic time.
     pub running: Duration,
 }
 
 impl Moment {
-    /// Now.
+    /// Returns the current time.
     pub fn now(clock: &dyn Clock) -> Self {
         Self { utc: clock.utc(), running: clock.running() }
     }
 
-    /// The UTC of `later`, as it would be had nobody set the clock in between: never before this moment.
+    /// Converts a later monotonic time to UTC, ignoring changes of the wall clock since this moment. Never
+    /// earlier than this moment.
     pub fn utc_of(self, later: Duration) -> i64 {
         self.utc.saturating_add(ms(later.saturating_sub(self.running)))
     }
 }
 
-/// In ms.
+/// Converts a duration to ms.
 pub fn ms(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// `yyyy-MM-dd_HH_mm_ss_SSS` of UTC ms, as names of files have it.
+/// Formats UTC ms as `yyyy-MM-dd_HH_mm_ss_SSS`, for file names.
 pub fn stamp(utc: i64) -> String {
     let [year, month, day, hours, minutes, seconds, ms] = parts(utc);
     format!("{year:04}-{month:02}-{day:02}_{hours:02}_{minutes:02}_{seconds:02}_{ms:03}")
 }
 
-/// `yyyy-MM-ddTHH:mm:ss.SSSZ` of UTC ms, as RFC 3339 has it.
+/// Formats UTC ms as `yyyy-MM-ddTHH:mm:ss.SSSZ` (RFC 3339).
 pub fn iso(utc: i64) -> String {
     let [year, month, day, hours, minutes, seconds, ms] = parts(utc);
     format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
@@ -77,7 +78,8 @@ fn parts(utc: i64) -> [i64; 7] {
     [year, month, day, seconds / 3600, seconds / 60 % 60, seconds % 60, ms]
 }
 
-/// An interval of UTC ms as people say it: `2026-11-23 14:03:10–14:03:20 UTC`. Of what is shorter than 2 s also the ms.
+/// Formats an interval of UTC ms for people: `2026-11-23 14:03:10–14:03:20 UTC`. Intervals below 2 s include
+/// the ms.
 pub fn spoken(from: i64, to: i64) -> String {
     let finely = to.saturating_sub(from) < 2000;
     let parts = |utc: i64| {
@@ -94,7 +96,8 @@ pub fn spoken(from: i64, to: i64) -> String {
     format!("{day} {begin}{dash}{last}{end} UTC")
 }
 
-/// Year, month and day of days since 1970: Gregorian years of 400 have 146,097 days, counted from March.
+/// Converts days since 1970 to year, month and day. 400 Gregorian years have 146,097 days; years start in
+/// March.
 fn civil(days: i64) -> (i64, i64, i64) {
     let from_march = days + 719_468;
     let (era, of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));

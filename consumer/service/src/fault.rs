@@ -1,47 +1,47 @@
-//! Why something is not done, as it goes to a client.
+//! Errors that are sent to clients.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::wire::Errors;
 
-/// A refusal or failure.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// By HTTP.
+    /// HTTP status.
     pub status: StatusCode,
-    /// A sentence that says what to do.
+    /// Message that says what to do.
     pub sentence: String,
 }
 
 impl Fault {
-    /// Of any kind.
+    /// Creates an error with any status.
     pub fn new(status: StatusCode, sentence: impl Into<String>) -> Self {
         Self { status, sentence: sentence.into() }
     }
 
-    /// What was asked for makes no sense.
+    /// 400: the request is invalid.
     pub fn bad(sentence: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, sentence)
     }
 
-    /// There is no such thing, or none that may be seen.
+    /// 404: the resource does not exist or is not accessible.
     pub fn missing(sentence: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, sentence)
     }
 
-    /// Not now.
+    /// 409: not possible in the current state.
     pub fn conflict(sentence: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, sentence)
     }
 
-    /// It should have worked.
+    /// 500: an operation failed unexpectedly.
     pub fn internal(doing: &str, error: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot {doing}: {error}"))
     }
 }
 
-/// The sentence, beside the answer, for the log.
+/// The message, attached to the response for the access log.
 #[derive(Clone, Debug)]
 pub(crate) struct Why(pub(crate) std::sync::Arc<str>);
 

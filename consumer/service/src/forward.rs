@@ -1,9 +1,11 @@
-//! What agents record, passed on to where it is kept for longer: to Pyroscope as recordings, to whoever takes OTLP as profiles.
+//! Forwards recordings of agents to long-term storage: to Pyroscope as JFR recordings, to OTLP receivers as
+//! profiles.
 //!
 //! ```text
-//! window, run ─► offer ─► Queue (bounded; what has no room is counted) ─► thread: made ─► Sender (tries again) ─► receiver
+//! window, run ─► offer ─► Queue (bounded, counts drops) ─► thread: made ─► Sender (retries) ─► receiver
 //! ```
-//! Nobody who brings something waits for a receiver. What others pushed is not passed on, so that two services cannot send it round and round.
+//! Producers never wait for a receiver. Recordings that other profilers pushed are not forwarded, so that two
+//! services cannot forward them to each other in a loop.
 
 mod made;
 mod queue;
@@ -21,17 +23,17 @@ use crate::log::Log;
 use queue::Queue;
 pub use queue::{Content, Counts, Item};
 
-/// Of what kind a receiver is.
+/// Type of a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Takes recordings at `/ingest`.
+    /// Accepts recordings at `/ingest`.
     Pyroscope,
-    /// Takes OTLP profiles.
+    /// Accepts OTLP profiles.
     Otlp,
 }
 
 impl Kind {
-    /// As metrics and the log call it.
+    /// Name in metrics and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pyroscope => "pyroscope",
@@ -43,23 +45,23 @@ impl Kind {
 /// A receiver.
 #[derive(Clone)]
 pub struct To {
-    /// Of what kind.
+    /// Type of the receiver.
     pub kind: Kind,
-    /// Where.
+    /// Its address.
     pub target: send::Target,
-    /// How patiently it is sent to, and with which headers.
+    /// Retry settings and HTTP headers.
     pub settings: send::Settings,
-    /// Bytes of recordings that may wait.
+    /// Maximum bytes of queued recordings.
     pub most: u64,
 }
 
 impl To {
-    /// Tries again after 1 to 30 s, for a minute at most.
+    /// Retries after 1 to 30 s, for at most a minute.
     pub fn new(kind: Kind, target: send::Target, headers: Vec<(String, String)>) -> Self {
         let settings = send::Settings {
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(30),
-            // What waits here has left our queue.
+            // Messages here have already left the queue of recordings.
             queue: 16 << 20,
             headers,
             ..send::Settings::default()
@@ -70,7 +72,7 @@ impl To {
 
 impl fmt::Debug for To {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Headers are secrets.
+        // Do not print the headers: they contain secrets.
         write!(f, "{} {}", self.kind.name(), self.target)
     }
 }
@@ -82,37 +84,37 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// Begins. Nothing is connected to before there is something to send.
+    /// Starts the threads. Connections are opened when there is something to send.
     ///
     /// # Errors
-    /// An address or header is wrong, or there can be no thread.
+    /// Returns an error if an address or header is invalid, or a thread cannot be started.
     pub fn new(to: &[To], log: &Log) -> io::Result<Self> {
         let queues = to.iter().map(|to| Queue::new(to, log)).collect::<io::Result<_>>()?;
         Ok(Self { queues })
     }
 
-    /// Whether anything is passed on.
+    /// Returns true if there are no receivers.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Hands something to all receivers. Waits for nobody.
+    /// Queues an item for all receivers, without blocking.
     pub fn offer(&self, item: Item) {
         let item = Arc::new(item);
         self.queues.iter().for_each(|queue| queue.offer(Arc::clone(&item)));
     }
 
-    /// Tells what went wrong.
+    /// Logs failures.
     pub fn look(&self) {
         self.queues.iter().for_each(Queue::look);
     }
 
-    /// What became of all, by receiver.
+    /// Counters by receiver.
     pub fn counts(&self) -> Vec<(Kind, Counts)> {
         self.queues.iter().map(Queue::counts).collect()
     }
 
-    /// Waits until all is sent, for so long at most.
+    /// Waits up to `limit` until everything has been sent.
     pub fn finish(&self, limit: Duration) {
         let end = std::time::Instant::now() + limit;
         for queue in &self.queues {

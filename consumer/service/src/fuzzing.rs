@@ -1,23 +1,23 @@
-//! What fuzz targets reach and nobody else does.
+//! Entry points for the fuzz targets.
 
 use bytes::Bytes;
 
 use crate::store::Kept;
 use crate::window::{Line, names};
 
-/// Part of an answer that a client asks for: never more than there is.
+/// A requested byte range never exceeds the file.
 pub fn range(text: &str, length: u64) {
     if let Some((from, to)) = crate::http::range_of(text, length) {
         assert!(from <= to && to <= length, "{from}..{to} of {length}");
     }
 }
 
-/// How an agent introduces a process.
+/// Parses an agent's introduction.
 pub fn hello(text: &str) -> Option<crate::wire::Hello> {
     serde_json::from_str(text).ok()
 }
 
-/// Pyroscope's labels beside a recording.
+/// Parses the labels that Pyroscope clients send alongside a recording.
 pub fn labels(message: &[u8]) {
     if let Ok(contexts) = crate::ingest::contexts_of(&Bytes::copy_from_slice(message)) {
         for labels in contexts.values() {
@@ -26,7 +26,7 @@ pub fn labels(message: &[u8]) {
     }
 }
 
-/// A run's description, as it lies on the disk: what can be read is written so that it is read again as the same.
+/// A run description that can be parsed survives a round trip.
 pub fn description(text: &[u8]) {
     let Ok(kept) = serde_json::from_slice::<Kept>(text) else { return };
     let written = serde_json::to_vec(&kept).unwrap_or_default();
@@ -34,14 +34,14 @@ pub fn description(text: &[u8]) {
     assert_eq!(again.map(|again| again.run).ok(), Some(kept.run));
 }
 
-/// A file's name in a window: what is one of ours is made of what it tells.
+/// A chunk file name that can be parsed is equal to the name built from its parts.
 pub fn name(text: &str) {
     if let Some((from, to, random)) = names::chunk(text) {
         assert_eq!(names::of_chunk(from, to, random), text);
     }
 }
 
-/// Samples at any moments: none is counted twice, and memory is bounded.
+/// Samples at arbitrary times are counted once, in bounded memory.
 pub fn line(moments: &[(i64, u64)]) {
     let mut line = Line::default();
     let mut sum = 0u64;

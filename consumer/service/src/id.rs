@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// What the kernel could not give: no request can be answered without it, so nobody gets here with a running service.
+/// Returns random bytes from the kernel. A service that started successfully does not see this fail.
 fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(error.to_string()))?;
@@ -16,15 +16,16 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Of a run or group: UTC ms and a random number, so that names of files neither collide nor can be guessed.
+/// Creates the id of a run or group from UTC ms and a random number, so that file names neither collide nor
+/// can be guessed.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// Returns an error if the kernel has no random numbers.
 pub fn of_run(utc: i64) -> std::io::Result<String> {
     Ok(format!("{:013}-{}", utc.max(0), hex(&random::<8>()?)))
 }
 
-/// Whether `text` has the form of a run's id.
+/// Returns true if `text` has the form of a run's id.
 pub fn is_run(text: &str) -> bool {
     text.split_once('-').is_some_and(|(time, random)| {
         (13..=19).contains(&time.len())
@@ -34,16 +35,16 @@ pub fn is_run(text: &str) -> bool {
     })
 }
 
-/// What only an agent and the service know.
+/// Creates a secret shared by an agent and the service.
 ///
 /// # Errors
-/// The kernel has no random numbers.
+/// Returns an error if the kernel has no random numbers.
 pub fn secret() -> std::io::Result<String> {
     Ok(hex(&random::<16>()?))
 }
 
-/// Of a target: its name for people, its number, and a hash of its key (FNV-1a), so that an agent that comes back after a
-/// restart of the service finds its history.
+/// Creates the id of a target: its name for people, its PID, and a hash of its key (FNV-1a), so that an agent
+/// that rejoins after a restart of the service finds its history.
 pub fn of_target(name: &str, pid: u32, key: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     let name: String = name.chars().map(plain).take(40).collect();
@@ -53,7 +54,7 @@ pub fn of_target(name: &str, pid: u32, key: &str) -> String {
     format!("{name}-{pid}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
 }
 
-/// Whether both are the same, in a time that does not tell where they differ.
+/// Compares two secrets in constant time.
 pub fn same(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }

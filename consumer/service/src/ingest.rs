@@ -1,4 +1,5 @@
-//! What other profilers send, and what is sent to them. Bytes in, bytes out: no connection, no disk.
+//! Decodes profiles of other profilers and encodes recordings for them. Works on bytes only, without network
+//! or disk.
 //!
 //! ```text
 //! POST /ingest?name=app{k=v}&format=jfr ────────────────► ingest ─────────────────────────┐
@@ -7,8 +8,9 @@
 //! POST /v1development/profiles (OTLP), for each resource ► otlp ───► Making ─► written ────┘
 //! recording ─► push ─► query and body for Pyroscope's /ingest
 //! ```
-//! Bodies may be made to do harm. What is packed is unpacked up to a limit. A message of protobuf takes up to 60 times its bytes once it is
-//! decoded, since a sample can be two bytes, so it has a smaller limit; text made of it has one too, since it can name one thing again and again.
+//! Bodies may be malicious, so decompression is limited. A decoded protobuf message takes up to 60 times its
+//! size, since a sample can be two bytes; it has a smaller limit. The names decoded from it also have a
+//! limit, because a message can repeat one name many times.
 
 mod body;
 mod contexts;
@@ -40,14 +42,14 @@ pub use query::App;
 
 use crate::wire::Labels;
 
-/// How large things may be.
+/// Size limits in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// A body as it comes.
+    /// A body as received.
     pub body: usize,
-    /// A recording, unpacked.
+    /// A decompressed recording.
     pub recording: usize,
-    /// A message of protobuf, unpacked: pprof, OTLP.
+    /// A decompressed protobuf message: pprof, OTLP.
     pub message: usize,
     /// Folded text.
     pub text: usize,
@@ -59,19 +61,19 @@ impl Default for Limits {
     }
 }
 
-/// Why something is not taken. Sentences.
+/// Why a body is rejected, as a message for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
     /// It is too large.
     TooLarge(String),
-    /// It is not what it says, or says too little.
+    /// It is malformed or incomplete.
     Bad(String),
-    /// It says that it is of a kind that is not taken.
+    /// Its format is not supported.
     Unknown(String),
 }
 
 impl Error {
-    /// By HTTP.
+    /// HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -98,26 +100,26 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What came by Pyroscope's `/ingest`.
+/// A request to Pyroscope's `/ingest`, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingested {
-    /// Whose it is.
+    /// The application it belongs to.
     pub app: App,
-    /// When it begins, UTC ms.
+    /// Start, UTC ms.
     pub from: i64,
-    /// When it ends, UTC ms.
+    /// End, UTC ms.
     pub until: i64,
-    /// What was recorded, not checked yet; `None` if nothing was.
+    /// The recording, not validated yet; `None` if it is empty.
     pub recording: Option<Bytes>,
-    /// Labels of moments in a recording, by the number that its events have as `contextId`.
+    /// Labels of samples, by the `contextId` of their events.
     pub contexts: Contexts,
 }
 
-/// Takes a request to Pyroscope's `/ingest`: what stands behind the `?`, its content type and its body. `now` is UTC ms, for what does not say when
-/// it was.
+/// Decodes a request to Pyroscope's `/ingest` from its query, content type and body. `now` (UTC ms) is used
+/// if the request has no times.
 ///
 /// # Errors
-/// It is too large, or not what it says.
+/// Returns an error if the request is too large or malformed.
 pub fn ingest(
     query: &str,
     content_type: Option<&str>,
@@ -144,7 +146,7 @@ pub fn ingest(
         query::Format::Pprof => {
             let message = body::unpacked(parts.profile, limits.message, "The profile")?;
             let times = pprof::take(&message, &mut making)?;
-            // Who asks knows better when it was.
+            // Times in the query take precedence over those in the profile.
             if let Some(times) = times.filter(|_| asked.untimed) {
                 (from, until) = times;
             }
@@ -158,12 +160,12 @@ pub fn ingest(
     Ok(Ingested { app: asked.app, from, until, recording, contexts })
 }
 
-/// The first letters of a text, without any that a page or terminal would obey.
+/// Truncates a text and removes control characters.
 fn cut(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }
 
-/// Puts a label in, as long as there is room.
+/// Inserts a label unless there are too many.
 fn label(labels: &mut Labels, key: &str, value: &str) {
     let (key, value) = (cut(key, crate::settings::LONGEST_LABEL), cut(value, crate::settings::LONGEST_LABEL));
     if !key.is_empty() && (labels.len() < crate::settings::MOST_LABELS || labels.contains_key(&key)) {

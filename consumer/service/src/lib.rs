@@ -1,11 +1,12 @@
-//! The profiling service: any of many processes, recorded on demand.
+//! The profiling service: records any of many processes on demand.
 //!
 //! ```text
-//! agent (beside a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
-//! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded stacks, pprof, OTLP)
+//! agent (next to a process) ──HTTP──▶ http ─▶ core (targets, runs) ─▶ store (history on disk)
+//! browser, curl, `flightline remote` ──▶ http ─▶ core, pictures (recording → page, folded, pprof, OTLP)
 //! ```
-//! Agents come to the service, ask for commands and bring recordings; the service connects to nobody (but whom [`forward`] sends to), and starts nothing but
-//! agents for processes of its own machine and questions to a store, if it was told to ([`local`], [`stored`]).
+//! Agents connect to the service, poll for commands and upload recordings. The service itself connects only
+//! to the receivers of [`forward`]. It starts processes only if configured to: agents for local processes
+//! ([`local`]) and queries of a store ([`stored`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Processes of this machine that the service takes on itself: it starts an agent for each, with arguments, never by a shell.
+//! Adopts processes on the service's machine: starts an agent for each, without a shell.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -17,32 +17,32 @@ use crate::fault::Fault;
 use crate::log::{Level, Log};
 use crate::wire::Labels;
 
-/// Agents at a time.
+/// Maximum number of agents.
 const MOST_AGENTS: usize = 256;
-/// Processes that are listed.
+/// Maximum number of listed processes.
 const MOST_PROCESSES: usize = 16_384;
-/// Bytes of a line that an agent says.
+/// Maximum bytes of a line of an agent's output.
 const LONGEST_LINE: u64 = 4096;
-/// Bytes of a command line that are told.
+/// Maximum bytes of a command line.
 const LONGEST_COMMAND: u64 = 300;
 
-/// How an agent is started: a program and what comes before `-p PID --label=…`.
+/// How to start an agent: a program and the arguments before `-p PID --label=…`.
 #[derive(Clone, Debug)]
 pub struct Agents {
-    /// The command that has agents.
+    /// The program.
     pub program: PathBuf,
-    /// Its arguments up to there.
+    /// Its leading arguments.
     pub arguments: Vec<OsString>,
-    /// Where what it says goes, instead of our own stderr: lines of JSON are no place for it.
+    /// Log for the agent's output, instead of the service's stderr, which may be JSON lines.
     pub told: Option<Log>,
 }
 
 impl Agents {
-    /// Agents that join the service at this address.
+    /// Adds the arguments that make agents join the service at this address.
     #[must_use]
     pub fn joining(mut self, address: SocketAddr, tls: bool) -> Self {
         let scheme = if tls { "https" } else { "http" };
-        // Where we answer on all addresses, agents use the loopback.
+        // If the service listens on all addresses, agents use the loopback.
         let ip = match address.ip() {
             ip if !ip.is_unspecified() => ip,
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -54,7 +54,7 @@ impl Agents {
     }
 }
 
-/// A process that can be taken on.
+/// A process that can be adopted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Process {
     pid: u32,
@@ -63,7 +63,7 @@ pub struct Process {
     user: String,
 }
 
-/// What is asked for.
+/// A request to adopt a process.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Adopt {
@@ -72,7 +72,7 @@ pub struct Adopt {
     labels: Labels,
 }
 
-/// The agents that we started.
+/// The agents that the service started.
 #[derive(Debug)]
 pub struct Local {
     agents: Agents,
@@ -80,12 +80,12 @@ pub struct Local {
 }
 
 impl Local {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new(agents: Agents) -> Self {
         Self { agents, children: Mutex::default() }
     }
 
-    /// Processes that our user may record, and that are none of ours.
+    /// Lists processes that the service's user may record, without the service and its agents.
     pub fn processes(&self) -> Vec<Process> {
         let own = nix::unistd::geteuid();
         let ours: Vec<u32> = self.with(|children| children.iter().map(|(_, child)| child.id()).collect());
@@ -95,7 +95,7 @@ impl Local {
         let mut processes: Vec<Process> = pids
             .filter_map(|pid| {
                 let user = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
-                // Kernel threads have no program.
+                // Kernel threads have no executable.
                 let program = fs::read_link(format!("/proc/{pid}/exe")).is_ok();
                 (program && (own.is_root() || own.as_raw() == user)).then(|| Process::of(pid, user)).flatten()
             })
@@ -105,13 +105,13 @@ impl Local {
         processes
     }
 
-    /// Takes a process on.
+    /// Adopts a process.
     ///
     /// # Errors
-    /// There is none of this number that may be recorded, or there are too many.
+    /// Returns an error if the process does not exist, may not be recorded, or there are too many agents.
     pub fn adopt(&self, asked: &Adopt) -> Result<(), Fault> {
         check_labels(&asked.labels)?;
-        // Given as `--label=KEY=VALUE`, where a comma begins the next.
+        // Labels are passed as `--label=KEY=VALUE`, where a comma starts the next one.
         let plain = |text: &String| !text.contains([',', '\0', '\n']);
         if !asked.labels.iter().all(|(key, value)| plain(key) && plain(value) && !key.contains('=')) {
             return Err(Fault::bad("Labels that are given here have no commas and no lines, keys no `=`."));
@@ -143,7 +143,7 @@ impl Local {
         })
     }
 
-    /// Lets go of agents that have ended.
+    /// Reaps agents that have ended.
     pub fn look(&self) {
         self.with(|_| ());
     }
@@ -156,7 +156,7 @@ impl Local {
 }
 
 impl Drop for Local {
-    /// Agents end with us: they would find nobody.
+    /// Stops the agents, which cannot do anything without the service.
     fn drop(&mut self) {
         self.with(|children| {
             for (_, child) in children.iter_mut() {
@@ -168,12 +168,12 @@ impl Drop for Local {
     }
 }
 
-/// Tells what an agent says, until it has ended.
+/// Logs an agent's output until it ends.
 fn tell(log: Log, pid: u32, said: ChildStderr) {
     let mut said = BufReader::new(said);
     let work = move || {
         let mut line = Vec::new();
-        // A line that does not end is told in pieces.
+        // A line that is too long is logged in pieces.
         while (&mut said).take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let text = String::from_utf8_lossy(&line);
             let fields = [("pid", u64::from(pid).into()), ("said", text.trim_end().into())];
@@ -181,7 +181,7 @@ fn tell(log: Log, pid: u32, said: ChildStderr) {
             line.clear();
         }
     };
-    // Without a thread it says what it says to nobody.
+    // If no thread can be started, the output is lost.
     let _ = std::thread::Builder::new().name("agent".into()).spawn(work);
 }
 
@@ -227,7 +227,7 @@ mod tests {
     fn a_process_is_taken_on_once_by_an_agent_with_its_words_as_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let said = folder.path().join("said");
-        // Stands for our own command: tells its arguments, and stays.
+        // A stand-in for the command: writes its arguments to a file and stays alive.
         let script = format!("printf '%s\\n' \"$@\" > {}; echo joined >&2; exec sleep 60", said.display());
         let (shown, lines) = std::sync::mpsc::channel();
         let log = Log::new(Format::Json, Level::Info, Telling(shown)).unwrap();
@@ -235,7 +235,7 @@ mod tests {
         let local = Local::new(Agents { program: "/bin/sh".into(), arguments, told: Some(log) });
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
         let pid = process.id();
-        // A process that has just been made is not yet what it will be.
+        // Wait until the new process has called exec.
         let listed = loop {
             let listed = local.processes().into_iter().find(|listed| listed.pid == pid);
             if let Some(listed) = listed.filter(|listed| listed.command == "sleep 60") {

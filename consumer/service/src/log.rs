@@ -1,7 +1,8 @@
-//! What the service tells of what happens, a line for each, for people (text) or programs (JSON).
+//! The service's log: one line per event, as text for people or JSON for programs.
 //!
-//! Names are other programs' and clients' words: nothing in them ends a line or reaches a terminal as it is. Who tells waits for nobody: a
-//! thread writes, and what it does not keep up with is counted and told.
+//! Names come from other programs and clients, so they are escaped: they cannot end a line or send control
+//! sequences to a terminal. Logging never blocks: a thread writes the lines, and lines beyond its queue are
+//! counted and reported.
 
 use std::fmt::{self, Write as _};
 use std::io::Write;
@@ -12,27 +13,27 @@ use std::time::Duration;
 
 use crate::clock::{Clock, Machine, iso};
 
-/// Lines that wait to be written.
+/// Maximum number of queued lines.
 const MOST_LINES: usize = 4096;
-/// Letters of a text.
+/// Maximum characters of a text.
 const LONGEST: usize = 512;
 
-/// How a line looks.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// `time LEVEL event key=value …`
     #[default]
     Text,
-    /// An object of JSON.
+    /// A JSON object.
     Json,
 }
 
-/// How much it matters.
+/// Severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Something does not work.
     Error,
-    /// Something was refused, or is lost.
+    /// Something was refused or lost.
     Warn,
     /// Something changed.
     Info,
@@ -51,10 +52,10 @@ impl Level {
     }
 }
 
-/// What a line says under a key.
+/// Value of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// Anybody's words.
+    /// Untrusted text.
     Text(&'a str),
     /// A number.
     Number(u64),
@@ -78,7 +79,7 @@ impl From<u64> for Value<'_> {
     }
 }
 
-/// Where lines go; by default nowhere.
+/// The log; the default discards all lines.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Option<Arc<Shared>>);
 
@@ -92,7 +93,7 @@ struct Shared {
 
 enum Line {
     Text(String),
-    /// To be answered when all before it is written.
+    /// Answered once all earlier lines are written.
     Mark(SyncSender<()>),
 }
 
@@ -103,10 +104,10 @@ impl fmt::Debug for Line {
 }
 
 impl Log {
-    /// Writes lines of this level and those that matter more.
+    /// Creates a log that writes lines of this level and above.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// Returns an error if no thread can be started.
     pub fn new(format: Format, level: Level, out: impl Write + Send + 'static) -> std::io::Result<Self> {
         let (lines, written) = sync_channel(MOST_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -116,12 +117,12 @@ impl Log {
         Ok(Self(Some(Arc::new(Shared { format, level, lines, dropped }))))
     }
 
-    /// Whether lines of this level are of any use.
+    /// Returns true if lines of this level are written.
     pub fn takes(&self, level: Level) -> bool {
         self.0.as_ref().is_some_and(|shared| level <= shared.level)
     }
 
-    /// Tells that something happened.
+    /// Logs an event.
     pub fn tell(&self, level: Level, event: &str, fields: &[(&str, Value<'_>)]) {
         let Some(shared) = self.0.as_ref().filter(|shared| level <= shared.level) else { return };
         let line = line(shared.format, Machine::default().utc(), level, event, fields);
@@ -130,7 +131,7 @@ impl Log {
         }
     }
 
-    /// Waits a little until all is written.
+    /// Waits up to a second until all lines are written.
     pub fn flush(&self) {
         let Some(shared) = &self.0 else { return };
         let (done, told) = sync_channel(1);
@@ -142,7 +143,7 @@ impl Log {
 
 fn work(lines: &Receiver<Line>, dropped: &AtomicU64, format: Format, mut out: impl Write) {
     while let Ok(next) = lines.recv() {
-        // Nobody can be told that nobody can be told.
+        // A failed write to the log cannot be reported.
         match next {
             Line::Text(line) => drop(out.write_all(line.as_bytes())),
             Line::Mark(done) => {
@@ -161,7 +162,7 @@ fn work(lines: &Receiver<Line>, dropped: &AtomicU64, format: Format, mut out: im
 fn line(format: Format, utc: i64, level: Level, event: &str, fields: &[(&str, Value<'_>)]) -> String {
     let mut line = String::new();
     let time = iso(utc);
-    // Writing into a text cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = match format {
         Format::Text => write!(line, "{time} {} {event}", level.name().to_uppercase()),
         Format::Json => {
@@ -181,14 +182,14 @@ fn line(format: Format, utc: i64, level: Level, event: &str, fields: &[(&str, Va
     line
 }
 
-/// Says what it is without quotes.
+/// Returns true if the text needs no quotes.
 fn is_plain(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     !text.is_empty() && text.len() <= LONGEST && text.chars().all(plain)
 }
 
-/// As JSON has it, with nothing but letters that show: no controls (a terminal obeys those from 0x80 on too), nothing that turns the
-/// direction of writing or ends a line.
+/// Quotes text as JSON with printable characters only: no control characters (terminals also obey those from
+/// 0x80 on), no changes of text direction, no line breaks.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars().take(LONGEST) {
@@ -272,7 +273,7 @@ mod tests {
         assert!(!log.takes(Level::Info) && log.takes(Level::Warn) && !Log::default().takes(Level::Error));
     }
 
-    /// Takes nothing until it is told to.
+    /// A writer that blocks until released.
     struct Stuck(mpsc::Receiver<()>, Shown);
 
     impl Write for Stuck {
@@ -294,7 +295,7 @@ mod tests {
             log.tell(Level::Info, "many", &[("at", at.into())]);
         }
         drop(go);
-        // The queue is full until the thread has taken some.
+        // The queue stays full until the thread takes a line.
         let text = || String::from_utf8(shown.0.lock().unwrap().clone()).unwrap();
         while !text().contains("lines were dropped") {
             std::thread::sleep(Duration::from_millis(5));
@@ -304,7 +305,7 @@ mod tests {
             .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
             .filter_map(|line| line["lines"].as_u64())
             .sum();
-        // One may be with the thread already.
+        // The thread may already have taken one line.
         assert!((99..=100).contains(&lost), "{lost}");
     }
 }

@@ -1,9 +1,9 @@
-//! The web page, as it lies in the binary.
+//! The web page's files, compiled into the binary.
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// What there is of the page: path, content type, body. The page asks for all of it relative to itself, so that it also works below a
-/// path that a proxy gives it.
+/// Path, content type and body of each file. The page uses relative paths, so that it also works below a
+/// proxy's path prefix.
 pub const FILES: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
     ("/store.html", "text/html; charset=utf-8", include_str!("page/store.html")),
@@ -40,7 +40,8 @@ pub const FILES: &[(&str, &str, &str)] = &[
     ("/page/windowed.js", SCRIPT, include_str!("page/windowed.js")),
 ];
 
-/// What the page may do: its own scripts and style, questions to its own service, and pictures in a frame.
+/// Content security policy of the page: its own scripts and styles, requests to its own service, and flame
+/// graphs in a frame.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                           frame-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 

@@ -1,15 +1,15 @@
-//! Recordings → what is shown or downloaded. Blocking: for a thread that may be.
+//! Converts recordings to the formats for display and download. All functions block.
 //!
 //! ```text
 //! Source, Source, … ─► input ─┬─► flame: page, folded text        ┐
-//!                             ├─► off_cpu: the same of off-CPU time├─► out
+//!                             ├─► off_cpu: the same for off-CPU   ├─► out
 //!                             ├─► exported: pprof, OTLP            │
 //!                             └─► part: JFR, cut and joined        ┘
 //! ```
-//! Memory for one picture: inputs are mapped, so what is in memory of them can be taken back at any time; [`Wanted::most_bytes`] says how
-//! large they may be together. Of what is made of them, boxes, names, samples with a time and exported samples have limits of their own
-//! ([`flightline_consumer::fold`], [`TIMED`], [`EXPORTED`]). `check` holds recordings to so many constants a chunk that the index of one takes
-//! at most 256 MiB.
+//! Memory: inputs are mapped, so the kernel can reclaim their pages at any time; [`Wanted::most_bytes`]
+//! limits their total size. Frames, names, timestamped samples and exported samples have limits of their own
+//! ([`flightline_consumer::fold`], [`TIMED`], [`EXPORTED`]). `check` limits the number of constants per chunk
+//! so that the index of one chunk takes at most 256 MiB.
 
 mod check;
 mod compare;
@@ -34,10 +34,11 @@ pub use exported::MOST as EXPORTED;
 pub use flame::TIMED;
 use input::{Inputs, Range};
 
-/// A recording: a regular file that nobody shortens, open for reading. Its position is neither used nor changed.
+/// A recording: a regular file, open for reading, that is never truncated. Its position is neither used nor
+/// changed.
 pub type Source = File;
 
-/// What can be had of recordings.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Format {
     /// One self-contained page.
@@ -46,17 +47,17 @@ pub enum Format {
     Jfr,
     /// Folded stacks.
     Folded,
-    /// gzipped profile.proto, with threads, labels and spans.
+    /// gzip-compressed profile.proto, with threads, labels and spans.
     Pprof,
-    /// OpenTelemetry profiles: a ProfilesData of protobuf.
+    /// OpenTelemetry profiles: a ProfilesData in protobuf.
     Otlp,
 }
 
 impl Format {
-    /// All of them, in the order in which they are offered.
+    /// All formats, in the order of display.
     pub const ALL: [Self; 5] = [Self::Html, Self::Jfr, Self::Folded, Self::Pprof, Self::Otlp];
 
-    /// As it stands in addresses.
+    /// Name in URLs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -67,12 +68,12 @@ impl Format {
         }
     }
 
-    /// The format of this name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// What names of files end in, behind the dot.
+    /// File name extension, without the dot.
     pub fn ending(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -83,7 +84,7 @@ impl Format {
         }
     }
 
-    /// As HTTP has it.
+    /// MIME type.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Html => "text/html; charset=utf-8",
@@ -94,27 +95,28 @@ impl Format {
     }
 }
 
-/// What is wanted of recordings.
+/// Options of a rendering.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Events: cpu, wall, alloc, …, as [`events`] offers them, or the name of a type; or a graph of off-CPU time: offcpu, threadtime, wakeup,
-    /// offwake, chain, runqueue. `None`: the best there is, CPU samples first; of pprof and OTLP all there are.
+    /// Events: cpu, wall, alloc, … as listed by [`events`], or the name of an event type; or a graph of
+    /// off-CPU time: offcpu, threadtime, wakeup, offwake, chain, runqueue. `None` selects the best available,
+    /// CPU samples first; for pprof and OTLP it selects all.
     pub event: Option<String>,
-    /// What samples stand for, time or bytes, instead of their number. A page lets choose and begins with this.
+    /// Weigh samples by time or bytes instead of counting them. A page offers both and starts with this.
     pub total: bool,
-    /// Each thread by itself.
+    /// Separate threads.
     pub threads: bool,
-    /// From when on, UTC ms.
+    /// Start, UTC ms.
     pub from_ms: Option<i64>,
-    /// Up to when, UTC ms, which is not part of it.
+    /// End (exclusive), UTC ms.
     pub to_ms: Option<i64>,
-    /// Headline of a page.
+    /// Title of a page.
     pub title: String,
-    /// Bytes that the recordings may have together.
+    /// Maximum size of all recordings in bytes.
     pub most_bytes: u64,
 }
 
-/// What [`Wanted::most_bytes`] is if nobody says.
+/// Default of [`Wanted::most_bytes`].
 pub const MOST_BYTES: u64 = 256 << 20;
 
 impl Default for Wanted {
@@ -132,7 +134,7 @@ impl Default for Wanted {
 }
 
 impl Wanted {
-    /// How stacks are folded; functions of one name in different libraries are told apart where that can be seen.
+    /// Options for folding. A page distinguishes functions with the same name in different libraries.
     fn fold_options(&self, page: bool) -> FoldOptions {
         FoldOptions {
             events: self.event.iter().cloned().collect(),
@@ -149,35 +151,35 @@ impl Wanted {
     }
 }
 
-/// What has been made.
+/// Result of a rendering.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What everything weighs; 0 where nothing was summed up.
+    /// Total weight; 0 if nothing was summed up.
     pub total: u64,
-    /// In this unit: samples, ns, bytes, us.
+    /// Unit of the total: samples, ns, bytes, us.
     pub unit: String,
-    /// All of the recordings could be read.
+    /// True if all recordings could be read completely.
     pub whole: bool,
-    /// Sentences on what is not shown.
+    /// Messages about data that is not shown.
     pub notes: Vec<String>,
 }
 
-/// Why nothing, or only a part, has been written.
+/// Why output is missing or incomplete.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is more than a picture may be made of. A sentence.
+    /// The input is too large. Contains a message.
     TooLarge(String),
-    /// What is asked for is not there, or makes no sense. A sentence.
+    /// The requested data does not exist or the request is invalid. Contains a message.
     Refused(String),
-    /// A recording cannot be read. A sentence.
+    /// A recording cannot be read. Contains a message.
     Read(String),
-    /// Of the output.
+    /// The output cannot be written.
     Write(io::Error),
 }
 
 impl Error {
-    /// By HTTP.
+    /// HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -231,10 +233,12 @@ impl From<jfr_format::error::Error> for Error {
 
 const NOTHING: &str = "There is nothing to draw: no sample lies in what was asked for. Choose a longer interval or other events.";
 
-/// Makes `format` of recordings, which count as one, in order of time, and writes it.
+/// Converts recordings to `format` and writes the result. Several recordings are treated as one, in order of
+/// time.
 ///
 /// # Errors
-/// What is asked for is too large or not there, a recording cannot be read, or `out` cannot be written.
+/// Returns an error if the input is too large, the requested data does not exist, a recording cannot be read,
+/// or `out` cannot be written.
 pub fn make(
     format: Format,
     recordings: &[Source],

@@ -1,4 +1,4 @@
-//! The doors: connections, bounded in number and patience, in the clear or by TLS.
+//! The HTTP server: limited connections and timeouts, with or without TLS.
 
 use std::convert::Infallible;
 use std::io::{Error, ErrorKind, Result};
@@ -36,16 +36,16 @@ use crate::settings::Settings;
 /// Certificate and key as PEM files.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The chain, our own certificate first.
+    /// The certificate chain, leaf first.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key.
     pub key: PathBuf,
 }
 
-/// Serves until SIGINT or SIGTERM comes.
+/// Serves until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// As [`serve`].
+/// See [`serve`].
 pub fn until_told(
     address: SocketAddr,
     directory: &Path,
@@ -68,11 +68,11 @@ pub fn until_told(
     })
 }
 
-/// Serves until `stop` says that it is enough; what then goes on may end within a few seconds. `ready` is told the address, and what of
-/// the history could not be read.
+/// Serves until `stop` completes; open requests then have a few seconds to finish. `ready` receives the
+/// address and messages about unreadable history.
 ///
 /// # Errors
-/// The directory or address cannot be had, or the certificate is none.
+/// Returns an error if the directory, address or certificate cannot be used.
 pub async fn serve(
     address: SocketAddr,
     directory: &Path,
@@ -102,14 +102,15 @@ pub async fn serve(
     let doors = Doors { router: router(app), tls, patience, room: Arc::new(Semaphore::new(connections)) };
     doors.open(listener, stop).await;
     looking.abort();
-    // What is on its way may arrive.
+    // Let queued recordings arrive.
     let _ = tokio::task::spawn_blocking(move || passing.forward().finish(Duration::from_secs(5))).await;
     log.tell(Level::Info, "ended", &[]);
     log.flush();
     Ok(())
 }
 
-/// Agents that lost their service all come back at once; who finds no place before the door tries again a second later.
+/// Listen backlog. Agents that lost their service all reconnect at the same time; one that finds the queue
+/// full retries after a second.
 const BEFORE_THE_DOOR: u32 = 4096;
 
 fn listen(address: SocketAddr) -> Result<TcpListener> {
@@ -119,7 +120,8 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     socket.listen(BEFORE_THE_DOOR)
 }
 
-/// Descriptors as many as are permitted, of which connections may have half: windows of targets hold one each, and files are open for a while.
+/// Raises the file descriptor limit and caps connections at half of it: each window holds a descriptor, and
+/// files are open for a while.
 fn room_for(connections: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return connections };
     let wanted = hard.min(1 << 16).max(soft);
@@ -127,7 +129,7 @@ fn room_for(connections: usize) -> usize {
     connections.min(usize::try_from(permitted / 2).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Who was not heard of is looked for each half second, beside the threads that answer.
+/// Looks for silent agents and overdue runs every half second, off the async threads.
 async fn look(core: Arc<Core>, local: Option<Arc<Local>>) {
     let mut beat = interval(Duration::from_millis(500));
     loop {
@@ -169,7 +171,7 @@ impl Doors {
         let graceful = GracefulShutdown::new();
         let mut stop = pin!(stop);
         loop {
-            // Who is one too many waits at the kernel's door.
+            // Connections above the limit wait in the listen backlog.
             let room = tokio::select! {
                 room = Arc::clone(&self.room).acquire_owned() => room,
                 () = &mut stop => break,
@@ -180,7 +182,7 @@ impl Doors {
                 () = &mut stop => break,
             };
             let Ok((stream, peer)) = stream else {
-                // No descriptors, mostly: others end.
+                // Usually out of file descriptors; wait until other connections close.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -215,11 +217,11 @@ async fn talk<S>(
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(32 << 10).max_headers(64);
     let stream = TokioIo::new(Patient { stream, patience, waiting: None });
-    // A connection that breaks is the client's business.
+    // Errors of a connection concern only its client.
     let _ = watcher.watch(http.serve_connection(stream, TowerToHyperService::new(service))).await;
 }
 
-/// All paths, for a client that is known.
+/// The router, with the client's address.
 #[derive(Clone)]
 struct Known {
     router: Router,
@@ -241,7 +243,7 @@ impl tower_service::Service<Request<Incoming>> for Known {
     }
 }
 
-/// A stream that breaks if nobody takes what is written to it.
+/// A stream that fails if the client does not read what is written.
 struct Patient<S> {
     stream: S,
     patience: Duration,

@@ -1,4 +1,4 @@
-//! Every limit of the service.
+//! All limits of the service.
 
 use std::time::Duration;
 
@@ -6,53 +6,53 @@ use crate::forward::To;
 use crate::log::Log;
 use crate::stored::Place;
 
-/// What can be set.
+/// Settings of the service.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether runs can be asked for at all.
+    /// True if on-demand profiling is enabled.
     pub profiling: bool,
-    /// Longest run.
+    /// Maximum duration of a run.
     pub max_duration: Duration,
-    /// Runs kept of each target.
+    /// Maximum number of runs kept per target.
     pub history_size: usize,
-    /// Bytes of recordings kept of each target.
+    /// Maximum size of the recordings kept per target, in bytes.
     pub history_bytes: u64,
-    /// Runs at a time, of all targets.
+    /// Maximum number of concurrent runs over all targets.
     pub max_concurrent: usize,
-    /// Bytes that must stay free on the disk.
+    /// Disk space that must stay free, in bytes.
     pub min_free: u64,
-    /// Largest recording that an agent may send.
+    /// Maximum size of a recording, in bytes.
     pub max_recording: u64,
-    /// Bytes kept of each target of what is recorded all the time.
+    /// Size of a target's window in bytes.
     pub window_bytes: u64,
-    /// For how long it is kept.
+    /// Maximum age of data in a window.
     pub window_age: Duration,
-    /// Within this time an agent is heard of; after twice that it is gone.
+    /// Interval at which agents must report. After twice that an agent counts as gone.
     pub heartbeat: Duration,
-    /// How long an agent has to take up a run.
+    /// Time in which an agent must start a run.
     pub start_timeout: Duration,
-    /// How long after its end a recording has to be there, while nothing of it comes.
+    /// Time after the end of a run in which its upload must begin, and the longest pause within the upload.
     pub delivery_timeout: Duration,
-    /// Targets at a time, those that are gone included.
+    /// Maximum number of targets, including those that are gone.
     pub max_targets: usize,
-    /// The token that every request must carry; `None`: none.
+    /// Token that every request must carry; `None` if there is none.
     pub token: Option<String>,
-    /// The token of agents and of programs that push profiles. It opens their paths only, and theirs open to no other token. `None`: `token`
-    /// is theirs too.
+    /// Token of agents and of programs that push profiles. It is valid only for their paths, and no other
+    /// token is valid for these. `None`: `token` applies.
     pub agent_token: Option<String>,
-    /// Names under which the service may be called, besides numbers of the loopback and `localhost`.
+    /// Accepted host names, besides loopback addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Pictures that are made at a time.
+    /// Maximum number of concurrent renderings.
     pub pictures: usize,
-    /// Connections at a time.
+    /// Maximum number of connections.
     pub connections: usize,
-    /// How long a client may let us wait in the midst of something.
+    /// Timeout for a client that pauses within a request.
     pub patience: Duration,
-    /// Where is told what happens.
+    /// The log.
     pub log: Log,
-    /// Where what agents record is passed on to.
+    /// Receivers to which agents' recordings are forwarded.
     pub forward: Vec<To>,
-    /// The store that can be asked, if there is one.
+    /// The profile store, if there is one.
     pub store: Option<Place>,
 }
 
@@ -85,19 +85,19 @@ impl Default for Settings {
     }
 }
 
-/// Largest body of a request that is not a recording.
+/// Maximum body size, in bytes, of requests that are not recordings.
 pub const SMALL_BODY: usize = 64 << 10;
-/// Largest body of chunks of what is recorded all the time.
+/// Maximum body size, in bytes, of chunks of a continuous profile.
 pub const LARGEST_CHUNKS: usize = 16 << 20;
-/// Names, hosts, reasons and messages are cut at this length.
+/// Names, hosts, reasons and messages are truncated to this length.
 pub const LONGEST_TEXT: usize = 512;
-/// Labels of a target or run.
+/// Maximum number of labels of a target or run.
 pub const MOST_LABELS: usize = 32;
-/// Letters of a label's key or value.
+/// Maximum length of a label's key or value.
 pub const LONGEST_LABEL: usize = 256;
-/// Other engines of a run.
+/// Maximum number of additional engines of a run.
 pub const MOST_ENGINES: usize = 16;
-/// Targets of one request.
+/// Maximum number of targets in a request.
 pub const MOST_AT_ONCE: usize = 1024;
-/// Commands that wait for an agent.
+/// Maximum number of commands queued for an agent.
 pub const MOST_COMMANDS: usize = 64;

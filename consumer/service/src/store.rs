@@ -1,7 +1,8 @@
-//! History on disk: of each run `<id>.json`, and `<id>.jfr` if there is a recording.
+//! Run history on disk: `<id>.json` for each run, and `<id>.jfr` if it has a recording.
 //!
-//! All files are opened below one directory descriptor, by names made here, and never through a link. A file has its name when
-//! it is complete. What else lies in the directory is neither read nor removed.
+//! All files are opened relative to one directory descriptor, by names generated here, and never through a
+//! link. A file gets its final name once it is complete. Other files in the directory are neither read nor
+//! removed.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result, Write};
@@ -19,42 +20,43 @@ use serde::{Deserialize, Serialize};
 use crate::id;
 use crate::wire::{Run, Target};
 
-/// Larger than any description of a run.
+/// Upper limit for a run's description.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
-/// A run and whose it is.
+/// A run and its target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// The run.
     pub run: Run,
-    /// Its target, as it was then.
+    /// Its target, at the time of the run.
     pub of: Target,
 }
 
-/// A directory with history.
+/// A history directory.
 #[derive(Debug)]
 pub struct Store {
     directory: OwnedFd,
-    /// Held as long as we live: two services in one directory would remove each other's files.
+    /// Lock held for the lifetime of the store: two services in one directory would delete each other's
+    /// files.
     _lock: Flock<File>,
-    /// Descriptions are written one after the other, each as it is by then.
+    /// Serializes writes of descriptions, each with the run's state at that time.
     writing: Mutex<()>,
 }
 
-/// What lies in a store.
+/// Contents of a store.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Runs, oldest first.
     pub runs: Vec<Kept>,
-    /// Descriptions that cannot be read, and why.
+    /// Messages about descriptions that cannot be read.
     pub unreadable: Vec<String>,
 }
 
 impl Store {
-    /// Opens a directory, which is made if it is not there.
+    /// Opens a directory, creating it if necessary.
     ///
     /// # Errors
-    /// It cannot be made or opened, or another service has it.
+    /// Returns an error if the directory cannot be created or opened, or another service uses it.
     pub fn open(path: &Path) -> Result<Self> {
         std::fs::create_dir_all(path)?;
         let directory = open(path, OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_RDONLY, Mode::empty())?;
@@ -70,10 +72,10 @@ impl Store {
         Ok(Self { directory, _lock: lock, writing: Mutex::new(()) })
     }
 
-    /// Reads what is there and removes what was not completed.
+    /// Reads the runs and removes incomplete files.
     ///
     /// # Errors
-    /// The directory cannot be read.
+    /// Returns an error if the directory cannot be read.
     pub fn read(&self) -> Result<Found> {
         let mut found = Found::default();
         let mut listing = Dir::from_fd(self.directory.try_clone()?)?;
@@ -106,10 +108,11 @@ impl Store {
         Ok(kept)
     }
 
-    /// Writes a run's description as `now` gives it when its turn has come; nothing if it gives none.
+    /// Writes the run description that `now` returns once the lock is held; does nothing if it returns
+    /// `None`.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an error if the description cannot be written.
     pub fn describe(&self, now: impl FnOnce() -> Option<Kept>) -> Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = now() else { return Ok(()) };
@@ -118,15 +121,16 @@ impl Store {
         let flags = OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mut file = File::from(openat(&self.directory, temporary.as_str(), flags, private())?);
         file.write_all(&serde_json::to_vec(&kept)?)?;
-        // Not waited for by the disk: what a power failure takes is one run's description.
+        // No fsync: a power failure costs at most one run's description.
         drop(file);
         Ok(renameat(&self.directory, temporary.as_str(), &self.directory, name.as_str())?)
     }
 
-    /// Begins a run's recording.
+    /// Creates the file for a run's recording.
     ///
     /// # Errors
-    /// It cannot be made; another is being written.
+    /// Returns an error if the file cannot be created, or already exists because another upload is in
+    /// progress.
     pub fn begin(&self, id: &str) -> Result<Upload> {
         let name = format!("{}.jfr.tmp", checked(id)?);
         let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -134,40 +138,40 @@ impl Store {
         Ok(Upload { directory: self.directory.try_clone()?, id: id.to_owned(), file, done: false })
     }
 
-    /// A run's recording, for reading.
+    /// Opens a run's recording for reading.
     ///
     /// # Errors
-    /// There is none, or what has its name is none of ours.
+    /// Returns an error if it does not exist or was not written by the service.
     pub fn recording(&self, id: &str) -> Result<File> {
         self.regular(&format!("{}.jfr", checked(id)?))
     }
 
-    /// Removes all there is of a run.
+    /// Deletes a run's files.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Returns an error if a file cannot be deleted.
     pub fn remove(&self, id: &str) -> Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let id = checked(id)?;
-        // The description last: as long as it is there, a later start knows of the recording.
+        // Delete the description last: while it exists, the next start knows of the recording.
         for ending in ["jfr.tmp", "jfr", "json"] {
             self.remove_file(&format!("{id}.{ending}"))?;
         }
         Ok(())
     }
 
-    /// Removes a run's recording, not its description.
+    /// Deletes a run's recording but not its description.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Returns an error if it cannot be deleted.
     pub fn remove_recording(&self, id: &str) -> Result<()> {
         self.remove_file(&format!("{}.jfr", checked(id)?))
     }
 
-    /// Bytes that are free on the disk.
+    /// Returns the free disk space in bytes.
     ///
     /// # Errors
-    /// It does not say.
+    /// Returns an error if the file system does not report it.
     pub fn free(&self) -> Result<u64> {
         let disk = fstatvfs(&self.directory)?;
         Ok(disk.blocks_available().saturating_mul(disk.fragment_size()))
@@ -181,7 +185,7 @@ impl Store {
     }
 
     fn regular(&self, name: &str) -> Result<File> {
-        // Without O_NONBLOCK a FIFO of that name would let us wait.
+        // Without O_NONBLOCK, opening a FIFO of that name would block.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         let file = openat(&self.directory, name, flags, Mode::empty())?;
         is_ours(&file)?;
@@ -189,7 +193,7 @@ impl Store {
     }
 }
 
-/// A recording that is being written; gone if it is dropped before it is complete.
+/// A recording that is being written; deleted if dropped before it is complete.
 #[derive(Debug)]
 pub struct Upload {
     directory: OwnedFd,
@@ -199,23 +203,23 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Where its bytes go.
+    /// Returns the file to write to.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Waits until the disk has what was written.
+    /// Flushes the data to disk.
     ///
     /// # Errors
-    /// It does not take it.
+    /// Returns an error if the disk cannot be written.
     pub fn sync(&self) -> Result<()> {
         self.file.sync_data()
     }
 
-    /// The run's recording is complete from now on: a renaming.
+    /// Gives the recording its final name.
     ///
     /// # Errors
-    /// It cannot be put in its place.
+    /// Returns an error if the file cannot be renamed.
     pub fn complete(mut self) -> Result<()> {
         let [from, to] = ["jfr.tmp", "jfr"].map(|ending| format!("{}.{ending}", self.id));
         renameat(&self.directory, from.as_str(), &self.directory, to.as_str())?;
@@ -237,7 +241,7 @@ fn private() -> Mode {
     Mode::S_IRUSR | Mode::S_IWUSR
 }
 
-/// A name that is made of anything but an id would be a path.
+/// Reject anything but an id, which could be a path.
 fn checked(id: &str) -> Result<&str> {
     if id::is_run(id) { Ok(id) } else { Err(ErrorKind::NotFound.into()) }
 }

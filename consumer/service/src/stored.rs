@@ -1,5 +1,5 @@
-//! Questions to a store of samples. They are answered by `flightline-sql`, a command of its own: it is started for each, with arguments and never by a shell,
-//! and killed if it takes too long, says too much, or nobody waits for it any more.
+//! Queries of the profile store. `flightline-sql` answers them: one process per query, started without a
+//! shell, and killed if it takes too long, writes too much, or its client disconnects.
 
 pub(crate) mod choice;
 mod kept;
@@ -26,32 +26,32 @@ use tokio::time::timeout;
 use crate::fault::Fault;
 use kept::Kept;
 
-/// Bytes of what the command tells beside its answer.
+/// Maximum bytes read from the command's standard error.
 const MOST_TOLD: u64 = 64 << 10;
-/// Letters of it that go to a client.
+/// Maximum characters of it sent to a client.
 const LONGEST_TOLD: usize = 2000;
-/// Questions that wait for their turn.
+/// Maximum number of queued queries.
 const MOST_WAITING: usize = 16;
 
-/// The store, and how it may be asked.
+/// The store and how it is queried.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The command: `flightline-sql`.
+    /// Path of `flightline-sql`.
     pub program: PathBuf,
-    /// The store, as the command takes it: a directory or URL.
+    /// The store, as passed to the command: a directory or URL.
     pub store: OsString,
-    /// Questions that are answered at a time.
+    /// Maximum number of concurrent queries.
     pub at_once: usize,
-    /// For how long a question waits until it is its turn.
+    /// Maximum time in the queue.
     pub turn: Duration,
-    /// How long one may take.
+    /// Maximum time for a query.
     pub longest: Duration,
-    /// Largest answer, in bytes.
+    /// Maximum size of an answer, in bytes.
     pub most_bytes: u64,
 }
 
 impl Place {
-    /// With the usual bounds.
+    /// Creates a place with the default limits.
     #[must_use]
     pub fn new(program: PathBuf, store: OsString) -> Self {
         let (turn, longest) = (Duration::from_secs(10), Duration::from_secs(60));
@@ -62,28 +62,29 @@ impl Place {
 /// An answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// What the command wrote.
+    /// The command's standard output.
     pub body: Bytes,
-    /// What it told beside it: how much was read, passed over and pruned.
+    /// The command's diagnostics: how much was read, skipped and pruned.
     pub told: Arc<[String]>,
 }
 
-/// A store that can be asked.
+/// A store that can be queried.
 #[derive(Debug)]
 pub struct Stored {
     place: Place,
     turns: Semaphore,
     waiting: Semaphore,
     kept: Mutex<Kept>,
-    /// In it is a name of standard output that ends in `.html`: by that the command knows what to write.
+    /// Contains a link to standard output whose name ends in `.html`, from which the command infers the
+    /// output format.
     folder: TempDir,
 }
 
 impl Stored {
-    /// Nothing is asked yet.
+    /// Creates the handle; starts no query.
     ///
     /// # Errors
-    /// There is no room for temporary files.
+    /// Returns an error if there is no room for temporary files.
     pub fn new(place: Place) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("flightline-serve-").tempdir()?;
         symlink("/proc/self/fd/1", folder.path().join("out.html"))?;
@@ -91,15 +92,15 @@ impl Stored {
         Ok(Self { place, turns, waiting: Semaphore::new(MOST_WAITING), kept: Mutex::default(), folder })
     }
 
-    /// What is to stand behind `--output=` for a page.
+    /// Argument of `--output=` for a page.
     fn page(&self) -> OsString {
         self.folder.path().join("out.html").into()
     }
 
-    /// Asks; who asks the same shortly after is given the same answer.
+    /// Runs a query, or returns the cached answer of the same recent query.
     ///
     /// # Errors
-    /// The command refuses, is busy, fails, or goes beyond its bounds.
+    /// Returns an error if the command rejects the query, is busy, fails, or exceeds its limits.
     pub(crate) async fn ask(&self, question: &question::Question) -> std::result::Result<Answer, Fault> {
         if let Some(answer) = self.kept().find(question) {
             return Ok(answer);
@@ -109,7 +110,7 @@ impl Stored {
             timeout(self.place.turn, self.turns.acquire()).await.map_err(|_| busy())?
         };
         let _turn = turn.map_err(|error| Fault::internal("ask the store", error))?;
-        // Who went before may have asked the same.
+        // The previous query may have been the same.
         if let Some(answer) = self.kept().find(question) {
             return Ok(answer);
         }
@@ -122,7 +123,7 @@ impl Stored {
         let mut command = Command::new(&self.place.program);
         command.args(question.arguments(&self.place.store, &self.page()));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Also when the client goes away, which drops us.
+        // The child is also killed when the client disconnects, which drops this future.
         let child = command.kill_on_drop(true).spawn();
         let mut child = child.map_err(|error| Fault::internal("start flightline-sql", error))?;
         let done = timeout(self.place.longest, self.heard(&mut child)).await;
@@ -158,7 +159,7 @@ impl Stored {
         let told = async {
             let mut told = told;
             let (text, _) = read(&mut told, MOST_TOLD).await?;
-            // What is beyond is of no use to anybody, but the command must be able to write it.
+            // Drain the rest so that the command does not block.
             if let Some(told) = &mut told {
                 let _ = tokio::io::copy(told, &mut tokio::io::sink()).await;
             }
@@ -174,7 +175,7 @@ impl Stored {
     }
 }
 
-/// At most this much, and whether there is more.
+/// Reads at most `most` bytes; returns true if there are more.
 async fn read(
     from: &mut Option<impl AsyncRead + Unpin>,
     most: u64,
@@ -187,7 +188,7 @@ async fn read(
     Ok((bytes, more))
 }
 
-/// Ends the command before its turn is over, so that there are never more than may be.
+/// Kills the command while it still holds its permit, so that the limit is never exceeded.
 async fn killed(mut child: Child, fault: Fault) -> Fault {
     let _ = child.kill().await;
     fault
@@ -198,7 +199,7 @@ fn busy() -> Fault {
     Fault::new(StatusCode::SERVICE_UNAVAILABLE, sentence)
 }
 
-/// What became of the command.
+/// Result of the command.
 struct Ended {
     status: ExitStatus,
     body: Vec<u8>,
@@ -224,7 +225,7 @@ impl Ended {
             };
             return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, sentence));
         }
-        // What went before an error is no part of it.
+        // Drop the output before the error.
         let all: Vec<String> = lines.collect();
         let from = all.iter().position(|line| line.starts_with("error: ")).unwrap_or(0);
         let why = all.get(from..).unwrap_or_default().join(" ");
@@ -235,7 +236,7 @@ impl Ended {
     }
 }
 
-/// Nothing in it that a terminal would obey.
+/// Replaces control characters and truncates the line.
 fn plain(line: &str) -> String {
     line.trim().chars().map(|c| if c.is_control() { '?' } else { c }).take(LONGEST_TOLD).collect()
 }

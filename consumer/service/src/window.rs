@@ -1,11 +1,13 @@
-//! What is kept of a target that is recorded all the time: its latest chunks, by time.
+//! A target's window: the latest chunks of its continuous profile, by time.
 //!
 //! ```text
-//! body ─► Chunk: checked, without any lock ─► Window::put ─► <from ms>-<to ms>-<random>.jfr ─► select(from, to) ─► pictures
+//! body ─► Chunk: validated, without a lock ─► Window::put ─► <from ms>-<to ms>-<random>.jfr
+//!                                                               └─► select(from, to) ─► pictures
 //! ```
-//! Each file is what came at once: one chunk or several, of whatever recorder. It is complete when it gets its name, and is never changed.
-//! Chunks go in the order in which they came, by our own clock, since those of the recorded machines may step back. What is on disk is
-//! never more than the bound: room is made before anything is written, by chunks that were whole already.
+//! Each file holds one upload: one or more chunks of any recorder. It gets its name once it is complete, and
+//! never changes. Files are evicted in order of arrival by the service's clock, since clocks of recorded
+//! machines may step back. The files never exceed the size limit: old files are removed before a new one is
+//! written.
 
 mod line;
 #[cfg(feature = "fuzzing")]

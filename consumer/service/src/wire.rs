@@ -1,4 +1,4 @@
-//! What goes over the wire, as the service, agents and `flightline remote` share it. JSON, camelCase; times are UTC ms.
+//! JSON messages shared by the service, agents and `flightline remote`. Keys are camelCase; times are UTC ms.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,35 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::window::Bounds;
 
-/// Names that a target or run is told apart by.
+/// Labels of a target or run.
 pub type Labels = BTreeMap<String, String>;
 
-/// What a run records: the modes of Flink's profiler, and four of ours.
+/// Recording modes: those of Flink's profiler, and four more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Mode {
-    /// CPU time, the kernel's share included where it may be seen.
+    /// CPU time, including the kernel's if permitted.
     Cpu,
     /// All threads, running or not.
     Wall,
     /// Allocations.
     Alloc,
-    /// Waits for locks.
+    /// Lock waits.
     Lock,
-    /// CPU time by one timer of the process.
+    /// CPU time by a single process-wide timer.
     Itimer,
     /// Slow reads and writes.
     Io,
-    /// Allocations that were never freed.
+    /// Allocations that are not freed.
     Live,
     /// Exceptions.
     Throw,
-    /// Where threads wait, by the scheduler.
+    /// Off-CPU time, from scheduler events.
     OffCpu,
 }
 
 impl Mode {
-    /// All of them, in the order in which they are offered.
+    /// All modes, in the order of display.
     pub const ALL: [Self; 9] = [
         Self::Itimer,
         Self::Cpu,
@@ -47,7 +47,7 @@ impl Mode {
         Self::OffCpu,
     ];
 
-    /// As JSON has it.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",
@@ -62,12 +62,12 @@ impl Mode {
         }
     }
 
-    /// The mode of this name, in letters of either case.
+    /// Parses a mode, ignoring case.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name().eq_ignore_ascii_case(name))
     }
 
-    /// The group of events that a picture of it shows, as `flightline fold -e` has it; `None`: not a group but a graph of its own.
+    /// The event group of its flame graph, as in `flightline fold -e`; `None` if it has a graph of its own.
     pub fn event(self) -> Option<&'static str> {
         match self {
             Self::Cpu | Self::Itimer => Some("cpu"),
@@ -82,79 +82,80 @@ impl Mode {
     }
 }
 
-/// Whether a target can be recorded in a mode.
+/// Availability of a mode on a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capability {
-    /// Which.
+    /// The mode.
     pub mode: Mode,
-    /// Whether.
+    /// True if supported.
     pub available: bool,
-    /// Why not; empty if it can.
+    /// Why it is not supported; empty if it is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 
-/// How an agent introduces the process that it records.
+/// An agent's introduction of its process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Hello {
-    /// Of this protocol: 1.
+    /// Protocol version: 1.
     pub protocol: u32,
-    /// What the process is known by for as long as it lives: host, boot, number and start. An agent that comes back has the same.
+    /// Identifies the process during its lifetime: host, boot, PID and start time. An agent that rejoins
+    /// sends the same key.
     pub key: String,
-    /// Of the program.
+    /// The program's name.
     pub name: String,
-    /// Where it runs.
+    /// Host name.
     pub host: String,
-    /// Its number there.
+    /// PID.
     pub pid: u32,
-    /// When it began, UTC ms.
+    /// Start time, UTC ms.
     pub start_time: i64,
-    /// What else it is told apart by.
+    /// Labels.
     #[serde(default)]
     pub labels: Labels,
-    /// What can be recorded of it.
+    /// Supported modes.
     pub modes: Vec<Capability>,
 }
 
-/// What an agent is told when it has been let in.
+/// Reply to an agent that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Welcome {
-    /// The target's id.
+    /// Target id.
     pub target: String,
-    /// To be sent with each request, as [`AGENT_HEADER`].
+    /// Secret to send with each request, in the header [`AGENT_HEADER`].
     pub secret: String,
-    /// Within how many seconds it is to be heard of.
+    /// Interval at which the agent must report, in seconds.
     pub heartbeat_seconds: u64,
 }
 
-/// The header with an agent's secret.
+/// Header with an agent's secret.
 pub const AGENT_HEADER: &str = "x-flightline-agent";
 
-/// What an agent is asked to do: a closed list, so that nothing in it can be more than a value.
+/// Commands for an agent. A closed set, so that a message can carry nothing but values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Command {
-    /// Record.
+    /// Start a recording.
     Start {
-        /// The run's id.
+        /// Run id.
         run: String,
-        /// What.
+        /// Mode.
         mode: Mode,
-        /// For so many seconds.
+        /// Duration in seconds.
         duration: u64,
-        /// How far apart samples are, or the least that is recorded, as `record -e` has it.
+        /// Sampling interval or threshold, as in `record -e`.
         #[serde(default)]
         interval: Option<String>,
-        /// Other engines at the same time, as `record -e` has them.
+        /// Additional engines, as in `record -e`.
         #[serde(default)]
         engines: Vec<String>,
     },
-    /// End a run early, and send what there is of it.
+    /// Stop a run early and deliver the recording.
     Stop {
-        /// The run's id: of another one nothing is stopped.
+        /// Run id; other runs are not affected.
         run: String,
     },
 }
@@ -162,36 +163,36 @@ pub enum Command {
 /// A command with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbered {
-    /// Grows by one; `after` in the next question says which have been heard.
+    /// Increasing number; `after` in the next request acknowledges commands up to it.
     pub number: u64,
-    /// What to do.
+    /// The command.
     #[serde(flatten)]
     pub command: Command,
 }
 
-/// What an agent is given when it asks for commands.
+/// Reply to an agent's request for commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commands {
     /// In order of their numbers.
     pub commands: Vec<Numbered>,
 }
 
-/// How a run goes on, as its agent tells it.
+/// An agent's progress report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Progress {
-    /// It has begun.
+    /// The recording has started.
     Started {
-        /// What is recorded in truth, if that is not what was asked for.
+        /// Mode that is actually recorded, if it differs from the request.
         #[serde(default)]
         effective_mode: String,
-        /// Why.
+        /// Reason.
         #[serde(default)]
         message: String,
     },
-    /// It will not be.
+    /// The recording failed.
     Failed {
-        /// Why.
+        /// Reason.
         message: String,
     },
 }
@@ -199,26 +200,26 @@ pub enum Progress {
 /// The end of the recorded process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gone {
-    /// How.
+    /// How it ended.
     pub message: String,
 }
 
-/// How far a run is.
+/// Status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Status {
-    /// Begun, or about to.
+    /// Started or about to start.
     Running,
-    /// Its recording is there.
+    /// Completed, with a recording.
     Finished,
-    /// It was ended early; what there is of its recording is there.
+    /// Stopped early; the recording up to then is available.
     Cancelled,
-    /// There is no recording.
+    /// Failed, without a recording.
     Failed,
 }
 
 impl Status {
-    /// As JSON has it.
+    /// Name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "RUNNING",
@@ -229,144 +230,144 @@ impl Status {
     }
 }
 
-/// A run, as everybody sees it.
+/// A run, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
     /// Its id: the time in ms and a random number.
     pub id: String,
-    /// The runs that were asked for together.
+    /// Group of runs started by one request.
     pub group: Option<String>,
-    /// The target's id.
+    /// Target id.
     pub target: String,
-    /// The target's name.
+    /// Target name.
     pub target_name: String,
-    /// How far it is.
+    /// Status.
     pub status: Status,
-    /// What was asked for.
+    /// Requested mode.
     pub mode: Mode,
-    /// What is recorded in truth, if that differs.
+    /// Mode that is actually recorded, if it differs.
     pub effective_mode: String,
-    /// As asked for; empty: the usual.
+    /// Requested interval; empty for the default.
     pub interval: String,
-    /// Other engines that were asked for.
+    /// Requested additional engines.
     pub engines: Vec<String>,
-    /// When it was asked for, UTC ms.
+    /// Time of the request, UTC ms.
     pub trigger_time: i64,
-    /// When it ended, UTC ms; 0 before.
+    /// Time of the end, UTC ms; 0 while running.
     pub finished_time: i64,
-    /// What was asked for, s.
+    /// Requested duration, s.
     pub duration: u64,
-    /// How long it has taken, ms.
+    /// Elapsed time, ms.
     pub elapsed: u64,
-    /// What there is to say.
+    /// Message for the user.
     pub message: String,
-    /// What the picture is called; empty as long as there is none.
+    /// File name of the flame graph; empty if there is none yet.
     pub output_file: String,
-    /// Of the recording.
+    /// Size of the recording in bytes.
     pub bytes: u64,
-    /// Groups of events with stacks that are in it: what pictures can be of.
+    /// Event groups with stack traces in the recording, from which flame graphs can be made.
     #[serde(default)]
     pub events: Vec<String>,
-    /// What it was given to be told apart by.
+    /// Labels of the run.
     pub labels: Labels,
-    /// Formats in which it can be had.
+    /// Available download formats.
     pub files: Vec<String>,
 }
 
-/// What is asked for with a run.
+/// A request to create a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Create {
-    /// What to record.
+    /// Mode.
     pub mode: String,
-    /// For how many seconds.
+    /// Duration in seconds.
     pub duration: serde_json::Value,
-    /// How far apart samples are.
+    /// Sampling interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<String>,
-    /// Other engines at the same time.
+    /// Additional engines.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<String>,
-    /// What it is told apart by.
+    /// Labels.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Which targets, where several are asked at once.
+    /// Target ids, for a request on several targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
 }
 
-/// Whether a target is there.
+/// State of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
-    /// Its agent is heard of.
+    /// Its agent reports.
     Live,
-    /// It is not any more.
+    /// Its agent no longer reports.
     Gone,
 }
 
-/// A process that can be recorded, or could.
+/// A process that can be recorded, or could be in the past.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// Its id.
+    /// Target id.
     pub id: String,
-    /// Of the program.
+    /// The program's name.
     pub name: String,
-    /// Where it runs.
+    /// Host name.
     pub host: String,
-    /// Its number there.
+    /// PID.
     pub pid: u32,
-    /// When it began, UTC ms.
+    /// Start time, UTC ms.
     pub start_time: i64,
-    /// When its agent came, UTC ms.
+    /// When its agent joined, UTC ms.
     pub joined_time: i64,
-    /// When its agent was last heard of, UTC ms.
+    /// When its agent last reported, UTC ms.
     pub last_seen: i64,
-    /// Whether it is there.
+    /// State.
     pub state: State,
-    /// Why it is gone; empty while it is there.
+    /// Why it is gone; empty if it is live.
     pub gone: String,
-    /// What else it is told apart by.
+    /// Labels.
     pub labels: Labels,
-    /// What can be recorded of it.
+    /// Supported modes.
     pub modes: Vec<Capability>,
-    /// The run that goes on.
+    /// Id of the run in progress.
     pub run: Option<String>,
-    /// What is kept of what is recorded all the time.
+    /// Time range and size of its window.
     #[serde(default)]
     pub continuous: Option<Bounds>,
-    /// How busy it was of late, if it is recorded all the time and that was asked for.
+    /// Recent load, if it was requested and the target is profiled continuously.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
 }
 
-/// Samples of CPU time by steps of time.
+/// CPU samples over time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// When the first step begins, UTC ms.
+    /// Start of the first step, UTC ms.
     pub from: i64,
     /// Length of a step, ms.
     pub step: i64,
-    /// Samples in each; null where not all of the step is kept and counted.
+    /// Samples per step; null if a step is not completely covered and counted.
     pub samples: Vec<Option<u32>>,
 }
 
-/// What can be asked for at most.
+/// Limits on requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limits {
-    /// Longest run.
+    /// Maximum duration of a run.
     pub max_duration_seconds: u64,
-    /// Runs kept of each target.
+    /// Maximum number of runs kept per target.
     pub history_size: usize,
-    /// Bytes kept of each target.
+    /// Maximum bytes kept per target.
     pub history_bytes: u64,
-    /// Runs at a time, of all targets.
+    /// Maximum number of concurrent runs over all targets.
     pub max_concurrent: usize,
-    /// Within how many seconds an agent is heard of.
+    /// Interval at which agents must report, in seconds.
     pub heartbeat_seconds: u64,
 }
 
@@ -374,21 +375,21 @@ pub struct Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Targets {
-    /// Whether runs can be asked for.
+    /// True if on-demand profiling is enabled.
     pub profiling: bool,
-    /// Whether processes of the service's machine are offered.
+    /// True if local processes can be adopted.
     #[serde(default)]
     pub local: bool,
-    /// Whether a store can be asked.
+    /// True if there is a profile store.
     #[serde(default)]
     pub store: bool,
-    /// What can be asked for at most.
+    /// Limits on requests.
     pub limits: Limits,
-    /// In order of names.
+    /// Sorted by name.
     pub targets: Vec<Target>,
 }
 
-/// Runs of a target, newest first, under the name that Flink gives the list.
+/// Runs of a target, newest first. Flink defines the name of the list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct History {
@@ -399,16 +400,16 @@ pub struct History {
 /// Runs of several targets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Runs {
-    /// What they were asked for under together.
+    /// Their group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// The runs.
     pub runs: Vec<Run>,
 }
 
-/// Why something was not done.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Errors {
-    /// Sentences that say what to do.
+    /// Messages that say what to do.
     pub errors: Vec<String>,
 }

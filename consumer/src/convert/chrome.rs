@@ -1,9 +1,10 @@
-//! Chrome's trace events (JSON), as Perfetto and chrome://tracing show them: a lane for each thread, a box for as long as samples go
-//! on showing a function.
+//! Chrome's trace events (JSON) for Perfetto and chrome://tracing: a lane for each thread, and a box for
+//! as long as consecutive samples show a function.
 //!
-//! Boxes say when they begin and how long they are, and readers add the two up, as floating-point numbers: speedscope takes the result
-//! for the order in which boxes end. So both are whole numbers of 1/1024 µs, whose sums are exact: what ends together does so for all
-//! readers, and rounded to nanoseconds a time is what it was.
+//! Each box has a start and a duration, and readers add the two as floating-point numbers; speedscope
+//! derives the order in which boxes end from the result. Both are therefore integer multiples of 1/1024
+//! µs, whose sums are exact: boxes that end together do so in all readers, and a time rounded to
+//! nanoseconds has its original value.
 
 use std::io::Write;
 
@@ -28,7 +29,7 @@ pub fn write(tracks: &Tracks, out: &mut impl Write) -> Result<(), Error> {
     };
     for track in &tracks.tracks {
         let (pid, tid) = (track.process_id, track.id);
-        // Some readers look for a time in every event.
+        // Some readers require a time in every event.
         let name = |of, name: &str| {
             let args = json!({"name": name});
             json!({"ph": "M", "name": of, "pid": pid, "tid": tid, "ts": 0, "args": args})
@@ -49,14 +50,16 @@ pub fn write(tracks: &Tracks, out: &mut impl Write) -> Result<(), Error> {
 
 /// Microseconds in steps of 1/1024.
 fn micros(nanos: i64) -> f64 {
-    // By whole numbers: 1.024 is none of the floating-point ones, which a day of nanoseconds shows.
+    // In integer arithmetic: 1.024 has no exact floating-point representation, which matters for a day in
+    // nanoseconds.
     let steps = (i128::from(nanos) * 128 + 62).div_euclid(125);
     steps as f64 / 1024.0
 }
 
-/// Gives `each` the boxes of a thread with begin and end, in the order of their ends; of those that end together the outer ones first,
-/// as readers take the first of two that begin together too for the outer one. A box goes on while the samples
-/// that follow show it at the same depth, with no gap longer than two usual ones.
+/// Passes the boxes of a thread with start and end to `each`, ordered by end. Of boxes that end together,
+/// the outer ones come first, because readers treat the first of two boxes that also start together as
+/// the outer one. A box continues while the following samples show it at the same depth, without a gap
+/// longer than two usual ones.
 fn spans(
     tracks: &Tracks,
     track: &Track,
@@ -89,7 +92,7 @@ fn spans(
     Ok(())
 }
 
-/// The median of the times between samples; a millisecond if there is none.
+/// The median time between samples; a millisecond if there is none.
 fn usual_gap(track: &Track) -> i64 {
     let mut gaps: Vec<i64> = track.samples.windows(2).map(|pair| pair[1].time - pair[0].time).collect();
     let middle = gaps.len() / 2;
@@ -111,7 +114,7 @@ mod tests {
         let mut tracks = Tracks::of_tree(&tree, "x");
         tracks.start = 1;
         let moment = |time: i64, stack: u32| Moment { time, stack, weight: 1, otherwise: 0 };
-        // a;b a;b a;c, nothing for long, a;b
+        // a;b a;b a;c, a long gap, a;b
         tracks.tracks[0].samples =
             vec![moment(0, 0), moment(10, 0), moment(20, 1), moment(30, 1), moment(200, 0)];
         let mut boxes = Vec::new();

@@ -1,11 +1,12 @@
-//! The hierarchy that d3-flame-graph takes: `{"name": …, "value": …, "children": […]}`.
+//! The JSON hierarchy that d3-flame-graph reads: `{"name": …, "value": …, "children": […]}`.
 
 use std::io::{self, Write};
 
 use crate::error::Error;
 use crate::tree::Tree;
 
-/// Writes the tree under a root called `root`. `module` and `self` are said where there are any.
+/// Writes the tree under a root called `root`. `module` and `self` are written only if they are not
+/// empty.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -13,7 +14,7 @@ pub fn write(tree: &Tree, out: &mut impl Write) -> Result<(), Error> {
     write_under("root", tree, out)
 }
 
-/// The same under a root of that name.
+/// Like [`write()`], with the name of the root.
 ///
 /// # Errors
 /// `out` cannot be written.

@@ -13,14 +13,14 @@ use super::{Tracks, of_json};
 use crate::error::Error;
 use crate::model::FrameKind;
 
-/// Writes a process with threads for each of those sampled.
+/// Writes a profile with one thread for each sampled thread.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Error> {
     let start = UNIX_EPOCH + Duration::from_nanos(tracks.start.max(0).unsigned_abs());
     let mut profile = Profile::new(name, start.into(), SamplingInterval::from_millis(1));
-    // Names are as they should be; the profiler need not ask anybody for symbols.
+    // Names are complete, so the profiler does not have to fetch symbols.
     profile.set_symbolicated(true);
     let categories = [
         profile.add_category("Native", CategoryColor::Blue),
@@ -51,13 +51,13 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
         let process = *processes
             .entry((track.process_id, track.process.as_str()))
             .or_insert_with(|| profile.add_process(&track.process, track.process_id, begin));
-        // The viewer shows the name of the process instead of a main thread's.
+        // For a main thread the viewer shows the name of the process.
         let is_main = track.id == track.process_id;
         let thread = profile.add_thread(process, track.id, begin, is_main);
         profile.set_thread_name(thread, &track.name);
         profile.set_thread_samples_weight_type(thread, weight_type());
         let mut stacks: HashMap<u32, Option<StackHandle>> = HashMap::new();
-        // What was left of a ms: weights are whole numbers.
+        // Fractions of a ms that remain, because weights are integers.
         let mut carried = 0;
         for sample in &track.samples {
             let stack = *stacks.entry(sample.stack).or_insert_with(|| {
@@ -77,7 +77,8 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
                 let nanos = weight.saturating_add(carried);
                 (weight, carried) = (nanos / 1_000_000, nanos % 1_000_000);
             }
-            // A sample's weight has 32 bits: a larger one is several samples; of more than 64 GB the rest is cut.
+            // A sample's weight has 32 bits, so a larger weight becomes several samples. A weight above
+            // 64 GB is cut.
             for _ in 0..32 {
                 let part = i32::try_from(weight).unwrap_or(i32::MAX);
                 profile.add_sample(thread, stamp(sample.time), stack, CpuDelta::ZERO, part);

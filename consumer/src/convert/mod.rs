@@ -1,5 +1,5 @@
-//! Profiles for other tools, and theirs for us: selected stacks, whatever they were read from. What needs all that a recording says
-//! of a sample (spans, labels, attributes) is `flightline-export`.
+//! Converts profiles to and from the formats of other tools, for selected stacks from any input. Formats
+//! that need a sample's spans, labels and attributes are in `flightline-export`.
 //!
 //! ```text
 //! Tree (summed up) ───► d3-flame-graph, folded; pprof (flightline-export)
@@ -27,25 +27,25 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use crate::error::Error;
 use crate::folded;
 
-/// Bytes looked at to tell what a text is.
+/// Bytes that are read to recognize the format of a text.
 const HEAD: usize = 64 << 10;
 
-/// Folded text, and what its values count if that is known.
+/// Folded text, and the unit of its values if it is known.
 pub struct Text {
     /// Folded text.
     pub text: Box<dyn BufRead>,
-    /// As of trees.
+    /// Unit, as in [`Tree`](crate::tree::Tree).
     pub unit: Option<String>,
     /// Remarks for the user on how the input was read, one sentence each.
     pub notes: Vec<String>,
     /// The input is folded text itself.
     pub is_folded: bool,
-    /// It has two values for each stack: before and after.
+    /// Each stack has two values: before and after.
     pub is_differential: bool,
 }
 
 impl Text {
-    /// Folded text that is at hand.
+    /// Wraps folded text that is in memory.
     pub fn of(text: Vec<u8>, unit: Option<String>) -> Self {
         Self {
             text: Box::new(Cursor::new(text)),
@@ -62,11 +62,11 @@ impl Text {
 pub struct Choice {
     /// Names of events; if empty, the event of the first sample.
     pub events: Vec<String>,
-    /// Frames below the stacks.
+    /// Frames to add below the stacks.
     pub roots: Roots,
 }
 
-/// Reads how a text begins, and decodes UTF-16. Returns the beginning and the whole text.
+/// Reads the beginning of a text, and decodes UTF-16. Returns the beginning and the whole text.
 fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error> {
     let read = |text: &mut dyn BufRead| -> Result<Vec<u8>, Error> {
         let mut head = Vec::new();
@@ -82,10 +82,11 @@ fn peek(mut text: Box<dyn BufRead>) -> Result<(Vec<u8>, Box<dyn BufRead>), Error
     Ok((head, Box::new(whole)))
 }
 
-/// Folded text of what other tools write as text: `perf script`, bpftrace, DTrace, VTune, speedscope's file. Anything else is passed on.
+/// Converts the text formats of other tools to folded text: `perf script`, bpftrace, DTrace, VTune,
+/// speedscope's file. Other text is returned unchanged.
 ///
 /// # Errors
-/// It cannot be read, or is not what it begins as.
+/// The input cannot be read, or does not have the format that its beginning indicates.
 pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error> {
     let (head, whole) = peek(text)?;
     if speedscope::is(&head) {
@@ -114,16 +115,17 @@ pub fn to_folded(text: Box<dyn BufRead>, choice: &Choice) -> Result<Text, Error>
 
 /// The folded text of some events of `perf script`, and how many samples there are of each.
 pub struct Counter {
-    /// Weights are periods where the script tells them.
+    /// Weights are periods if the script has them.
     pub text: Text,
     /// Number of samples.
     pub samples: u64,
 }
 
-/// The folded text of each of `events` of what `perf script` has written; `None`, and the text again, if it is something else.
+/// Returns the folded text of each of `events` from the output of `perf script`. Other text is returned
+/// unchanged, as the inner error.
 ///
 /// # Errors
-/// It cannot be read, or has no sample of one of the events.
+/// The input cannot be read, or has no sample of one of the events.
 pub fn counters(text: Box<dyn BufRead>, events: &[&str]) -> Result<Result<Vec<Counter>, Text>, Error> {
     let (head, whole) = peek(text)?;
     if !perf::is(&head) {
@@ -143,12 +145,13 @@ fn folded_text(stacks: &BTreeMap<String, u64>) -> Vec<u8> {
     stacks.iter().map(|(stack, value)| format!("{stack} {value}\n")).collect::<String>().into_bytes()
 }
 
-/// An error of serde's, which may be one of the input or output below.
+/// Converts an error of serde, which may be an I/O error of the input or output.
 fn of_json(error: serde_json::Error, or: impl Fn(io::Error) -> Error) -> Error {
     or(error.into())
 }
 
-/// Calls `check` with the text cut at each position, with each of `bytes` there instead, and with a character of two bytes before that.
+/// Calls `check` with variants of the text: cut at each position, with each of `bytes` at each position,
+/// and with a two-byte character before it.
 #[cfg(test)]
 fn for_each_change(text: &[u8], bytes: &[u8], mut check: impl FnMut(&[u8])) {
     for at in 0..text.len() {

@@ -1,4 +1,4 @@
-//! speedscope's own file format, both ways.
+//! Reads and writes speedscope's file format.
 
 use std::io::{BufRead, Write};
 
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::folded;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
-/// Frames of one stack that are believed.
+/// Maximum depth of a stack.
 const DEEPEST: usize = 1 << 16;
-/// Bytes of folded text that may come of a file.
+/// Maximum size of the folded text made from a file.
 const MOST: usize = 2 << 30;
 
 /// Writes a profile for each thread, its samples in order of time.
@@ -70,7 +70,7 @@ pub fn write(tracks: &Tracks, name: &str, out: &mut impl Write) -> Result<(), Er
     out.write_all(b"]}\n").map_err(Error::Write)
 }
 
-/// Whether a text begins as such a file.
+/// Returns true if a text begins like such a file.
 pub(super) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     head.trim_start().starts_with('{') && (head.contains("speedscope.app/") || head.contains("\"shared\""))
@@ -107,10 +107,10 @@ struct Event {
     at: f64,
 }
 
-/// Folded text of all its profiles.
+/// Reads all profiles of the file as folded text.
 pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
     let wrong = |what: &str| Error::Read(std::io::Error::other(format!("speedscope's file: {what}")));
-    // What is larger than this is no file that speedscope could show.
+    // speedscope could not show a larger file.
     let file: File =
         serde_json::from_reader(input.take(MOST as u64)).map_err(|error| of_json(error, Error::Read))?;
     let names: Vec<String> = file.shared.frames.iter().map(|frame| folded::clean(&frame.name)).collect();
@@ -129,7 +129,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Text, Error> {
         }
         writeln!(text, " {weight}").map_err(Error::Write)
     };
-    // Its times are fractions of seconds: trees count nanoseconds.
+    // The file has fractions of seconds, trees have nanoseconds.
     let scaled = |weight: f64, unit: &Option<String>| match unit.as_deref() {
         Some("microseconds") => (weight * 1e3).round(),
         Some("milliseconds") => (weight * 1e6).round(),

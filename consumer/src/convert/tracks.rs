@@ -1,4 +1,4 @@
-//! Samples one by one, by thread, in order of time.
+//! Single samples by thread, in order of time.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -19,31 +19,32 @@ pub struct Moment {
     pub time: i64,
     /// Position in [`Tracks::stacks`].
     pub stack: u32,
-    /// What it stands for, in the unit of all.
+    /// Weight, in [`Tracks::unit`].
     pub weight: u64,
-    /// By the other measure: what it stands for if weights are numbers of samples, else the number.
+    /// The weight by the other measure: time or bytes if weights are numbers of samples, else the number
+    /// of samples.
     pub otherwise: u64,
 }
 
-/// What happened in a thread.
+/// The samples of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Track {
     /// Its name.
     pub name: String,
-    /// What is written on a box that stands for it, e.g. `[worker-0 tid=4711]`.
+    /// Label for a box that represents the thread, e.g. `[worker-0 tid=4711]`.
     pub label: String,
-    /// Its id, if known; else its position.
+    /// Thread id; the position in [`Tracks::tracks`] if it is not known.
     pub id: u32,
     /// The process's name.
     pub process: String,
-    /// The process's id, if known.
+    /// Process id; 0 if it is not known.
     pub process_id: u32,
-    /// In order of time.
+    /// Samples in order of time.
     pub samples: Vec<Moment>,
 }
 
 impl Track {
-    /// By process and id.
+    /// Compares by process and thread id.
     pub fn in_order(&self, other: &Self) -> Ordering {
         let left = (self.process_id, &self.process, self.id, &self.name);
         left.cmp(&(other.process_id, &other.process, other.id, &other.name))
@@ -59,14 +60,15 @@ pub struct Tracks {
     pub stacks: Vec<Box<[LabelId]>>,
     /// Threads, by process and id.
     pub tracks: Vec<Track>,
-    /// What weights count.
+    /// Unit of the weights.
     pub unit: String,
-    /// When the first sample was taken, in ns since 1970. 0 if times are not known: then they are made of the weights before.
+    /// Time of the first sample, in ns since 1970. 0 if times are not known: each sample then begins
+    /// where the weight of the samples before it ends.
     pub start: i64,
 }
 
 impl Tracks {
-    /// A profile without times: its stacks one after the other.
+    /// Converts a profile without times; its stacks follow one another.
     pub fn of_tree(tree: &Tree, name: &str) -> Self {
         let mut tracks = Self { labels: tree.labels.clone(), unit: tree.unit.clone(), ..Self::default() };
         let mut track = Track {
@@ -86,36 +88,37 @@ impl Tracks {
         tracks
     }
 
-    /// What is written on the boxes of a stack, root first.
+    /// Labels of a stack's boxes, root first.
     pub fn path(&self, stack: u32) -> &[LabelId] {
         self.stacks.get(stack as usize).map_or(&[], |stack| stack)
     }
 
-    /// Whether times are those of the samples.
+    /// Returns true if times are those of the samples.
     pub fn is_timed(&self) -> bool {
         self.start != 0
     }
 }
 
-/// Address of a stack, and the class that it ends in.
+/// Address of a stack, and the class appended to it.
 type KnownStack = (usize, Option<Arc<str>>);
 
-/// Frames of stacks that are kept to be known again.
+/// Maximum number of frames in cached stacks.
 const MOST_KEPT: usize = 1 << 18;
 
-/// Takes samples of a recording and keeps those that are wanted.
+/// Collects the selected samples of a recording.
 #[derive(Debug)]
 pub struct Collecting<'a> {
     options: &'a FoldOptions,
     reshape: Reshaper<'a>,
     builder: Builder,
-    /// By address and class; the stacks are kept, so that it stays theirs.
+    /// Stacks by address and class. The stored references keep an address from being reused.
     known: HashMap<KnownStack, (Arc<live::Stack>, Option<u32>)>,
-    /// Frames of these.
+    /// Number of frames in `known`.
     kept: usize,
-    /// Without a stack, by class.
+    /// Samples without a stack, by class.
     without: HashMap<Option<Arc<str>>, Option<u32>>,
-    /// Threads of items by address, likewise; and the last of them, as most samples are of the same one as those before.
+    /// Threads by address, stored like stacks. `last` is the latest one, because consecutive samples are
+    /// mostly of one thread.
     met: HashMap<usize, (Arc<Thread>, Option<usize>)>,
     last: Option<(usize, Option<usize>)>,
     interned: HashMap<Box<[LabelId]>, u32>,
@@ -127,8 +130,8 @@ pub struct Collecting<'a> {
 }
 
 impl<'a> Collecting<'a> {
-    /// Takes samples as `options` and `reshape` say, from the first to the second moment, in ns since 1970. Processes and
-    /// threads are no frames here.
+    /// Creates a collector for samples selected by `options` and `reshape` within `range` (inclusive, in
+    /// ns since 1970). Processes and threads do not become frames.
     pub fn new(options: &'a FoldOptions, reshape: &'a Reshape, range: [i64; 2]) -> Self {
         Self {
             options,
@@ -148,14 +151,15 @@ impl<'a> Collecting<'a> {
         }
     }
 
-    /// Takes a sample.
+    /// Adds a sample if it is selected.
     pub fn take(&mut self, sample: &Sample) {
         if let Some((track, moment)) = self.select(sample) {
             self.tracks[track].samples.push(moment);
         }
     }
 
-    /// The thread's position among those of [`Collecting::threads`] and the sample, by ns since 1970, if it is wanted.
+    /// Returns a sample, with its time in ns since 1970, and its thread's position in
+    /// [`Collecting::threads`]; `None` if it is not selected.
     pub fn select(&mut self, sample: &Sample) -> Option<(usize, Moment)> {
         let time = sample.time.epoch_nanos;
         let state = sample.state.as_deref().unwrap_or("");
@@ -176,22 +180,22 @@ impl<'a> Collecting<'a> {
         Some((track, Moment { time, stack, weight, otherwise }))
     }
 
-    /// The position of a thread among those of [`Collecting::threads`], if it is wanted.
+    /// Returns a thread's position in [`Collecting::threads`]; `None` if it is not selected.
     pub(crate) fn thread(&mut self, thread: Option<&Arc<Thread>>) -> Option<usize> {
         self.met(thread)
     }
 
-    /// Threads in the order in which they were met.
+    /// Threads in order of first appearance.
     pub(crate) fn met_threads(&self) -> &[Track] {
         &self.tracks
     }
 
-    /// Whether any of a time, in ns since 1970, is wanted.
+    /// Returns true if an interval, in ns since 1970, overlaps the selected range.
     pub(crate) fn meets(&self, start: i64, end: i64) -> bool {
         start <= self.range[1] && end >= self.range[0]
     }
 
-    /// The track of a thread that may be the same item as one before.
+    /// Returns the track of a thread. Avoids a lookup if the same [`Arc`] was seen before.
     fn met(&mut self, thread: Option<&Arc<Thread>>) -> Option<usize> {
         let Some(thread) = thread else { return self.track(None) };
         let address = Arc::as_ptr(thread).addr();
@@ -242,7 +246,7 @@ impl<'a> Collecting<'a> {
 
     fn new_track(&mut self, thread: &Thread) -> usize {
         let process = thread.group.as_deref().unwrap_or(UNKNOWN_PROCESS);
-        // As `name (pid)`. Groups of another form are a JVM's groups of threads, such as `main`.
+        // `name (pid)`; a group of another form is a JVM's thread group, such as `main`.
         let (name, id) = match process.strip_suffix(')').and_then(|of| of.rsplit_once(" (")) {
             Some((name, id)) => (name, id.parse().unwrap_or(0)),
             None if process == UNKNOWN_PROCESS => (process, 0),
@@ -251,7 +255,7 @@ impl<'a> Collecting<'a> {
         let position = self.tracks.len();
         self.tracks.push(Track {
             name: thread.name().to_owned(),
-            // A thread of neither name nor id is none.
+            // An event without a thread has a thread without name and id.
             label: if *thread == Thread::default() { NO_THREAD.to_owned() } else { thread.label() },
             id: u32::try_from(thread.os_id).ok().filter(|id| *id > 0).unwrap_or(position as u32),
             process: name.to_owned(),
@@ -283,7 +287,7 @@ impl<'a> Collecting<'a> {
         path.extend(stack.frames.iter().rev().map(|frame| label(&frame.of_model(), self.options)));
         path.extend(known.1.as_ref().map(class_label));
         let place = self.place(&path);
-        // Each chunk has stacks of its own, of which most are like those before.
+        // Each chunk has its own stacks, most of them equal to those of the chunk before.
         if self.kept > MOST_KEPT {
             self.known.clear();
             self.kept = 0;
@@ -306,7 +310,7 @@ impl<'a> Collecting<'a> {
         Some(place)
     }
 
-    /// All that was taken.
+    /// Returns the collected samples.
     pub fn finish(self) -> Tracks {
         let mut all = self.threads();
         all.tracks.retain(|track| !track.samples.is_empty());
@@ -320,7 +324,8 @@ impl<'a> Collecting<'a> {
         all
     }
 
-    /// Threads in the order in which they were met, and the stacks of all samples, those that were only selected, too.
+    /// Returns the threads in order of first appearance, and the stacks of all samples, including those
+    /// that were only passed to [`Self::select`].
     pub fn threads(self) -> Tracks {
         let unit = self.unit.unwrap_or(Unit::Samples).name().to_owned();
         Tracks {
@@ -395,7 +400,7 @@ mod tests {
         let names = ["[main tid=7]", "[order virtual #33]", "[virtual #31]"];
         assert_eq!(roots(&apart).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), names);
         assert_eq!(tracks(&apart), ["[virtual #31]", "[order virtual #33]", "[main tid=7]"]);
-        // A filter sees each of them.
+        // A filter is applied to each of them.
         let thread = regex::Regex::new("virtual #33").ok();
         let one = FoldOptions { filter: Filter { thread, ..Filter::default() }, ..FoldOptions::default() };
         assert_eq!(roots(&one), [("[virtual threads]".to_owned(), 2)]);

@@ -1,20 +1,20 @@
-//! Text in UTF-16, as PowerShell 5 redirects it.
+//! Decodes UTF-16 text, which PowerShell 5 writes when output is redirected.
 
 use std::io::{self, Read};
 
 /// Bytes decoded at a time.
 const BLOCK: usize = 64 << 10;
 
-/// The order of a unit's bytes.
+/// Byte order of a code unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The less significant first.
+    /// Least significant byte first.
     Little,
-    /// The more significant first.
+    /// Most significant byte first.
     Big,
 }
 
-/// The order that the byte order mark says; `None` if a text does not begin with one.
+/// Returns the byte order that the byte order mark indicates; `None` if the text does not begin with one.
 pub fn order(head: &[u8]) -> Option<Order> {
     match head {
         [0xff, 0xfe, ..] => Some(Order::Little),
@@ -23,19 +23,19 @@ pub fn order(head: &[u8]) -> Option<Order> {
     }
 }
 
-/// Reads UTF-16 as UTF-8, with replacement characters for surrogates that stand alone.
+/// Reads UTF-16 as UTF-8; unpaired surrogates become replacement characters.
 pub struct Decoder<R> {
     input: R,
     order: Order,
-    /// Decoded, and how much of it was given.
+    /// Decoded text, and how much of it has been returned.
     text: Vec<u8>,
     given: usize,
-    /// A first half of two units, whose second half has not been read.
+    /// A high surrogate whose low surrogate has not been read yet.
     half: Option<u16>,
 }
 
 impl<R: Read> Decoder<R> {
-    /// One for `input`, which begins with a byte order mark; the mark is read as one.
+    /// Creates a decoder for `input`, which begins with a byte order mark. The mark is decoded too.
     pub fn new(input: R, order: Order) -> Self {
         Self { input, order, text: Vec::new(), given: 0, half: None }
     }
@@ -47,7 +47,7 @@ impl<R: Read> Decoder<R> {
         let units = bytes.chunks(2).map(|pair| match (self.order, pair) {
             (Order::Little, &[low, high]) => u16::from_le_bytes([low, high]),
             (Order::Big, &[high, low]) => u16::from_be_bytes([high, low]),
-            // Half a unit at the end.
+            // An incomplete code unit at the end.
             _ => 0xfffd,
         });
         let mut units: Vec<u16> = self.half.take().into_iter().chain(units).collect();

@@ -14,11 +14,11 @@ pub(super) fn is(head: &[u8]) -> bool {
 /// Reads all stacks as folded text, in ns.
 ///
 /// # Errors
-/// `input` cannot be read, or is not what it begins as.
+/// `input` cannot be read, or does not have the format that its beginning indicates.
 pub(super) fn read(input: impl BufRead) -> Result<Vec<u8>, Error> {
     let mut folded = Vec::new();
     vtune::Folder::default().collapse(input, &mut folded).map_err(Error::Read)?;
-    // inferno writes milliseconds.
+    // inferno writes milliseconds; append zeros to convert them to nanoseconds.
     let lines = folded.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     Ok(lines.flat_map(|line| [line, b"000000\n"].concat()).collect())
 }

@@ -1,4 +1,4 @@
-//! What was taken in spans with some labels: a recording of a task attempt's own.
+//! Selects the samples in spans with given labels, for example those of one task attempt.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,44 +9,44 @@ use jfr_format::event::{EventRef, Value};
 
 use crate::spans::labels_of;
 
-/// Samples and spans that are kept in mind: 16 bytes each.
+/// Maximum number of stored samples and spans, at 16 bytes each.
 const MOST: usize = 1 << 24;
 
 const SAMPLE_CONTEXT: &str = "flightline.SampleContext";
-/// Events that name a span.
+/// Events that describe a span.
 const OF_SPANS: [&str; 3] = ["flightline.Span", "flightline.OpenSpan", "flightline.SpanScope"];
-/// Flightline's own events that are no thread's describe the recording.
+/// Flightline's own events without a thread describe the recording.
 const OURS: &str = "flightline.";
 
-/// Moments of threads and ids of spans that have all of some labels.
+/// Times and threads of samples, and ids of spans, that have all requested labels.
 #[derive(Debug, Default)]
 pub struct Labelled {
-    /// Id of the thread and ns since 1970, of samples, and of spans' begins.
+    /// Thread id and time in ns since 1970, of samples and of spans' starts.
     moments: HashSet<(i64, i64)>,
     spans: HashSet<i64>,
-    /// Some are left out: there are too many.
+    /// True if there were more than [`MOST`].
     full: bool,
 }
 
 impl Labelled {
-    /// Looks for them in a recording of Flightline's.
+    /// Searches a recording of Flightline for samples and spans with these labels.
     pub fn find(source: &Source, labels: &[(String, String)]) -> Labelled {
         let mut found = Labelled::default();
         let mut decide = |event: &EventRef<'_>| {
             found.look(event, labels);
             Decision::Drop
         };
-        // Nothing is written, so nothing fails.
+        // The output is discarded, so writing cannot fail.
         let _ = edit::filter(source, Scope::default(), &mut decide, &mut io::sink());
         found
     }
 
-    /// Whether nothing has these labels.
+    /// Returns true if no sample or span has these labels.
     pub fn is_empty(&self) -> bool {
         self.moments.is_empty() && self.spans.is_empty()
     }
 
-    /// Whether there are more than can be kept in mind.
+    /// Returns true if there were more samples and spans than can be stored.
     pub fn is_full(&self) -> bool {
         self.full
     }
@@ -75,7 +75,7 @@ impl Labelled {
         }
     }
 
-    /// What becomes of an event.
+    /// Decides whether to write an event.
     pub(super) fn decide(&self, event: &EventRef<'_>) -> Decision {
         let name = &*event.class().name;
         if OF_SPANS.contains(&name) {
@@ -85,7 +85,7 @@ impl Labelled {
         let ours = name.starts_with(OURS);
         match moment(event) {
             Some(moment) if self.moments.contains(&moment) => Decision::Keep,
-            // Whose samples were lost nobody knows.
+            // The recording does not state whose samples were lost.
             Some(_) if ours && name.ends_with("Loss") => Decision::Context,
             None if ours => Decision::Context,
             _ => Decision::Drop,
@@ -93,7 +93,7 @@ impl Labelled {
     }
 }
 
-/// When which thread was at it; `None`: it is no thread's.
+/// The thread and time of an event; `None` if it has no thread.
 fn moment(event: &EventRef<'_>) -> Option<(i64, i64)> {
     let thread =
         ["eventThread", "sampledThread"].into_iter().find_map(|field| event.field(field).ok().flatten());

@@ -1,4 +1,4 @@
-//! A part of a recording, by time and by the labels of spans.
+//! Extracts a part of a recording, by time and by labels of spans.
 
 mod labelled;
 
@@ -42,19 +42,21 @@ const CONTEXT: &[&str] = &[
     "jdk.YoungGenerationConfiguration",
 ];
 
-/// Writes what lies in `from..to`, in nanoseconds since 1970, and, unless `strict`, what describes it.
+/// Writes the events within `from..to`, in nanoseconds since 1970. Unless `strict`, it also writes the
+/// events that describe the recording.
 ///
 /// # Errors
-/// Those of `out`.
+/// `out` cannot be written.
 pub fn part(source: &Source, from: i64, to: i64, strict: bool, out: &mut dyn Write) -> io::Result<Filtered> {
     part_of(source, from, to, strict, None, out)
 }
 
-/// The same of what has some labels: samples, what was told with them and the spans themselves, what describes the recording, and its
-/// losses, which cannot be told by label.
+/// Like [`part`], for samples and spans with given labels. It writes these samples with their contexts,
+/// the spans themselves, the events that describe the recording, and all losses, because losses are not
+/// recorded by label.
 ///
 /// # Errors
-/// Those of `out`.
+/// `out` cannot be written.
 pub fn part_of(
     source: &Source,
     from: i64,
@@ -65,7 +67,8 @@ pub fn part_of(
 ) -> io::Result<Filtered> {
     let mut decide = |event: &EventRef<'_>| {
         let describes = !strict && CONTEXT.contains(&&*event.class().name);
-        // What describes the recording spans whole chunks; that is no reason to keep them.
+        // Events that describe the recording span whole chunks. They alone are no reason to retain a
+        // chunk.
         if describes && event.start_nanos().is_some_and(|start| !(from..to).contains(&start)) {
             if event.chunk().header.start_nanos < to { Decision::Context } else { Decision::Drop }
         } else if within(event, from, to) {
@@ -82,7 +85,7 @@ pub fn part_of(
     edit::filter(source, scope, &mut decide, out)
 }
 
-/// Whether any part of the event lies in `from..to`.
+/// Returns true if a part of the event lies within `from..to`.
 fn within(event: &EventRef<'_>, from: i64, to: i64) -> bool {
     let Some(start) = event.start_nanos() else { return true };
     if (from..to).contains(&start) {

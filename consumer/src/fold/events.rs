@@ -1,4 +1,4 @@
-//! Names of event types as `-e` accepts them: aliases, synonyms, and the types that are taken without a selection.
+//! Names of event types that `-e` accepts: aliases, synonyms, and the types selected by default.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::load::VARIED;
 use crate::model::{EXECUTION_SAMPLE as CPU, WALL_CLOCK_SAMPLE as WALL};
 
-/// Short names of event types: groups of types, of which the first that was recorded is taken. Both types of `cpu` measure
-/// the same time. JDK 25 can record both; `jdk.CPUTimeSample` is the more exact one (JEP 509). `alloc` is of the JVM's heap where there
-/// is one.
+/// Short names of event types. Each has groups of types; the first group that was recorded is selected.
+/// Both types of `cpu` measure the same time. JDK 25 can record both; `jdk.CPUTimeSample` is the more
+/// exact one (JEP 509). `alloc` selects the JVM's heap if there is one.
 const ALIASES: &[(&str, &[&[&str]])] = &[
     ("cpu", &[&["jdk.CPUTimeSample"], &[CPU], &["datadog.ExecutionSample"]]),
     ("wall", &[&[WALL], &["datadog.MethodSample"]]),
@@ -25,7 +25,7 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
         ],
     ),
     ("live", &[&["profiler.LiveObject"], &["flightline.LiveAllocation"], &["datadog.HeapLiveObject"]]),
-    // The native locks of a JVM have an alias of their own.
+    // A JVM's native locks have their own alias.
     ("lock", &[&["jdk.JavaMonitorEnter", "jdk.JavaMonitorWait", "jdk.ThreadPark"], &["profiler.NativeLock"]]),
     ("nativelock", &[&["profiler.NativeLock"]]),
     (
@@ -48,7 +48,7 @@ const ALIASES: &[(&str, &[&[&str]])] = &[
     ("throw", &[&["jdk.JavaExceptionThrow", "jdk.JavaErrorThrow", "flightline.Throw"]]),
 ];
 
-/// Taken when no event is asked for: the first that was recorded.
+/// Default selection: the first of these that was recorded.
 pub(crate) const PREFERRED: &[&str] = &[
     "jdk.CPUTimeSample",
     CPU,
@@ -61,15 +61,18 @@ pub(crate) const PREFERRED: &[&str] = &[
     "jdk.NativeMethodSample",
 ];
 
-/// The types to load first if no event is selected: samples of processor time and of the wall clock, which are mostly alone in a recording.
+/// The types to load first if no event is selected: samples of CPU time and of the wall clock, which are
+/// often the only ones.
 pub const FIRST_LOADED: &[&str] = PREFERRED.split_at(5).0;
 
-/// Returns true if pictures show the number of samples of the type: each has the same weight, or is a count.
+/// Returns true if flame graphs show the number of samples of the type, because its samples have equal
+/// weights or are counts.
 pub(super) fn is_counted(name: &str) -> bool {
     FIRST_LOADED.contains(&name) || name == "jdk.NativeMethodSample" || name == VARIED
 }
 
-/// What to load if there is nothing of [`FIRST_LOADED`]: `events` are those of each type with stack traces.
+/// Returns the type to load if the recording has none of [`FIRST_LOADED`]. `events` has the number of
+/// events by type.
 pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
     if let Some(name) = PREFERRED.iter().find(|&&name| events.contains_key(name)) {
         return Some(name);
@@ -77,17 +80,17 @@ pub fn else_loaded(events: &BTreeMap<String, u64>) -> Option<&str> {
     most(events.iter().map(|(name, &count)| (name.as_str(), count)))
 }
 
-/// Types that are drawn only if `-e` selects them. Each thread has a `jdk.ThreadStart`, also in a recording without samples, and
-/// `profiler.Free` has no stack.
+/// Types that are shown only if `-e` selects them. Each thread has a `jdk.ThreadStart`, even in a
+/// recording without samples, and `profiler.Free` has no stack.
 const NEVER_FIRST: [&str; 2] = ["jdk.ThreadStart", "profiler.Free"];
 
-/// The type with most events; of several, the first by name, whatever the order they came in.
+/// Returns the type with most events; of several, the first by name, for any input order.
 pub(super) fn most<'a>(types: impl Iterator<Item = (&'a str, u64)>) -> Option<&'a str> {
     let sampled = types.filter(|(name, _)| !NEVER_FIRST.contains(name));
     sampled.max_by_key(|&(name, count)| (count, Reverse(name))).map(|(name, _)| name)
 }
 
-/// Other words for aliases, as other tools and people use them.
+/// Synonyms of aliases, from other tools and common usage.
 const SYNONYMS: [(&str, &str); 10] = [
     ("allocation", "alloc"),
     ("allocations", "alloc"),
@@ -112,7 +115,7 @@ pub(super) fn alias_groups(name: &str) -> Option<&'static [&'static [&'static st
     ALIASES.iter().find(|(alias, _)| *alias == name).map(|&(_, groups)| groups)
 }
 
-/// Full names of the event types that `names` and aliases stand for.
+/// Expands `names` and aliases to full names of event types.
 pub fn event_names(names: &[String]) -> Vec<String> {
     let mut full = Vec::new();
     for name in names {
@@ -120,7 +123,7 @@ pub fn event_names(names: &[String]) -> Vec<String> {
             Some(groups) => full.extend(groups.iter().flat_map(|g| g.iter()).map(|&e| e.to_owned())),
             None => {
                 full.extend(spellings(name));
-                // It may be one of the things that events of this type tell of.
+                // The name may be a variant of this type.
                 full.push(VARIED.to_owned());
             }
         }
@@ -128,8 +131,8 @@ pub fn event_names(names: &[String]) -> Vec<String> {
     full
 }
 
-/// Full names of the event types to load before [`fold`](super::fold()) selects events by `names`. `wall` includes the type that async-profiler used
-/// for its wall clock before version 4.
+/// Expands `names` to the event types to load before [`fold`](super::fold()) selects events. `wall`
+/// includes the type that async-profiler used for its wall clock before version 4.
 pub fn loaded_names(names: &[String]) -> Vec<String> {
     let of_wall = names.iter().any(|name| canonical(name) == "wall").then(|| CPU.to_owned());
     event_names(names).into_iter().chain(of_wall).collect()
@@ -140,7 +143,8 @@ pub(crate) fn is_awake_only(name: &str) -> bool {
     canonical(name) == "cpu"
 }
 
-/// The full names of the types that `name` stands for where these were recorded: of an alias the first group of which there is one.
+/// Expands `name` to the event types in the recording. An alias expands to its first group that has any
+/// events.
 pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |event: &&str| events.get(*event).is_some_and(|&count| count > 0);
     match alias_groups(name) {
@@ -153,23 +157,23 @@ pub fn taken(name: &str, events: &BTreeMap<String, u64>) -> Vec<String> {
     }
 }
 
-/// The short name of the group that an event type is in, if it is in one.
+/// Returns the short name of the group that contains an event type.
 pub fn alias_of(event: &str) -> Option<&'static str> {
     let among = |groups: &[&[&str]]| groups.iter().any(|group| group.contains(&event));
     ALIASES.iter().find(|(_, groups)| among(groups)).map(|&(alias, _)| alias)
 }
 
-/// What can be asked for where these types of events with stack traces are: first short names of groups, then the names of types that are in no
-/// group.
+/// Returns the names that `-e` accepts for these types: first short names of groups, then types that are
+/// in no group.
 pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
     let there = |name: &str| types.get(name).is_some_and(|&events| events > 0);
     let met = |groups: &&'static [&'static [&'static str]]| {
         groups.iter().find(|names| names.iter().any(|name| there(name))).copied()
     };
     let mut groups: Vec<(&str, &[&str])> = Vec::new();
-    // Two words for one thing; `flightline record -e` has the other.
+    // A synonym; `flightline record -e` uses the other word.
     for (alias, of) in ALIASES.iter().filter(|(alias, _)| *alias != "exception") {
-        // Another word for a group that is there already says nothing new.
+        // Skip a second name for a group that is already listed.
         if let Some(names) = met(of).filter(|names| !groups.iter().any(|(_, known)| known == names)) {
             groups.push((alias, names));
         }
@@ -178,12 +182,13 @@ pub fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
     groups.iter().map(|(alias, _)| (*alias).to_owned()).chain(alone.cloned()).collect()
 }
 
-/// Returns the events of a recording that can be drawn besides `drawn`, as `-e` accepts them, with their numbers of samples: those with most
-/// samples first. `events` are those of each type, see [`recorded`](super::recorded).
+/// Returns the events of a recording other than `drawn`, as `-e` accepts them, with their numbers of
+/// samples, most samples first. `events` has the number of events by type, see
+/// [`recorded`](super::recorded).
 pub fn others(events: &BTreeMap<String, u64>, drawn: &BTreeSet<String>) -> Vec<(String, u64)> {
     let mut covered = drawn.clone();
     let mut others: Vec<(String, u64)> = Vec::new();
-    // A type that only the second group of an alias has is offered by its own name.
+    // A type in the second group of an alias is listed under its own name.
     for name in offered(events).into_iter().chain(events.keys().cloned()) {
         let types = taken(&name, events);
         let types = if types.is_empty() { vec![name.clone()] } else { types };
@@ -226,7 +231,7 @@ mod tests {
             of(&[("jdk.ThreadStart", 9), ("jdk.NativeMethodSample", 1), ("my.Event", 2)]).as_deref(),
             Some("jdk.NativeMethodSample")
         );
-        // Memory that was not freed, of a recording that also has what was.
+        // Live memory is preferred to all allocations.
         assert_eq!(
             of(&[("profiler.Malloc", 900), ("flightline.LiveAllocation", 3)]).as_deref(),
             Some("flightline.LiveAllocation")

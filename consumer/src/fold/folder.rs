@@ -1,5 +1,6 @@
-//! Stacks under their processes and threads. Each distinct stack is walked once, and below a thread only as far as nothing
-//! of it is there yet: time and memory go by the boxes of the result.
+//! Arranges stacks under their processes and threads. Each distinct stack is walked once, and below a
+//! thread only down to the first frame that already has a box. Time and memory are therefore proportional
+//! to the boxes of the result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use super::{FoldOptions, NO_STACK, NO_THREAD, TOO_MANY_FRAMES, TRUNCATED, UNKNOW
 use crate::model::{Frame, FrameKind, Id, Model, SampleKey, Stack, Thread};
 use crate::tree::{Builder, Label, LabelId, Tree};
 
-/// Boxes that any profile may have. Beyond that a profile of many threads has room in proportion to its stacks and
-/// samples, and stacks keep their last frames only: one deep stack in thousands of threads is a small file.
+/// Boxes that any profile may have. Beyond that, the limit grows with the number of stacks and samples,
+/// and stacks retain only their last frames: a small file can put one deep stack into thousands of
+/// threads.
 const BOXES: usize = 3 << 20;
-/// Frames kept of a stack that there is no room for.
+/// Frames retained of a stack beyond the limit.
 const LAST_FRAMES: usize = 8;
-/// Bytes of names of any length; beyond that, names are cut to [`SHORT`].
+/// Bytes of names without a length limit; after that, names are cut to [`SHORT`].
 const NAMES: usize = 64 << 20;
 const SHORT: usize = 256;
 
@@ -26,34 +28,34 @@ pub(super) struct Folder<'m> {
     options: &'m FoldOptions,
     builder: Builder,
     trie: Trie,
-    /// By frame, as far as they were met.
+    /// Labels by frame; `None` if the frame was not seen yet.
     labels: Vec<Option<LabelId>>,
-    /// By stack, as far as they were met.
+    /// Ends in the trie by stack; `None` if the stack was not seen yet.
     ends: Vec<Option<Place>>,
-    /// By stack and class: where stacks that end in a class end in the trie.
+    /// Ends in the trie of stacks with a class appended.
     class_ends: HashMap<End, Place, KeyHash>,
-    /// Left of [`NAMES`].
+    /// Remaining bytes of [`NAMES`].
     names: usize,
 }
 
-/// A stack, and the class of the object if it is drawn.
+/// A stack, and the class of the object if it is shown.
 type End = (Option<Id<Stack>>, Option<Id<Arc<str>>>);
 
-/// What samples have in common that may become one.
+/// The properties that samples of one weight share.
 type Group = (Titled, End);
 
-/// A thread, and the title that its process had if it is drawn.
+/// A thread, and the title of its process if it is shown.
 type Titled = (Option<Id<Thread>>, Option<Id<Arc<str>>>);
 
-/// The boxes below all stacks of a thread.
+/// The boxes below the stacks of a thread.
 struct Prefix {
-    /// Of the tree.
+    /// Node in the tree.
     node: u32,
-    /// By regex asked for: whether it matches one of them.
+    /// For each `include` filter, whether it matches one of these boxes.
     included: Vec<bool>,
 }
 
-/// By thread; `None` if the thread is filtered out.
+/// Prefixes by thread; `None` if the thread is filtered out.
 type Prefixes = HashMap<Titled, Option<Prefix>, KeyHash>;
 
 impl<'m> Folder<'m> {
@@ -81,7 +83,7 @@ impl<'m> Folder<'m> {
         }
         let passes = self.frame_filter(&threads);
         stacks.retain(|&(_, end, _, thread)| passes(end, thread));
-        // Those of one thread in a row.
+        // Groups the stacks by thread.
         stacks.sort_unstable_by_key(|&(node, end, ..)| (node, end));
         self.place(&stacks);
         self.builder
@@ -111,7 +113,8 @@ impl<'m> Folder<'m> {
         weights
     }
 
-    /// Returns a function that is true for a stack's end in the trie, and its thread, if they pass the filter by frames.
+    /// Returns a predicate: true if a stack, given by its end in the trie, and its thread pass the filter
+    /// by frames.
     fn frame_filter<'t>(&mut self, threads: &'t Prefixes) -> impl Fn(Place, Titled) -> bool + use<'t> {
         self.trie.seal();
         let filter = &self.options.filter;
@@ -127,7 +130,7 @@ impl<'m> Folder<'m> {
         }
     }
 
-    /// The boxes of these stacks, and by stack the one it ends at.
+    /// Returns the boxes of these stacks, and for each stack the box that it ends at.
     pub(super) fn calls(mut self, stacks: impl Iterator<Item = Option<Id<Stack>>>) -> (Tree, Vec<u32>) {
         let mut ends: Vec<u32> = Vec::new();
         for stack in stacks {
@@ -144,12 +147,12 @@ impl<'m> Folder<'m> {
         (tree, ends.into_iter().map(place).collect())
     }
 
-    /// The labels met so far, by their handles.
+    /// Returns the labels so far, by handle.
     pub(super) fn into_labels(self) -> Vec<Label> {
         self.builder.into_labels()
     }
 
-    /// Samples added up by all that makes a difference.
+    /// Adds up samples that do not differ in any property used here.
     fn groups(&self, samples: impl Iterator<Item = (&'m SampleKey, u64)>) -> HashMap<Group, u64, KeyHash> {
         let FoldOptions { by_process, by_title, by_thread, classes, filter, .. } = self.options;
         let threads_matter = *by_process
@@ -170,7 +173,7 @@ impl<'m> Folder<'m> {
         groups
     }
 
-    /// Process, title and thread frames; `None` if the thread is filtered out by them.
+    /// Returns the process, title and thread frames; `None` if they are filtered out.
     fn prefix(&mut self, (thread, title): Titled) -> Option<Prefix> {
         let FoldOptions { by_process, by_title, by_thread, filter, .. } = self.options;
         let of = thread.map(|id| self.model.threads.get(id));
@@ -197,7 +200,7 @@ impl<'m> Folder<'m> {
         Some(Prefix { node, included })
     }
 
-    /// Where the stack ends in the trie.
+    /// Returns the node of the trie at which the stack ends.
     fn end(&mut self, (stack, class): End) -> Place {
         if let Some(class) = class {
             return self.class_end(stack, class);
@@ -213,7 +216,7 @@ impl<'m> Folder<'m> {
         })
     }
 
-    /// Returns the end of a stack that a class is added to.
+    /// Returns the node of the trie at which a stack with a class appended ends.
     fn class_end(&mut self, stack: Option<Id<Stack>>, class: Id<Arc<str>>) -> Place {
         if let Some(&known) = self.class_ends.get(&(stack, Some(class))) {
             return known;
@@ -239,10 +242,10 @@ impl<'m> Folder<'m> {
         path
     }
 
-    /// Makes the tree: `stacks` are by the node they stand on.
+    /// Builds the tree. `stacks` are ordered by the node below them.
     fn place(&mut self, stacks: &[(u32, Place, u64, Titled)]) {
         let room = BOXES.saturating_add(self.trie.len() * 2).saturating_add(stacks.len() * LAST_FRAMES);
-        // By place: the last node its part of the trie was put on, and what it became there.
+        // For each node of the trie: the last base node for which it was copied, and the resulting node.
         let mut placed: Vec<(u32, u32)> = vec![(0, 0); self.trie.len()];
         let (mut turn, mut last) = (0, None);
         let mut missing = Vec::new();
@@ -281,7 +284,7 @@ impl<'m> Folder<'m> {
         self.builder.label(Label { text: Arc::from(text), module: None, kind: FrameKind::Marker })
     }
 
-    /// What is written on the boxes of a frame.
+    /// Returns the label of a frame's boxes.
     pub(super) fn frame(&mut self, id: Id<Frame>) -> LabelId {
         if let Some(label) = self.labels[id.index()] {
             return label;
@@ -299,12 +302,12 @@ impl<'m> Folder<'m> {
     }
 }
 
-/// The label of the box of a class.
+/// Returns the label for the box of a class.
 pub(crate) fn class_label(class: &Arc<str>) -> Label {
     Label { text: class.clone(), module: None, kind: FrameKind::Class }
 }
 
-/// What is written on the boxes of a frame.
+/// Returns the label of a frame's boxes.
 pub fn label(frame: &Frame, options: &FoldOptions) -> Label {
     let Frame { function, class, kind, line, .. } = frame;
     let library = kind.in_library();

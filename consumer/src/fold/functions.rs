@@ -1,20 +1,20 @@
-//! Functions by weight, without the tree that pictures need.
+//! Weights of functions, without building the tree of a flame graph.
 
 use super::{FoldOptions, Folder, choose, scaled, unit};
 use crate::error::Error;
 use crate::model::{ASLEEP, Model, SampleKey};
 use crate::tree::Label;
 
-/// What the samples of a model say of functions.
+/// Weights of the functions in a model.
 #[derive(Debug)]
 pub(crate) struct Functions {
-    /// All that are on a stack.
+    /// All functions on a stack.
     pub functions: Vec<Function>,
     /// Weight of all samples.
     pub total: u64,
-    /// What the weights count.
+    /// Unit of the weights.
     pub unit: &'static str,
-    /// Weight of the stacks that were not walked to their roots.
+    /// Weight of the truncated stacks.
     pub truncated: u64,
     /// Weight of the samples without a stack.
     pub without_stack: u64,
@@ -22,21 +22,21 @@ pub(crate) struct Functions {
     pub asleep: u64,
 }
 
-/// A function and the weight of the stacks it is in.
+/// A function and the weight of the stacks that contain it.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub label: Label,
-    /// Of the stacks that end in it.
+    /// Weight of the stacks that end in it.
     pub own: u64,
-    /// Of all, each counted once.
+    /// Weight of all stacks that contain it, each counted once.
     pub total: u64,
 }
 
-/// Adds up the chosen samples by function; a function is one, inlined or called. The thread and the state of a sample make no difference:
-/// `options` must not have a filter.
+/// Adds up the selected samples by function, inlined or not. Threads and states are ignored: `options`
+/// must not have a filter.
 ///
 /// # Errors
-/// As [`super::fold`].
+/// As for [`super::fold`].
 pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Functions, Error> {
     let kinds = choose(model, options)?;
     let unit = unit(model, options, &kinds)?;
@@ -90,7 +90,7 @@ pub(crate) fn functions(model: &Model, options: &FoldOptions) -> Result<Function
 struct Sum {
     own: u64,
     total: u64,
-    /// The stack it was met in last.
+    /// The stack that was counted last.
     latest: Option<usize>,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::load::{LoadOptions, load};
 
-    /// What the tree of a flame graph says, found another way.
+    /// The result equals the weights in the tree of a flame graph.
     #[test]
     fn functions_weigh_what_they_do_in_the_tree() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");

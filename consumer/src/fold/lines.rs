@@ -11,37 +11,37 @@ use crate::model::{CodeFile, Frame, Id, Model, Stack};
 use crate::reshape::Names;
 use crate::view::similar;
 
-/// The samples of the functions of one name, by line and address.
+/// The samples of the functions with one name, by line and address.
 #[derive(Debug)]
 pub struct Annotation {
-    /// The functions, heaviest first; those of one name in different files are different functions.
+    /// The functions, heaviest first. Functions of one name in different files are different functions.
     pub functions: Vec<Annotated>,
     /// Weight of all selected samples, in `unit`.
     pub total: u64,
     /// The unit of weights: `samples`, `ns`, `bytes` or `events`.
     pub unit: &'static str,
-    /// If there is no function of this name: the names that are most like it, at most five.
+    /// If no function has this name: at most five similar names.
     pub similar: Vec<String>,
 }
 
 /// A function and the weight of its lines.
 #[derive(Debug)]
 pub struct Annotated {
-    /// Its name: of Java with package and class, as `java.util.HashMap.get`.
+    /// Function name; for Java with package and class, as `java.util.HashMap.get`.
     pub name: String,
     /// Java class with package, or the file name of the library; may be empty.
     pub class: Arc<str>,
     /// True for methods of Java classes.
     pub is_java: bool,
-    /// The program or library, if the model has the places of frames.
+    /// The program or library, if it is recorded and was loaded.
     pub file: Option<Arc<CodeFile>>,
     /// Weight of the function.
     pub all: Weights,
-    /// By source line, from 1.
+    /// Weights by source line, from 1.
     pub lines: BTreeMap<u32, Weights>,
-    /// Weight of the frames whose line is not known.
+    /// Weight of the frames without a known line.
     pub no_line: Weights,
-    /// By address in the file, as far as addresses were recorded.
+    /// Weights by address in the file, where addresses were recorded.
     pub addresses: BTreeMap<u32, Weights>,
 }
 
@@ -75,12 +75,13 @@ struct Hit {
     address: u32,
 }
 
-/// Adds up the selected samples by line and by address of the functions called `name`: as in flame graphs, `library.so` and a backtick
-/// before it, or the name without package, namespace and parameters. `line_of` returns the line of an address of a file for frames that
-/// have an address instead of a line; 0 if it is not known.
+/// Adds up the selected samples by line and by address of the functions called `name`. The name has the
+/// form of flame graphs, with `library.so` and a backtick before it, or lacks the package, namespace and
+/// parameters. `line_of` returns the line of an address in a file for frames that have an address instead
+/// of a line; 0 if it is not known.
 ///
 /// # Errors
-/// As [`super::fold`].
+/// As for [`super::fold`].
 pub fn annotate(
     model: &Model,
     options: &FoldOptions,
@@ -126,7 +127,7 @@ pub fn annotate(
     Ok(Annotation { functions, total, unit, similar })
 }
 
-/// A frame, its name, and the library of native code.
+/// A frame, its name, and the library if it is native code.
 type Named<'m> = (Id<Frame>, &'m Frame, Arc<str>, Option<Arc<str>>);
 
 /// Names of the frames on the selected stacks.
@@ -148,7 +149,7 @@ impl<'m> Naming<'m> {
         Self { frames: frames.collect() }
     }
 
-    /// The frames of the functions that `name` names, by index; the functions are added.
+    /// Returns the frames of the functions with this name, by index, and adds the functions.
     fn hits(
         &self,
         name: &str,
@@ -209,7 +210,7 @@ impl<'m> Naming<'m> {
         texts.dedup();
         let mut found: Vec<String> =
             similar(name, texts.iter().copied()).into_iter().map(str::to_owned).collect();
-        // A misspelt short name is far from a long one.
+        // A misspelt short name is not similar to a long one.
         let short: Vec<(Arc<str>, &str)> =
             texts.iter().map(|text| (Names::Simple.of(&Arc::from(*text)), *text)).collect();
         let last = |short: &Arc<str>| short.rsplit(['.', ':']).next().unwrap_or_default().to_owned();

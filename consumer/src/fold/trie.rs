@@ -1,4 +1,4 @@
-//! Distinct stacks by what they have in common from the root on.
+//! A trie of distinct stacks by common frames from the root.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,12 @@ use regex::Regex;
 
 use crate::tree::{Builder, LabelId};
 
-/// Handle of a node; parents have smaller ones.
+/// Handle of a node; a parent's handle is smaller.
 pub(super) type Place = u32;
 /// The parent of the first frames.
 pub(super) const ROOT: Place = u32::MAX;
 
-/// Paths of labels, each begun by its root.
+/// Paths of labels, from the root.
 #[derive(Debug)]
 pub(super) struct Trie {
     nodes: Vec<Node>,
@@ -25,7 +25,7 @@ pub(super) struct Trie {
 struct Node {
     parent: Place,
     label: LabelId,
-    /// The child that was asked for last: mostly the next one, too.
+    /// The child that was looked up last. It is often needed again next.
     latest: Place,
 }
 
@@ -36,7 +36,7 @@ impl Default for Trie {
 }
 
 impl Trie {
-    /// The end of `path`, new or known.
+    /// Returns the end of `path`; adds missing nodes.
     pub(super) fn add(&mut self, path: &[LabelId]) -> Place {
         path.iter().fold(ROOT, |parent, &label| {
             let latest = self.nodes.get(parent as usize).map_or(self.latest_root, |node| node.latest);
@@ -60,7 +60,7 @@ impl Trie {
         child
     }
 
-    /// Gives up what only [`Trie::add`] needs.
+    /// Frees the memory that only [`Trie::add`] needs.
     pub(super) fn seal(&mut self) {
         self.children = HashMap::default();
     }
@@ -70,13 +70,13 @@ impl Trie {
         self.nodes.len()
     }
 
-    /// Parent and label of a node.
+    /// Returns parent and label of a node.
     pub(super) fn node(&self, place: Place) -> (Place, LabelId) {
         let Node { parent, label, .. } = self.nodes[place as usize];
         (parent, label)
     }
 
-    /// Which nodes end a path with a label that matches.
+    /// Returns for each node whether a label on its path matches.
     pub(super) fn matches(&self, regex: &Regex, names: &Builder) -> Vec<bool> {
         let labels: Vec<bool> = names.texts().map(|text| regex.is_match(text)).collect();
         let mut found: Vec<bool> = Vec::with_capacity(self.nodes.len());

@@ -4,10 +4,11 @@ use serde_json::{Value, json};
 
 use crate::view::quantiles::Quantiles;
 
-/// Durations in buckets of powers of two: bucket `n` has those from 2ⁿ ns to less than 2ⁿ⁺¹ ns, the first one also those of 0 ns.
+/// Durations in buckets of powers of two: bucket `n` has those from 2ⁿ ns to less than 2ⁿ⁺¹ ns; the first
+/// bucket also has those of 0 ns.
 ///
-/// Count, total, shortest and longest are exact. Percentiles are exact for up to 65,536 durations; with more of them, memory stays
-/// bounded and a percentile is at most 1/128 too small.
+/// Count, total, shortest and longest are exact. Percentiles are exact for up to 65,536 durations. Beyond
+/// that, memory stays bounded and a percentile is at most 1/128 too small.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     count: u64,
@@ -21,9 +22,9 @@ pub struct Histogram {
 /// A bucket of a [`Histogram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The shortest duration that belongs to it, in ns.
+    /// The shortest duration in it, in ns.
     pub from: u64,
-    /// The shortest duration that is too long for it, in ns; the last bucket has `u64::MAX`, and includes it.
+    /// The end of its range, exclusive, in ns. The last bucket has `u64::MAX`, inclusive.
     pub to: u64,
     /// Number of durations.
     pub count: u64,
@@ -50,12 +51,12 @@ pub struct Summary {
     pub longest: u64,
     /// False if percentiles are up to 1/128 too small.
     pub is_exact: bool,
-    /// Buckets from the first to the last one that has durations, without gaps.
+    /// Buckets from the first to the last non-empty one, without gaps.
     pub buckets: Vec<Bucket>,
 }
 
 impl Summary {
-    /// Returns the figures as an object of JSON.
+    /// Returns the figures as a JSON object.
     pub fn to_json(&self) -> Value {
         let bucket = |bucket: &Bucket| json!({ "fromNanos": bucket.from, "toNanos": bucket.to, "count": bucket.count });
         json!({
@@ -113,7 +114,7 @@ impl Histogram {
         Some(Summary {
             count: self.count,
             total: u64::try_from(self.total).unwrap_or(u64::MAX),
-            // The mean of numbers of 64 bits has 64 bits.
+            // The mean of 64-bit numbers has 64 bits.
             mean: u64::try_from(mean).unwrap_or(u64::MAX),
             shortest: self.shortest,
             p50,
@@ -181,7 +182,7 @@ mod tests {
             assert!(got <= exact && got >= exact * (1.0 - 1.0 / 128.0), "{got} for {exact}");
         }
         assert_eq!(many.longest, 199_999_000);
-        // A step below the value itself is not shorter than the shortest.
+        // A percentile of approximated values must not fall below the shortest duration.
         let same = summary((0..100_000).map(|_| 1_001));
         assert_eq!([same.shortest, same.p50, same.p99, same.longest], [1_001; 4]);
     }

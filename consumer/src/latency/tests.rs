@@ -1,4 +1,4 @@
-//! Groups of samples made up for the test.
+//! Groups of synthetic samples.
 
 use super::*;
 use crate::live::{Stack, Time, Weight};

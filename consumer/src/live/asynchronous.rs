@@ -1,4 +1,4 @@
-//! The items for tasks of tokio.
+//! Items for tasks of tokio.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -11,15 +11,15 @@ use tokio::io::unix::AsyncFd;
 use super::item::Item;
 use super::stream::Stream;
 
-/// A [`Stream`] for asynchronous programs: a `futures_core::Stream` of the same items.
+/// A [`Stream`] for asynchronous programs. It is a `futures_core::Stream` of the same items.
 #[derive(Debug)]
 pub struct Async {
     stream: Stream,
-    /// `None`: a file, which is always ready.
+    /// `None` for a file, which is always ready.
     ready: Option<AsyncFd<Registered>>,
 }
 
-/// The same open file by a number of its own: epoll has each number once.
+/// A duplicate of the descriptor, because epoll accepts each number once.
 #[derive(Debug)]
 struct Registered(OwnedFd);
 
@@ -30,38 +30,38 @@ impl AsRawFd for Registered {
 }
 
 impl Async {
-    /// Follows `stream` in the runtime that this is called in.
+    /// Follows `stream` in the runtime of the caller.
     ///
     /// # Errors
-    /// There is no descriptor left for it.
+    /// The process has no descriptor left.
     ///
     /// # Panics
-    /// There is no runtime, or one without input and output.
+    /// The caller is not in a runtime, or the runtime has I/O disabled.
     pub fn new(stream: Stream) -> io::Result<Self> {
         let own = Registered(stream.as_fd().try_clone_to_owned()?);
-        // SAFETY: the descriptor is its own, is open as long as it is registered, and never another one.
+        // SAFETY: `own` owns its descriptor, which stays open and unchanged while it is registered.
         #[allow(unsafe_code)]
         let registered = unsafe { AsyncFd::register_with_interest(own, Interest::READABLE) };
         let ready = match registered.map_err(io::Error::from) {
             Ok(ready) => Some(ready),
-            // What epoll says of files.
+            // epoll does not support files.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
             Err(error) => return Err(error),
         };
         Ok(Self { stream, ready })
     }
 
-    /// The stream, to poll it or to wait for it in between.
+    /// Returns the stream, to poll it or to wait for it directly.
     pub fn get_mut(&mut self) -> &mut Stream {
         &mut self.stream
     }
 
-    /// The stream, outside the runtime again.
+    /// Returns the stream for use outside the runtime.
     pub fn into_inner(self) -> Stream {
         self.stream
     }
 
-    /// The next item; `None` when the stream is over. Nothing is lost if it is not waited for to the end.
+    /// Returns the next item; `None` at the end of the stream. Dropping the future loses no item.
     pub async fn next(&mut self) -> Option<io::Result<Item>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_item(context)).await
     }
@@ -77,10 +77,10 @@ impl Async {
                 return Poll::Pending;
             };
             let mut guard = std::task::ready!(ready.poll_read_ready(context))?;
-            // There may be bytes that came behind the look above.
+            // Bytes may have arrived after the poll above.
             match stream.poll() {
                 Poll::Ready(item) => return Poll::Ready(item),
-                // It stopped by itself: there is more.
+                // The poll stopped at its limit; more input is available.
                 Poll::Pending if stream.wait(Some(std::time::Duration::ZERO))? => {}
                 Poll::Pending => guard.clear_ready(),
             }

@@ -1,4 +1,4 @@
-//! What the keys of the current chunk stand for, shared by all items of it.
+//! Resolved constants of the current chunk, shared by all its items.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::load::names::Names;
 use crate::model::Thread;
 use crate::spans::SpanContext;
 
-/// Frames of stacks, and names, that are kept; then all is looked up anew, so that a chunk without end takes no memory without
-/// end.
+/// Maximum number of frames in cached stacks, and of names. Beyond that, the caches are cleared, so that
+/// an endless chunk uses bounded memory.
 const MOST_FRAMES: usize = 1 << 20;
 const MOST_NAMES: usize = 1 << 18;
 
-/// Caches of one chunk. What is not there is not remembered: it may come.
+/// Caches of one chunk. Missing constants are not cached, because they may follow.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     pub(super) constants: Constants,
@@ -27,7 +27,7 @@ pub(super) struct Cache {
     /// Titles of the processes of `threads`.
     titles: HashMap<u64, Arc<str>, KeyHash>,
     stacks: HashMap<u64, Arc<Stack>, KeyHash>,
-    /// By the keys of the stack and of the method that was called from there.
+    /// By the keys of the caller's stack and of the called method.
     calls: HashMap<(u64, u64), Arc<Stack>, KeyHash>,
     states: HashMap<u64, Arc<str>, KeyHash>,
     variants: HashMap<u64, Arc<str>, KeyHash>,
@@ -35,18 +35,18 @@ pub(super) struct Cache {
     pub(super) contexts: HashMap<u64, Arc<SpanContext>, KeyHash>,
     frames: HashMap<RawFrame, Frame, KeyHash>,
     held: usize,
-    /// Of the stack being read.
+    /// Frames of the stack being read.
     raw: Vec<RawFrame>,
     empty: Arc<str>,
-    /// Stacks and frames looked up, over all chunks.
+    /// Stacks and frames looked up in all chunks.
     pub(super) stack_lookups: u64,
     pub(super) frame_lookups: u64,
-    /// Keys other than 0 that stood for nothing.
+    /// Keys other than 0 without a constant.
     pub(super) unresolved: u64,
 }
 
 impl Cache {
-    /// Keys mean what they do in `chunk` from here on.
+    /// Starts a chunk, whose keys have new meanings.
     pub(super) fn begin(&mut self, chunk: &Chunk) {
         let Self { stack_lookups, frame_lookups, unresolved, .. } = *self;
         *self = Self {
@@ -58,7 +58,7 @@ impl Cache {
         };
     }
 
-    /// There are more constants than before. What would take too much memory is looked up anew.
+    /// Further constants were read. Clears caches that exceed their limits.
     pub(super) fn more(&mut self) {
         if self.held > MOST_FRAMES || self.constants.names.len() > MOST_NAMES {
             (self.held, self.constants.names) = (0, Names::default());
@@ -87,7 +87,8 @@ impl Cache {
         Ok(Some(thread))
     }
 
-    /// The title of the process of the thread with this key, which [`Self::thread`] has looked up.
+    /// Returns the title of the process of the thread with this key, which [`Self::thread`] has looked
+    /// up.
     pub(super) fn title(&self, key: u64) -> Option<Arc<str>> {
         self.titles.get(&key).cloned()
     }
@@ -119,7 +120,8 @@ impl Cache {
         Ok(Some(stack))
     }
 
-    /// The stack of a method that was `called`, by the key of its callers'; 0: none was.
+    /// Returns the stack of a `called` method, by the key of its callers' stack. A `called` of 0 means
+    /// none.
     pub(super) fn stack_of_call(
         &mut self,
         chunk: &Chunk,
@@ -185,7 +187,7 @@ impl Cache {
         Ok(name)
     }
 
-    /// Key 0 is none.
+    /// Key 0 means none.
     pub(super) fn missing<T>(&mut self, key: u64) -> Option<T> {
         self.unresolved += u64::from(key != 0);
         None

@@ -1,4 +1,4 @@
-//! Which samples of a stream are wanted.
+//! Selects samples of a stream.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,26 +9,27 @@ use super::item::{Item, Sample, Stack};
 use crate::fold::{Filter, FoldOptions, NO_STACK, NO_THREAD, TRUNCATED, UNKNOWN_PROCESS, label};
 use crate::model::Thread;
 
-/// Threads and stacks kept to be known again.
+/// Maximum number of cached threads and stacks.
 const MOST: usize = 1 << 14;
 
-/// Says which samples pass a filter and lie in a range of time. Names are those that folded text has.
+/// Decides which samples pass a filter and lie within a time range. Filters are applied to the names used
+/// in folded text.
 #[derive(Debug)]
 pub struct Choice {
     filter: Filter,
     range: [i64; 2],
-    /// By where they lie; kept so that nothing else does.
+    /// By address. The stored references keep an address from being reused.
     threads: HashMap<usize, (Arc<Thread>, bool), KeyHash>,
     stacks: HashMap<usize, (Arc<Stack>, bool), KeyHash>,
 }
 
 impl Choice {
-    /// Samples that pass `filter`, from the first to the second time, in ns since 1970, both included.
+    /// Selects samples that pass `filter` and lie within `range` (inclusive, in ns since 1970).
     pub fn new(filter: Filter, range: [i64; 2]) -> Self {
         Self { filter, range, threads: HashMap::default(), stacks: HashMap::default() }
     }
 
-    /// Whether an item is no sample, or one that is wanted.
+    /// Returns true if an item is a selected sample, or is not a sample.
     pub fn wants(&mut self, item: &Item) -> bool {
         match item {
             Item::Sample(sample) => self.wants_sample(sample),

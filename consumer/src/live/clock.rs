@@ -1,30 +1,30 @@
-//! From the ticks of a chunk to the clocks of the machine.
+//! Converts the ticks of a chunk to the clocks of the machine.
 
 use jfr_format::read::Chunk;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::item::Time;
 
-/// Clocks that are further apart are not the same.
+/// Clocks that differ by more than this are different clocks.
 const SAME_NANOS: i128 = 1_000_000_000;
 
-/// The line from ticks to `CLOCK_MONOTONIC`.
+/// Linear mapping from ticks to `CLOCK_MONOTONIC`.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// Ticks and nanoseconds at the same moment.
+    /// Ticks and nanoseconds at the same time.
     anchor: Option<(i64, i64)>,
-    /// Told by an anchor rather than guessed.
+    /// True if an anchor event stated the mapping; otherwise it was guessed.
     told: bool,
-    /// Ticks and epoch of the last chunk's header.
+    /// Ticks and epoch in the last chunk's header.
     header: Option<(i64, i64)>,
     latest: Time,
 }
 
 impl Clock {
-    /// Takes the clock of a new chunk. Whether it goes on where that of the chunk before was.
+    /// Starts a chunk. Returns true if its clock continues that of the chunk before.
     pub(super) fn begin(&mut self, chunk: &Chunk) -> bool {
         let (ticks, nanos) = (chunk.header.start_ticks.0, chunk.header.start_nanos);
-        // Another recording, or another boot of the machine, has another line.
+        // Another recording, or another boot of the machine, has another mapping.
         let goes_on = self.header.is_some_and(|(before, at)| {
             let passed = i128::from(chunk.span_nanos(ticks.saturating_sub(before)));
             (i128::from(nanos) - i128::from(at) - passed).abs() < SAME_NANOS
@@ -38,29 +38,29 @@ impl Clock {
         goes_on
     }
 
-    /// Both clocks were read at `ticks`.
+    /// Sets the anchor: both clocks were read at `ticks`.
     pub(super) fn anchor(&mut self, chunk: &Chunk, ticks: i64, monotonic: i64) {
         let tick = chunk.span_nanos(1).max(1);
         let near = |known: i64| (i128::from(known) - i128::from(monotonic)).abs() <= i128::from(tick);
-        // Within a tick they say the same: times stay in order.
+        // Retains an anchor that agrees within a tick, so that times stay in order.
         if !(self.told && self.monotonic(chunk, ticks).is_some_and(near)) {
             self.anchor = Some((ticks, monotonic));
             self.told = true;
         }
     }
 
-    /// The moment of `ticks`.
+    /// Converts `ticks`.
     pub(super) fn time(&self, chunk: &Chunk, ticks: i64) -> Time {
         Time { epoch_nanos: chunk.epoch_nanos(ticks), monotonic_nanos: self.monotonic(chunk, ticks) }
     }
 
-    /// The same, which becomes the present one.
+    /// Converts `ticks` and stores the result as the current time.
     pub(super) fn tick(&mut self, chunk: &Chunk, ticks: i64) -> Time {
         self.latest = self.time(chunk, ticks);
         self.latest
     }
 
-    /// The time told last.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Time {
         self.latest
     }
@@ -71,8 +71,8 @@ impl Clock {
     }
 }
 
-/// Whether the ticks are nanoseconds of this machine's monotonic clock: then they lie as far from the wall clock as that
-/// does.
+/// Returns true if the ticks are nanoseconds of this machine's monotonic clock: they then differ from the
+/// chunk's wall-clock time by as much as the two clocks do now.
 fn is_monotonic(chunk: &Chunk) -> bool {
     let header = &chunk.header;
     let apart = i128::from(header.start_nanos) - i128::from(header.start_ticks.0);

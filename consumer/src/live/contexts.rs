@@ -1,7 +1,7 @@
-//! The span of a sample: samples and the contexts told of their threads and times, in whatever order they come.
+//! Joins samples with the spans recorded for their threads and times, in any order.
 //!
-//! A recorder tells both in one flush: they are joined when its end has come, a segment's checksum or a watermark. What was
-//! told stays for one flush more.
+//! A recorder writes both in one flush. They are joined at its end: at a segment's checksum or a
+//! watermark. Contexts are retained for one more flush.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use super::item::Item;
 use crate::model::Thread;
 use crate::spans::SpanContext;
 
-/// Contexts of one flush; with more, those of the flush before are forgotten.
+/// Contexts of one flush. If there are more, those of the flush before are discarded.
 const MOST: usize = 1 << 16;
 
-/// Ids of the thread, and ns since 1970: names of threads change.
+/// Ids of the thread, and ns since 1970. Thread names are not used because they change.
 type Moment = (i64, i64, i64);
 
 #[derive(Debug, Default)]
 pub(super) struct Contexts {
-    /// And whether a sample came for it.
+    /// The flag is true if a sample was found.
     now: HashMap<Moment, (Arc<SpanContext>, bool)>,
     before: HashMap<Moment, (Arc<SpanContext>, bool)>,
-    /// Those that no sample came for.
+    /// Contexts for which no sample was found.
     pub(super) unused: u64,
 }
 
@@ -33,7 +33,7 @@ impl Contexts {
         self.now.insert(moment(thread, time), (context, false));
     }
 
-    /// Gives a sample its span.
+    /// Sets the span of a sample.
     pub(super) fn give(&mut self, item: &mut Item) {
         let Item::Sample(sample) = item else { return };
         let Some(thread) = &sample.thread else { return };
@@ -44,21 +44,21 @@ impl Contexts {
         let told = self.now.get_mut(&moment).or_else(|| self.before.get_mut(&moment));
         let Some((context, used)) = told else { return };
         *used = true;
-        // What stands in the sample itself counts more.
+        // The span in the sample itself takes precedence.
         if sample.span.is_none() {
             sample.span_id = Some(context.span.id()).filter(|&id| id != 0);
             sample.span = Some(context.clone());
         }
     }
 
-    /// A flush is over.
+    /// A flush has ended.
     pub(super) fn flushed(&mut self) {
         let now = std::mem::take(&mut self.now);
         let gone = std::mem::replace(&mut self.before, now);
         self.unused += gone.values().filter(|(_, used)| !used).count() as u64;
     }
 
-    /// What was told since the last flush is not what was written.
+    /// Discards the contexts since the last flush, because they may be damaged.
     pub(super) fn distrust(&mut self) {
         self.now.clear();
     }
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(span_of(&mut contexts, 1, 11), None);
         contexts.put(&thread(2), 20, context(6));
         contexts.flushed();
-        // A sample that comes a flush later, and a second one of the same moment.
+        // A sample that arrives a flush later, and a second one of the same time.
         assert_eq!([span_of(&mut contexts, 2, 20), span_of(&mut contexts, 1, 10)], [Some(6), Some(5)]);
         contexts.flushed();
         assert_eq!((span_of(&mut contexts, 2, 20), contexts.unused), (None, 0));

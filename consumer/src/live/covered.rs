@@ -1,5 +1,6 @@
-//! Chunks with two types of CPU samples. The less exact samples of such a chunk get the variant [`COVERED`], as in a model. The other type
-//! may come later in the chunk, so the recording is read twice.
+//! Marks the less exact samples of chunks with two types of CPU samples. They get the variant
+//! [`COVERED`], as in a model. The other type may follow later in the chunk, so the recording is read
+//! twice.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -15,17 +16,17 @@ const READ: usize = 256 << 10;
 /// Marks the samples of `jdk.ExecutionSample` in chunks that have samples of `jdk.CPUTimeSample` too.
 #[derive(Debug, Default)]
 pub struct Covering {
-    /// By chunk.
+    /// For each chunk, whether it has samples of `jdk.CPUTimeSample`.
     exact: Vec<bool>,
     chunk: usize,
     variant: Option<Arc<str>>,
 }
 
 impl Covering {
-    /// Reads which chunks of a recording have samples of `jdk.CPUTimeSample`.
+    /// Finds the chunks of a recording that have samples of `jdk.CPUTimeSample`.
     ///
     /// # Errors
-    /// The recording cannot be read. Damage is no error here.
+    /// The recording cannot be read. Damage is not an error here.
     pub fn scan(mut recording: impl Read) -> io::Result<Self> {
         let samples = vec![CPU_TIME_SAMPLE.to_owned()];
         let mut feed = Feed::new(Options { samples, others: false, ..Options::default() });

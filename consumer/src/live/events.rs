@@ -1,4 +1,4 @@
-//! Event → item.
+//! Converts events to items.
 
 use std::sync::Arc;
 
@@ -68,12 +68,12 @@ pub(super) fn anchor(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindin
     unless_unwanted(state, chunk, frame)
 }
 
-/// The event as it is, if others than samples are wanted.
+/// Returns the unchanged event, if other events than samples are requested.
 pub(super) fn unless_unwanted(state: &mut State, chunk: &Chunk, frame: &Frame<'_>) -> Made {
     if state.wanted.no_others { Ok(None) } else { other(state, chunk, frame, Arc::default()) }
 }
 
-/// The span of the samples of a thread at a moment.
+/// Stores the span of a thread's samples at one time.
 pub(super) fn context(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, binding: &Binding) -> Made {
     let [ticks, thread, context] = values(chunk, frame, binding)?;
     if (0..3).all(|slot| binding.is_bound(slot))
@@ -110,7 +110,8 @@ pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
     let time = state.clock.tick(chunk, ticks as i64);
     let start = (state.base + chunk.offset.0).wrapping_add(offset);
     let at = state.base + frame.offset;
-    // The recorder tells its settings behind the event that began the chunk; what has not been told goes on.
+    // The recorder writes its settings after the first event of the chunk. Until then, those of the chunk
+    // before apply.
     let (settings, before) = (&state.settings, &state.settings_before);
     state.segments.each_held(|item| match item {
         Item::Sample(sample) if sample.weight.unit == Unit::Samples => {
@@ -124,7 +125,7 @@ pub(super) fn segment(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, bindi
     Ok(None)
 }
 
-/// What samples stand for that last `period` ns each.
+/// Returns the weight of samples that represent `period` ns each.
 fn timed(samples: u64, period: Option<u64>) -> Weight {
     match period {
         Some(period) => Weight { samples, value: period.saturating_mul(samples), unit: Unit::Nanoseconds },
@@ -191,7 +192,7 @@ pub(super) fn sample(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: 
     }))))
 }
 
-/// A field that is text in the event itself, not in a pool.
+/// Returns a field with text in the event itself rather than in a pool.
 fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
     match field(fields, name) {
         Some(Value::Text(text)) => Some(text.clone()),
@@ -202,12 +203,12 @@ fn text_of(fields: &[(Arc<str>, Value)], name: &str) -> Option<Arc<str>> {
 pub(super) fn loss(state: &mut State, chunk: &Chunk, frame: &Frame<'_>, plan: &LossPlan) -> Made {
     let Some(event) = event(chunk, frame) else { return Ok(None) };
     let time = state.clock.tick(chunk, event.start_ticks().unwrap_or(chunk.header.start_ticks.0));
-    // In a chunk that has been damaged its key may stand for another.
+    // In a damaged chunk, the thread's key may refer to another constant.
     let trusted = !state.segments.distrusted();
     Ok(Some(Item::Loss(lost(&mut state.cache, &event, time, plan, trusted)?)))
 }
 
-/// What an event tells of something that is missing; of whose thread only if its key is `trusted`.
+/// Converts an event that reports a loss. Its thread is included only if its key is `trusted`.
 pub(super) fn lost(
     cache: &mut Cache,
     event: &EventRef<'_>,

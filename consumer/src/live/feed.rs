@@ -1,11 +1,11 @@
-//! Bytes in, items out, no input or output: the decoder's events, checked by segments.
+//! Decodes bytes to items without doing I/O, and verifies segments.
 //!
 //! ```text
 //!   push(bytes) ─┬─► Decoder ─► runs of events ─► plan of the type ─► held ─┬─ flightline.Segment: right ─► items
 //!                └─► window: CRC-32 ───────────────────────────────────────►┴─ wrong ─► warning, loss; next chunk
 //! ```
-//! In chunks that declare `flightline.Segment` and whose size stands in the header from the start, as our streams have
-//! them, items are held until the segment that they are in has been found right.
+//! In chunks that declare `flightline.Segment` and have their size in the header from the start, as
+//! streams of Flightline do, items are held until the checksum of their segment was verified.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::segments::Segments;
 use super::{Options, Stats, events};
 use crate::load::settings::Settings;
 
-/// Items made at a time; what is behind them stays as it is in the stream.
+/// Items decoded ahead; the rest stays encoded in the stream.
 const AHEAD: usize = 256;
-/// Events looked at for them at a time.
+/// Events examined at a time to make these items.
 const LOOKED_AT: usize = 4096;
 
-/// Reads a stream that comes in pieces of any lengths.
+/// Decodes a stream that arrives in pieces of any length.
 ///
 /// ```no_run
 /// use flightline_consumer::live::{Feed, Options};
@@ -53,26 +53,27 @@ pub struct Feed {
     memory: u64,
 }
 
-/// What has been made of the decoder's items.
+/// State that is independent of the decoder.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) wanted: Wanted,
-    /// Offset in the stream where the decoder began.
+    /// Offset in the stream at which the decoder started.
     pub(super) base: u64,
     runs: VecDeque<Run>,
     pub(super) segments: Segments,
     plans: Plans,
     pub(super) cache: Cache,
     pub(super) settings: Settings,
-    /// Those of the chunk before, if this one is of the same recorder.
+    /// Settings of the chunk before, if both chunks are of the same recorder.
     pub(super) settings_before: Settings,
-    /// [`Options::periods`].
+    /// See [`Options::periods`].
     pub(super) periods: BTreeMap<Arc<str>, u64>,
     pub(super) clock: Clock,
     pub(super) stats: Stats,
-    /// Of what only lasts, nothing is read of what lasted less, in ns, but its time.
+    /// For samples that are requested only as duration events: the duration in ns below which only the
+    /// time is read.
     pub(super) shortest: u64,
-    /// Up to where events have been handed on.
+    /// Offset up to which events have been returned.
     passed: u64,
     /// Bytes of constants of the current chunk.
     constants: u64,
@@ -80,12 +81,12 @@ pub(super) struct State {
 }
 
 impl Feed {
-    /// An empty one.
+    /// Creates a decoder without input.
     pub fn new(options: Options) -> Self {
         let Options { samples, others, lasting, periods, memory } = options;
         let wanted = Wanted { no_others: !others, lasting, ..Wanted::from_names(&samples) };
         Self {
-            decoder: Decoder::new(Delivery::Earliest),
+            decoder: Decoder::new(Delivery::Streaming),
             state: State {
                 wanted,
                 base: 0,
@@ -108,25 +109,26 @@ impl Feed {
         }
     }
 
-    /// Takes what was received.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.received += bytes.len() as u64;
         self.state.segments.window.push(bytes);
         self.decoder.push(Bytes::copy_from_slice(bytes));
     }
 
-    /// Of events that are samples, but wanted as events that last alone, those that lasted less than `nanos` come without their fields: whoever
-    /// keeps the longest knows that they are not among them.
+    /// For samples that are requested only as duration events: omits the fields of those that lasted less
+    /// than `nanos`. A caller that stores only the longest events does not need them.
     pub fn plain_below(&mut self, nanos: u64) {
         self.state.shortest = nanos;
     }
 
-    /// Says that nothing will follow.
+    /// Signals the end of the input.
     pub fn close(&mut self) {
         self.decoder.close();
     }
 
-    /// The next item; `None` if more input is needed or, after [`close`](Self::close), nothing is left.
+    /// Returns the next item; `None` if more input is needed or, after [`close`](Self::close), nothing is
+    /// left.
     #[allow(clippy::should_implement_trait)] // `None` is not the end
     pub fn next(&mut self) -> Option<Item> {
         loop {
@@ -154,14 +156,15 @@ impl Feed {
         }
     }
 
-    /// The time in ns that a sample of this type stands for, as far as the present chunk, or the one before it of the same recorder, has
-    /// told. In a recording without segments it may be told behind the samples that it is about.
+    /// Returns the time in ns that a sample of this type represents, if the current chunk, or the one
+    /// before it of the same recorder, has stated it. In a recording without segments, it may follow
+    /// after the samples.
     pub fn period(&self, event: &str) -> Option<u64> {
         let State { settings, settings_before, .. } = &self.state;
         settings.period(event).or_else(|| settings_before.period(event))
     }
 
-    /// What has been read so far.
+    /// Returns statistics of the input so far.
     pub fn stats(&self) -> Stats {
         let cache = &self.state.cache;
         Stats {
@@ -174,7 +177,7 @@ impl Feed {
         }
     }
 
-    /// Begins anew at the next chunk where the present one takes more memory than it may. Whether it did.
+    /// If the current chunk exceeds the memory limit, skips to the next chunk and returns true.
     fn too_large(&mut self) -> bool {
         let behind = self.received.saturating_sub(self.state.passed);
         if behind <= self.memory && self.state.constants <= self.memory {
@@ -184,14 +187,14 @@ impl Feed {
             "a chunk keeps more than {} bytes in memory before its events can be read: it is left out from byte {} on",
             self.memory, self.state.passed
         );
-        self.decoder = Decoder::new(Delivery::Earliest);
+        self.decoder = Decoder::new(Delivery::Streaming);
         self.state.give_up(self.received, message);
         true
     }
 }
 
 impl State {
-    /// Takes what the decoder has found.
+    /// Processes an item of the decoder.
     fn take(&mut self, item: Read<'_>) {
         match item {
             Read::ChunkStart(chunk) => self.begin(chunk),
@@ -217,7 +220,7 @@ impl State {
         self.cache.begin(chunk);
         let goes_on = self.clock.begin(chunk);
         let before = std::mem::take(&mut self.settings);
-        // A short chunk may have ended before it told any.
+        // A short chunk may have ended before its settings were written.
         if !goes_on || !before.is_empty() {
             self.settings_before = if goes_on { before } else { Settings::default() };
         }
@@ -227,9 +230,9 @@ impl State {
         self.segments.ready.push_back(item);
     }
 
-    /// Makes items of the next events of a run.
+    /// Converts the next events of a run to items.
     fn run(&mut self, mut run: Run, chunk: &Chunk) {
-        // The types may have been declared behind the chunk's first events.
+        // The types may have been declared after the chunk's first events.
         let mut plans = std::mem::take(&mut self.plans);
         let mut looked_at = 0;
         let done = loop {
@@ -287,7 +290,7 @@ impl State {
         self.passed = at;
     }
 
-    /// The decoder wants more and has dealt with the input up to `consumed`.
+    /// The decoder has processed the input up to `consumed` and needs more.
     fn settled(&mut self, consumed: u64) {
         self.segments.settled(self.base + consumed);
         if self.segments.between_chunks() {

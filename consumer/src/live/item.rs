@@ -1,4 +1,4 @@
-//! What a stream tells, owned and shared: an item outlives its chunk.
+//! Items of a stream. Their data is owned and shared, so an item outlives its chunk.
 
 use std::sync::Arc;
 
@@ -10,32 +10,33 @@ use crate::spans::SpanContext;
 
 use super::value::{self, Fields, Value};
 
-/// One thing a stream tells.
+/// An item of a stream.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Item {
-    /// A chunk begins: keys, clocks and settings begin anew.
+    /// A chunk begins. Keys, clocks and settings of the chunk before are no longer valid.
     ChunkStart(ChunkStart),
-    /// A stack of a thread, and what it stands for.
+    /// A thread's stack and its weight.
     Sample(Box<Sample>),
-    /// Something was recorded and did not come, or happened and was not recorded.
+    /// Something was recorded but did not arrive, or happened but was not recorded.
     Loss(Loss),
     /// Any other event.
     Other(Event),
-    /// All that one flush of the recorder wrote has come, and is as it was written.
+    /// All events of one flush of the recorder have arrived, and the checksum is correct.
     Segment(Segment),
-    /// Something could not be read. Reading goes on.
+    /// Something could not be read. Reading continues.
     Warning(Warning),
 }
 
-/// A moment.
+/// A time, by two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time {
-    /// Nanoseconds since 1970, by the clock of the chunk's header.
+    /// Nanoseconds since 1970, by the clock in the chunk's header.
     pub epoch_nanos: i64,
-    /// Nanoseconds of `CLOCK_MONOTONIC`, which is Java's `System.nanoTime()`, of the machine recorded on; less than a tick
-    /// of the recording early or late (Flightline: 1 µs). `None` if the recording does not tell: it has no
-    /// `flightline.ClockAnchor`, and its ticks are not that clock's (async-profiler: `clock=monotonic`).
+    /// Nanoseconds of `CLOCK_MONOTONIC` (Java's `System.nanoTime()`) on the recorded machine, accurate to
+    /// less than a tick of the recording (Flightline: 1 µs). `None` if the recording does not state it:
+    /// it has no `flightline.ClockAnchor`, and its ticks are not those of this clock (async-profiler:
+    /// `clock=monotonic`).
     pub monotonic_nanos: Option<i64>,
 }
 
@@ -46,40 +47,40 @@ pub struct ChunkStart {
     pub index: u32,
     /// Offset of its first byte in the stream.
     pub offset: u64,
-    /// When it was begun.
+    /// Start time.
     pub time: Time,
-    /// How many ticks of its clock are a second.
+    /// Ticks of its clock per second.
     pub ticks_per_second: i64,
 }
 
-/// What samples are of.
+/// The activity that a sample represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// CPU time.
     Cpu,
-    /// Time that goes by, whatever the thread does; `state` says whether it ran.
+    /// Elapsed time, whether the thread runs or not; `state` says which.
     Wall,
-    /// Memory being allocated.
+    /// Allocation of memory.
     Allocation,
-    /// Memory that lives.
+    /// Live memory.
     Live,
     /// Waiting for a lock.
     Lock,
-    /// Input and output, files or network.
+    /// I/O of files or the network.
     Io,
     /// A call of a traced function.
     Trace,
-    /// An exception being thrown.
+    /// An exception that is thrown.
     Exception,
-    /// A perf event; `variant` says which.
+    /// A perf event; `variant` names it.
     PerfEvent,
     /// Another event with a stack trace.
     Other,
 }
 
 impl Kind {
-    /// By the name of the event type.
+    /// Returns the kind of an event type.
     pub(crate) fn of(event: &str) -> Self {
         match fold::alias_of(event) {
             Some("cpu") => Self::Cpu,
@@ -95,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// Its name in lower case, e.g. `cpu`.
+    /// The name in lower case, e.g. `cpu`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -112,14 +113,15 @@ impl Kind {
     }
 }
 
-/// What a sample stands for.
+/// The weight of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight {
-    /// Samples that the event stands for: 1, unless it says another number.
+    /// Number of samples that the event represents: 1, unless it states another number.
     pub samples: u64,
-    /// How much of `unit` it stands for; 1 if the unit is [`Unit::Samples`].
+    /// The value in `unit`; 1 if the unit is [`Unit::Samples`].
     pub value: u64,
-    /// CPU or waiting time, bytes, events; [`Unit::Samples`] if the stream does not say what a sample stands for.
+    /// CPU or waiting time, bytes, or events; [`Unit::Samples`] if the stream does not state the weight
+    /// of a sample.
     pub unit: Unit,
 }
 
@@ -128,41 +130,42 @@ pub struct Weight {
 pub struct Sample {
     /// Event type, e.g. `jdk.ExecutionSample`.
     pub event: Arc<str>,
-    /// What it is a sample of.
+    /// The activity that it represents.
     pub kind: Kind,
-    /// Which of several things events of this type tell of, e.g. `page-faults`.
+    /// The variant of an event type that has several, e.g. `page-faults`.
     pub variant: Option<Arc<str>>,
-    /// When it was taken, or what it tells of began.
+    /// Time of the sample, or start of the event that it represents.
     pub time: Time,
-    /// How long that lasted, in ns, if the event says so.
+    /// Duration of the event in ns, if it is recorded.
     pub duration_nanos: Option<u64>,
-    /// Whose it is.
+    /// The sampled thread.
     pub thread: Option<Arc<Thread>>,
-    /// The title that the thread's process had, if it wrote one over its arguments.
+    /// The title that the thread's process had, if it overwrote its arguments.
     pub process_title: Option<Arc<str>>,
-    /// Where it was; `None` if the event has no stack, or one that is not in the stream.
+    /// The stack; `None` if the event has no stack, or one that is not in the stream.
     pub stack: Option<Arc<Stack>>,
     /// State of the thread, e.g. `STATE_RUNNABLE`.
     pub state: Option<Arc<str>>,
-    /// What it stands for.
+    /// The weight.
     pub weight: Weight,
-    /// The id of the span it was taken in, if one was told and it is not 0.
+    /// Id of the active span, if one is recorded and it is not 0.
     pub span_id: Option<u64>,
-    /// The span it was taken in, with trace and labels: as its own fields say, or the `flightline.SampleContext` of its thread and
-    /// time.
+    /// The active span with trace and labels: from the sample's own fields, or the
+    /// `flightline.SampleContext` of its thread and time.
     pub span: Option<Arc<SpanContext>>,
     /// The field `labels`, if the event has one.
     pub labels: Option<Value>,
     /// The event's other fields.
     pub fields: Fields,
-    /// Names of the fields that tell what other events of the thread happened in (`@Contextual`, JDK 25); mostly none.
+    /// Names of the fields that provide context for other events of the thread (`@Contextual`, JDK 25);
+    /// usually empty.
     pub contextual: Arc<[Arc<str>]>,
-    /// Where the event begins in the stream.
+    /// Offset of the event in the stream.
     pub offset: u64,
 }
 
 impl Sample {
-    /// The field `name` among those that are nothing else of it.
+    /// Returns the field `name` from `fields`.
     pub fn field(&self, name: &str) -> Option<&Value> {
         value::field(&self.fields, name)
     }
@@ -178,7 +181,7 @@ impl Sample {
         }
     }
 
-    /// The class of the object that was allocated, waited for or thrown, as in source (`byte[]`).
+    /// Returns the class of the object that was allocated, waited for or thrown, as in source (`byte[]`).
     pub fn class(&self) -> Option<Arc<str>> {
         match CLASS_FIELDS.iter().find_map(|name| self.field(name))? {
             Value::Text(name) if !name.contains(['[', '/']) => Some(name.clone()),
@@ -188,22 +191,22 @@ impl Sample {
     }
 }
 
-/// A call stack. Samples with the same one share it as long as their chunk lasts.
+/// A call stack. Equal stacks of one chunk are shared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack {
-    /// Innermost first: `frames[0]` was executing.
+    /// Leaf first: `frames[0]` was executing.
     pub frames: Arc<[Frame]>,
     /// The outermost frames are missing.
     pub truncated: bool,
 }
 
 impl Stack {
-    /// The frame that was executing.
+    /// Returns the frame that was executing.
     pub fn innermost(&self) -> Option<&Frame> {
         self.frames.first()
     }
 
-    /// The frame that everything was called from, if the stack is whole.
+    /// Returns the root frame if the stack is complete.
     pub fn outermost(&self) -> Option<&Frame> {
         self.frames.last().filter(|_| !self.truncated)
     }
@@ -214,22 +217,23 @@ impl Stack {
 pub struct Frame {
     /// Function or method.
     pub function: Arc<str>,
-    /// Java class with dots; empty if it is no Java, or not known.
+    /// Java class with dots; empty if it is not Java or not known.
     pub class: Arc<str>,
-    /// File of the code, e.g. `libc.so.6`; empty if it is Java, or not known.
+    /// File that contains the code, e.g. `libc.so.6`; empty if it is Java or not known.
     pub module: Arc<str>,
     /// Source line; 0 if not known.
     pub line: i32,
-    /// Index of the bytecode; in recordings of Flightline, where there is no line, the address in the module. 0 if not known.
+    /// Bytecode index. In recordings of Flightline, if there is no line, the address in the module. 0 if
+    /// not known.
     pub bytecode_index: i32,
     /// Kind of code.
     pub kind: FrameKind,
-    /// What the stream calls it, e.g. `C++`, `JIT compiled`; may be empty.
+    /// The type's name in the stream, e.g. `C++`, `JIT compiled`; may be empty.
     pub type_name: Arc<str>,
 }
 
 impl Frame {
-    /// As models have it.
+    /// Converts it to the frame type of models.
     pub(crate) fn of_model(&self) -> model::Frame {
         let class = if self.kind.in_library() { &self.module } else { &self.class };
         model::Frame {
@@ -242,75 +246,77 @@ impl Frame {
     }
 }
 
-/// Something that did not come.
+/// Events or bytes that were lost.
 #[derive(Clone, Debug)]
 pub struct Loss {
-    /// When it was told.
+    /// Time of the report.
     pub time: Time,
-    /// The event that told of it, e.g. `flightline.SampleLoss`; [`DAMAGE`] if it was found while reading.
+    /// Type of the event that reports the loss, e.g. `flightline.SampleLoss`; [`DAMAGE`] if it was
+    /// detected while reading.
     pub told_by: Arc<str>,
-    /// Why, e.g. `reader behind`.
+    /// Cause, e.g. `reader behind`.
     pub cause: Arc<str>,
-    /// Type of what was lost, if the cause does not concern all.
+    /// Type of the lost events, if the loss does not concern all types.
     pub event_type: Option<Arc<str>>,
-    /// Whose it was.
+    /// The thread whose events were lost.
     pub thread: Option<Arc<Thread>>,
-    /// How many events, if told.
+    /// Number of events, if it is recorded.
     pub events: Option<u64>,
-    /// How many bytes of the stream, if told.
+    /// Number of bytes of the stream, if it is recorded.
     pub bytes: Option<u64>,
-    /// What they stood for, in ns of CPU time, if told.
+    /// CPU time that the lost samples represent, in ns, if it is recorded.
     pub cpu_nanos: Option<u64>,
 }
 
-/// [`Loss::told_by`] of events that came and were not what had been written.
+/// [`Loss::told_by`] of events whose bytes were damaged after they were written.
 pub const DAMAGE: &str = "damage";
 
-/// An event that is neither sample nor loss.
+/// An event that is neither a sample nor a loss.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its type.
     pub event: Arc<str>,
-    /// Its start; the chunk's if it has none.
+    /// Its start; if it has none, that of the chunk.
     pub time: Time,
-    /// All its fields but the start, in order. Times and spans are in the chunk's ticks.
+    /// All fields except the start, in order. Times and durations are in the chunk's ticks.
     pub fields: Fields,
-    /// Names of the fields that tell what other events of the thread happened in (`@Contextual`, JDK 25); mostly none.
+    /// Names of the fields that provide context for other events of the thread (`@Contextual`, JDK 25);
+    /// usually empty.
     pub contextual: Arc<[Arc<str>]>,
-    /// Where it begins in the stream.
+    /// Offset of the event in the stream.
     pub offset: u64,
 }
 
 impl Event {
-    /// The field `name`.
+    /// Returns the field `name`.
     pub fn field(&self, name: &str) -> Option<&Value> {
         value::field(&self.fields, name)
     }
 }
 
-/// A segment whose checksum was right.
+/// A segment with a correct checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Its number in the recorder's stream.
+    /// Sequence number in the recorder's stream.
     pub sequence: u64,
-    /// When it was written, or shortly before.
+    /// Time at which it was written, or shortly before.
     pub time: Time,
-    /// Where it begins in the stream.
+    /// Offset of its start in the stream.
     pub offset: u64,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Events in it, as its writer counted.
+    /// Number of events according to the recorder.
     pub events: u64,
 }
 
 /// Something that could not be read.
 #[derive(Clone, Debug)]
 pub struct Warning {
-    /// Where in the stream.
+    /// Offset in the stream.
     pub offset: u64,
-    /// What, and what becomes of it.
+    /// The problem, and its effect.
     pub message: String,
-    /// Whether something was lost that a sound stream would have given.
+    /// True if an undamaged stream would have had more data.
     pub damage: bool,
 }
 

@@ -1,7 +1,8 @@
-//! A whole chunk at once, its samples by small numbers: for those who take in millions of them. What many samples share is looked up
-//! once, when the chunk is over, and none is made by itself.
+//! Reads a whole chunk at once and represents its samples by small numbers, for callers that read
+//! millions of them. Constants that samples share are resolved once, at the end of the chunk, and samples
+//! are not allocated individually.
 //!
-//! Sound chunks of plain samples are read so; for all others [`Feed`](super::Feed) says what they are.
+//! This works for undamaged chunks of plain samples. For all others, use [`Feed`](super::Feed).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use jfr_format::error::Error;
 use jfr_format::pool::KeyHash;
 use jfr_format::read::{
-    Batch, Binding, Chunk, Class, Decoder, Delivery, Frame as Event, Interest, Item as Read,
+    Batch, Binding, Chunk, Class, Decoder, Delivery, Filter, Frame as Event, Item as Read,
 };
 
 use super::cache::Cache;
@@ -26,56 +27,57 @@ use crate::load::settings::Settings;
 use crate::model::{Thread, Unit};
 use crate::spans::SpanContext;
 
-/// Bytes handed to the decoder at a time: what it gives back is used again, pages of larger ones are cleared anew each time.
+/// Input buffer size. Small enough for malloc to recycle; larger buffers would be mapped and zeroed on
+/// every read.
 const PIECE: usize = 64 << 10;
-/// Bytes of a chunk: a sample takes five times as much here.
+/// Maximum size of a chunk in bytes; samples need five times as much memory here.
 const LARGEST: usize = 64 << 20;
-/// Samples of a chunk, and contexts that are told of them.
+/// Maximum number of samples in a chunk, and of their contexts.
 const MOST: usize = 6 << 20;
-/// Stands for none.
+/// The index that means "none".
 pub const NONE: u32 = u32::MAX;
 
-/// A sample. Numbers are places in the lists of [`Keyed`], or [`NONE`].
+/// A sample. Indexes refer to the lists of [`Keyed`], or are [`NONE`].
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// When, in ns since 1970.
+    /// Time in ns since 1970.
     pub epoch_nanos: i64,
-    /// How long it lasted, in ns, if its kind says so.
+    /// Duration in ns, if its kind has one.
     pub duration_nanos: u64,
-    /// How many samples it stands for.
+    /// Number of samples that it represents.
     pub samples: u64,
-    /// How much of its kind's unit it stands for; without meaning if that is [`Unit::Samples`].
+    /// Value in the unit of its kind; undefined if that is [`Unit::Samples`].
     pub value: u64,
-    /// Place in `kinds`.
+    /// Index in `kinds`.
     pub kind: u32,
-    /// Place in `threads`.
+    /// Index in `threads`.
     pub thread: u32,
-    /// Place in `stacks`.
+    /// Index in `stacks`.
     pub stack: u32,
-    /// Place in `states`.
+    /// Index in `states`.
     pub state: u32,
-    /// Place in `variants`.
+    /// Index in `variants`.
     pub variant: u32,
-    /// Place in `classes`.
+    /// Index in `classes`.
     pub class: u32,
-    /// Place in `contexts`.
+    /// Index in `contexts`.
     pub context: u32,
 }
 
-/// What samples of a type have in common.
+/// Properties that samples of one type share.
 #[derive(Clone, Debug)]
 pub struct KindOf {
     /// Event type.
     pub event: Arc<str>,
-    /// What their values count.
+    /// Unit of the values.
     pub unit: Unit,
-    /// Whether they say how long they lasted.
+    /// True if the events have a duration.
     pub lasts: bool,
-    /// What one stands for, in ns, if its value does not say it and the recording does.
+    /// Time in ns that a sample represents, if the event has no value and the recording states the time.
     pub period: Option<u64>,
 }
 
-/// A stack: where its frames are in `steps`, innermost first.
+/// A stack: the range of its frames in `steps`, leaf first.
 #[derive(Clone, Copy, Debug)]
 pub struct StackOf {
     begin: usize,
@@ -84,10 +86,10 @@ pub struct StackOf {
     pub truncated: bool,
 }
 
-/// The samples of a chunk. What its keys do not stand for is `None`.
+/// The samples of a chunk. `None` in a list is a key without a constant.
 #[derive(Debug, Default)]
 pub struct Keyed {
-    /// In the order of the chunk.
+    /// Samples in the order of the chunk.
     pub rows: Vec<Row>,
     /// Event types.
     pub kinds: Vec<KindOf>,
@@ -95,28 +97,28 @@ pub struct Keyed {
     pub threads: Vec<Option<Arc<Thread>>>,
     /// Stacks.
     pub stacks: Vec<Option<StackOf>>,
-    /// Frames, each once.
+    /// Distinct frames.
     pub frames: Vec<Frame>,
-    /// Places in `frames`, stack after stack.
+    /// Indexes in `frames`, stack after stack.
     steps: Vec<u32>,
     /// States of threads.
     pub states: Vec<Option<Arc<str>>>,
-    /// Which of several things events of a type tell of.
+    /// Variants of event types that have several.
     pub variants: Vec<Option<Arc<str>>>,
     /// Classes of the objects that were allocated, waited for or thrown, as in source (`byte[]`).
     pub classes: Vec<Option<Arc<str>>>,
-    /// Spans that samples were taken in.
+    /// Active spans of samples.
     pub contexts: Vec<Option<Arc<SpanContext>>>,
-    /// What was lost.
+    /// Losses that the chunk reports.
     pub losses: Vec<Loss>,
 }
 
-/// Reads the chunks of one recorder, one after the other.
+/// Reads consecutive chunks of one recorder.
 #[derive(Debug, Default)]
 pub struct Reader {
     wanted: Wanted,
     clock: Clock,
-    /// What samples stood for in the chunk before, if it was of the same recorder.
+    /// Sampling periods of the chunk before, if it is of the same recorder.
     before: Vec<(Arc<str>, u64)>,
 }
 
@@ -145,22 +147,22 @@ impl Keyed {
         Ok(())
     }
 
-    /// The places in `frames` of a stack's frames, innermost first.
+    /// Returns the indexes in `frames` of a stack's frames, leaf first.
     pub fn steps(&self, stack: &StackOf) -> &[u32] {
         self.steps.get(stack.begin..stack.end).unwrap_or_default()
     }
 }
 
-/// Keys by small numbers, in the order they come.
+/// Assigns small numbers to keys, in order of appearance.
 #[derive(Debug, Default)]
 struct Keys {
     all: Vec<u64>,
-    /// Of small keys, which most are: their numbers and one more; 0: not met.
+    /// For small keys, which are the most frequent: the number plus 1; 0 if the key was not seen.
     small: Vec<u32>,
     large: HashMap<u64, u32, KeyHash>,
 }
 
-/// Keys whose numbers are found by their place.
+/// Keys below this are looked up by index.
 const SMALL: u64 = 1 << 20;
 
 impl Keys {
@@ -192,7 +194,7 @@ impl Keys {
     }
 }
 
-/// What is known of a chunk while it is read.
+/// State while a chunk is read.
 #[derive(Debug, Default)]
 struct Taken {
     plans: HashMap<u64, (Role, u32), KeyHash>,
@@ -203,12 +205,12 @@ struct Taken {
     variants: Keys,
     classes: Keys,
     contexts: Keys,
-    /// Threads, ns since 1970 and contexts, as they were told.
+    /// Recorded threads, times in ns since 1970, and contexts.
     told: Vec<(u32, i64, u32)>,
     settings: Settings,
     /// Losses: type id, payload, offset.
     lost: Vec<(u64, Box<[u8]>, u64, LossPlan)>,
-    /// Something is here that is not read so.
+    /// True if the chunk has something that this reader does not support.
     odd: bool,
 }
 
@@ -222,22 +224,24 @@ enum Role {
 }
 
 impl Reader {
-    /// One that reads samples of these types, by name or as `cpu`, `wall`, …; empty: all.
+    /// Creates a reader for samples of these types, given by name or as `cpu`, `wall`, …; of all types if
+    /// empty.
     pub fn new(samples: &[String]) -> Self {
         let wanted = Wanted { no_others: true, ..Wanted::from_names(samples) };
         Self { wanted, ..Self::default() }
     }
 
-    /// Reads the chunk that `bytes` are; `None` if it is damaged, large (64 MiB, 6 million samples), a stream's, or has samples that say more than a [`Row`] can.
+    /// Reads the chunk in `bytes`. Returns `None` if it is damaged, large (64 MiB, 6 million samples),
+    /// part of a stream, or has samples with more properties than a [`Row`].
     pub fn read(&mut self, bytes: &[u8]) -> Option<Keyed> {
         if bytes.len() > LARGEST {
             return None;
         }
-        let mut decoder = Decoder::new(Delivery::Unresolved);
+        let mut decoder = Decoder::new(Delivery::KeysOnly);
         let wanted = self.wanted.clone();
-        decoder.select(move |class| interest(class, &wanted));
+        decoder.set_filter(move |class| event_filter(class, &wanted));
         let mut taken = Taken::default();
-        // A sample takes some thirty bytes, with what is told beside.
+        // A sample with its context takes some thirty bytes.
         taken.keyed.rows.reserve(bytes.len() / 32);
         let mut ended = None;
         for piece in bytes.chunks(PIECE).map(Some).chain([None]) {
@@ -267,11 +271,11 @@ impl Reader {
     }
 }
 
-fn interest(class: &Class, wanted: &Wanted) -> Interest {
+fn event_filter(class: &Class, wanted: &Wanted) -> Filter {
     match &*class.name {
-        crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Interest::Plain,
-        _ if Plan::is_none(class, wanted) => Interest::None,
-        _ => Interest::Constants,
+        crate::load::SETTING if class.fields.iter().all(|field| !field.pooled) => Filter::Plain,
+        _ if Plan::is_none(class, wanted) => Filter::Skip,
+        _ => Filter::Constants,
     }
 }
 
@@ -315,10 +319,10 @@ impl Taken {
                 (Role::Context(binding), NONE)
             }
             Plan::Sample(plan) => {
-                // Its own span, or its state as text: in fields of its own.
+                // The sample has its own span, or its state as text, in fields of its own.
                 let own = |name| class.field_index(name).is_some();
                 self.odd |= own("spanId") || own("state") && !plan.binding.is_bound(STATE) || plan.is_factor;
-                // A selection by state needs the texts of states.
+                // Selecting by state requires the names of states.
                 self.odd |= plan.awake_only || plan.wall_only;
                 let unit = if plan.binding.is_bound(VALUE) { plan.unit } else { Unit::Samples };
                 let lasts = plan.duration.is_some();
@@ -343,13 +347,13 @@ impl Taken {
     ) -> Result<(), Error> {
         let values: [u64; SLOTS] = values(chunk, frame, &plan.binding)?;
         let has = |slot| plan.binding.is_bound(slot);
-        // What was called belongs to the stack.
+        // The called method belongs to the stack.
         self.odd |= plan.calls && values[DETAIL] != 0;
         let duration = if has(DURATION) { values[DURATION] } else { values[VALUE] };
         let number = |keys: &mut Keys, slot| if has(slot) { keys.number(values[slot]) } else { NONE };
         let epoch_nanos = chunk.epoch_nanos(values[START] as i64);
         let thread = number(&mut self.threads, THREAD);
-        // Mostly told right before it.
+        // The context is usually written just before the sample.
         let told = self.told.last().filter(|told| (told.0, told.1) == (thread, epoch_nanos));
         let row = Row {
             epoch_nanos,
@@ -371,7 +375,7 @@ impl Taken {
         Ok(())
     }
 
-    /// The chunk is over: all keys are known.
+    /// Resolves all keys at the end of the chunk.
     fn finish(mut self, chunk: &Chunk, before: &mut Vec<(Arc<str>, u64)>) -> Result<Keyed, Error> {
         let mut keyed = self.keyed;
         let periods = self.settings.finish(chunk);
@@ -381,7 +385,7 @@ impl Taken {
             };
             kind.period = of_kind(&periods).or_else(|| of_kind(before));
         }
-        // A short chunk may have ended before it told any.
+        // A short chunk may have ended before its settings were written.
         if !periods.is_empty() {
             *before = periods;
         }
@@ -405,7 +409,8 @@ impl Taken {
     }
 }
 
-/// Gives samples the contexts that were not told right before them: those of their thread, whatever its name was, and time.
+/// Sets the contexts that were not written just before their samples, by time and thread. The thread's
+/// name may have changed.
 fn join(keyed: &mut Keyed, told: &[(u32, i64, u32)]) {
     if keyed.threads.iter().any(Option::is_none) {
         for row in &mut keyed.rows {

@@ -19,20 +19,23 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Stream`] is read in three ways, which can be mixed; each item comes once:
+//! There are three ways to read a [`Stream`]. They can be mixed; each item is returned once:
 //! * as an iterator, which waits for the next item,
-//! * by [`Stream::poll`], which never waits; its descriptor ([`AsFd`](std::os::fd::AsFd)) can be given to poll(2) or epoll,
+//! * by [`Stream::poll`], which never waits; its descriptor ([`AsFd`](std::os::fd::AsFd)) can be passed
+//!   to poll(2) or epoll,
 //! * as `live::Async`, a `futures_core::Stream` (feature `tokio`).
 //!
-//! It is [`Send`]: threads that are to share one put it into a `Mutex`, and each item is given to one of them. Programs that
-//! receive bytes themselves use [`Feed`].
+//! It is [`Send`]. Threads can share one in a `Mutex`; each item is then returned to one of them.
+//! Programs that receive bytes themselves use [`Feed`].
 //!
-//! Items come in the order of the stream, which is not that of time: threads are written one after the other, and an event
-//! that waited for symbols comes late. How a program gets its own samples at once is told at [`Stream::wait_for`].
+//! Items have the order of the stream, which is not the order of time: threads are written one after the
+//! other, and an event that waited for symbols is late. [`Stream::wait_for`] describes how a program gets
+//! its own samples immediately.
 //!
-//! Streams of Flightline are checked as they come: an event is handed out when the checksum of its segment was right. Where it was
-//! not, a warning says where, the rest of its chunk is left out, and a [`Loss`] says how many events that were. Any other
-//! JFR stream is read as well, without that. The format is told in `consumer/docs/stream.md`.
+//! Streams of Flightline are verified: an event is returned only after the checksum of its segment was
+//! found correct. If it is wrong, a warning has the offset, the rest of the chunk is skipped, and a
+//! [`Loss`] has the number of skipped events. Any other JFR stream can be read too, without verification.
+//! `consumer/docs/stream.md` describes the format.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
@@ -70,20 +73,21 @@ pub use stream::{Stream, monotonic_nanos};
 pub(crate) use value::field;
 pub use value::{Fields, Value};
 
-/// What is wanted of a stream.
+/// Selects the items of a stream.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Samples of these event types only, by name or as `cpu`, `wall`, `alloc`, `lock`, `io`, …; empty: all.
+    /// Event types of samples, by name or as `cpu`, `wall`, `alloc`, `lock`, `io`, …; all types if empty.
     pub samples: Vec<String>,
-    /// Whether events that are neither samples nor losses are wanted.
+    /// Include events that are neither samples nor losses.
     pub others: bool,
-    /// Whether events that last are wanted whatever `samples` and `others` say: where spans were active, contextual events, waits for locks, input
-    /// and output, pauses of the collector.
+    /// Include duration events regardless of `samples` and `others`: activations of spans, contextual
+    /// events, waits for locks, I/O, and pauses of the garbage collector.
     pub lasting: bool,
     /// Time that a sample of a type represents, in ns, where the chunk has not stated it yet.
     pub periods: BTreeMap<Arc<str>, u64>,
-    /// Bytes of one chunk that may have to be kept, because its events come before their constants; a chunk that needs more
-    /// is left out. Chunks of a stream of Flightline need little more than a segment.
+    /// Limit in bytes for the part of one chunk that must be buffered because its events precede their
+    /// constants. A chunk that needs more is skipped. Chunks of a Flightline stream need little more than
+    /// a segment.
     pub memory: u64,
 }
 
@@ -99,7 +103,7 @@ impl Default for Options {
     }
 }
 
-/// What a stream has given so far.
+/// Statistics of a stream so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -107,27 +111,28 @@ pub struct Stats {
     pub bytes: u64,
     /// Chunks begun.
     pub chunks: u64,
-    /// Events looked at, handed out or not.
+    /// Events examined, whether returned or not.
     pub events: u64,
-    /// Samples handed out.
+    /// Samples returned.
     pub samples: u64,
-    /// Losses handed out.
+    /// Losses returned.
     pub losses: u64,
-    /// Warnings handed out.
+    /// Warnings returned.
     pub warnings: u64,
-    /// Segments whose checksum was right.
+    /// Segments with a correct checksum.
     pub segments: u64,
-    /// Segments whose checksum was not.
+    /// Segments with a wrong checksum.
     pub segments_damaged: u64,
-    /// Segments that did not come, by their numbers: the reader was behind, or bytes were lost.
+    /// Segments that did not arrive, by their sequence numbers: the reader was too slow, or bytes were
+    /// lost.
     pub segments_missing: u64,
-    /// Moments of a thread of which a span was told, but no sample came.
+    /// Contexts of threads and times for which no sample arrived.
     pub contexts_unused: u64,
-    /// Keys of threads, stacks and the like that stood for nothing.
+    /// Keys of threads, stacks and so on without a constant.
     pub unresolved: u64,
-    /// Stacks looked up; a stack that occurs again in its chunk is not.
+    /// Stacks that were resolved. A stack that recurs in its chunk is counted once.
     pub stack_lookups: u64,
-    /// Frames looked up; a frame that occurs again in its chunk is not.
+    /// Frames that were resolved. A frame that recurs in its chunk is counted once.
     pub frame_lookups: u64,
 }
 
@@ -143,7 +148,7 @@ impl Stats {
     }
 }
 
-/// The text, at most 4 KiB of it.
+/// Returns the text, cut to 4 KiB.
 fn cut(text: &str) -> Arc<str> {
     crate::load::names::cut(text).as_ref().into()
 }

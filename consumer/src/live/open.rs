@@ -1,4 +1,4 @@
-//! `unix:/path`, `tcp:HOST:PORT`, `fd:N`, `-` or a path → a stream.
+//! Opens a stream by name: `unix:/path`, `tcp:HOST:PORT`, `fd:N`, `-` or a path.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,24 +12,28 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use super::{Options, Stream};
 
-/// The environment variable that has the token of a recorder's TCP port.
+/// The environment variable with the token for a recorder's TCP port.
 pub const TOKEN: &str = "FLIGHTLINE_TOKEN";
 
-/// Opens what a recorder's `--output` names: `unix:/path` and `tcp:HOST:PORT` are connected to, `fd:N` is an inherited
-/// descriptor, `-` standard input; else it is a path. A FIFO is waited for until somebody writes. A TCP port asks for a
-/// token, which is taken from [`TOKEN`].
+/// Opens a stream by the name used for a recorder's `--output`:
+///
+/// * `unix:/path` and `tcp:HOST:PORT`: connects. A TCP port requires a token, which is read from
+///   [`TOKEN`].
+/// * `fd:N`: an inherited descriptor
+/// * `-`: standard input
+/// * any other name is a path. Opening a FIFO waits for a writer.
 ///
 /// # Errors
-/// It cannot be opened or connected to, or there is no token; the message names it.
+/// It cannot be opened or connected to, or there is no token; the message contains the name.
 pub fn open(name: &str, options: Options) -> io::Result<Stream> {
     let token = std::env::var(TOKEN).ok();
     open_with_token(name, token.as_deref(), options)
 }
 
-/// The same with a token of one's own.
+/// Like [`open`], with an explicit token.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn open_with_token(name: &str, token: Option<&str>, options: Options) -> io::Result<Stream> {
     let opened = descriptor(name, token).and_then(|fd| Stream::new(fd, options));
     opened.map_err(|error| io::Error::new(error.kind(), format!("{name}: {error}")))
@@ -65,7 +69,7 @@ fn descriptor(name: &str, token: Option<&str>) -> io::Result<OwnedFd> {
     Ok(File::open(path)?.into())
 }
 
-/// Another descriptor of the same open file.
+/// Duplicates an inherited descriptor.
 fn inherited(number: i32) -> io::Result<OwnedFd> {
     match number {
         0 => return io::stdin().as_fd().try_clone_to_owned(),
@@ -73,15 +77,15 @@ fn inherited(number: i32) -> io::Result<OwnedFd> {
         2 => return io::stderr().as_fd().try_clone_to_owned(),
         _ => {}
     }
-    // The kernel says whether there is one, which dup of a bare number could only be told by unsafe code.
+    // Asks the kernel whether the descriptor exists. dup(2) of a bare number would require unsafe code.
     let other = |own: OwnedFd| match own.as_raw_fd() {
-        // Its number was free, so nobody has given us this one.
+        // The new descriptor has this number, so the number was free and no descriptor was inherited.
         same if same == number => Err(Errno::BADF),
         _ => pidfd_getfd(own, number, PidfdGetfdFlags::empty()),
     };
     match pidfd_open(getpid(), PidfdFlags::empty()).and_then(other) {
         Ok(fd) => Ok(fd),
-        // Forbidden in some containers; all but sockets can be opened again.
+        // Some containers forbid the call. Everything except sockets can be reopened by path.
         Err(Errno::PERM | Errno::NOSYS) => Ok(File::open(format!("/proc/self/fd/{number}"))?.into()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! What is made of the events of a type, settled with the first one of a chunk.
+//! How events of a type are converted. Decided at the first event of the type in a chunk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::model::{EXECUTION_SAMPLE, Unit, WALL_CLOCK_SAMPLE};
 
 /// The event at the end of each segment of a stream.
 pub(super) const SEGMENT: &str = "flightline.Segment";
-/// The span of samples.
+/// The event that states the span of samples.
 pub(super) const CONTEXT: &str = "flightline.SampleContext";
 const WATERMARK: &str = "flightline.Watermark";
 const ANCHOR: &str = "flightline.ClockAnchor";
@@ -33,22 +33,23 @@ pub(super) enum Plan {
     Context(Binding),
     Watermark,
     Loss(LossPlan),
-    /// Names of its contextual fields.
+    /// Names of the contextual fields.
     Other(Arc<[Arc<str>]>),
 }
 
-/// Which events become items.
+/// Selects the events that become items.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// Types of samples; empty: all.
+    /// Types of samples; all if empty.
     pub(super) samples: Vec<String>,
-    /// Samples of sleeping threads, which async-profiler before version 4 writes as [`EXECUTION_SAMPLE`].
+    /// Include samples of sleeping threads, which async-profiler before version 4 writes as
+    /// [`EXECUTION_SAMPLE`].
     pub(super) asleep: bool,
-    /// The wall clock's samples of this type, also if the type itself is not selected.
+    /// Include the wall clock's samples of this type, even if the type itself is not selected.
     pub(super) old_wall: bool,
-    /// Not the events that are neither samples nor losses.
+    /// Exclude events that are neither samples nor losses.
     pub(super) no_others: bool,
-    /// Those that last in any case.
+    /// Include all duration events.
     pub(super) lasting: bool,
 }
 
@@ -87,22 +88,22 @@ pub(super) struct SamplePlan {
     pub(super) unit: Unit,
     pub(super) scale: Scale,
     pub(super) binding: Binding,
-    /// Names of the bound fields; the others of the event are taken as they are.
+    /// Names of the bound fields. The other fields of the event are not interpreted.
     pub(super) names: [&'static str; SLOTS],
     pub(super) others: bool,
-    /// They tell of calls of a method.
+    /// Its samples are calls of a method.
     pub(super) calls: bool,
-    /// Each reports one of several things.
+    /// The type has variants.
     pub(super) varied: bool,
-    /// Its detail is the class of an object.
+    /// The detail is the class of an object.
     pub(super) classes: bool,
-    /// Its count is a factor of its value, as a floating-point number.
+    /// The count is a floating-point factor of the value.
     pub(super) is_factor: bool,
     /// Samples in the state [`SLEEPING`](crate::model::SLEEPING) are not selected.
     pub(super) awake_only: bool,
     /// Samples in the state `STATE_DEFAULT` are not selected. The wall clock does not write this state.
     pub(super) wall_only: bool,
-    /// Wanted because it lasts, and for nothing else.
+    /// Selected only because it is a duration event.
     pub(super) only_lasts: bool,
     pub(super) duration: Option<Scale>,
     pub(super) contextual: Arc<[Arc<str>]>,
@@ -159,7 +160,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Whether nothing is made of events of a type, as far as can be told without its chunk.
+    /// Returns true if events of a type are ignored, as far as this can be decided without the chunk.
     pub(super) fn is_none(class: &Class, wanted: &Wanted) -> bool {
         let name = &*class.name;
         let told = [SETTING, CONTEXT, SEGMENT].contains(&name) || LOSSES.iter().any(|loss| loss.name == name);
@@ -174,7 +175,7 @@ impl SamplePlan {
         let duration = if value == "duration" { "" } else { "duration" };
         let names = ["startTime", thread, "stackTrace", "state", count, value, detail, "spanId", duration];
         let binding = Binding::new(chunk, class, &names);
-        // A method that was called and a class stay fields of the sample.
+        // A called method and a class also remain fields of the sample.
         let is_field_too = |name: &str| name == CALLED || CLASS_FIELDS.contains(&name);
         let names: [&str; SLOTS] =
             std::array::from_fn(|at| match binding.is_bound(at) && !is_field_too(names[at]) {
@@ -205,10 +206,11 @@ impl SamplePlan {
     }
 }
 
-/// Pauses of the collector; some are of no thread.
+/// Pauses of the garbage collector; some have no thread.
 pub(crate) const COLLECTOR: [&str; 2] = ["jdk.GCPhasePause", "jdk.GarbageCollection"];
 
-/// Whether events of a type last, as far as its name says; those with contextual fields are, too.
+/// Returns true if the name identifies a type of duration events. Types with contextual fields are
+/// duration events too.
 fn is_lasting(event: &str) -> bool {
     matches!(Kind::of(event), Kind::Lock | Kind::Io)
         || COLLECTOR.contains(&event)
@@ -222,7 +224,7 @@ fn is_contextual(field: &Field) -> bool {
     field.annotation("jdk.jfr.Contextual").is_some()
 }
 
-/// The fields that tell what other events of the thread happened in.
+/// Returns the fields that provide context for other events of the thread.
 fn contextual(class: &Class) -> Arc<[Arc<str>]> {
     let fields = class.fields.iter().filter(|field| is_contextual(field));
     fields.map(|field| field.name.clone()).collect()
@@ -237,9 +239,10 @@ impl Plans {
         self.0.clear();
     }
 
-    /// The plan for `type_id`. Types that are not declared are none: the decoder tells of them.
+    /// Returns the plan for `type_id`. Events of undeclared types are ignored; the decoder warns about
+    /// them.
     pub(super) fn of(&mut self, chunk: &Chunk, type_id: u64, wanted: &Wanted) -> &Plan {
-        // Damage makes up any number of them.
+        // Does not cache undeclared types, because damage can produce any number of them.
         let Some(class) = chunk.types.by_id(type_id) else { return &Plan::Ignored };
         self.0.entry(type_id).or_insert_with(|| Plan::of(chunk, class, wanted))
     }

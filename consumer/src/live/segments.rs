@@ -1,4 +1,4 @@
-//! Items wait for the checksum of the segment they are in.
+//! Holds items until the checksum of their segment is verified.
 
 use std::collections::VecDeque;
 
@@ -13,12 +13,12 @@ use super::value::count;
 use super::window::Window;
 use crate::load::losses::STREAM_LOSS;
 
-/// Items and values held; a segment of more is handed out before its checksum is known.
+/// Maximum number of items and values held. A larger segment is released before its checksum is verified.
 const MOST: usize = 1 << 18;
-/// What a sample without fields counts.
+/// Weight of a sample without fields, counted against [`MOST`].
 const SAMPLE: usize = 4;
 
-/// What a `flightline.Segment` event says, offsets in the stream.
+/// The content of a `flightline.Segment` event. Offsets are offsets in the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) time: Time,
@@ -27,12 +27,12 @@ pub(super) struct Told {
     pub(super) size: u64,
     pub(super) crc32: u64,
     pub(super) events: u64,
-    /// Where the event itself is.
+    /// Offset of the event itself.
     pub(super) at: u64,
     pub(super) end: u64,
 }
 
-/// Where the current chunk stands.
+/// Trust in the current chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Trust {
     /// There is no chunk.
@@ -40,43 +40,43 @@ enum Trust {
     Between,
     /// Its types are not known yet.
     Unknown,
-    /// It has no segments: all of it is taken as it is.
+    /// It has no segments and is not verified.
     Without,
-    /// All segments so far were right.
+    /// All segments so far were correct.
     Good,
-    /// One was not: constants may be wrong or missing until the chunk ends.
+    /// A segment was damaged. Constants may be wrong or missing until the end of the chunk.
     Damaged,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Segments {
     pub(super) window: Window,
-    /// What can be handed out.
+    /// Items that can be returned.
     pub(super) ready: VecDeque<Item>,
     held: Vec<Item>,
-    /// Of the samples among those.
+    /// Contexts of the held samples.
     pub(super) contexts: Contexts,
-    /// The chunk may tell contexts.
+    /// The chunk may have contexts.
     joins: bool,
-    /// Of [`MOST`], since `held` was emptied.
+    /// Weight of `held`, limited by [`MOST`].
     weight: usize,
     trust: Trust,
-    /// The chunk's size was known when it was begun.
+    /// The chunk's size was known from the start.
     fixed: bool,
     /// Events since the last segment.
     events: u64,
-    /// The current chunk has had a segment; the stream has had one.
+    /// True once the current chunk, or the stream, has had a segment.
     in_chunk: bool,
     in_stream: bool,
-    /// Events of the current chunk that are left out.
+    /// Skipped events of the current chunk.
     lost: u64,
     last: Option<u64>,
-    /// This reader was told that it did not get all, since the last segment.
+    /// The recorder reported a loss to this reader since the last segment.
     behind: bool,
 }
 
 impl Segments {
-    /// A chunk begins; `goes_on` says that it is of the recorder that made the one before.
+    /// Starts a chunk. `goes_on` is true if it is of the same recorder as the chunk before.
     pub(super) fn begin(&mut self, start: u64, chunk: &Chunk, goes_on: bool) {
         self.in_stream &= goes_on;
         self.window.begin(start);
@@ -93,7 +93,7 @@ impl Segments {
             self.trust = match (segments, self.in_stream) {
                 (true, _) => Trust::Good,
                 (false, false) => Trust::Without,
-                // The others had: header or metadata are not what was written.
+                // Earlier chunks had segments, so this chunk's header or metadata is damaged.
                 (false, true) => Trust::Damaged,
             };
             if self.distrusted() {
@@ -112,7 +112,7 @@ impl Segments {
         self.trust == Trust::Between
     }
 
-    /// One more event has come.
+    /// Counts an event.
     pub(super) fn count(&mut self) {
         self.events += 1;
     }
@@ -123,7 +123,7 @@ impl Segments {
         }
         match self.trust {
             Trust::Good | Trust::Damaged => {}
-            // Until the next watermark.
+            // Hold until the next watermark.
             Trust::Without if self.joins => {}
             _ => return self.ready.push_back(item),
         }
@@ -141,7 +141,7 @@ impl Segments {
         }
     }
 
-    /// Hands out what was held, samples with their spans.
+    /// Releases the held items and sets the spans of samples.
     fn release(&mut self) {
         for mut item in self.held.drain(..) {
             self.contexts.give(&mut item);
@@ -150,19 +150,20 @@ impl Segments {
         self.contexts.flushed();
     }
 
-    /// A recorder has flushed. Where there are segments, one ends behind this.
+    /// The recorder has flushed. A chunk with segments releases its items at the end of the segment,
+    /// which follows.
     pub(super) fn watermark(&mut self) {
         if self.trust == Trust::Without {
             self.release();
         }
     }
 
-    /// The items of the segment that is not over yet.
+    /// Calls `each` for the items of the unfinished segment.
     pub(super) fn each_held(&mut self, mut each: impl FnMut(&mut Item)) {
         self.held.iter_mut().for_each(&mut each);
     }
 
-    /// The events before `to` have been looked at.
+    /// All events before `to` have been examined.
     pub(super) fn passed(&mut self, to: u64) {
         match self.trust {
             Trust::Good | Trust::Damaged => self.window.hash(to),
@@ -170,19 +171,19 @@ impl Segments {
         }
     }
 
-    /// No event before `to` is to come, and no chunk begins there.
+    /// No further event begins before `to`, and no chunk begins at `to`.
     pub(super) fn settled(&mut self, to: u64) {
         if matches!(self.trust, Trust::Between | Trust::Without) {
             self.window.skip(to);
         }
     }
 
-    /// The event that ends a segment.
+    /// Processes the event that ends a segment.
     pub(super) fn segment(&mut self, told: &Told, stats: &mut Stats) {
         if !matches!(self.trust, Trust::Good | Trust::Damaged) {
             return;
         }
-        // All but this one.
+        // Excludes this event.
         let here = std::mem::take(&mut self.events).saturating_sub(1);
         let seen = self.window.end(told.at);
         let size = told.at.checked_sub(told.start);
@@ -212,7 +213,7 @@ impl Segments {
             self.behind = false;
             let Told { time, sequence, start, size, events, .. } = *told;
             if self.trust == Trust::Damaged {
-                // What losses say stands in their own bytes, which are right.
+                // A loss event has its values in its own bytes, which are correct.
                 let losses = self.held.iter().filter(|item| matches!(item, Item::Loss(_))).count();
                 self.lost = self.lost.saturating_add(events.saturating_sub(losses as u64));
                 self.held.retain(|item| matches!(item, Item::Loss(_)));
@@ -222,7 +223,7 @@ impl Segments {
             return;
         }
         stats.segments_damaged += 1;
-        // Its own number may be what is damaged.
+        // The segment's own sequence number may be damaged.
         self.last = self.last.map(|last| last.wrapping_add(1));
         self.held.clear();
         self.contexts.distrust();
@@ -239,7 +240,7 @@ impl Segments {
         self.trust = Trust::Damaged;
     }
 
-    /// The chunk is over, or what there is of it.
+    /// The chunk has ended, completely or not.
     pub(super) fn end(&mut self, complete: bool, at: u64, time: Time) {
         self.watermark();
         self.joins = false;
@@ -249,7 +250,8 @@ impl Segments {
         let mut bare = if self.distrusted() { self.events.saturating_sub(losses) } else { 0 };
         for item in self.held.drain(..) {
             match item {
-                // A reader that was cut off is told what it lost behind the last segment, where no checksum is.
+                // A disconnected reader gets its losses after the last segment, where no checksum covers
+                // them.
                 Item::Loss(_) | Item::Segment(_) | Item::Warning(_) => self.ready.push_back(item),
                 mut item if trusted && !covered => {
                     self.contexts.give(&mut item);

@@ -1,7 +1,8 @@
-//! Reading a descriptor without ever waiting in the read itself.
+//! Reads a descriptor without blocking in the read itself.
 //!
-//! Its blocking mode may be shared with other programs, so it is not touched: poll(2) tells when there is something, and the
-//! read is one that does not wait even if somebody else has taken it meanwhile.
+//! The descriptor's blocking mode may be shared with other programs, so it is not changed. poll(2) waits
+//! for input, and the read uses a non-blocking system call, because another process may have read the
+//! input in the meantime.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
@@ -13,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::net::{RecvFlags, recv};
 
-/// preadv2's way to say "where the descriptor is".
+/// The offset with which preadv2 uses the current position.
 const CURRENT: u64 = u64::MAX;
 
-/// A descriptor and how to read it.
+/// A descriptor and its read method.
 #[derive(Debug)]
 pub(super) struct Source {
     file: File,
@@ -29,11 +30,12 @@ enum How {
     Socket,
     /// preadv2(2) with `RWF_NOWAIT`.
     NoWait,
-    /// A file, which is always ready, or a device or kernel that knows no better: after poll(2).
+    /// read(2) after poll(2): a file, which is always ready, or a device or kernel without a non-blocking
+    /// read.
     Plain,
 }
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     Bytes(usize),
@@ -53,7 +55,7 @@ impl Source {
         Ok(Self { file, how })
     }
 
-    /// Reads what is there.
+    /// Reads available input.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         loop {
             let read = match self.how {
@@ -73,7 +75,7 @@ impl Source {
                 Ok(n) => Ok(Got::Bytes(n)),
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => Ok(Got::Nothing),
-                // Kernels before 6.4 do not know it of pipes.
+                // Kernels before 6.4 do not support it for pipes.
                 Err(Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::SPIPE)
                     if self.how == How::NoWait =>
                 {
@@ -86,7 +88,7 @@ impl Source {
         }
     }
 
-    /// Waits until there is something to read, or the end; `false` if that took longer than `limit`.
+    /// Waits for input or its end. Returns false after `limit`.
     pub(super) fn ready(&self, limit: Option<Duration>) -> io::Result<bool> {
         let end = limit.and_then(|limit| Instant::now().checked_add(limit));
         loop {

@@ -1,4 +1,4 @@
-//! A descriptor and what comes out of it.
+//! Items of a descriptor.
 
 use std::fmt;
 use std::io;
@@ -13,15 +13,15 @@ use super::item::Item;
 use super::source::{Got, Source};
 use super::{Options, Stats};
 
-/// Bytes asked of the descriptor at a time.
+/// Bytes per read.
 const READ_SIZE: usize = 64 * 1024;
-/// Reads of one poll: a stream of nothing but filler does not hold its caller.
+/// Reads per poll, so that a stream of padding does not block the caller.
 const READS: usize = 64;
 
 /// A recording that is followed live.
 ///
-/// An iterator that waits; `None` when the stream is over. A failure to read the descriptor is told once and ends it; what
-/// is wrong with the bytes comes as [`Item::Warning`].
+/// As an iterator, it waits for the next item and returns `None` at the end of the stream. If reading the
+/// descriptor fails, it returns the error once and ends. Errors in the data are items: [`Item::Warning`].
 pub struct Stream {
     source: Source,
     feed: Feed,
@@ -30,18 +30,18 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Follows what can be read from `descriptor`: a pipe's end, a socket, a child's output, a file. Its blocking mode is left
-    /// as it is, so it may be shared.
+    /// Follows a readable `descriptor`: a pipe, a socket, a child's output, a file. Its blocking mode is
+    /// not changed, so it may be shared.
     ///
     /// # Errors
-    /// It is not open.
+    /// The descriptor is not open.
     pub fn new(descriptor: impl Into<OwnedFd>, options: Options) -> io::Result<Self> {
         let source = Source::new(descriptor.into())?;
         Ok(Self { source, feed: Feed::new(options), buffer: vec![0; READ_SIZE].into(), ended: false })
     }
 
-    /// The next item that is there, without waiting; `Ready(None)` when the stream is over. After `Pending` the descriptor
-    /// says when there is more.
+    /// Returns the next available item without waiting; `Ready(None)` at the end of the stream. After
+    /// `Pending`, wait until the descriptor is readable.
     pub fn poll(&mut self) -> Poll<Option<io::Result<Item>>> {
         for _ in 0..READS {
             if let Some(item) = self.feed.next() {
@@ -63,20 +63,20 @@ impl Stream {
         Poll::Pending
     }
 
-    /// Waits until [`poll`](Self::poll) may give something; `false` if that took longer than `limit`.
+    /// Waits until [`poll`](Self::poll) may return something. Returns false after `limit`.
     ///
     /// # Errors
-    /// The descriptor cannot be waited for.
+    /// Waiting for the descriptor failed.
     pub fn wait(&self, limit: Option<Duration>) -> io::Result<bool> {
         self.source.ready(limit)
     }
 
-    /// Gives `each` what comes until everything has come that the recorder had written at `mark`, in ns of `CLOCK_MONOTONIC`
-    /// ([`monotonic_nanos`]): until a segment that was begun to be written later. `false` if the stream ended before, or `limit`
-    /// went by.
+    /// Passes items to `each` until everything has arrived that the recorder had written at `mark`, a
+    /// time in ns of `CLOCK_MONOTONIC` ([`monotonic_nanos`]). This is known when a segment arrives whose
+    /// writing began later. Returns false if the stream ended before, or after `limit`.
     ///
-    /// A program that wants its own samples now has them written first. The second flush makes the segment that ends the
-    /// waiting, which without it is the next one that comes by itself:
+    /// A program that needs its own samples immediately flushes the recorder first. The second flush
+    /// writes the segment that ends the wait; without it, the wait ends with the next regular segment:
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -98,7 +98,7 @@ impl Stream {
                 Poll::Ready(Some(item)) => {
                     let item = item?;
                     let complete = match &item {
-                        // Its time is up to a tick early or late.
+                        // The segment's time is accurate to a tick.
                         Item::Segment(segment) => {
                             segment.time.monotonic_nanos.is_some_and(|time| time.saturating_sub(1_000) > mark)
                         }
@@ -120,7 +120,7 @@ impl Stream {
         }
     }
 
-    /// What has come so far.
+    /// Returns statistics of the stream so far.
     pub fn stats(&self) -> Stats {
         self.feed.stats()
     }
@@ -163,7 +163,7 @@ impl AsFd for Stream {
     }
 }
 
-/// `CLOCK_MONOTONIC` now, in ns: what Java's `System.nanoTime()` says.
+/// Returns the current time of `CLOCK_MONOTONIC` in ns, like Java's `System.nanoTime()`.
 pub fn monotonic_nanos() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)

@@ -1,4 +1,4 @@
-//! Values of events, owned.
+//! Owned values of events.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use super::cache::Cache;
 use super::item::Stack;
 use crate::model::Thread;
 
-/// Values of one event; an event can ask for any number by naming one constant again and again.
+/// Maximum number of values of one event; a damaged event can expand to any number by repeating
+/// references.
 const MOST: usize = 4096;
-/// Structs and lists within each other.
+/// Maximum nesting of structs and lists.
 const DEEPEST: usize = 8;
 
-/// Fields with their names, in order.
+/// Fields with names, in order.
 pub type Fields = Box<[(Arc<str>, Value)]>;
 
-/// The first of the fields that is called so.
+/// Returns the first field with this name.
 pub(crate) fn field<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&'a Value> {
     fields.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
 }
@@ -27,7 +28,7 @@ pub(crate) fn field<'a>(fields: &'a [(Arc<str>, Value)], name: &str) -> Option<&
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
-    /// None, or one that is not in the stream.
+    /// Null, or a value that is not in the stream.
     Null,
     /// `boolean`
     Boolean(bool),
@@ -35,7 +36,7 @@ pub enum Value {
     Integer(i64),
     /// Any floating-point number.
     Real(f64),
-    /// Text, also of symbols, classes and the like that have a name only. Cut at 4 KiB.
+    /// Text, also the name of a symbol, class or similar. Cut at 4 KiB.
     Text(Arc<str>),
     /// A thread.
     Thread(Arc<Thread>),
@@ -43,12 +44,12 @@ pub enum Value {
     Stack(Arc<Stack>),
     /// A list.
     List(Box<[Value]>),
-    /// Anything else, by its fields.
+    /// Any other type, with its fields.
     Struct(Fields),
 }
 
 impl Value {
-    /// The number, if it is an integer.
+    /// Returns the number if it is an integer.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -56,7 +57,7 @@ impl Value {
         }
     }
 
-    /// How many values it is, with those in it.
+    /// Counts this value and the values in it.
     pub(super) fn count(&self) -> usize {
         match self {
             Self::List(values) => 1 + values.iter().map(Self::count).sum::<usize>(),
@@ -65,7 +66,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -74,12 +75,12 @@ impl Value {
     }
 }
 
-/// How many values these are.
+/// Counts these values and the values in them.
 pub(super) fn count(fields: &[(Arc<str>, Value)]) -> usize {
     fields.iter().map(|(_, value)| value.count()).sum()
 }
 
-/// Makes values of one event.
+/// Converts the values of one event to owned values.
 pub(super) struct Owner<'a> {
     pub(super) cache: &'a mut Cache,
     pub(super) chunk: &'a Chunk,
@@ -91,7 +92,7 @@ impl<'a> Owner<'a> {
         Self { cache, chunk, left: MOST }
     }
 
-    /// The fields of `record` but those that `skip` names.
+    /// Converts the fields of `record` except those that `skip` selects.
     pub(super) fn fields(
         &mut self,
         record: &StructRef<'_>,
@@ -129,7 +130,7 @@ impl<'a> Owner<'a> {
             Read::Boolean(value) => Value::Boolean(value),
             Read::Float(value) => Value::Real(value.into()),
             Read::Double(value) => Value::Real(value),
-            // Not kept: each event may have another one.
+            // Not cached: each event may have another text.
             Read::Text(text) => Value::Text(super::cut(&text)),
             Read::Array(list) => {
                 let mut values = Vec::new();
@@ -165,7 +166,7 @@ impl<'a> Owner<'a> {
         Ok(self.cache.constants.names.of(value)?.map_or(Value::Null, Value::Text))
     }
 
-    /// A struct; classes and methods by their name.
+    /// Converts a struct; classes and methods become their name.
     fn named(&mut self, record: &StructRef<'_>, depth: usize) -> Result<Value, Error> {
         if &*record.class().name == "java.lang.Class"
             && let Some(name) = self.cache.constants.names.of_field(record, "name")?

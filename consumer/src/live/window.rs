@@ -1,16 +1,16 @@
-//! The bytes since the last segment, as far as their checksum is not known yet.
+//! Bytes since the last segment whose checksum is not verified yet.
 
 use bytes::{Buf, BytesMut};
 use crc32fast::Hasher;
 
-/// Bytes are hashed as soon as no segment can end before them, so that they need not be kept.
+/// Hashes bytes as soon as no segment can end before them, so that they need not be stored.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     bytes: BytesMut,
     /// Offset of the first byte in `bytes`.
     at: u64,
     hasher: Hasher,
-    /// Where the bytes begin that are hashed; `None` if some of them are gone.
+    /// Offset at which the hashed bytes begin; `None` if some of them were discarded.
     start: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Window {
         self.at += n as u64;
     }
 
-    /// The checksum of the segment that ends at `end`, and where it began.
+    /// Returns the start and the checksum of the segment that ends at `end`.
     pub(super) fn end(&mut self, end: u64) -> Option<(u64, u32)> {
         self.hash(end);
         let whole = self.at == end;

@@ -1,4 +1,4 @@
-//! Sample event types: which of their fields say what.
+//! Finds the fields of a sample event type by their meaning.
 
 use std::num::NonZero;
 
@@ -19,15 +19,15 @@ pub(super) struct Bound {
     has_detail: bool,
     has_count: bool,
     is_factor: bool,
-    /// The start matters, and there is one.
+    /// The start time is needed and the type has one.
     timed: bool,
-    /// All fields but the start are thread, stack and state.
+    /// All fields except the start are thread, stack and state.
     pub(super) plain: bool,
-    /// Samples that are all alike but for their start, if `plain`.
+    /// Samples that are equal except for their start, if `plain`.
     pub(super) repeats: Repeats,
 }
 
-/// From a value as it is stored to nanoseconds or bytes.
+/// Converts a stored value to nanoseconds or bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Times(u64),
@@ -35,7 +35,7 @@ pub(crate) enum Scale {
 }
 
 impl Scale {
-    /// The value in its unit.
+    /// Returns the value in its unit.
     #[inline]
     pub(crate) fn of(self, chunk: &Chunk, value: i64) -> u64 {
         match self {
@@ -45,17 +45,18 @@ impl Scale {
     }
 }
 
-/// Which fields of a type say whose sample it is and how much it stands for; empty where no field does.
+/// Names of the fields with the thread, weight and detail of a sample; empty if the type has no such
+/// field.
 pub(crate) struct Names {
     pub(crate) thread: &'static str,
-    /// How many samples an event stands for.
+    /// Number of samples that an event represents.
     pub(crate) count: &'static str,
-    /// The count is a factor of the value, as a floating-point number.
+    /// The count is a floating-point factor of the value.
     pub(crate) is_factor: bool,
     pub(crate) value: &'static str,
     pub(crate) unit: Unit,
     pub(crate) scale: Scale,
-    /// Which of several things an event reports, which method was called, or the class of which object.
+    /// The variant of an event, the called method, or the class of an object.
     pub(crate) detail: &'static str,
 }
 
@@ -99,8 +100,8 @@ impl Names {
     }
 }
 
-/// Fields that say how much an event stands for; the first that a type has is taken. An allocation in a new TLAB stands
-/// for all of the TLAB: what is allocated in it later is not told.
+/// Fields with the weight of an event; the first one of a type is used. An allocation in a new TLAB
+/// represents the whole TLAB, because later allocations in it are not recorded.
 const VALUES: &[(&str, Unit)] = &[
     ("timeSpan", Unit::Nanoseconds),
     ("samplingPeriod", Unit::Nanoseconds),
@@ -114,7 +115,7 @@ const VALUES: &[(&str, Unit)] = &[
     ("count", Unit::Events),
 ];
 
-/// Whose events are known, so that a field means what its name says, annotated or not.
+/// Producers whose fields have the meaning of their name, annotated or not.
 const KNOWN: &[&str] = &["jdk.", "profiler.", "flightline."];
 
 /// Slots of [`Bound::binding`].
@@ -129,7 +130,7 @@ const DETAIL: usize = 6;
 impl Bound {
     pub(super) fn new(chunk: &Chunk, class: &Class, timed: bool, kinds: &mut Interner<EventKind>) -> Self {
         let Names { thread, count, is_factor, value, unit, scale, detail } = Names::of(chunk, class);
-        // A name no field has leaves its slot unbound.
+        // A slot without a matching field remains unbound.
         let start = if timed { "startTime" } else { "" };
         let names = [start, thread, "stackTrace", "state", count, value, detail];
         let kind = EventKind { name: class.name.clone(), variant: None, unit, period_nanos: None };
@@ -153,13 +154,13 @@ impl Bound {
         }
     }
 
-    /// What equal samples have in common, if that can be told without decoding.
+    /// Returns the bytes that equal samples share, if samples can be compared without decoding.
     #[inline(always)]
     pub(super) fn likeness(&self, frame: &Frame<'_>) -> Option<NonZero<u64>> {
         if self.plain { frame.short_bytes_behind_start() } else { None }
     }
 
-    /// The sample in `frame`; `None` if it is outside the time asked for.
+    /// Returns the sample in `frame`; `None` if it is outside the requested time.
     #[inline(always)]
     pub(super) fn read(
         &self,
@@ -203,7 +204,8 @@ pub(crate) fn scaled(value: u64, factor: u64) -> u64 {
     (value as f64 * f64::from(factor)).round() as u64
 }
 
-/// The field with the class of an object, empty if a type has none. Other producers may give these names to fields of other types.
+/// Returns the field with the class of an object, or an empty name. Other producers may use these names
+/// for fields of other types.
 fn class_field(chunk: &Chunk, class: &Class) -> &'static str {
     let is_class = |name: &&&str| {
         let field = class.field_index(name).map(|index| &class.fields[index]);
@@ -214,7 +216,7 @@ fn class_field(chunk: &Chunk, class: &Class) -> &'static str {
     super::CLASS_FIELDS.iter().find(is_class).copied().unwrap_or("")
 }
 
-/// How a field measures `unit`; `None` if it does not, whatever it is called.
+/// Returns the scale with which a field measures `unit`; `None` if it measures something else.
 fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale> {
     let whole = matches!(kind_of(chunk, field), Some(Kind::Int | Kind::Long)) && !field.pooled;
     if !whole {
@@ -235,12 +237,12 @@ fn scale(chunk: &Chunk, field: &Field, unit: Unit, known: bool) -> Option<Scale>
         Some("MILLISECONDS") => Some(Scale::Times(1_000_000)),
         Some("SECONDS") => Some(Scale::Times(1_000_000_000)),
         Some(_) => None,
-        // `duration` is a field of the format, not of the event.
+        // `duration` is defined by the format, not by the event type.
         None => (known || &*field.name == "duration").then_some(Scale::Ticks),
     }
 }
 
-/// How the values of a field that is no list are encoded.
+/// Returns the encoding of a field's values; `None` for a list.
 fn kind_of(chunk: &Chunk, field: &Field) -> Option<Kind> {
     let class = field.class.filter(|_| !field.array).and_then(|index| chunk.types.class(index));
     class.map(|class| class.kind)

@@ -1,4 +1,4 @@
-//! What the keys of a chunk's pools stand for, each looked up once per chunk: threads, states, frames.
+//! Resolves keys of a chunk's constant pools, each once per chunk: threads, states, frames.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::print::class_name;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Class, name, whether it is native code.
+/// Class, name, and whether the method is native code.
 type Method = (Arc<str>, Arc<str>, bool);
 
 /// The access flag of methods in native code.
 const NATIVE: i64 = 0x100;
-/// The descriptor that async-profiler, and we, give native functions.
+/// The descriptor that async-profiler and Flightline give native functions.
 const NATIVE_DESCRIPTOR: &str = "()L;";
 
 /// Caches of the current chunk.
@@ -29,9 +29,9 @@ pub(crate) struct Constants {
     files: HashMap<u64, Option<Arc<CodeFile>>, KeyHash>,
     kinds: HashMap<u64, FrameKind, KeyHash>,
     pub(crate) names: Names,
-    /// Whether the producer distinguishes kernel frames, as only native profilers do.
+    /// True if the producer distinguishes kernel frames, which only native profilers do.
     knows_kernel: Option<bool>,
-    /// `None` if stacks have to be read field by field.
+    /// `None` if stacks must be read field by field.
     reader: Option<StackReader>,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct RawFrame {
 }
 
 impl Constants {
-    /// Of a chunk that is declared by now.
+    /// Creates the caches for a chunk whose types are known.
     pub(crate) fn of(chunk: &Chunk) -> Self {
         Self { reader: StackReader::new(chunk), ..Self::default() }
     }
 
-    /// There may be more constants than before.
+    /// Further constants may have been read.
     pub(crate) fn more(&mut self) {
         if self.knows_kernel == Some(false) {
             self.knows_kernel = None;
@@ -58,7 +58,7 @@ impl Constants {
         }
     }
 
-    /// The thread with this key; `None` if there is none.
+    /// Returns the thread with this key; `None` if there is none.
     pub(crate) fn thread(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Thread>> {
         let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
         let number = |name| Ok(fields.field(name)?.and_then(|v| v.as_i64()).unwrap_or(0));
@@ -77,8 +77,9 @@ impl Constants {
         }))
     }
 
-    /// The title that the process of the thread with this key had: the parent of its group, in recordings of Flightline. In those of JVMs a
-    /// group is not called `name (pid)`, and its parent is another group of threads.
+    /// Returns the title of the process of the thread with this key. In recordings of Flightline it is
+    /// the parent of the thread's group. In those of JVMs, a group is not called `name (pid)`, and its
+    /// parent is another thread group.
     pub(crate) fn title(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
         let Some(Value::Struct(fields)) = lookup(chunk, "java.lang.Thread", key)? else { return Ok(None) };
         let Some(group) = record_field(&fields, "group")? else { return Ok(None) };
@@ -89,26 +90,26 @@ impl Constants {
         Ok(self.names.of_field(&parent, "name")?.filter(|title| !title.is_empty()))
     }
 
-    /// The name of a thread state.
+    /// Returns the name of a thread state.
     pub(crate) fn state(&mut self, chunk: &Chunk, key: u64) -> Option<Arc<str>> {
         let value = lookup(chunk, "jdk.types.ThreadState", key).ok().flatten();
         value.and_then(|value| self.names.of(value).ok()?)
     }
 
-    /// The name of a class as in source: `byte[]`, `java.lang.String`.
+    /// Returns the name of a class as in source: `byte[]`, `java.lang.String`.
     pub(crate) fn class(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
         let Some(Value::Struct(class)) = lookup(chunk, "java.lang.Class", key)? else { return Ok(None) };
         let name = self.names.of_field(&class, "name")?;
         Ok(name.map(|name| self.names.keep(&class_name(&name, None))))
     }
 
-    /// Which of several things an event tells of.
+    /// Returns the name of an event's variant.
     pub(crate) fn variant(&mut self, chunk: &Chunk, key: u64) -> Result<Option<Arc<str>>> {
         lookup(chunk, "flightline.types.EventName", key)?.map_or(Ok(None), |value| self.names.of(value))
     }
 
-    /// Puts the frames of the stack `key` into `frames`, leaf first. Returns whether its root is missing; `None` if
-    /// there is no such stack.
+    /// Stores the frames of the stack `key` in `frames`, leaf first. Returns whether the stack is
+    /// truncated; `None` if it does not exist.
     pub(crate) fn stack(
         &mut self,
         chunk: &Chunk,
@@ -127,7 +128,7 @@ impl Constants {
         })
     }
 
-    /// The same with the method that was `called` from there as leaf, if there is one: 0 is none.
+    /// Like [`Self::stack`], with the `called` method as leaf unless it is 0.
     pub(crate) fn stack_of_call(
         &mut self,
         chunk: &Chunk,
@@ -143,11 +144,12 @@ impl Constants {
         Ok(Some(truncated.unwrap_or(false)))
     }
 
-    /// Class or library, function and kind of a frame.
+    /// Returns the class or library, function and kind of a frame.
     pub(crate) fn frame(&mut self, chunk: &Chunk, raw: &RawFrame) -> Result<(Arc<str>, Arc<str>, FrameKind)> {
         let kind = self.kind(chunk, raw.kind)?;
         let (class, function, native) = self.method(chunk, raw.method)?;
-        // The JDK calls Java methods native that are written in C; native profilers mean code that no JVM made.
+        // In the JDK, "native" means a Java method written in C; in native profilers, code that was not
+        // generated by a JVM.
         let kind = if native && self.knows_kernel(chunk)? { kind.of_native() } else { kind };
         if kind.in_library() || !class.contains('/') {
             return Ok((class, function, kind));
@@ -155,7 +157,7 @@ impl Constants {
         Ok((self.names.keep(&class.replace('/', ".")), function, kind))
     }
 
-    /// Class and name of a method, and whether it is native code.
+    /// Returns class and name of a method, and whether it is native code.
     fn method(&mut self, chunk: &Chunk, key: u64) -> Result<Method> {
         if let Some(known) = self.methods.get(&key) {
             return Ok(known.clone());
@@ -169,7 +171,7 @@ impl Constants {
                 names.0 = self.names.of_field(&class, "name")?.unwrap_or(names.0);
             }
             let modifiers = method.field("modifiers")?.and_then(|m| m.as_i64());
-            // Java methods written in C are native too, but have a descriptor of Java.
+            // Java methods written in C are native too, but have a Java descriptor.
             names.2 = modifiers.is_some_and(|m| m & NATIVE != 0)
                 && self.names.of_field(&method, "descriptor")?.as_deref() == Some(NATIVE_DESCRIPTOR);
         }
@@ -177,7 +179,8 @@ impl Constants {
         Ok(names)
     }
 
-    /// The program or library that holds a native function: the module of its class, as Flightline records it.
+    /// Returns the program or library with a native function: the module of its class, as Flightline
+    /// records it.
     pub(crate) fn code_file(&mut self, chunk: &Chunk, method: u64) -> Result<Option<Arc<CodeFile>>> {
         if let Some(known) = self.files.get(&method) {
             return Ok(known.clone());
@@ -213,7 +216,8 @@ impl Constants {
             Some("Inlined") => FrameKind::Inlined,
             Some("C++") => FrameKind::Native,
             Some("Kernel") => FrameKind::Kernel,
-            // Of the JDK: a Java method written in C, with a Java class. Of async-profiler: a C function.
+            // From the JDK: a Java method written in C, in a Java class. From async-profiler: a C
+            // function.
             Some("Native") if self.knows_kernel(chunk)? => FrameKind::Native,
             Some("Native") => FrameKind::NativeMethod,
             _ => FrameKind::Unknown,
@@ -226,7 +230,7 @@ impl Constants {
         if let Some(known) = self.knows_kernel {
             return Ok(known);
         }
-        // Whatever goes wrong below, goes wrong once.
+        // Set first, so that an error below occurs only once.
         self.knows_kernel = Some(false);
         let Some((index, _)) = chunk.types.by_name("jdk.types.FrameType") else { return Ok(false) };
         for key in chunk.pools.keys(index) {
@@ -240,7 +244,7 @@ impl Constants {
     }
 }
 
-/// A stack trace of another shape than all known producers write.
+/// Reads a stack trace with a layout that no known producer uses.
 fn odd_stack(chunk: &Chunk, key: u64, frames: &mut Vec<RawFrame>) -> Result<Option<bool>> {
     let Some(Value::Struct(trace)) = lookup(chunk, "jdk.types.StackTrace", key)? else { return Ok(None) };
     let mut truncated = false;

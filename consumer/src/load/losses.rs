@@ -1,4 +1,5 @@
-//! Events that tell of losses: what their fields are called, here and for `live`, and how the model gets what they say.
+//! Events that report losses: the names of their fields, also for `live`, and how they are added to a
+//! model.
 
 use jfr_format::event::EventRef;
 
@@ -6,15 +7,15 @@ use crate::model::{Losses, Lost};
 
 pub(crate) const SAMPLE_LOSS: &str = "flightline.SampleLoss";
 pub(crate) const EVENT_LOSS: &str = "flightline.EventLoss";
-/// What one reader of a stream did not get.
+/// Losses of one reader of a stream.
 pub(crate) const STREAM_LOSS: &str = "flightline.StreamLoss";
 pub(crate) const DATA_LOSS: &str = "jdk.DataLoss";
 pub(crate) const CPU_TIME_LOST: &str = "jdk.CPUTimeSamplesLost";
 
-/// What a type of losses calls what it tells.
+/// The fields of an event type that reports losses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LossPlan {
-    /// The event type, if it is not a field.
+    /// The event type.
     pub(crate) name: &'static str,
     pub(crate) cause: Cause,
     pub(crate) event: &'static str,
@@ -29,7 +30,7 @@ pub(crate) enum Cause {
     Always(&'static str),
 }
 
-/// Each amount is told by one of them only, so that they can be added up by kind.
+/// Each loss is reported by only one of them, so that they can be added up by kind.
 pub(crate) const LOSSES: &[LossPlan] = &[
     LossPlan {
         name: SAMPLE_LOSS,
@@ -65,7 +66,7 @@ pub(crate) const LOSSES: &[LossPlan] = &[
     },
 ];
 
-/// Who follows a stream gets it as any other event.
+/// Readers of a stream get it as an ordinary event.
 const OF_CPU_TIME: LossPlan = LossPlan {
     name: CPU_TIME_LOST,
     cause: Cause::Always("samples lost"),
@@ -79,12 +80,12 @@ fn plan(name: &str) -> Option<&'static LossPlan> {
     LOSSES.iter().chain([&OF_CPU_TIME]).find(|plan| plan.name == name)
 }
 
-/// Whether events of this type tell of losses.
+/// Returns true if events of this type report losses.
 pub(super) fn knows(name: &str) -> bool {
     plan(name).is_some()
 }
 
-/// Adds what an event of such a type tells, which is new since the one before.
+/// Adds the losses that an event reports since the one before.
 pub(super) fn take(losses: &mut Losses, event: &EventRef<'_>) {
     let Some(plan) = plan(&event.class().name) else { return };
     let field = |name| event.field(name).ok().flatten();

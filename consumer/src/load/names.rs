@@ -1,4 +1,4 @@
-//! Names of a chunk, each decoded and kept once, however many constants share it.
+//! Names of a chunk. Each is decoded and stored once, for all constants that share it.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -8,34 +8,35 @@ use jfr_format::error::Error;
 use jfr_format::event::{StructRef, Value};
 use jfr_format::pool::KeyHash;
 
-/// Longer names are cut: a few bytes of a recording can ask for a name of megabytes any number of times.
+/// Longer names are cut: a few bytes of a recording can refer to a name of megabytes any number of times.
 pub(crate) const LONGEST: usize = 4096;
-/// Stands for what was cut off.
+/// Marks a name that was cut.
 const CUT: char = '…';
-/// References that lead to a text one behind the other.
+/// Maximum length of a chain of references to a text.
 const MAX_DEPTH: usize = 8;
 
-/// The names met in the current chunk.
+/// Names found in the current chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     kept: HashSet<Arc<str>, KeyHash>,
-    /// By type id and key of the constant; `None` if it has no text that can be read.
+    /// By type id and key of the constant; `None` if it has no readable text.
     by_constant: HashMap<(u64, u64), Option<Arc<str>>, KeyHash>,
 }
 
 impl Names {
-    /// The text of a string, or of a struct around one, references followed; `None` if it is something else.
+    /// Returns the text of a string, or of a struct with one string, and follows references; `None` if it
+    /// is something else.
     ///
     /// # Errors
-    /// A constant is malformed. That is said once of each; afterwards it has no text.
+    /// A constant is malformed. This is reported once; afterwards it has no text.
     pub(crate) fn of(&mut self, value: Value<'_>) -> Result<Option<Arc<str>>, Error> {
         self.followed(value, 0)
     }
 
-    /// The text of the field `name`.
+    /// Returns the text of the field `name`.
     ///
     /// # Errors
-    /// As [`Names::of`], or a field is malformed.
+    /// As for [`Names::of`], or a field is malformed.
     pub(crate) fn of_field(&mut self, record: &StructRef<'_>, name: &str) -> Result<Option<Arc<str>>, Error> {
         match record.field(name)? {
             Some(value) => self.of(value),
@@ -69,12 +70,12 @@ impl Names {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of cached entries.
     pub(crate) fn len(&self) -> usize {
         self.kept.len() + self.by_constant.len()
     }
 
-    /// The one copy of `text`.
+    /// Returns the shared copy of `text`.
     pub(crate) fn keep(&mut self, text: &str) -> Arc<str> {
         let text = cut(text);
         if let Some(known) = self.kept.get(&*text) {
@@ -86,7 +87,7 @@ impl Names {
     }
 }
 
-/// The text, or its start and a mark.
+/// Cuts a long text and marks it.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= LONGEST {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! Keys of a chunk's pools → entries of the model, each looked up once per chunk.
+//! Resolves keys of a chunk's constant pools to entries of the model, each once per chunk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(super) struct Resolver {
     lines: bool,
     places: bool,
     threads: HashMap<u64, Titled, KeyHash>,
-    /// By the keys of the stack and of the method that was called from there, 0: none.
+    /// By the keys of the stack and of the called method; 0 means none.
     stacks: HashMap<(u64, u64), Option<Id<Stack>>, KeyHash>,
     states: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     classes: HashMap<u64, Option<Id<Arc<str>>>, KeyHash>,
     frames: HashMap<RawFrame, Id<Frame>, KeyHash>,
     constants: Constants,
-    /// Of the stack being read.
+    /// Frames of the stack being read.
     raw: Vec<RawFrame>,
 }
 
@@ -38,7 +38,7 @@ impl Resolver {
         Self { lines: options.lines, places: options.places, ..Self::default() }
     }
 
-    /// Keys mean what they do in `chunk` from here on.
+    /// Starts a chunk, whose keys have new meanings.
     pub(super) fn begin(&mut self, chunk: &Chunk) {
         *self = Self {
             lines: self.lines,
@@ -77,7 +77,7 @@ impl Resolver {
         id
     }
 
-    /// The class of an object. 0: none.
+    /// Returns the class of an object. Key 0 means none.
     pub(super) fn class(
         &mut self,
         chunk: &Chunk,
@@ -100,7 +100,8 @@ impl Resolver {
         id
     }
 
-    /// Which of several things an event tells of. What cannot be resolved is told, and has no name.
+    /// Returns the name of an event's variant. A key that cannot be resolved adds a warning and has no
+    /// name.
     pub(super) fn variant(&mut self, chunk: &Chunk, key: u64, warnings: &mut Warnings) -> Option<Arc<str>> {
         if key == u64::MAX {
             return None;
@@ -111,7 +112,7 @@ impl Resolver {
         })
     }
 
-    /// The stack with this key, or that of a method `called` from there; 0: none.
+    /// Returns the stack with this key, with the `called` method as leaf unless it is 0.
     pub(super) fn stack(
         &mut self,
         chunk: &Chunk,
@@ -157,7 +158,7 @@ impl Resolver {
         } else {
             None
         };
-        // For Java, the index is that of a bytecode.
+        // For Java, the index is a bytecode index.
         let place = file.map(|file| Arc::new(CodePlace { file, address: raw.bytecode_index as u32 }));
         let id = model.frames.intern(Frame { function, class, kind, line, place });
         self.frames.insert(raw, id);

@@ -1,4 +1,4 @@
-//! What the recording says about its own sampling.
+//! Sampling settings in a recording.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,15 +8,17 @@ use jfr_format::read::Chunk;
 
 use crate::model::EXECUTION_SAMPLE as CPU;
 
-/// What the samples of the current chunk stand for, as its `jdk.ActiveSetting` events say.
+/// Sampling periods in the current chunk, from its `jdk.ActiveSetting` events.
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
     periods: Vec<Period>,
-    /// The producer counts something else than time.
+    /// The producer counts something other than time.
     counts_events: bool,
-    /// The wall clock was recorded. async-profiler writes its interval as a setting of `jdk.ExecutionSample`.
+    /// The wall clock was recorded. async-profiler writes its interval as a setting of
+    /// `jdk.ExecutionSample`.
     by_wall_clock: bool,
-    /// Settings whose strings were not known yet when they were met, and those behind them: type id, payload, offset.
+    /// Settings whose strings were unknown when they were read, and all settings after them: type id,
+    /// payload, offset.
     kept: Vec<(u64, Box<[u8]>, u64)>,
 }
 
@@ -24,34 +26,35 @@ pub(crate) struct Settings {
 struct Period {
     event: Arc<str>,
     nanos: u64,
-    /// Said by `interval`, which counts what the producer counts.
+    /// Stated by `interval`, whose unit is the counted event.
     is_interval: bool,
 }
 
-/// Whose `interval` is in ns where async-profiler's `event` says what is counted.
+/// Values of async-profiler's `event` for which `interval` is in ns.
 const TIMES: &[&str] = &["cpu", "itimer", "ctimer", "wall", "cpu-clock", "task-clock"];
 
 const WALL: &str = "profiler.WallClockSample";
 
-/// Settings of a chunk that count: real ones have some hundreds.
+/// Maximum number of settings of a chunk; real chunks have some hundreds.
 const MOST: usize = 1 << 16;
 
-/// A string is not known: it is null, or lies in a pool that has not been read.
+/// A string is null, or in a pool that has not been read.
 struct NotKnown;
 
 impl Settings {
-    /// Takes a setting in.
+    /// Stores a setting.
     pub(crate) fn take(&mut self, event: &EventRef<'_>, type_id: u64) {
         if self.periods.len() + self.kept.len() >= MOST {
             return;
         }
-        // The first setting counts, so none may overtake another.
+        // The first setting takes precedence, so the order must be preserved.
         if !self.kept.is_empty() || self.read(event).is_err() {
             self.kept.push((type_id, event.payload().into(), event.offset()));
         }
     }
 
-    /// Reads `interval` in ns as async-profiler and Flightline write it, async-profiler's `wall`, and `period` as the JDK has it (`20 ms`).
+    /// Reads `interval` in ns as written by async-profiler and Flightline, async-profiler's `wall`, and
+    /// the JDK's `period` (`20 ms`).
     fn read(&mut self, event: &EventRef<'_>) -> Result<(), NotKnown> {
         let Some(name) = text(event, "name")? else { return Ok(()) };
         if !["interval", "period", "event", "wall"].contains(&&*name) {
@@ -79,7 +82,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What a sample of `event` stands for, in ns, by what has been said so far.
+    /// Returns the time in ns that a sample of `event` represents, from the settings so far.
     pub(crate) fn period(&self, event: &str) -> Option<u64> {
         let counts = |period: &&Period| !(self.counts_events && period.is_interval);
         let of = |event: &str| self.periods.iter().find(|period| *period.event == *event && counts(period));
@@ -88,12 +91,12 @@ impl Settings {
         period.map(|period| period.nanos).or_else(|| by_wall_clock.then(|| wall_interval(0)))
     }
 
-    /// Whether nothing has been said.
+    /// Returns true if no period is known.
     pub(crate) fn is_empty(&self) -> bool {
         self.periods.is_empty()
     }
 
-    /// Reads again what could not be read yet: there may be more constants than before.
+    /// Retries settings that could not be read, because further constants may be known.
     pub(crate) fn more(&mut self, chunk: &Chunk) {
         let mut kept = std::mem::take(&mut self.kept).into_iter();
         for (type_id, payload, offset) in kept.by_ref() {
@@ -105,11 +108,12 @@ impl Settings {
         self.kept.extend(kept);
     }
 
-    /// Event types and what a sample of them stands for, in ns, now that the chunk is over.
+    /// Returns event types and the time in ns that one of their samples represents, at the end of the
+    /// chunk.
     pub(crate) fn finish(&mut self, chunk: &Chunk) -> Vec<(Arc<str>, u64)> {
         for (type_id, payload, offset) in std::mem::take(&mut self.kept) {
             if let Some(event) = chunk.event(type_id, &payload, offset) {
-                // What is not known now is null.
+                // A string that is still unknown is null.
                 let _ = self.read(&event);
             }
         }
@@ -126,12 +130,13 @@ impl Settings {
     }
 }
 
-/// async-profiler's interval of the wall clock. It records 0 if no interval was given, and then uses 50 ms.
+/// Returns async-profiler's interval of the wall clock. It writes 0 if no interval was given, and then
+/// uses 50 ms.
 fn wall_interval(nanos: u64) -> u64 {
     if nanos == 0 { 50_000_000 } else { nanos }
 }
 
-/// The text of a field; `None` if there is no such field, or a malformed one.
+/// Returns the text of a field; `None` if the field is missing or malformed.
 fn text<'a>(event: &EventRef<'a>, name: &str) -> Result<Option<Cow<'a, str>>, NotKnown> {
     match event.field(name).ok().flatten().map(|value| value.text()) {
         Some(Ok(Some(text))) => Ok(Some(text)),

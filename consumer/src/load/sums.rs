@@ -1,4 +1,4 @@
-//! Events added up by the keys of their references, before anybody knows what the keys stand for.
+//! Adds up events by the keys of their references, before the keys are resolved.
 
 use std::hash::BuildHasher;
 use std::num::NonZero;
@@ -7,29 +7,30 @@ use jfr_format::pool::KeyHash;
 
 use crate::model::{EventKind, Id, Weight};
 
-/// A sample's references as they stand in the chunk.
+/// The unresolved references of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RawKey {
     pub(super) kind: Id<EventKind>,
     pub(super) thread: u64,
     pub(super) stack: u64,
     pub(super) state: u64,
-    /// [`EventKind::variant`], the method that was called, or the class of the object; `u64::MAX` if the type has none of them.
+    /// [`EventKind::variant`], the called method, or the class of the object; `u64::MAX` if the type has
+    /// none of them.
     pub(super) detail: u64,
 }
 
-/// Samples of one type that say nothing but thread, stack and state, counted by the bytes of these: only the first of
-/// each kind is decoded.
+/// Counts samples that consist of thread, stack and state only, by their bytes. Only the first of equal
+/// samples is decoded.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     /// In order of first appearance.
     entries: Vec<(u64, RawKey)>,
-    /// Found by hash; at most half is taken.
+    /// Hash table, at most half full.
     slots: Vec<Slot>,
     hash: KeyHash,
 }
 
-/// Bytes and count in one cache line. No bytes: free.
+/// Bytes and count in one cache line. A slot without bytes is free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     bytes: u64,
@@ -37,7 +38,7 @@ struct Slot {
 }
 
 impl Repeats {
-    /// Counts one more of these bytes; `false` if they have not been met before.
+    /// Counts a sample with these bytes; returns false if they are new.
     #[inline(always)]
     pub(super) fn count(&mut self, bytes: NonZero<u64>) -> bool {
         if self.slots.is_empty() {
@@ -45,11 +46,11 @@ impl Repeats {
         }
         let at = self.place_of(bytes.get());
         let slot = &mut self.slots[at];
-        slot.count += 1; // of a free place: set when that is taken
+        slot.count += 1; // in a free slot: reset when the slot is used
         slot.bytes != 0
     }
 
-    /// Notes what bytes mean that were not met before, and counts them once.
+    /// Adds new bytes with their key, and counts them once.
     #[cold]
     pub(super) fn insert(&mut self, bytes: NonZero<u64>, key: RawKey) {
         let bytes = bytes.get();
@@ -66,7 +67,7 @@ impl Repeats {
         self.slots[at] = Slot { bytes, count: 1 };
     }
 
-    /// Where the bytes are, or the free place where they would be.
+    /// Returns the slot with these bytes, or the free slot for them.
     #[inline(always)]
     fn place_of(&self, bytes: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -77,7 +78,7 @@ impl Repeats {
         at
     }
 
-    /// All counts.
+    /// Returns all counts.
     pub(super) fn sums(&self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
         self.entries.iter().map(|&(bytes, key)| {
             let count = self.slots[self.place_of(bytes)].count;
@@ -88,8 +89,8 @@ impl Repeats {
 
 const FIRST_SLOTS: usize = 256;
 
-/// Distinct keys in order of first appearance, found by hash: a table of indexes, at most an eighth full, since
-/// a collision costs more than the memory.
+/// Distinct keys in order of first appearance, with a hash table of indexes. The table is at most an
+/// eighth full, because a collision costs more than the memory.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     entries: Vec<(RawKey, Weight)>,
@@ -144,12 +145,12 @@ impl Sums {
         }
     }
 
-    /// Kinds of the samples that are added up.
+    /// Kinds of the samples in the sums.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Id<EventKind>> + '_ {
         self.entries.iter().map(|(key, _)| key.kind)
     }
 
-    /// Takes out all sums; the memory stays.
+    /// Removes all sums but retains the memory.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = (RawKey, Weight)> + '_ {
         self.places.fill(FREE);
         self.entries.drain(..)

@@ -1,4 +1,4 @@
-//! Each distinct value once, by a small typed handle.
+//! Stores each distinct value once and refers to it by a small typed handle.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::marker::PhantomData;
@@ -50,9 +50,9 @@ impl<T> std::fmt::Debug for Id<T> {
 #[derive(Debug)]
 pub struct Interner<T> {
     values: Vec<T>,
-    /// Of the values, so that they are hashed once.
+    /// Hashes of the values, so that they are hashed once.
     hashes: Vec<u64>,
-    /// Indexes by hash, with the next free place taken if that one is; a power of two, at most half full.
+    /// Hash table of indexes with linear probing. Its size is a power of two; it is at most half full.
     places: Vec<u32>,
     hash: KeyHash,
 }
@@ -67,7 +67,7 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Hash + Eq> Interner<T> {
-    /// The handle of `value`, new or known.
+    /// Returns the handle of `value`; adds it if it is new.
     pub fn intern(&mut self, value: T) -> Id<T> {
         if self.values.len() * 2 >= self.places.len() {
             self.grow();
@@ -96,18 +96,18 @@ impl<T: Hash + Eq> Interner<T> {
         }
     }
 
-    /// Takes in the values of another interner, each changed by `change`, in their order. What was handle *i* there
-    /// is the *i*-th handle of the result here.
+    /// Adds the values of another interner in their order, each changed by `change`. Handle *i* of the
+    /// other interner becomes the *i*-th handle of the result.
     pub fn absorb(&mut self, other: Self, mut change: impl FnMut(T) -> T) -> Vec<Id<T>> {
         other.values.into_iter().map(|value| self.intern(change(value))).collect()
     }
 
-    /// The value of a handle of this interner.
+    /// Returns the value of a handle of this interner.
     pub fn get(&self, id: Id<T>) -> &T {
         &self.values[id.index()]
     }
 
-    /// All values with their handles.
+    /// Returns all values with their handles.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
         self.values.iter().enumerate().map(|(i, v)| (Id { index: i as u32, of: PhantomData }, v))
     }
@@ -117,13 +117,13 @@ impl<T: Hash + Eq> Interner<T> {
         self.values.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if it has no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 }
 
-/// Where the value with this hash is that `known` tells, or the free place where it would be.
+/// Returns the slot with this hash for which `known` is true, or the free slot for it.
 #[inline]
 fn place_of(places: &[u32], hash: u64, known: impl Fn(usize) -> bool) -> usize {
     let mask = places.len() - 1;
@@ -166,7 +166,7 @@ mod tests {
         let handles = one.absorb(other, |value| value + 1);
         let values: Vec<i32> = handles.iter().map(|&id| *one.get(id)).collect();
         assert_eq!(values, (0..100).map(|i| 151 - i).collect::<Vec<_>>());
-        // 0 to 99, and 100 to 151 of 52 to 151.
+        // 0 to 99 from the first, and 100 to 151 from the second, which has 52 to 151.
         assert_eq!(one.len(), 152);
     }
 }

@@ -1,4 +1,4 @@
-//! The Java virtual machine that a recording is of.
+//! The Java virtual machine that was recorded.
 
 /// A Java virtual machine, as `jdk.JVMInformation` states it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ impl Jvm {
     /// Builds it from the fields of the event.
     pub(crate) fn new(name: &str, version: &str, arguments: &str, pid: i64) -> Self {
         if version.is_empty() {
-            // Other programs have no version of a machine, and their own file as its name.
+            // Other programs have no JVM version, and their file as the name.
             return Self { main: cut(file_name(name)), pid: pid.max(0), version: String::new() };
         }
         // HotSpot: `OpenJDK 64-Bit Server VM (25.0.3+9-LTS) for linux-amd64 JRE (…), built on …`; async-profiler: `17.0.15+6`.

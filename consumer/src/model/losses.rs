@@ -1,15 +1,15 @@
-//! What a recording says is missing in it.
+//! Losses that a recording reports.
 
 use std::collections::BTreeMap;
 
-/// Causes that are kept.
+/// Maximum number of stored causes.
 const MOST: usize = 256;
 
-/// Losses of a recording, by the event that told of them and what it names.
+/// Losses of a recording, by the type of the reporting event and the cause or type that it names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses(BTreeMap<(&'static str, String), Lost>);
 
-/// An amount of what is missing.
+/// An amount of lost data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) events: u64,
@@ -26,7 +26,7 @@ impl Lost {
 }
 
 impl Losses {
-    /// Adds what an event of the type `told_by` says of `of`.
+    /// Adds a loss that an event of the type `told_by` reports for `of`.
     pub(crate) fn add(&mut self, told_by: &'static str, of: String, lost: Lost) {
         let key = (told_by, of);
         if self.0.len() < MOST || self.0.contains_key(&key) {
@@ -34,17 +34,17 @@ impl Losses {
         }
     }
 
-    /// Adds those of a later part.
+    /// Adds the losses of a later part.
     pub(super) fn merge(&mut self, later: Self) {
         later.0.into_iter().for_each(|((told_by, of), lost)| self.add(told_by, of, lost));
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Who told, of what, how much.
+    /// Returns the reporting event type, the cause or type, and the amount of each loss.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'static str, &str, Lost)> {
         self.0.iter().map(|((told_by, of), lost)| (*told_by, of.as_str(), *lost))
     }

@@ -1,4 +1,4 @@
-//! The vocabulary: threads, frames, stacks and weighted samples of a recording, each interned once.
+//! The data model: threads, frames, stacks and weighted samples of a recording, each interned once.
 
 mod frame;
 mod interner;
@@ -22,55 +22,56 @@ use std::sync::Arc;
 
 use jfr_format::pool::KeyHash;
 
-/// Everything a profile is made of.
+/// The data of a profile.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Model {
-    /// Threads, over all chunks.
+    /// Threads of all chunks.
     pub threads: Interner<Thread>,
-    /// Frames, over all chunks.
+    /// Frames of all chunks.
     pub frames: Interner<Frame>,
-    /// Stacks, over all chunks.
+    /// Stacks of all chunks.
     pub stacks: Interner<Stack>,
     /// Thread states by name.
     pub states: Interner<Arc<str>>,
     /// Classes of objects by name.
     pub classes: Interner<Arc<str>>,
-    /// Titles of processes, as `postgres: bench [local] UPDATE`.
+    /// Titles of processes, such as `postgres: bench [local] UPDATE`.
     pub titles: Interner<Arc<str>>,
     /// Event types that carry stack traces.
     pub kinds: Interner<EventKind>,
-    /// How much of what was seen where.
+    /// Weights by the properties of samples.
     pub samples: HashMap<SampleKey, Weight, KeyHash>,
-    /// Event types with stack traces that were met but not asked for, and their events.
+    /// Event types with stack traces that were not requested, and their numbers of events.
     pub passed_over: BTreeMap<String, u64>,
     /// Chunks read.
     pub chunks: u32,
-    /// Start of the first chunk, ns since 1970.
+    /// Start of the first chunk, in ns since 1970.
     pub start_nanos: Option<i64>,
     /// The earliest start and the latest end in the headers of the chunks, within the selected time, ns since 1970.
     pub range_nanos: Option<(i64, i64)>,
-    /// Time one event of a type stands for, in ns, as the first chunk says that tells it.
+    /// Time in ns that one event of a type represents, from the first chunk that states it.
     pub periods: BTreeMap<Arc<str>, u64>,
-    /// What the recording says is missing in it.
+    /// Losses that the recording reports.
     pub losses: Losses,
-    /// The virtual machines that it is of; of many, the first ones.
+    /// The recorded virtual machines, up to a limit.
     pub jvms: BTreeSet<Jvm>,
-    /// The hosts, as the environment or the labels of the programs name them; at most the first ones in order.
+    /// The recorded hosts, from the environment or the labels of programs, up to a limit.
     pub hosts: BTreeSet<String>,
 }
 
-/// Virtual machines and hosts that a model has: more than one is not a single program.
+/// Maximum number of stored virtual machines and hosts.
 const MOST_PROGRAMS: usize = 16;
 
 impl Model {
-    /// Widens the range of time by one.
+    /// Extends the time range.
     pub(crate) fn widen(&mut self, (start, end): (i64, i64)) {
         let (first, last) = self.range_nanos.unwrap_or((start, end));
         self.range_nanos = Some((first.min(start), last.max(end)));
     }
 
-    /// Adds what `later` says; the result is the same as if one model had been made of both, one after the other.
+    /// Merges the model of a later part. The result is the same as for a model built from both parts in
+    /// order.
     pub fn merge(&mut self, later: Self) {
         let threads = self.threads.absorb(later.threads, |thread| thread);
         let frames = self.frames.absorb(later.frames, |frame| frame);

@@ -1,4 +1,4 @@
-//! Samples, added up by what they have in common.
+//! Samples, added up by their common properties.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use super::frame::Stack;
 use super::interner::Id;
 use super::thread::Thread;
 
-/// What the value of an event measures.
+/// The unit of an event's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// The event says nothing but that it happened.
+    /// The event has no value; events are counted.
     Samples,
     /// Time.
     Nanoseconds,
     /// Memory.
     Bytes,
-    /// Things that happened.
+    /// Events of another kind.
     Events,
 }
 
 impl Unit {
-    /// Name on pictures.
+    /// Name shown in flame graphs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "samples",
@@ -31,20 +31,22 @@ impl Unit {
     }
 }
 
-/// The variant of `jdk.ExecutionSample` in the state `STATE_SLEEPING`. Before async-profiler 4, its wall clock (and that of the agents
-/// built on it) writes all its samples as `jdk.ExecutionSample`: those asleep used no CPU time.
+/// The variant of `jdk.ExecutionSample` for samples in the state `STATE_SLEEPING`. Before async-profiler
+/// 4, its wall clock (and that of agents based on it) writes all samples as `jdk.ExecutionSample`;
+/// sleeping threads used no CPU time.
 pub const ASLEEP: &str = "asleep";
 
 /// The type of CPU samples of the JDK and of async-profiler.
 pub const EXECUTION_SAMPLE: &str = "jdk.ExecutionSample";
 
-/// The variant of `jdk.ExecutionSample` in a chunk that has samples of [`CPU_TIME_SAMPLE`] too: both measure the same time.
+/// The variant of `jdk.ExecutionSample` in a chunk that also has samples of [`CPU_TIME_SAMPLE`]: both
+/// measure the same time.
 pub const COVERED: &str = "covered";
 
-/// The type of CPU samples of JDK 25 by CPU time, which are more exact (JEP 509).
+/// The type of CPU samples by CPU time in JDK 25, which are more exact (JEP 509).
 pub const CPU_TIME_SAMPLE: &str = "jdk.CPUTimeSample";
 
-/// The type of samples of the wall clock of async-profiler since version 4.
+/// The type of wall-clock samples of async-profiler since version 4.
 pub(crate) const WALL_CLOCK_SAMPLE: &str = "profiler.WallClockSample";
 
 /// The state of a thread in a sample of [`ASLEEP`].
@@ -58,34 +60,35 @@ pub(crate) fn is_asleep(event: &str, state: Option<&str>) -> bool {
 /// An event type whose events have stack traces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventKind {
-    /// E.g. `jdk.ExecutionSample`.
+    /// Name, e.g. `jdk.ExecutionSample`.
     pub name: Arc<str>,
-    /// Which of several things that events of one type tell of, as `page-faults`.
+    /// The variant of a type that has several, such as `page-faults`.
     pub variant: Option<Arc<str>>,
     /// Unit of [`Weight::value`].
     pub unit: Unit,
-    /// Time an event stands for that carries no value, in ns, if its chunk says so. Chunks may differ.
+    /// Time in ns that an event without a value represents, if its chunk states it. Chunks may differ.
     pub period_nanos: Option<u64>,
 }
 
-/// What samples are added up by.
+/// The properties by which samples are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SampleKey {
     /// Event type.
     pub kind: Id<EventKind>,
-    /// Thread; `None` if the event names none.
+    /// Thread; `None` if the event has none.
     pub thread: Option<Id<Thread>>,
     /// Stack; `None` if the event has none.
     pub stack: Option<Id<Stack>>,
-    /// Thread state; `None` if the event names none.
+    /// Thread state; `None` if the event has none.
     pub state: Option<Id<Arc<str>>>,
-    /// Class of the object that was allocated, waited for or thrown, as in source (`byte[]`); `None` if the event names none.
+    /// Class of the object that was allocated, waited for or thrown, as in source (`byte[]`); `None` if
+    /// the event has none.
     pub class: Option<Id<Arc<str>>>,
-    /// Title that the process had; `None` if it had not changed its arguments.
+    /// Title of the process; `None` if it had not changed its arguments.
     pub title: Option<Id<Arc<str>>>,
 }
 
-/// How much was seen.
+/// Number of samples and sum of values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Number of samples.
@@ -95,7 +98,7 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Adds `other`; sums stop at the largest number instead of starting again.
+    /// Adds `other`. Sums saturate.
     pub fn add(&mut self, other: Self) {
         self.count = self.count.saturating_add(other.count);
         self.value = self.value.saturating_add(other.value);

@@ -1,11 +1,11 @@
-//! A thread as a recording describes it.
+//! Threads.
 
 use std::sync::Arc;
 
 /// A thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Thread {
-    /// Name the operating system has for it.
+    /// Name in the operating system.
     pub os_name: Option<Arc<str>>,
     /// Thread id of the operating system.
     pub os_id: i64,
@@ -15,11 +15,11 @@ pub struct Thread {
     pub java_id: i64,
     /// Thread group; in recordings of Flightline the process, as `name (pid)`.
     pub group: Option<Arc<str>>,
-    /// A virtual thread of Java (JEP 444). It has no thread of the operating system.
+    /// A virtual thread of Java (JEP 444), which has no operating system thread of its own.
     pub is_virtual: bool,
 }
 
-/// The name of all virtual threads together.
+/// The name that represents all virtual threads.
 const VIRTUAL_THREADS: &str = "virtual threads";
 
 impl Thread {
@@ -54,7 +54,7 @@ impl Thread {
             };
         }
         match (self.os_id, self.java_id) {
-            // async-profiler's name of a thread whose name it did not learn.
+            // async-profiler's placeholder for a thread whose name it could not read.
             _ if name.starts_with("[tid=") && name.ends_with(']') => name.to_owned(),
             (0, 0) => format!("[{name}]"),
             (0, java) => format!("[{name} id={java}]"),

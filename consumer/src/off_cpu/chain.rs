@@ -1,4 +1,5 @@
-//! Who woke the waker: sleeps of a recording by thread, and the way from one back through them.
+//! Chains of wakers: stores the sleeps of a recording by thread, and follows a sleep back through its
+//! wakers.
 
 use std::collections::HashMap;
 
@@ -8,10 +9,10 @@ use super::interval::{Interval, Waker};
 use super::state::Known;
 use crate::model::{Id, Thread};
 
-/// Intervals kept to be followed through, 80 bytes each.
+/// Maximum number of stored intervals, at 80 bytes each.
 const MOST: usize = 4 << 20;
 
-/// Wakers of a stack, the nearest first; 0 is none.
+/// The wakers of a stack, nearest first; 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Path(u32);
 
@@ -43,14 +44,14 @@ impl Paths {
     }
 }
 
-/// Intervals as they come.
+/// Intervals in input order.
 #[derive(Debug, Default)]
 pub(super) struct Chains {
     intervals: Vec<Interval>,
 }
 
 impl Chains {
-    /// `false` if there is no room.
+    /// Stores an interval; returns false if the limit is reached.
     pub(super) fn keep(&mut self, interval: Interval) -> bool {
         let room = self.intervals.len() < MOST;
         if room {
@@ -68,11 +69,11 @@ impl Chains {
     }
 }
 
-/// Intervals by thread and end.
+/// Intervals ordered by thread and end.
 #[derive(Debug)]
 pub(super) struct Sorted {
     intervals: Vec<Interval>,
-    /// By thread, where its intervals begin; and behind the last one.
+    /// For each thread, the index of its first interval; also the index after the last thread.
     first: Vec<usize>,
 }
 
@@ -81,8 +82,9 @@ impl Sorted {
         &self.intervals
     }
 
-    /// The wakers of an interval: who ended it; who ended that one's last sleep, if the thread slept while the first one did, and so
-    /// on. What has no waker that is known, an interrupt, and a thread that is in the chain already end it.
+    /// Returns the wakers of an interval: the thread that ended it, then the waker of that thread's own
+    /// last sleep if it slept during the first sleep, and so on. The chain ends at an unknown waker, an
+    /// interrupt, or a thread that it already contains.
     pub(super) fn follow(&self, of: &Interval, depth: usize, states: &Known) -> Vec<Waker> {
         let mut links = vec![of.waker];
         let mut met = vec![of.thread];
@@ -92,7 +94,7 @@ impl Sorted {
             && !met.contains(&waker)
         {
             met.push(waker);
-            // A sleep that was over before the first one began held nobody up.
+            // A sleep that had ended before the first one began delayed nothing.
             let Some(slept) = self.last_sleep(waker, woken, states).filter(|sleep| sleep.end() > of.start)
             else {
                 break;
@@ -103,7 +105,7 @@ impl Sorted {
         links
     }
 
-    /// The last time before `time` that a thread waited for something.
+    /// Returns the last interval before `time` in which a thread was blocked.
     fn last_sleep(&self, thread: Id<Thread>, time: i64, states: &Known) -> Option<&Interval> {
         let range = self.first.get(thread.index()).zip(self.first.get(thread.index() + 1));
         let of_thread = range.and_then(|(&from, &to)| self.intervals.get(from..to)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stacks as each picture has them.
+//! Composes the stacks of each graph.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,16 +11,17 @@ use super::{Graph, Options};
 use crate::fold::TRUNCATED;
 use crate::model::{Frame, FrameKind, Id, Model, Stack, Thread, Weight};
 
-/// Between a stack and its waker, and between wakers.
+/// Separates a stack from its waker, and wakers from each other.
 const WOKEN: &str = "--";
-/// Between the program's part of a stack and the kernel's.
+/// Separates the user part of a stack from the kernel part.
 const BOUNDARY: &str = "-";
-/// Stands for the thread that an interrupt came into.
+/// Represents the thread that an interrupt interrupted.
 const INTERRUPT: &str = "[irq]";
-/// Stands for a waker that is not known.
+/// Represents an unknown waker.
 const UNKNOWN: &str = "[unknown waker]";
 
-/// Functions of the tracer at the leaf of a stack of the kernel: they are there because somebody looks.
+/// Functions of the tracer at the leaf of a kernel stack, which are there only because of the
+/// measurement.
 const TRACER: &[&str] = &[
     "__traceiter_",
     "perf_trace_",
@@ -38,7 +39,7 @@ const TRACER: &[&str] = &[
     "bpf_get_stackid",
 ];
 
-/// Ways into the kernel that are no system calls, as x86-64, arm64 and riscv call them.
+/// Kernel entries other than system calls, as named on x86-64, arm64 and riscv.
 const ENTRIES: &[&str] = &[
     "asm_sysvec_",
     "asm_common_interrupt",
@@ -50,11 +51,11 @@ const ENTRIES: &[&str] = &[
     "ret_from_exception",
 ];
 
-/// Puts stacks together.
+/// Composes stacks.
 pub(super) struct Composer<'o> {
     options: &'o Options,
     pub(super) model: Model,
-    /// By stack: its program's and its kernel's frames, leaf first, and whether its root is missing.
+    /// By stack: its user and kernel frames, leaf first, and whether it is truncated.
     parts: HashMap<Id<Stack>, Parts, KeyHash>,
 }
 
@@ -70,7 +71,8 @@ impl<'o> Composer<'o> {
         Self { options, model, parts: HashMap::default() }
     }
 
-    /// The stack that is drawn for one of `thread` with these wakers, on top of the span that it was in if that is named.
+    /// Composes the stack for an interval of `thread` with these wakers. If `span` is named, it is the
+    /// first frame.
     pub(super) fn stack(
         &mut self,
         span: Option<&Arc<str>>,
@@ -103,7 +105,8 @@ impl<'o> Composer<'o> {
                 self.waker(link, true, &mut frames);
             }
         }
-        // As `comm` is the first frame of bcc's lines. Where threads are put there by others, so is this.
+        // As in bcc, whose lines begin with `comm`, the marker follows the first thread name. If the
+        // caller adds the names, it adds the marker too.
         if truncated && self.options.names {
             frames.insert(below + 1, self.marker(TRUNCATED));
             truncated = false;
@@ -112,14 +115,15 @@ impl<'o> Composer<'o> {
         self.model.stacks.intern(Stack { frames: frames.into(), truncated })
     }
 
-    /// A waker's stack and name: reversed, so that what woke is next to what slept, or name first. Says whether its root is missing.
+    /// Adds a waker's stack and name: reversed, so that the waking function is next to the sleeping one,
+    /// or with the name first. Returns whether the stack is truncated.
     fn waker(&mut self, link: Waker, reversed: bool, frames: &mut Vec<Id<Frame>>) -> bool {
         let (name, stack) = match link {
             Waker::Unknown => (self.marker(UNKNOWN), None),
             Waker::Interrupt(stack) => (self.marker(INTERRUPT), stack),
             Waker::Thread(thread, stack) => {
                 let waker = self.model.threads.get(thread);
-                // Where threads are told apart, so are these.
+                // If threads are distinguished, so are wakers.
                 let name = if self.options.names { waker.name().to_owned() } else { waker.label() };
                 (self.marker(&name), stack)
             }
@@ -138,7 +142,7 @@ impl<'o> Composer<'o> {
         false
     }
 
-    /// Frames of a stack from its root on.
+    /// Adds the frames of a stack, root first.
     fn upward(&mut self, parts: &Parts, frames: &mut Vec<Id<Frame>>) {
         let Options { user_only, kernel_only, delimited, .. } = *self.options;
         let user: &[Id<Frame>] = if kernel_only { &[] } else { &parts.user };
@@ -155,7 +159,7 @@ impl<'o> Composer<'o> {
         if !interrupt {
             return parts.clone();
         }
-        // What the interrupt came into has nothing to do with it.
+        // The interrupted code is unrelated to the wake-up.
         let entry = parts.kernel.iter().position(|&frame| {
             let name = &self.model.frames.get(frame).function;
             ENTRIES.iter().any(|entry| name.starts_with(entry))
@@ -177,7 +181,7 @@ impl<'o> Composer<'o> {
     }
 }
 
-/// The kernel's frames are at the leaf.
+/// Splits a stack; the kernel's frames are at the leaf.
 fn split(model: &Model, stack: &Stack) -> Parts {
     let is_kernel = |&frame: &Id<Frame>| model.frames.get(frame).kind == FrameKind::Kernel;
     let kernel = stack.frames.iter().take_while(|frame| is_kernel(frame)).count();
@@ -190,7 +194,7 @@ fn split(model: &Model, stack: &Stack) -> Parts {
     Parts { user: user.into(), kernel: kernel[tracer..].into(), truncated: stack.truncated }
 }
 
-/// Divides what threads of one name waited by how many they are.
+/// Divides the time of threads with the same name by their number.
 pub(super) fn share<'w>(
     sums: impl Iterator<Item = (Id<Thread>, &'w mut Weight)>,
     threads: &[Id<Thread>],

@@ -1,9 +1,9 @@
-//! Which threads wait for something to do, not for something they need to go on with what they do.
+//! Recognizes idle threads, which wait for work rather than for something that they need to continue.
 
 use super::kind::{NEAR, is_lock};
 use crate::model::{FrameKind, Model, Stack};
 
-/// Functions of the kernel in which a thread waits for events, connections, children, signals or a time that it asked for.
+/// Kernel functions in which a thread waits for events, connections, children, signals or a timer.
 const KERNEL: &[&str] = &[
     "ep_poll",
     "do_epoll_wait",
@@ -49,16 +49,16 @@ const PROGRAM: &[&str] = &[
     "sun.nio.ch.EPoll.wait",
 ];
 
-/// Kernel threads say so by their state.
+/// Returns true for the state of idle kernel threads.
 pub(super) fn is_state(name: &str) -> bool {
     name.starts_with('I')
 }
 
-/// Whether a stack is that of a thread that waits for something to do.
+/// Returns true if a stack is that of an idle thread.
 pub(super) fn is_stack(model: &Model, stack: &Stack) -> bool {
     let idle = stack.frames.iter().take(NEAR).any(|&frame| {
         let frame = model.frames.get(frame);
-        // As `epoll_wait@@GLIBC_2.3.2` and `__poll`.
+        // Handles names such as `epoll_wait@@GLIBC_2.3.2` and `__poll`.
         let name = frame.function.split('@').next().unwrap_or_default();
         match frame.kind {
             FrameKind::Kernel => KERNEL.contains(&name),

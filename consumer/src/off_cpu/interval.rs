@@ -1,4 +1,4 @@
-//! Events → intervals whose threads, frames and stacks are interned.
+//! Converts events to intervals with interned threads, frames and stacks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use super::state::Known;
 use crate::live::{self, Sample, Value};
 use crate::model::{Frame, Id, Model, Stack, Thread};
 
-/// A thread was switched out and in again.
+/// The event of a thread that was switched out and in again.
 pub const EVENT: &str = "flightline.OffCpu";
-/// It was still switched out when its recording ended.
+/// The event of a thread that was still switched out when its recording ended.
 pub const OPEN_EVENT: &str = "flightline.OpenOffCpu";
 
-/// A time that a thread was without a processor.
+/// An interval in which a thread was off CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval {
     pub(super) thread: Id<Thread>,
-    /// ns since 1970.
+    /// Start, in ns since 1970.
     pub(super) start: i64,
-    /// How long, in ns.
+    /// Duration, in ns.
     pub(super) nanos: u64,
-    /// How much of it after the wake-up, in ns.
+    /// The part of it after the wake-up, in ns.
     pub(super) run_queue: u64,
     pub(super) state: Id<Arc<str>>,
     pub(super) stack: Option<Id<Stack>>,
@@ -36,18 +36,18 @@ impl Interval {
         self.start.saturating_add_unsigned(self.nanos)
     }
 
-    /// When it was woken.
+    /// Returns the time of the wake-up.
     pub(super) fn woken(&self) -> i64 {
         self.start.saturating_add_unsigned(self.nanos - self.run_queue)
     }
 }
 
-/// What woke a thread.
+/// The waker of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Waker {
-    /// Not told, or nothing.
+    /// Not recorded, or none.
     Unknown,
-    /// An interrupt, as of a timer, a disk or the network.
+    /// An interrupt, for example of a timer, a disk or the network.
     Interrupt(Option<Id<Stack>>),
     /// A thread.
     Thread(Id<Thread>, Option<Id<Stack>>),
@@ -59,33 +59,33 @@ impl Waker {
     }
 }
 
-/// Stacks kept by where they lie in memory; with more, they are looked up anew.
+/// Maximum number of stacks cached by address; beyond that, the cache is cleared.
 const MOST_STACKS: usize = 1 << 16;
 
-/// Reads events.
+/// Converts events.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// Of it threads, frames and stacks.
+    /// Holds threads, frames and stacks only.
     pub(super) model: Model,
     pub(super) states: Known,
-    /// By where they lie; kept so that nothing else does.
+    /// By address. The stored references keep an address from being reused.
     stacks: HashMap<usize, (Id<Stack>, Arc<live::Stack>), KeyHash>,
-    /// By stack, as far as that was asked.
+    /// By stack: whether it is idle, if already known.
     idle: Vec<Option<bool>>,
 }
 
 impl Reader {
-    /// Stacks are shared within a chunk.
+    /// Clears the cache of stacks, which are shared only within a chunk.
     pub(super) fn next_chunk(&mut self) {
         self.stacks.clear();
     }
 
-    /// `None` if the event does not say whose it is or how long it lasted.
+    /// Converts an event; `None` if it has no thread or no duration.
     pub(super) fn read(&mut self, sample: &Sample) -> Option<Interval> {
         let number =
             |name: &str| sample.field(name).and_then(Value::integer).and_then(|n| u64::try_from(n).ok());
         let start = sample.time.epoch_nanos;
-        // What is damaged ends when time does.
+        // Limits a damaged duration.
         let nanos = number("nanos").or(sample.duration_nanos)?;
         let nanos = nanos.min(i64::MAX.saturating_sub(start).unsigned_abs());
         let thread = self.model.threads.intern((**sample.thread.as_ref()?).clone());
@@ -115,7 +115,7 @@ impl Reader {
         })
     }
 
-    /// Whether the thread waited for something to do.
+    /// Returns true if the thread was idle.
     pub(super) fn is_idle(&mut self, interval: &Interval) -> bool {
         if idle::is_state(self.states.name(interval.state)) {
             return true;
@@ -126,13 +126,13 @@ impl Reader {
         *self.idle[stack.index()].get_or_insert_with(|| idle::is_stack(model, model.stacks.get(stack)))
     }
 
-    /// What the thread waited for.
+    /// Returns the kind of wait.
     pub(super) fn kind(&self, interval: &Interval) -> Kind {
         let stack = interval.stack.map(|stack| self.model.stacks.get(stack));
         Kind::of(&self.model, stack, self.states.name(interval.state))
     }
 
-    /// Thread and stack of any sample.
+    /// Interns thread and stack of any sample.
     pub(super) fn of_sample(
         &mut self,
         thread: &Arc<Thread>,

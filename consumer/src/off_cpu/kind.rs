@@ -1,26 +1,26 @@
-//! What a thread waited for, by where it was.
+//! Classifies waits by their stacks.
 
 use crate::model::{FrameKind, Model, Stack};
 
-/// What a thread did with a stretch of its time.
+/// The activity of a thread in a part of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Doing {
-    /// It ran: a sample of CPU time.
+    /// Running: a CPU sample.
     Running,
-    /// It could have run.
+    /// Runnable, waiting for a processor.
     Runnable,
-    /// It waited for something.
+    /// Blocked.
     Blocked(Kind),
 }
 
-/// What a thread waited for.
+/// The cause of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A lock, a condition, another thread: futex(2), and the kernel's own locks.
+    /// A lock, a condition variable, or another thread: futex(2), and the kernel's own locks.
     Lock,
-    /// A disk or what is like one; also what the kernel calls uninterruptible.
+    /// A disk or similar device, and other uninterruptible waits.
     Disk,
-    /// A page of memory to be read or made.
+    /// A page fault.
     PageFault,
     /// A socket.
     Network,
@@ -28,15 +28,16 @@ pub enum Kind {
     Pipe,
     /// Events of several descriptors: poll, epoll, select, io_uring.
     Events,
-    /// A time it asked for.
+    /// A timer.
     Sleep,
-    /// A child.
+    /// A child process.
     Child,
     /// Anything else.
     Other,
 }
 
-/// The first of these functions from the leaf on decides; longer beginnings stand before shorter ones of another kind.
+/// The first of these functions, from the leaf, decides. Longer prefixes precede shorter ones of another
+/// kind.
 const KERNEL: &[(&str, Kind)] = &[
     ("futex_", Kind::Lock),
     ("__mutex_lock", Kind::Lock),
@@ -76,7 +77,7 @@ const KERNEL: &[(&str, Kind)] = &[
     ("sock_", Kind::Network),
 ];
 
-/// Where there are no frames of the kernel: what the program called.
+/// For stacks without kernel frames: functions called by the program.
 const PROGRAM: &[(&str, Kind)] = &[
     ("pthread_cond_", Kind::Lock),
     ("pthread_mutex_", Kind::Lock),
@@ -105,26 +106,27 @@ const PROGRAM: &[(&str, Kind)] = &[
     ("connect", Kind::Network),
 ];
 
-/// Functions of programs that wait for a lock or a condition in a call that is for events: PostgreSQL's.
+/// Functions of PostgreSQL that wait for a lock or condition by waiting for events.
 const LOCKS: &[&str] = &["ProcSleep", "ConditionVariableSleep", "ConditionVariableTimedSleep"];
 
-/// Frames from the leaf on that are looked at: what a thread waits in is near.
+/// Frames to examine, from the leaf; the wait is near the leaf.
 pub(super) const NEAR: usize = 16;
 
-/// Whether a stack that ends in a call for events waits for a lock.
+/// Returns true if a stack that ends in a call for events waits for a lock.
 pub(super) fn is_lock(model: &Model, stack: &Stack) -> bool {
     let frames = stack.frames.iter().take(NEAR).map(|&frame| model.frames.get(frame));
     frames.filter(|frame| frame.kind != FrameKind::Kernel).any(|frame| LOCKS.contains(&&*frame.function))
 }
 
-/// Returns true if a stack that ends in a call for events sleeps for a given time: a function near the call is named `sleep` or `…_sleep`,
-/// such as PostgreSQL's `pg_sleep`, `apr_sleep` and Python's `time_sleep`, or is one of the libraries' `usleep`, `msleep` and the like. The
-/// time-out of the call itself is not recorded, and an event loop has one too.
+/// Returns true if a stack that ends in a call for events sleeps for a given time: a function near the
+/// call is named `sleep` or `…_sleep`, such as PostgreSQL's `pg_sleep`, `apr_sleep` and Python's
+/// `time_sleep`, or is a library's `usleep`, `msleep` or similar. The timeout of the call itself is not
+/// recorded, and event loops use timeouts too.
 fn is_sleep(model: &Model, stack: &Stack) -> bool {
     let frames = stack.frames.iter().take(NEAR).map(|&frame| model.frames.get(frame));
     let mut names = frames.filter(|frame| frame.kind != FrameKind::Kernel).map(|frame| &*frame.function);
     names.any(|name| {
-        // Without parameters, version and the path of the name.
+        // Removes parameters, version and path from the name.
         let name = name.split(['(', '@']).next().unwrap_or_default();
         let name = name.rsplit([':', '.', '/']).next().unwrap_or_default();
         let before = name.strip_suffix("sleep");
@@ -135,7 +137,7 @@ fn is_sleep(model: &Model, stack: &Stack) -> bool {
 }
 
 impl Kind {
-    /// Of a thread that waited in `state` at `stack`.
+    /// Classifies the wait of a thread in `state` at `stack`.
     pub(super) fn of(model: &Model, stack: Option<&Stack>, state: &str) -> Self {
         match (Self::by_call(model, stack, state), stack) {
             (Self::Events, Some(stack)) if is_lock(model, stack) => Self::Lock,
@@ -149,7 +151,7 @@ impl Kind {
         let mut kernel = false;
         for &frame in frames {
             let frame = model.frames.get(frame);
-            // As `epoll_wait@@GLIBC_2.3.2` and `__poll`.
+            // Handles names such as `epoll_wait@@GLIBC_2.3.2` and `__poll`.
             let name = frame.function.split('@').next().unwrap_or_default();
             let table = match frame.kind {
                 FrameKind::Kernel => KERNEL,
@@ -167,7 +169,7 @@ impl Kind {
 }
 
 impl Doing {
-    /// What is written on its box.
+    /// The label of its box.
     pub fn label(self) -> &'static str {
         match self {
             Self::Running => "[running]",

@@ -1,13 +1,15 @@
-//! Where threads were without a processor, and who woke them: off-CPU, wake-up, off-wake and chain graphs.
+//! Off-CPU, wake-up, off-wake and chain graphs: where threads were off CPU, and which threads woke them.
 //!
 //! ```text
-//! flightline.OffCpu ─► interval ─► [chain: who woke the waker?] ─► graph: stacks as each picture has them ─► model ─► fold ─► render
+//! flightline.OffCpu ─► interval ─► [chain: wakers of wakers] ─► graph: composed stacks ─► model ─► fold ─► render
 //! ```
-//! Where spans are asked for, intervals and samples of CPU time go through `within`, which cuts them where spans change.
+//! If spans are requested, intervals and CPU samples pass through `within`, which splits intervals where
+//! spans change.
 //!
-//! The graphs are Gregg's (*Off-CPU Flame Graphs*); lines of folded text have the shapes of bcc's `offcputime`, `wakeuptime` and
-//! `offwaketime`. All times are whole nanoseconds, so that sums hold exactly: a sleep is its wait for the wake-up and the wait for a
-//! processor after it, and off-wake and chain graphs of one recording weigh what its off-CPU graph does.
+//! The graphs are those of Brendan Gregg (*Off-CPU Flame Graphs*). Lines of folded text have the format
+//! of bcc's `offcputime`, `wakeuptime` and `offwaketime`. All times are integer nanoseconds, so sums are
+//! exact: a sleep consists of the wait for the wake-up and the wait for a processor after it, and the
+//! off-wake and chain graphs of a recording have the same total as its off-CPU graph.
 
 mod chain;
 mod graph;
@@ -32,25 +34,26 @@ pub use state::{States, StatesError};
 use within::{Due, Piece, Spanned, Sums, Within};
 pub use within::{OfSpans, Told};
 
-/// Which graph.
+/// The type of graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Graph {
-    /// Where threads waited.
+    /// Stacks of waiting threads.
     OffCpu,
-    /// Who woke them, from falling asleep to the wake-up.
+    /// Stacks of wakers, from falling asleep to the wake-up.
     Wakeup,
-    /// Where threads waited and, the other way round, where their waker was.
+    /// Stacks of waiting threads, with the stacks of their wakers above them in reverse order.
     OffWake,
-    /// The same with the waker's waker and so on.
+    /// The same, with the waker's waker and so on.
     Chain,
-    /// How long threads that could run waited for a processor, by where they were.
+    /// Time that runnable threads waited for a processor, by stack.
     RunQueue,
-    /// All of threads' time, running and not: its width is wall time, split into what threads did with it.
+    /// The whole time of threads, on and off CPU. The width is wall time, divided by the threads'
+    /// activities.
     Time,
 }
 
 impl Graph {
-    /// What it is called.
+    /// The title of the graph.
     pub fn title(self) -> &'static str {
         match self {
             Self::OffCpu => "Off-CPU time",
@@ -62,7 +65,7 @@ impl Graph {
         }
     }
 
-    /// Its colours as Gregg's pictures have them.
+    /// The palette of the SVG, as in Gregg's graphs.
     pub fn palette(self) -> &'static str {
         match self {
             Self::OffCpu | Self::RunQueue => "io",
@@ -72,57 +75,58 @@ impl Graph {
         }
     }
 
-    /// The same on a page, which has more of them than a picture without script.
+    /// The palette of the HTML page, which has more palettes than the SVG.
     pub fn page_palette(self) -> &'static str {
         if self == Self::Time { "doing" } else { self.palette() }
     }
 
-    /// The types of events that it is drawn of, for [`live::Options::samples`].
+    /// The event types for the graph, for [`live::Options::samples`].
     pub fn events(self) -> Vec<String> {
         let running = (self == Self::Time).then(|| "cpu".to_owned());
         [EVENT, OPEN_EVENT].map(str::to_owned).into_iter().chain(running).collect()
     }
 }
 
-/// What is drawn.
+/// Options of a graph.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which graph.
+    /// Type of the graph.
     pub graph: Graph,
-    /// Of threads in these states; [`Graph::RunQueue`] has all.
+    /// Thread states to include. [`Graph::RunQueue`] includes all.
     pub states: States,
-    /// Shortest and longest time that is looked at, in ns, both included.
+    /// Minimum duration of an interval in ns, inclusive.
     pub least: u64,
-    /// See [`least`](Self::least).
+    /// Maximum duration of an interval in ns, inclusive.
     pub most: u64,
-    /// Earliest and latest beginning, in ns since 1970, both included.
+    /// Earliest start of an interval in ns since 1970, inclusive.
     pub from: i64,
-    /// See [`from`](Self::from).
+    /// Latest start of an interval in ns since 1970, inclusive.
     pub to: i64,
-    /// Without frames of the kernel.
+    /// Omit kernel frames.
     pub user_only: bool,
-    /// Without frames of programs.
+    /// Omit user frames.
     pub kernel_only: bool,
-    /// A frame `-` between the two.
+    /// Add a frame `-` between kernel and user frames.
     pub delimited: bool,
-    /// Leave out threads that wait for something to do.
+    /// Exclude idle threads.
     pub hide_idle: bool,
-    /// Draw also waits that had not ended when the recording did, up to then. They are drawn in any case if no wait had ended.
+    /// Also include waits that had not ended at the end of the recording, up to that time. If no wait had
+    /// ended, they are always included.
     pub open: bool,
-    /// Divide what threads of one name waited by their number.
+    /// Divide the time of threads with the same name by their number.
     pub per_thread: bool,
-    /// Wakers on top of each other in a chain graph.
+    /// Maximum number of wakers in a chain graph.
     pub depth: usize,
-    /// [`Graph::Time`]: what threads did at the leaves instead of at the roots.
+    /// For [`Graph::Time`]: show activities at the leaves instead of at the roots.
     pub at_leaves: bool,
-    /// Whether threads' names are to be frames, first and last. Not, if whoever folds puts them there.
+    /// Add thread names as first and last frames. False if the caller adds them when folding.
     pub names: bool,
-    /// By or of which spans of tracing.
+    /// Group or filter by tracing spans.
     pub spans: Option<OfSpans>,
 }
 
 impl Options {
-    /// All of a recording: each thread that waited, however long.
+    /// Default options: each waiting thread of the recording, for any duration.
     pub fn new(graph: Graph) -> Self {
         Self {
             graph,
@@ -149,53 +153,53 @@ impl Options {
     }
 }
 
-/// Levels of a chain graph, as Gregg's prototype had.
+/// Levels of a chain graph, as in Gregg's prototype.
 pub const DEPTH: usize = 6;
 
-/// How much was met, whatever is drawn. Times in ns.
+/// Totals of the input, also of parts that are not shown. Times are in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Times that a thread was without a processor.
+    /// Number of intervals in which a thread was off CPU.
     pub intervals: u64,
-    /// Of threads that waited for something.
+    /// Time of blocked threads.
     pub blocked: u64,
-    /// Of threads that ran, as samples of CPU time say; only if that is drawn.
+    /// Time of running threads according to CPU samples, only if the graph shows it.
     pub running: u64,
-    /// Of those that were blocked, after the wake-up.
+    /// Time of blocked threads after their wake-up.
     pub run_queue: u64,
-    /// Of threads that were put aside while they could run.
+    /// Time of threads that were preempted while runnable.
     pub involuntary: u64,
-    /// Of threads that waited for something to do, as far as that is left out.
+    /// Time of idle threads, if they are excluded.
     pub idle: u64,
-    /// Of those that are drawn.
+    /// Time that is shown.
     pub drawn: u64,
-    /// Of what else would be drawn, what was in no span that is wanted.
+    /// Weight that is excluded because it is not in a requested span.
     pub elsewhere: Weight,
-    /// Of those that are drawn, in spans; only if these are asked for.
+    /// Shown time in spans, if spans are requested.
     pub in_spans: u64,
-    /// In no span.
+    /// Shown time outside spans.
     pub in_no_span: u64,
-    /// In spans of which nothing is known any more, as there are too many.
+    /// Shown time in spans that are unknown because there were too many.
     pub in_spans_left_out: u64,
     /// Threads that were still waiting at the end of their recording.
     pub open: u64,
-    /// How many of these waits are drawn, up to that end.
+    /// Number of these waits that are shown, up to that end.
     pub open_drawn: u64,
-    /// Sleeps whose waker is not known.
+    /// Sleeps with an unknown waker.
     pub without_waker: u64,
-    /// Sleeps whose waker is known. 0: recorded without wake-ups.
+    /// Sleeps with a known waker. 0: wake-ups were not recorded.
     pub with_waker: u64,
-    /// Intervals beyond those that chains are followed through; none of them is drawn.
+    /// Intervals beyond the limit for chains, which are not shown.
     pub beyond: u64,
-    /// Wall time from the first interval's start to the last one's end.
+    /// Wall time from the start of the first interval to the end of the last one.
     pub window: u64,
-    /// Threads that are drawn.
+    /// Number of threads shown.
     pub threads: u64,
-    /// Records of the scheduler that are missing, and intervals that are therefore not known, in the range of times that is drawn.
+    /// Lost scheduler records, and intervals that are unknown because of them, in the shown time range.
     pub lost: u64,
 }
 
-/// Takes the items of recordings, one after the other.
+/// Builds a graph from the items of one or more recordings.
 #[derive(Debug)]
 pub struct OffCpu {
     options: Options,
@@ -204,26 +208,26 @@ pub struct OffCpu {
     spanned: Option<Spanned>,
     chains: Chains,
     paths: chain::Paths,
-    /// Waits that had not ended, [`MOST_OPEN`] at most.
+    /// Waits that had not ended, up to [`MOST_OPEN`].
     open: Vec<Interval>,
     seen: Seen,
     durations: Histogram,
     range: Option<(i64, i64)>,
 }
 
-/// What intervals are added up by.
+/// The properties by which intervals are added up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     thread: Id<Thread>,
     state: Id<Arc<str>>,
     stack: Option<Id<Stack>>,
     path: Path,
-    /// Only of [`Graph::Time`].
+    /// Only for [`Graph::Time`].
     doing: Option<Doing>,
 }
 
 impl OffCpu {
-    /// Draws what `options` say.
+    /// Creates a builder with these options.
     pub fn new(options: Options) -> Self {
         Self {
             spanned: options.spans.as_ref().map(|_| Spanned::new(options.graph)),
@@ -239,7 +243,7 @@ impl OffCpu {
         }
     }
 
-    /// Takes an item.
+    /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         if let Some(spanned) = &mut self.spanned {
             spanned.told(item);
@@ -260,7 +264,7 @@ impl OffCpu {
     }
 
     fn lost(&mut self, loss: &Loss) {
-        // What concerns all concerns this, too.
+        // A loss without a type concerns all types.
         let ours = loss.event_type.as_deref().is_none_or(|of| of.starts_with("off-cpu") || *of == *EVENT);
         let of_samples = *loss.told_by == *SAMPLE_LOSS;
         if ours && !of_samples && (self.options.from..=self.options.to).contains(&loss.time.epoch_nanos) {
@@ -268,7 +272,7 @@ impl OffCpu {
         }
     }
 
-    /// A wait that had not ended.
+    /// Stores a wait that had not ended.
     fn still_out(&mut self, sample: &Sample) {
         self.seen.open += 1;
         if self.open.len() < MOST_OPEN
@@ -279,9 +283,9 @@ impl OffCpu {
         }
     }
 
-    /// Draws waits that had not ended, if they are requested or no wait had ended.
+    /// Includes waits that had not ended, if they are requested or no wait had ended.
     fn put_open(&mut self) {
-        // Only these graphs are of waits whose end is not known.
+        // Only these graphs can show waits without a known end.
         let fits = matches!(self.options.graph, Graph::OffCpu | Graph::Time);
         if !fits || !(self.options.open || self.seen.intervals == 0) {
             return;
@@ -319,7 +323,7 @@ impl OffCpu {
             false => seen.involuntary = seen.involuntary.saturating_add(interval.nanos),
         }
         if self.options.graph == Graph::Chain {
-            // Whoever sleeps may be a link, whether it is drawn or not.
+            // Any sleep may be a link of a chain, even if it is not shown.
             seen.beyond += u64::from(!self.chains.keep(interval));
             return;
         }
@@ -332,7 +336,7 @@ impl OffCpu {
         }
     }
 
-    /// An interval that is drawn, once it is known in which spans.
+    /// Includes an interval, once its spans are known.
     fn put(&mut self, interval: &Interval, path: Path) {
         let blocked = self.reader.states.is_blocked(interval.state);
         match self.options.graph {
@@ -350,7 +354,7 @@ impl OffCpu {
         }
     }
 
-    /// Gives to their spans what is due.
+    /// Assigns pending records to their spans.
     fn settle(&mut self, due: Due) {
         let Some(mut spanned) = self.spanned.take() else { return };
         spanned.settle(due, |part, within| match part.sample.of {
@@ -363,7 +367,7 @@ impl OffCpu {
         self.spanned = Some(spanned);
     }
 
-    /// A sample of CPU time. Without a period it says nothing of time.
+    /// Includes a CPU sample. Without a period it has no duration.
     fn ran(&mut self, sample: &Sample) {
         let (Some(thread), Unit::Nanoseconds) = (&sample.thread, sample.weight.unit) else { return };
         let Options { from, to, .. } = self.options;
@@ -409,13 +413,14 @@ impl OffCpu {
         wanted
     }
 
-    /// Adds the part of an interval from one moment to another. All of its parts together weigh what it does, and count once: with its
-    /// beginning, or with the wake-up where it is about what came after.
+    /// Adds the part of an interval between two times. The weights of all parts add up to that of the
+    /// interval. The interval is counted once: in the part with its start, or with the wake-up if the
+    /// graph shows the time after it.
     fn add(&mut self, interval: &Interval, path: Path, (from, to): (i64, i64), within: Within) {
         let blocked = self.reader.states.is_blocked(interval.state);
         let Interval { thread, state, stack, start, .. } = *interval;
         let entry = Entry { thread, state, stack, path, doing: None };
-        // Before and after a moment, and whether that is in this part.
+        // Returns the time before and after `at` in this part, and whether `at` is in it.
         let split = |at: i64| {
             let within = at.clamp(from, to);
             (within.abs_diff(from), to.abs_diff(within), from <= at && (at < to || to == interval.end()))
@@ -443,7 +448,7 @@ impl OffCpu {
         }
     }
 
-    /// Follows the chains of intervals, all of which are known.
+    /// Follows the chains of the intervals, all of which are known now.
     fn follow(&mut self) {
         let chains = std::mem::take(&mut self.chains).sorted();
         let all = chains.all();
@@ -464,7 +469,7 @@ impl OffCpu {
         }
     }
 
-    /// All that was taken, as a model whose stacks are those of the picture; and how much there was.
+    /// Returns the graph as a model with its composed stacks, and the totals.
     pub fn finish(mut self) -> Drawn {
         if self.options.graph == Graph::Chain {
             self.follow();
@@ -508,22 +513,22 @@ impl OffCpu {
     }
 }
 
-/// Waits that had not ended that are kept: more threads than a machine has.
+/// Maximum number of stored waits that had not ended; more threads than a machine has.
 const MOST_OPEN: usize = 1 << 16;
-/// Intervals whose chains are followed before they are given to their spans.
+/// Number of chains to follow before the intervals are assigned to their spans.
 const AT_A_TIME: usize = if cfg!(test) { 1 << 4 } else { 1 << 16 };
 
-/// A graph.
+/// A graph and its totals.
 #[derive(Debug)]
 pub struct Drawn {
-    /// Its stacks, to be folded.
+    /// The composed stacks, to be folded.
     pub model: Model,
-    /// How much there was.
+    /// Totals.
     pub seen: Seen,
-    /// What was told of spans, if [`Options::spans`] asks for them.
+    /// The recorded spans, if [`Options::spans`] is set.
     pub spans: Option<Told>,
-    /// The durations that the graph adds up, each time off CPU once; none of [`Graph::Time`]. Those outside the requested spans are
-    /// included.
+    /// The durations in the graph, each interval once; `None` for [`Graph::Time`]. Durations outside the
+    /// requested spans are included.
     pub latency: Option<Summary>,
 }
 

@@ -1,4 +1,4 @@
-//! States of threads, as the scheduler's tracepoint prints them.
+//! Thread states, as printed by the scheduler's tracepoint.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 
 use crate::model::{Id, Interner};
 
-/// A set of states: a bit for each of [`LETTERS`].
+/// A set of states, with a bit for each of [`LETTERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States(u16);
 
-/// What `sched:sched_switch` prints, and the bit of `task_struct::__state` that stands for it (0: none does).
+/// The letters printed by `sched:sched_switch`, and their bits in `task_struct::__state` (0: no bit).
 const LETTERS: [(char, u16); 9] =
     [('R', 0), ('S', 1), ('D', 2), ('T', 4), ('t', 8), ('X', 16), ('Z', 32), ('P', 64), ('I', 128)];
 const RUNNABLE: u16 = 1;
 
 impl States {
-    /// All.
+    /// All states.
     pub const ALL: Self = Self((1 << LETTERS.len()) - 1);
-    /// Of threads that waited for something: all but R.
+    /// States of blocked threads: all except R.
     pub const BLOCKED: Self = Self(Self::ALL.0 & !RUNNABLE);
-    /// Of threads that were put aside while they could run.
+    /// The state of threads that were preempted while runnable.
     pub const INVOLUNTARY: Self = Self(RUNNABLE);
 
-    /// The states that an event tells, e.g. `S`, `R+` or `D|K`: each letter is one.
+    /// Parses the states of an event, e.g. `S`, `R+` or `D|K`: each letter is a state.
     fn of_event(text: &str) -> Self {
         let bits = text.chars().filter_map(bit).fold(0, |bits, bit| bits | bit);
-        // The kernel prints what it has no letter for as a number.
+        // The kernel prints a state without a letter as a number.
         Self(if bits == 0 { Self::BLOCKED.0 } else { bits })
     }
 
@@ -39,7 +39,7 @@ fn bit(letter: char) -> Option<u16> {
     LETTERS.iter().position(|&(known, _)| known == letter).map(|at| 1 << at)
 }
 
-/// What is no state.
+/// The text is not a set of states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatesError(String);
 
@@ -59,7 +59,8 @@ impl std::error::Error for StatesError {}
 impl FromStr for States {
     type Err = StatesError;
 
-    /// Letters (`S,D` or `SD`), the number of a mask as bcc's tools take it (`2`; `0` is running), `all` or `blocked`.
+    /// Parses letters (`S,D` or `SD`), a mask in the notation of bcc's tools (`2`; `0` is running), `all`
+    /// or `blocked`.
     fn from_str(text: &str) -> Result<Self, StatesError> {
         let wrong = || StatesError(text.to_owned());
         match text {
@@ -71,7 +72,7 @@ impl FromStr for States {
         if let Ok(mask) = hexadecimal.unwrap_or_else(|| text.parse()) {
             let chosen = |value: u16| match value {
                 0 => mask == 0,
-                // TASK_IDLE is TASK_UNINTERRUPTIBLE with another bit, and printed as `I`.
+                // TASK_IDLE is TASK_UNINTERRUPTIBLE with another bit, and is printed as `I`.
                 128 => mask & (128 | 2) != 0,
                 value => mask & u32::from(value) != 0,
             };
@@ -85,7 +86,7 @@ impl FromStr for States {
     }
 }
 
-/// Names of states met, and what they mean.
+/// Names of states, and the parsed states.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     names: Interner<Arc<str>>,
@@ -105,7 +106,7 @@ impl Known {
         self.states[state.index()].meets(*wanted)
     }
 
-    /// Whether a thread in this state waited for something.
+    /// Returns true if a thread in this state is blocked.
     pub(super) fn is_blocked(&self, state: Id<Arc<str>>) -> bool {
         self.are(&States::BLOCKED, state)
     }

@@ -1,4 +1,4 @@
-//! Threads made up, whose graphs are known.
+//! Graphs of synthetic threads.
 
 mod chains;
 mod within;
@@ -9,7 +9,7 @@ use crate::live::{self, Kind, Time, Value};
 use crate::model::FrameKind;
 use crate::tree::Tree;
 
-/// Root first; names in capitals are the kernel's.
+/// Parses a stack, root first; names in capitals are kernel functions.
 fn stack(text: &str) -> Arc<live::Stack> {
     let frame = |name: &str| live::Frame {
         function: name.into(),
@@ -29,7 +29,8 @@ fn thread(name: &str) -> Arc<Thread> {
     Arc::new(Thread { os_name: Some(name.into()), os_id: id, ..Thread::default() })
 }
 
-/// An interval of a thread: from, how long, of that after the wake-up, state, stack; and who woke it, at what.
+/// An interval of a thread: start, duration, the part after the wake-up, state, stack; and the waker with
+/// its stack.
 struct Of<'a>(&'a str, i64, u64, u64, &'a str, &'a str, Option<(&'a str, &'a str)>);
 
 fn item(of: &Of<'_>) -> Item {
@@ -81,7 +82,7 @@ fn lines(intervals: &[Of<'_>], options: Options) -> Vec<String> {
     String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// A timer wakes c3, which works and wakes c2, which wakes c1.
+/// A timer wakes c3, which runs and wakes c2, which wakes c1.
 const CHAIN: &[Of<'static>] = &[
     Of(
         "c3",
@@ -108,7 +109,7 @@ fn lines_are_those_of_bcc() {
         lines(CHAIN, Options { states: "0".parse().unwrap(), ..delimited(Graph::OffCpu) }),
         ["c1;main;spin 9"]
     );
-    // Without the wait for a processor, which is not the waker's.
+    // Without the wait for a processor, which the waker did not cause.
     assert_eq!(
         lines(CHAIN, Options::new(Graph::Wakeup)),
         ["[irq];kwake;c3 95", "c2;main;give;kwake;c1 127", "c3;main;post;kwake;c2 106"]
@@ -131,7 +132,8 @@ fn lines_are_those_of_bcc() {
         ]
     );
     assert_eq!(lines(CHAIN, Options { depth: 1, ..user.clone() })[0], "c1;main;get;--;give;main;c2 130");
-    // Where whoever folds tells the sleepers apart, wakers of one name are, too.
+    // If the caller distinguishes sleeping threads when folding, wakers with the same name are
+    // distinguished too.
     let by = |name: &str| thread(name).label();
     assert_eq!(
         lines(CHAIN, Options { names: false, ..user })[0],
@@ -146,7 +148,7 @@ fn loops_end_where_they_began_and_old_sleeps_are_no_links() {
     let ping_pong = [
         Of("a", 0, 100, 0, "S", "main;get", Some(("b", "main;put"))),
         Of("b", 10, 50, 0, "S", "main;get", Some(("a", "main;put"))),
-        // Woken by one whose last sleep had long ended.
+        // The last sleep of the waker had ended long before.
         Of("old", 0, 5, 0, "S", "main;once", Some(("a", "main;put"))),
         Of("c", 20, 80, 0, "S", "main;get", Some(("old", "main;put"))),
     ];
@@ -155,7 +157,7 @@ fn loops_end_where_they_began_and_old_sleeps_are_no_links() {
     assert!(chains.contains(&"c;main;get;--;put;main;old 80".to_owned()), "{chains:?}");
 }
 
-/// As [`item`], of a wait that had not ended.
+/// Like [`item`], for a wait that had not ended.
 fn open_item(of: &Of<'_>) -> Item {
     let Item::Sample(mut sample) = item(of) else { unreachable!() };
     sample.event = OPEN_EVENT.into();
@@ -179,7 +181,7 @@ fn open_waits_are_drawn_on_request_or_alone() {
     assert_eq!(drawn(&alone, Options::new(Graph::OffCpu)), (500, 1, 1));
     assert_eq!(drawn(&alone, Options::new(Graph::Time)), (500, 1, 1));
     assert_eq!(drawn(&alone, Options { least: 501, ..Options::new(Graph::OffCpu) }), (0, 1, 0));
-    // Their wakers do not exist yet.
+    // Their wakers are unknown.
     assert_eq!(drawn(&both, asked(Graph::OffWake)), (30, 1, 0));
 }
 

@@ -1,7 +1,8 @@
-//! In which spans of tracing threads spent their time.
+//! Assigns the time of threads to tracing spans.
 //!
-//! Times without a processor are cut where the innermost span of their thread changes, to the ns, so that those of all spans and of none
-//! add up to what there was. Samples of CPU time are in the span that they carry, else in that of their moment, as everywhere.
+//! Off-CPU intervals are split to the ns where the innermost span of their thread changes, so the times
+//! in all spans and outside of spans add up to the total. CPU samples belong to the span that they name,
+//! or else to the span at their time, as in other reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,71 +18,72 @@ use crate::spans::board::Board;
 use crate::spans::report::{By, Filter, NO_SPAN, group_of};
 use crate::spans::{Attributed, Counts, Limits, Profile, SpanKey, Taken};
 
-/// How spans are looked at.
+/// How to use spans.
 #[derive(Clone, Debug, Default)]
 pub struct OfSpans {
-    /// What stacks are put on top of; `None`: on nothing.
+    /// Property to group stacks by; `None`: no groups.
     pub by: Option<By>,
-    /// Only what was in these spans and in those within them.
+    /// Includes only these spans and the spans in them.
     pub only: Filter,
 }
 
-/// What the recording told of spans.
+/// The recorded spans.
 #[derive(Debug)]
 pub struct Told {
-    /// The spans. It holds no samples.
+    /// The spans, without samples.
     pub profile: Profile,
-    /// What happened on the way.
+    /// Counts of joined and lost records.
     pub counts: Counts,
-    /// How often it was told when a span was active on a thread: without that, only samples are known to be in one.
+    /// Number of recorded activations of spans on threads. If it is 0, only samples can be assigned to
+    /// spans.
     pub activations: u64,
 }
 
-/// Stands for spans that were left out, as there are too many.
+/// Represents spans that were dropped because there were too many.
 const LEFT_OUT: &str = "[spans left out]";
-/// Sums by span and stack; what is beyond is of [`LEFT_OUT`].
+/// Maximum number of sums by span and stack; further ones are added to [`LEFT_OUT`].
 const MOST_SUMS: usize = if cfg!(test) { 1 << 13 } else { 4 << 20 };
-/// Records that wait; beyond that the older half is given to the spans that are known by then.
+/// Maximum number of waiting records. Beyond that, the older half is assigned to the spans known by then.
 const MOST_PENDING: usize = if cfg!(test) { 1 << 12 } else { Limits::FILE.pending };
-/// The same where all intervals wait for their chains.
+/// The same for chain graphs, in which all intervals wait for their chains.
 const MOST_PENDING_OF_CHAINS: usize = 4 << 20;
 
-/// What waits to be given to its span.
+/// A record that waits for its span.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Piece {
     Off(Interval, Path),
     Ran(Id<Thread>, Option<Id<Stack>>),
 }
 
-/// Where some of a thread's time was spent.
+/// The span in which a part of a thread's time was spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Within {
-    /// Nobody wants to know.
+    /// Spans are not requested.
     Unasked,
-    /// In no span.
+    /// Outside of spans.
     Nothing,
     Span(SpanKey),
-    /// One of those that there are too many of.
+    /// A span beyond the limit.
     LeftOut,
 }
 
-/// What is to be settled.
+/// Selects the records to assign.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Due {
-    /// As much as there is no room for.
+    /// Records beyond the limit.
     Excess,
-    /// What ended before; all that began before has been taken.
+    /// Records that ended before this time; everything that began before it has been read.
     Before(i64),
     All,
 }
 
-/// Spans, and what is to be given to them.
+/// Spans, and the records that wait for them.
 #[derive(Debug)]
 pub(super) struct Spanned(Board<Piece>);
 
 impl Spanned {
     pub(super) fn new(graph: Graph) -> Self {
-        // All of a recording is read: a thread that is forgotten would be missing in the sums.
+        // The whole recording is read; a thread that was forgotten would be missing in the sums.
         let pending = if graph == Graph::Chain { MOST_PENDING_OF_CHAINS } else { MOST_PENDING };
         let limits = Limits { threads: usize::MAX, pending, ..Limits::FILE };
         Self(Board::new(limits, None, None, [i64::MIN, i64::MAX]))
@@ -139,10 +141,10 @@ impl Spanned {
     }
 }
 
-/// Sums by what was done and what that is put together by.
+/// Sums by activity and group.
 type Grouped = Vec<(Entry, Group, Weight)>;
 
-/// Sums by what was done and where.
+/// Sums by activity and span.
 #[derive(Debug, Default)]
 pub(super) struct Sums(HashMap<(Entry, Within), Weight, KeyHash>);
 
@@ -155,7 +157,7 @@ impl Sums {
         self.0.entry((entry, within)).or_default().add(weight);
     }
 
-    /// The same by what spans are put together by, which is named in the second list.
+    /// Adds up the sums by group. The second list has the names of the groups.
     pub(super) fn grouped(
         self,
         told: Option<&Told>,
@@ -189,7 +191,7 @@ impl Sums {
     }
 }
 
-/// What stacks are put on top of; 0 is nothing.
+/// A group of stacks; 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group(u32);
 
@@ -209,7 +211,7 @@ struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// `None`: not wanted.
+    /// Returns the group; `None` if it is excluded.
     fn of(&mut self, within: Within) -> Option<Group> {
         let OfSpans { by, only } = self.of;
         let name: Arc<str> = match within {
@@ -237,7 +239,7 @@ impl Groups<'_> {
         }))
     }
 
-    /// In no span, or none that is known.
+    /// Returns true if the time is outside of spans, or in an unknown span.
     fn is_other(&self, within: Within) -> bool {
         !matches!(within, Within::Span(key) if self.profile.entry(key).is_some())
     }

@@ -1,30 +1,30 @@
-//! What one event may become: references can make a small file describe an endless tree.
+//! Limits the output for one event: by references, a small file can describe an endless tree.
 
 use jfr_format::error::{Error, Malformed};
 use jfr_format::event::EventRef;
 
-/// Values of one event before the rest is left out.
+/// Maximum number of values of one event; the rest is omitted.
 const MAX_VALUES: usize = 1 << 18;
-/// Bytes of one event, likewise.
+/// Maximum number of bytes of one event, likewise.
 const MAX_BYTES: usize = 32 << 20;
 
-/// What an event may still have.
+/// The remaining budget of an event.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     pub(super) values: usize,
-    /// Length of the output at which the event is too long.
+    /// Length of the output at which the event becomes too long.
     pub(super) end: usize,
-    /// Something of the event was left out.
+    /// A part of the event was omitted.
     lost: bool,
 }
 
 impl Budget {
-    /// An event, or a constant told beside it, begins behind `len` bytes of output.
+    /// Starts an event, or a constant that is defined with it, after `len` bytes of output.
     pub(super) fn start(&mut self, len: usize) {
         (self.values, self.end) = (MAX_VALUES, len.saturating_add(MAX_BYTES));
     }
 
-    /// Whether one more value may stand behind `len` bytes of output.
+    /// Returns true if one more value may follow after `len` bytes of output.
     pub(super) fn spend(&mut self, len: usize) -> bool {
         if self.values == 0 || len >= self.end {
             self.lost = true;
@@ -34,12 +34,12 @@ impl Budget {
         true
     }
 
-    /// Something has to be left out.
+    /// Records that something was omitted.
     pub(super) fn lose(&mut self) {
         self.lost = true;
     }
 
-    /// What came of `event`; says so if something of it was left out since the last call.
+    /// Returns `outcome`, or an error if a part of `event` was omitted since the last call.
     pub(super) fn outcome(&mut self, event: &EventRef<'_>, outcome: Result<(), Error>) -> Result<(), Error> {
         let lost = std::mem::take(&mut self.lost);
         outcome?;

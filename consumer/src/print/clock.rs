@@ -1,6 +1,6 @@
-//! Points in time and spans as text. Always UTC: what is printed does not depend on who prints it.
+//! Formats times and durations. Times are in UTC, so the output does not depend on the local time zone.
 
-/// A point in time taken apart.
+/// The parts of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Civil {
     year: i64,
@@ -28,7 +28,7 @@ fn civil(epoch_nanos: i64) -> Civil {
     }
 }
 
-/// Year, month and day, so many days after 1970-01-01.
+/// Returns year, month and day for a number of days after 1970-01-01.
 pub(super) fn date(days: i64) -> (i64, u64, u64) {
     let days = days + EPOCH;
     let era = days.div_euclid(ERA);
@@ -62,7 +62,7 @@ pub fn time_and_date(epoch_nanos: i64) -> String {
     format!("{h:02}:{m:02}:{s:02}.{:03} ({year:04}-{month:02}-{day:02})", nanos / 1_000_000)
 }
 
-/// `45.1 ms`: three or more digits in the unit that fits.
+/// `45.1 ms`: at least three digits, in a suitable unit.
 pub fn span(nanos: i64) -> String {
     let size = nanos.unsigned_abs() as f64;
     let (scale, unit) = match size {
@@ -125,7 +125,7 @@ mod tests {
         check(4_107_542_400_000_000_000, "2100-03-01T00:00:00Z");
         check(1_795_211_062_020_153_111, "2026-11-20T21:44:22.020153111Z");
         assert_eq!(time_and_date(1_795_211_062_020_153_111), "21:44:22.020 (2026-11-20)");
-        // Both ends of what a header can say.
+        // The limits of a time in a header.
         assert!(iso(i64::MAX).starts_with("2262-04-11") && iso(i64::MIN).starts_with("1677-09-21"));
     }
 

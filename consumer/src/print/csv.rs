@@ -1,13 +1,13 @@
-//! Events as a table, quoted as RFC 4180 says.
+//! Events as a CSV table with the quoting of RFC 4180.
 //!
-//! If one event type is chosen, its fields are the columns. Of several, the columns are those that most types have, and
-//! one with all the rest as JSON:
+//! If one event type is selected, its fields are the columns. For several types, the columns are the
+//! fields that most types have, and one with the other fields as JSON:
 //!
 //! ```text
 //! event,startTime,duration,eventThread,stackTrace,fields
 //! ```
-//! Threads, classes, methods and other things with a name are their name; a stack is its frames, the leaf first; spans
-//! are seconds; what is null is empty.
+//! Threads, classes, methods and other named values are written as their name, a stack as its frames
+//! (leaf first), durations in seconds, and null as an empty cell.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use super::json::shape::{FieldShape, Meaning, Shapes};
 use super::moment::{Clock, Unit};
 use super::{EventWriter, Selection, number};
 
-/// The columns of a table of several types.
+/// Columns of a table with several types.
 const COMMON: [&str; 5] = ["event", "startTime", "duration", "eventThread", "stackTrace"];
 
-/// Bytes of a stack after which its frames are left out.
+/// Size of a stack in bytes from which further frames are omitted.
 const MAX_STACK: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -35,27 +35,27 @@ enum Columns {
     Common,
 }
 
-/// Prints a table.
+/// Prints a CSV table.
 #[derive(Debug)]
 pub struct CsvPrinter {
     selection: Selection,
     columns: Option<Arc<Columns>>,
-    /// By class, the column of each field.
+    /// For each class, the column of each field.
     maps: Vec<Option<Vec<Option<usize>>>>,
     shapes: Shapes,
     render: Renderer,
     stack_depth: usize,
     clock: Option<Clock>,
     cache: Cache,
-    /// The cells of a row, as they were decoded.
+    /// Cells of the row in decoding order.
     text: Vec<u8>,
-    /// By column: where in `text`.
+    /// For each column, the range in `text`.
     cells: Vec<(usize, usize)>,
     rest: Vec<u8>,
 }
 
 impl CsvPrinter {
-    /// A table of what is selected, with this many frames of a stack.
+    /// Creates a printer for the selected events, with this maximum number of frames per stack.
     pub fn new(selection: Selection, stack_depth: usize) -> Self {
         Self {
             selection,
@@ -97,7 +97,7 @@ impl CsvPrinter {
         );
         for ((value, shape), column) in event.fields().iter().zip(&shape.fields).zip(map) {
             let (field, value) = value?;
-            // The one that has more so far, for they grow apart.
+            // Checks the longer of the two, because they grow separately.
             let longer = if self.text.len() > self.rest.len() { &self.text } else { &self.rest };
             if !self.render.spend(longer) {
                 break;
@@ -106,7 +106,7 @@ impl CsvPrinter {
                 Some(column) => {
                     let start = self.text.len();
                     if !own.cell(field, shape, &value, &mut self.text) {
-                        // What has no name is JSON.
+                        // A value without a name is written as JSON.
                         self.render.value(&self.shapes, field, shape, value, 0, &mut self.text);
                     }
                     if let Some(cell) = self.cells.get_mut(*column) {
@@ -182,7 +182,7 @@ impl EventWriter for CsvPrinter {
     }
 }
 
-/// Cells with commas between them, quoted where they have to be.
+/// Writes cells separated by commas, quoted if necessary.
 fn row<'a>(cells: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     for (at, cell) in cells.enumerate() {
         if at > 0 {
@@ -204,7 +204,7 @@ fn row<'a>(cells: impl Iterator<Item = &'a [u8]>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// What the text of a cell needs.
+/// State for formatting a cell.
 struct Own<'p> {
     stack_depth: usize,
     clock: &'p mut Option<Clock>,
@@ -212,7 +212,7 @@ struct Own<'p> {
 }
 
 impl Own<'_> {
-    /// The text of a value; `false` if it has none of its own.
+    /// Writes the text of a value; returns false if it has none.
     fn cell(&mut self, field: &Field, shape: &FieldShape, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
         if let (Value::Reference(reference), Some(class)) = (value, field.class) {
             let name = Name { class: class.index() as u32, indent: 0, key: reference.key() };
@@ -291,7 +291,7 @@ fn seconds(clock: &Clock, value: i64, unit: Unit, out: &mut Vec<u8>) {
     }
 }
 
-/// The name of something that has one; `false` otherwise.
+/// Writes the name of a struct; returns false if it has none.
 fn named(of: &StructRef<'_>, stack_depth: usize, out: &mut Vec<u8>) -> bool {
     match &*of.class().name {
         "java.lang.Thread" => {
@@ -351,7 +351,7 @@ fn dotted(name: Option<String>, out: &mut Vec<u8>) {
     out.extend(name.unwrap_or_default().bytes().map(|byte| if byte == b'/' { b'.' } else { byte }));
 }
 
-/// Text of a field of a struct, references followed.
+/// Returns the text of a struct's field; follows references.
 fn text_of(of: &StructRef<'_>, field: &str) -> Option<String> {
     of.field(field).ok()??.text().ok()?.map(|text| text.into_owned())
 }

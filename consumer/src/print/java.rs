@@ -1,13 +1,13 @@
-//! Numbers and names as Java writes them.
+//! Formats numbers and names like Java.
 
-/// Decimal digits of a number and the power of ten of the first one.
+/// Decimal digits of a number, and the power of ten of the first digit.
 struct Shortest {
     digits: Vec<u8>,
     exponent: i32,
 }
 
 impl Shortest {
-    /// From `1.25e-3`; `None` if it is no finite number.
+    /// Parses `1.25e-3`; `None` if the number is not finite.
     fn of(text: &str) -> Option<Self> {
         let (digits, exponent) = text.trim_start_matches('-').split_once('e')?;
         let digits = digits.bytes().filter(u8::is_ascii_digit).collect();
@@ -15,8 +15,8 @@ impl Shortest {
     }
 }
 
-/// Appends a number with so many digits behind the point, as Java's `%.2f` does: rounded half up, from the digits
-/// `%s` would show.
+/// Appends a number with `places` digits after the point, like Java's `%.2f`: rounded half up from the
+/// digits that `%s` would show.
 pub(super) fn fixed(value: f64, places: usize, out: &mut Vec<u8>) {
     let Some(Shortest { mut digits, exponent }) = Shortest::of(&format!("{value:e}")) else {
         return out.extend_from_slice(if value < 0.0 { b"-Infinity" } else { b"Infinity" });
@@ -24,7 +24,7 @@ pub(super) fn fixed(value: f64, places: usize, out: &mut Vec<u8>) {
     if value.is_sign_negative() {
         out.push(b'-');
     }
-    // Digits in front of the point, the first one perhaps 0, then those behind it.
+    // Digits before the point, perhaps a single 0, followed by those after it.
     let lead = exponent + 1;
     if lead < 1 {
         let zeros = usize::try_from(1 - lead).unwrap_or(0);
@@ -45,7 +45,7 @@ pub(super) fn fixed(value: f64, places: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Adds one to the last of decimal digits.
+/// Increments decimal digits by one.
 fn increment(digits: &mut Vec<u8>) {
     for digit in digits.iter_mut().rev() {
         if *digit < b'9' {
@@ -57,7 +57,8 @@ fn increment(digits: &mut Vec<u8>) {
     digits.insert(0, b'1');
 }
 
-/// Names of parameters by a method's descriptor, without their packages: `(ILjava/lang/String;)V` → `int, String`.
+/// Writes the parameter types of a method's descriptor without packages: `(ILjava/lang/String;)V` → `int,
+/// String`.
 pub(super) fn parameters(descriptor: &str, out: &mut Vec<u8>) {
     let Some(list) = descriptor.strip_prefix('(').and_then(|rest| Some(&rest[..rest.rfind(')')?])) else {
         return;
@@ -83,7 +84,8 @@ fn type_length(text: &str) -> Option<usize> {
     }
 }
 
-/// A descriptor as in source: `[[I` → `int[][]`, with a length `int[7][]`; `None` if it is none.
+/// Formats a type descriptor as in source: `[[I` → `int[][]`, with a length `int[7][]`; `None` if it is
+/// not a descriptor.
 pub(super) fn type_name(internal: &str, length: Option<i64>) -> Option<String> {
     let element = internal.trim_start_matches('[');
     let dimensions = internal.len() - element.len();
@@ -105,7 +107,7 @@ pub(super) fn type_name(internal: &str, length: Option<i64>) -> Option<String> {
     Some(format!("{}{first}{}", name.replace('/', "."), "[]".repeat(dimensions.saturating_sub(1))))
 }
 
-/// The name of a class as in source, of its internal name: `java/lang/String`, or a descriptor if it is an array.
+/// Formats an internal class name as in source: `java/lang/String`, or a descriptor if it is an array.
 pub(crate) fn class_name(internal: &str, length: Option<i64>) -> String {
     let array = internal.starts_with('[').then(|| type_name(internal, length)).flatten();
     array.unwrap_or_else(|| internal.replace('/', "."))

@@ -1,4 +1,4 @@
-//! Events as text, JSON, lines of JSON, CSV or lines of JSON with constants by reference.
+//! Prints events as text, JSON, JSON lines, CSV, or JSON lines with references to constants.
 //!
 //! ```text
 //! Item ─► Printer: select, order ─► EventWriter: one form ─► blocks of bytes, on several threads, in order
@@ -44,54 +44,54 @@ pub use pattern::{Patterns, glob};
 pub use printer::{EventWriter, Printer};
 pub use selection::{Categories, Selection};
 
-/// Constants within each other before the rest is cut. A JDK writes chains of 200 objects that hold each other
+/// Maximum nesting of constants. A JDK writes chains of 200 objects that refer to each other
 /// (`jdk.OldObjectSample`), which are 400 constants.
 const MAX_DEPTH: usize = 480;
-/// Stack of a thread that prints so deep, in bytes.
+/// Stack size in bytes of a thread that prints such nested values.
 const STACK: usize = 16 << 20;
 
-/// What events look like.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people, like the JDK's `jfr print`.
     Text,
     /// One document, like the JDK's `jfr print --json`.
     Json,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// A table.
     Csv,
-    /// One JSON object a line, each stack, method, class and thread only once.
+    /// One JSON object per line, with each stack, method, class and thread only once.
     Compact,
 }
 
-/// In which order events are printed.
+/// The order of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Those of a chunk by when they ended, as the JDK's tool does; printed when the chunk has been read.
+    /// By end time within a chunk, like the JDK's tool. Events are printed at the end of the chunk.
     #[default]
     EndTime,
-    /// As they lie in the input, printed as soon as they are decoded.
+    /// In input order, as soon as they are decoded.
     AsFound,
 }
 
-/// What to print, and how.
+/// Selection and format of the output.
 #[derive(Clone, Debug)]
 pub struct PrintOptions {
-    /// Which events.
+    /// Events to print.
     pub selection: Selection,
-    /// Most frames of a stack.
+    /// Maximum number of frames per stack.
     pub stack_depth: usize,
-    /// Numbers with all their digits, in text.
+    /// Print numbers with all digits in text output.
     pub exact: bool,
-    /// In which order.
+    /// Order of events.
     pub order: Order,
-    /// Threads that print; what they print does not depend on their number.
+    /// Number of threads. It does not affect the output.
     pub jobs: usize,
 }
 
 impl Default for PrintOptions {
-    /// All events, five frames of each stack, as the JDK does; one thread.
+    /// All events with five frames per stack, like the JDK; one thread.
     fn default() -> Self {
         Self { selection: Selection::default(), stack_depth: 5, exact: false, order: Order::EndTime, jobs: 1 }
     }

@@ -1,4 +1,4 @@
-//! Points in time and spans as Java writes them, fast.
+//! Formats times and durations like Java, fast.
 
 use jfr_format::read::Chunk;
 
@@ -6,7 +6,7 @@ use super::number;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A point in time or a length of it; the fraction counts upwards, as Java's does.
+/// A time or duration. The fraction is never negative, as in Java.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seconds {
     pub(super) whole: i64,
@@ -28,7 +28,7 @@ impl Seconds {
     }
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Ticks,
@@ -39,7 +39,7 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    /// By the value of a `Timespan` or `Timestamp` annotation.
+    /// Returns the unit for the value of a `Timespan` or `Timestamp` annotation.
     pub(super) fn of(name: Option<&str>) -> Self {
         match name {
             Some("NANOSECONDS" | "NANOSECONDS_SINCE_EPOCH") => Self::Nanos,
@@ -51,7 +51,7 @@ impl Unit {
     }
 }
 
-/// The clock of a chunk, its time zone, and the last second it told.
+/// The clock of a chunk, its time zone, and the last second that was formatted.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     start_ticks: i64,
@@ -80,12 +80,12 @@ impl Clock {
         }
     }
 
-    /// Seconds by which the recording's clocks are ahead of UTC.
+    /// Offset of the recording's local time from UTC, in seconds.
     pub(super) fn zone(&self) -> i64 {
         self.zone
     }
 
-    /// Nanoseconds; in floating point, as the JDK does, so that what it rounds we round.
+    /// Converts ticks to nanoseconds in floating point like the JDK, to get the same rounding.
     fn nanos(&self, ticks: i64) -> i64 {
         (ticks as f64 / self.ticks_per_nano) as i64
     }
@@ -110,7 +110,7 @@ impl Clock {
         }
     }
 
-    /// `2026-11-20T21:44:22.020153111+01:00`; the smallest number is the earliest time there is.
+    /// `2026-11-20T21:44:22.020153111+01:00`; the smallest number is Java's earliest time.
     pub(super) fn write_time(&mut self, value: i64, unit: Unit, out: &mut Vec<u8>) {
         if value == i64::MIN {
             return out.extend_from_slice(b"-999999999-01-01T00:00+18:00");
@@ -122,7 +122,7 @@ impl Clock {
             write_second(i128::from(time.whole) + i128::from(self.zone), &mut self.second_text);
         }
         let text = match time.nanos {
-            // Java leaves seconds out that are none.
+            // Java omits seconds that are zero.
             0 if self.second_text.ends_with(b":00") => &self.second_text[..self.second_text.len() - 3],
             _ => &self.second_text,
         };
@@ -139,7 +139,7 @@ impl Clock {
         out.extend_from_slice(&self.zone_text);
     }
 
-    /// `PT0.0451S`; the smallest number and the largest stand for spans without end.
+    /// `PT0.0451S`; the smallest and largest numbers represent infinite durations.
     pub(super) fn write_span(&self, value: i64, unit: Unit, out: &mut Vec<u8>) {
         match value {
             i64::MIN => duration(Seconds { whole: i64::MIN, nanos: 0 }, out),
@@ -171,7 +171,7 @@ const ERA: i128 = 146_097;
 /// Days from the first of March of year 0 to 1970.
 const EPOCH: i128 = 719_468;
 
-/// Date and time of day to the second.
+/// Writes date and time of day to the second.
 fn write_second(second: i128, out: &mut Vec<u8>) {
     let days = second.div_euclid(86_400) + EPOCH;
     let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
@@ -208,12 +208,12 @@ fn write_second(second: i128, out: &mut Vec<u8>) {
     }
 }
 
-/// As `java.time.Duration` writes itself.
+/// Formats a duration like `java.time.Duration`.
 fn duration(span: Seconds, out: &mut Vec<u8>) {
     let Seconds { whole, nanos } = span;
     let start = out.len();
     out.extend_from_slice(b"PT");
-    // The sign is that of every part.
+    // All parts have the same sign.
     let towards_zero = whole + i64::from(whole < 0 && nanos > 0);
     let (hours, minutes, seconds) = (towards_zero / 3600, towards_zero / 60 % 60, towards_zero % 60);
     if hours != 0 {
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    // What `OffsetDateTime.ofInstant(…).toString()` of JDK 25 gives.
+    // Expected: the output of `OffsetDateTime.ofInstant(…).toString()` in JDK 25.
     #[test]
     fn times() {
         let check = |zone: i64, value: i64, unit: Unit, want: &str| {
@@ -277,7 +277,7 @@ mod tests {
         check(0, i64::MAX, Unit::Millis, "+292278994-08-17T07:12:55.807Z");
         check(0, i64::MIN + 1, Unit::Millis, "-292275055-05-16T16:47:04.193Z");
         check(0, i64::MIN, Unit::Millis, "-999999999-01-01T00:00+18:00");
-        // No Java date is as late.
+        // Later than any Java date.
         check(0, i64::MAX, Unit::Seconds, "+292277026596-12-04T15:30:07Z");
         check(0, i64::MIN + 1, Unit::Seconds, "-292277022657-01-27T08:29:53Z");
     }
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), want);
     }
 
-    // What `Duration.toString()` of JDK 25 gives.
+    // Expected: the output of `Duration.toString()` in JDK 25.
     #[test]
     fn spans() {
         let check = |value: i64, unit: Unit, want: &str| {

@@ -1,4 +1,4 @@
-//! Numbers as text, as Java writes them.
+//! Formats numbers like Java.
 
 use std::fmt::LowerExp;
 
@@ -48,7 +48,7 @@ pub(super) fn pair(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&PAIRS[pair..pair + 2]);
 }
 
-/// Nine digits of a fraction, less `shorter` at the end.
+/// Writes the nine digits of a fraction, without the last `shorter` ones.
 pub(super) fn nanos(value: u32, shorter: usize, out: &mut Vec<u8>) {
     let mut digits = [0; 9];
     let mut rest = value;
@@ -61,7 +61,7 @@ pub(super) fn nanos(value: u32, shorter: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[..9 - shorter.min(9)]);
 }
 
-/// The shortest digits that mean just this number, in Java's notation; `null` if it is none.
+/// Writes the shortest digits that identify the number, in Java's notation; `null` if it is not finite.
 pub(super) fn double(value: f64, out: &mut Vec<u8>) {
     if !value.is_finite() {
         return out.extend_from_slice(b"null");
@@ -70,7 +70,7 @@ pub(super) fn double(value: f64, out: &mut Vec<u8>) {
     decimal(value.is_sign_negative(), &digits, out);
 }
 
-/// As [`double`].
+/// Like [`double`].
 pub(super) fn float(value: f32, out: &mut Vec<u8>) {
     if !value.is_finite() {
         return out.extend_from_slice(b"null");
@@ -79,8 +79,9 @@ pub(super) fn float(value: f32, out: &mut Vec<u8>) {
     decimal(value.is_sign_negative(), &digits, out);
 }
 
-/// The digits that Java chooses, as `d.ddde±x`: of the shortest with at least two those nearest to the number, of two
-/// equally near the even ones. `same` says whether a text means the number.
+/// Returns the digits that Java selects, as `d.ddde±x`: of the shortest texts with at least two digits,
+/// the one nearest to the number, or with an even last digit if two are equally near. `same` returns true
+/// if a text parses to the number.
 fn digits(value: impl LowerExp + Copy, same: impl Fn(&str) -> bool) -> String {
     let two = format!("{value:.1e}");
     if same(&two) {
@@ -89,7 +90,7 @@ fn digits(value: impl LowerExp + Copy, same: impl Fn(&str) -> bool) -> String {
     let shortest = format!("{value:e}");
     let (mantissa, exponent) = shortest.split_once('e').unwrap_or((&shortest, "0"));
     let Some(odd) = mantissa.bytes().last().filter(|digit| digit % 2 == 1) else { return shortest };
-    // Enough to tell a number in the middle between two texts from one near it.
+    // Enough digits to distinguish a number exactly between two texts from one near it.
     let exact = format!("{value:.40e}");
     let even = format!("{}{}e{exponent}", &mantissa[..mantissa.len() - 1], char::from(odd - 1));
     let middle = exact
@@ -100,7 +101,8 @@ fn digits(value: impl LowerExp + Copy, same: impl Fn(&str) -> bool) -> String {
     if middle && same(&even) { even } else { shortest }
 }
 
-/// `d.ddde±x` in Java's notation: plain from 0.001 to 10,000,000, else with an exponent; always a digit behind the point.
+/// Writes `d.ddde±x` in Java's notation: plain from 0.001 to 10,000,000, else with an exponent; always
+/// with a digit after the point.
 fn decimal(negative: bool, scientific: &str, out: &mut Vec<u8>) {
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(text(|out| nanos(20_000_000, 6, out)), "020");
     }
 
-    // What `Double.toString` and `Float.toString` of JDK 25 give.
+    // Expected: the output of `Double.toString` and `Float.toString` in JDK 25.
     #[test]
     fn floating_point() {
         let check = |value: f64, want: &str| assert_eq!(text(|out| double(value, out)), want);
@@ -176,7 +178,7 @@ mod tests {
         check(3.4e38, "3.4E38");
         check(100.0, "100.0");
         check(f32::INFINITY, "null");
-        // In the middle between two shortest texts.
+        // Exactly between two shortest texts.
         check(f32::from_bits(0x3ea5_0000), "0.32226562");
         check(f32::from_bits(0xbea5_0000), "-0.32226562");
     }

@@ -1,9 +1,10 @@
-//! The events of a chunk in the order of their ends, in bounded memory.
+//! Sorts the events of a chunk by end time, in bounded memory.
 //!
-//! Events lie nearly in order, but one that took long lies far behind others that ended with it, and a thread's
-//! buffer behind that of another. So a chunk with more events than memory is for is looked through in segments: of each
-//! is known when its first and its last event ended. The events that come next are those of the segments that begin
-//! first; as many as there is room for are copied, printed, and the next ones sought.
+//! Events are nearly in order, but a long event is stored long after others with the same end, and a
+//! thread's buffer after that of another thread. A chunk whose events exceed the memory limit is
+//! therefore divided into segments, of which the first and the last end time are known. The next events
+//! are in the segments with the earliest first end. As many as fit into memory are copied and printed,
+//! and then the next ones are searched.
 
 use std::sync::Arc;
 
@@ -15,38 +16,39 @@ use super::selection::Range;
 use super::window::{Key, LARGEST, Window};
 use super::{Order, Selection};
 
-/// Bytes of memory for events that are put in order.
+/// Memory in bytes for events that are sorted.
 const ROOM: usize = 6 << 20;
 /// Bytes of input in a segment.
 const SEGMENT: u64 = 8 << 10;
-/// Bytes that are in memory before their pages are let go.
+/// Bytes in memory before their pages are released.
 const PAGES: u64 = 4 << 20;
-/// Bytes around one that is looked at that come into memory with it.
+/// Bytes around an accessed byte that the kernel maps with it.
 const AROUND: u64 = 64 << 10;
-/// Bytes looked through for one that is copied, before more room is taken: up to this part of the chunk.
+/// The memory limit is raised if more bytes than this were searched per copied byte, up to this fraction
+/// of the chunk.
 const SCATTERED: u64 = 32;
 
-/// Events put aside until their chunk ends.
+/// Events that are held until their chunk ends.
 #[derive(Debug)]
 pub(super) struct Held {
     order: Order,
     picks: Picks,
     range: Range,
     window: Window,
-    /// Where the events lie, with their offsets in the input, ascending.
+    /// Ranges of events with their offsets in the input, ascending.
     runs: Vec<(u64, Bytes)>,
     segments: Vec<Segment>,
     pages: Pages,
-    /// There were more than there is room for: the window holds none of them yet.
+    /// The events exceed the memory limit; the window has none of them yet.
     many: bool,
-    /// What has been printed.
+    /// The last printed event.
     printed: Option<Key>,
-    /// At first.
+    /// The initial memory limit.
     usual_room: usize,
     room: usize,
 }
 
-/// Consecutive events, and the first and the last of the chosen among them.
+/// Consecutive events, with the first and the last end among the selected ones.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     start: u64,
@@ -56,7 +58,7 @@ struct Segment {
 }
 
 impl Held {
-    /// Events to be put in `order`.
+    /// Creates a buffer for this `order`.
     pub(super) fn new(order: Order) -> Self {
         Self {
             order,
@@ -73,13 +75,13 @@ impl Held {
         }
     }
 
-    /// Forgets all events; of those that follow, the ones in `range` are wanted.
+    /// Discards all events. Selects the following ones that are in `range`.
     pub(super) fn start(&mut self, range: Range) {
         self.range = range;
         self.clear();
     }
 
-    /// Forgets all events.
+    /// Discards all events.
     pub(super) fn clear(&mut self) {
         self.window.clear();
         self.runs.clear();
@@ -89,7 +91,7 @@ impl Held {
         self.room = self.usual_room;
     }
 
-    /// Puts the chosen events of a batch aside.
+    /// Holds the selected events of a batch.
     pub(super) fn add(&mut self, batch: &Batch<'_>, selection: &Selection) {
         let chunk = batch.chunk();
         self.picks.update(&chunk.types, selection);
@@ -129,7 +131,7 @@ impl Held {
         Key { end: if self.order == Order::EndTime { end } else { 0 }, offset }
     }
 
-    /// Says that no more events belong in the same order: [`next`](Self::next) gives them.
+    /// Ends a group of events that are sorted together; [`next`](Self::next) returns them.
     pub(super) fn sort(&mut self) {
         if self.many {
             self.window.clear();
@@ -137,7 +139,7 @@ impl Held {
         }
     }
 
-    /// The next events in order; `None` if there are no more.
+    /// Returns the next events in order; `None` if there are no more.
     pub(super) fn next(&mut self, chunk: &Chunk) -> Option<&Window> {
         if self.many {
             self.fill(chunk);
@@ -148,14 +150,14 @@ impl Held {
         Some(&self.window)
     }
 
-    /// Copies the events that follow what was printed, as many as there is room for.
+    /// Copies the next events after the printed ones, as many as fit.
     fn fill(&mut self, chunk: &Chunk) {
         self.window.clear();
         let printed = self.printed;
         self.segments.retain(|segment| printed.is_none_or(|printed| segment.last > printed));
-        // Which of them come next is not known before, so the segments are not borrowed meanwhile.
+        // Taken out because the loop needs `self`.
         let segments = std::mem::take(&mut self.segments);
-        // The first event for which there is no room.
+        // The first event that does not fit.
         let mut limit = None;
         let (mut walked, mut mapped, mut last) = (0, 0, 0);
         for segment in &segments {
@@ -181,14 +183,14 @@ impl Held {
         }
     }
 
-    /// Copies the events of a segment that are wanted now; `limit` is the first for which there is no room.
+    /// Copies the events of a segment that are due; `limit` is the first one that does not fit.
     fn take(&mut self, chunk: &Chunk, segment: &Segment, limit: &mut Option<Key>) {
         let at = self.runs.partition_point(|(offset, _)| *offset <= segment.start);
         let Some((offset, bytes)) = at.checked_sub(1).and_then(|at| self.runs.get(at)).cloned() else {
             return;
         };
         segment.walk(offset, &bytes, |type_id, offset, payload| {
-            let Some(class) = chunk.types.index_of(type_id) else { return };
+            let Some(class) = chunk.types.class_index(type_id) else { return };
             let Some((start, end)) = self.picks.ticks(class, payload) else { return };
             let key = self.key(end, offset);
             if self.printed.is_some_and(|printed| key <= printed)
@@ -218,14 +220,14 @@ impl Segment {
         self.last = self.last.max(key);
     }
 
-    /// Calls `see` with type, offset and bytes of the fields of each event; `run` are the bytes from `offset` on.
+    /// Calls `see` with type, offset and field bytes of each event. `run` has the bytes from `offset` on.
     fn walk(&self, offset: u64, run: &Bytes, mut see: impl FnMut(u64, u64, &[u8])) {
         let within = |at: u64| usize::try_from(at - offset).unwrap_or(usize::MAX);
         let (mut at, end) = (within(self.start), within(self.end));
         while at < end {
             let (start, mut pos) = (at, at);
             let head = varint::get(run, &mut pos).and_then(|size| Ok((size, varint::get(run, &mut pos)?)));
-            // The decoder has walked over them, so there are no others.
+            // The decoder has already parsed these sizes, so this does not happen.
             let Ok((size, type_id)) = head else { return };
             at = start.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
             let Some(payload) = run.get(pos..at) else { return };
@@ -234,14 +236,14 @@ impl Segment {
     }
 }
 
-/// By class, whether its events are chosen and how their times are found.
+/// For each class, whether its events are selected and where their times are.
 #[derive(Debug, Default)]
 pub(super) struct Picks {
     of: Arc<Types>,
     picks: Vec<Option<Times>>,
 }
 
-/// With which fields the events of a class begin.
+/// The time fields at the start of a class's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Times {
     None,
@@ -250,7 +252,7 @@ enum Times {
 }
 
 impl Picks {
-    /// Of the types of a chunk; chunks of a recording mostly share them.
+    /// Updates the entries for the types of a chunk. Chunks of a recording mostly share their types.
     fn update(&mut self, types: &Arc<Types>, selection: &Selection) {
         if Arc::ptr_eq(&self.of, types) && self.picks.len() == types.classes().len() {
             return;
@@ -260,8 +262,8 @@ impl Picks {
         self.picks = types.classes().iter().map(pick).collect();
     }
 
-    /// When an event of the class started and ended; `None` if it is not chosen. One without a duration ended when it
-    /// started.
+    /// Returns start and end of an event; `None` if its class is not selected. An event without a
+    /// duration ends when it starts.
     #[inline]
     fn ticks(&self, class: ClassIndex, payload: &[u8]) -> Option<(i64, i64)> {
         let times = (*self.picks.get(class.index())?)?;
@@ -311,7 +313,7 @@ mod tests {
         files
     }
 
-    /// Offset of the fields of an event and when it ended, by the names of its fields.
+    /// Returns end time of an event and offset of its fields, from the fields' names.
     fn found(event: &EventRef<'_>) -> (i64, u64) {
         let ticks = |field| event.field(field).unwrap().and_then(|value| value.as_i64()).unwrap_or(0);
         let end = ticks("startTime").wrapping_add(ticks("duration"));

@@ -1,27 +1,28 @@
-//! Choosing event types by name.
+//! Selects event types by name.
 
-/// Names, with or without package; `*` stands for any run of characters, `?` for any one. No pattern: everything.
+/// Names with or without package; `*` matches any text, `?` any character. An empty list matches
+/// everything.
 #[derive(Clone, Debug, Default)]
 pub struct Patterns(Vec<String>);
 
 impl Patterns {
-    /// From a list of patterns.
+    /// Creates it from a list of patterns.
     pub fn new(patterns: Vec<String>) -> Self {
         Self(patterns)
     }
 
-    /// Whether a type of this full name is chosen: the pattern matches it, or what follows its last dot.
+    /// Returns true if a pattern matches the full name of a type, or the part after its last dot.
     pub fn choose(&self, name: &str) -> bool {
         let simple = name.rsplit('.').next().unwrap_or(name);
         self.0.is_empty() || self.0.iter().any(|p| glob(p, name) || glob(p, simple))
     }
 }
 
-/// Whether `pattern`, with `*` for any run of characters and `?` for any one, matches the whole of `text`.
+/// Returns true if `pattern` matches the whole `text`. `*` matches any text, `?` any character.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // The last star, and where what follows it was last tried.
+    // The last star, and the position in the text at which the rest was last tried.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,9 +1,9 @@
-//! Takes the items of an input, prints what is chosen in the order asked for.
+//! Prints the selected events of an input in the requested order.
 
 use std::io::Write;
 
 use jfr_format::event::EventRef;
-use jfr_format::read::{Chunk, Decoder, Interest, Item};
+use jfr_format::read::{Chunk, Decoder, Filter, Item};
 
 use super::order::Held;
 use super::selection::Range;
@@ -11,37 +11,38 @@ use super::{Format, Order, PrintOptions, threads};
 use crate::error::Error;
 use crate::warnings::Warnings;
 
-/// A form to print events in. One writer prints the events of a recording, or some of them if several share the work.
+/// An output format. A writer prints all events of a recording, or a part of them if several threads
+/// print.
 pub trait EventWriter: Send {
-    /// What stands before the first event.
+    /// The text before the first event.
     fn begin(&self) -> &'static [u8] {
         b""
     }
 
-    /// Appends what stands before the first event and depends on what the first chunk declares.
+    /// Appends the text before the first event that depends on the types of the first chunk.
     fn head(&mut self, _: &Chunk, _: &mut Vec<u8>) {}
 
-    /// What stands between two events.
+    /// The text between two events.
     fn between(&self) -> &'static [u8] {
         b""
     }
 
-    /// What stands after the last event.
+    /// The text after the last event.
     fn end(&self) -> &'static [u8] {
         b""
     }
 
-    /// Another writer of the same form, for other events of the same chunk on another thread; `None` if what is printed
-    /// depends on what was printed before.
+    /// Returns another writer for events of the same chunk on another thread; `None` if the output
+    /// depends on earlier output.
     fn another(&self) -> Option<Box<dyn EventWriter>>;
 
-    /// A chunk begins, or more of the current one is known: nothing kept of constants is valid any longer.
+    /// Starts a chunk, or reports that more of the current one is known. Cached constants become invalid.
     fn chunk(&mut self, chunk: &Chunk);
 
     /// Appends one event to `out`.
     ///
     /// # Errors
-    /// A field is malformed; what was appended is complete in its form nevertheless.
+    /// A field is malformed; the appended text is still well-formed.
     fn event(&mut self, event: &EventRef<'_>, out: &mut Vec<u8>) -> Result<(), jfr_format::error::Error>;
 }
 
@@ -62,28 +63,28 @@ impl std::fmt::Debug for Printer {
     }
 }
 
-/// Bytes gathered before they are written.
+/// Bytes that are collected per write.
 pub(super) const BLOCK: usize = 256 * 1024;
 
 impl Printer {
-    /// A printer that has not printed anything.
+    /// Creates a printer.
     pub fn new(format: Format, options: PrintOptions) -> Self {
         let writers = vec![super::writer(format, &options)];
         let held = Held::new(options.order);
         Self { options, writers, held, range: None, out: Vec::new(), headed: false, any: false }
     }
 
-    /// Tells the decoder which events are wanted, so that others are passed over.
+    /// Configures the decoder to skip events that are not selected.
     pub fn select(&self, decoder: &mut Decoder) {
         let selection = self.options.selection.clone();
-        decoder.select(
+        decoder.set_filter(
             move |class| {
-                if selection.chooses(class) { Interest::Constants } else { Interest::None }
+                if selection.chooses(class) { Filter::Constants } else { Filter::Skip }
             },
         );
     }
 
-    /// Writes what stands before the first event.
+    /// Writes the text before the first event.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -91,7 +92,7 @@ impl Printer {
         out.write_all(self.writers[0].begin()).map_err(Error::Write)
     }
 
-    /// Writes what stands after the last event.
+    /// Writes the text after the last event.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -99,7 +100,8 @@ impl Printer {
         out.write_all(self.writers[0].end()).map_err(Error::Write)
     }
 
-    /// Takes the next item of the input, prints what can be printed now; what cannot be decoded is added to `warnings`.
+    /// Processes the next item of the input and prints the events that are due. Decoding errors are added
+    /// to `warnings`.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -127,7 +129,7 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints the events that were put aside.
+    /// Prints the held events.
     fn print(&mut self, chunk: &Chunk, warnings: &mut Warnings, out: &mut dyn Write) -> Result<(), Error> {
         if !self.headed && !chunk.types.classes().is_empty() {
             self.headed = true;

@@ -1,33 +1,33 @@
-//! Which events are printed.
+//! Selects the events to print.
 
 use jfr_format::read::{Chunk, Class};
 
 use super::{Patterns, glob};
 use crate::time_range::Bound;
 
-/// Which events to print: those that pass all of its conditions.
+/// The conditions that an event must meet.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Event types by name.
     pub events: Patterns,
     /// Event types by category.
     pub categories: Categories,
-    /// The earliest moment.
+    /// Start of the time range, inclusive.
     pub from: Option<Bound>,
-    /// The first moment after it.
+    /// End of the time range, exclusive.
     pub to: Option<Bound>,
-    /// End of the recording in nanoseconds since 1970, for bounds that count from there; without it those leave
-    /// nothing out.
+    /// End of the recording in nanoseconds since 1970, for bounds relative to it. Without it, such bounds
+    /// are ignored.
     pub end: Option<i64>,
 }
 
 impl Selection {
-    /// Whether events of this type can be printed.
+    /// Returns true if events of this type can be selected.
     pub fn chooses(&self, class: &Class) -> bool {
         self.events.choose(&class.name) && self.categories.choose(class)
     }
 
-    /// From which moment on to which, in nanoseconds since 1970; `start` is that of the first chunk.
+    /// Returns the time range in nanoseconds since 1970; `start` is that of the first chunk.
     pub(super) fn range(&self, start: i64) -> Range {
         let at = |bound: Bound| match (bound.needs_end(), self.end) {
             (true, None) => None,
@@ -40,7 +40,7 @@ impl Selection {
     }
 }
 
-/// A range of time in nanoseconds since 1970, its end excluded.
+/// A time range in nanoseconds since 1970; the end is exclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     from: i64,
@@ -50,25 +50,27 @@ pub(super) struct Range {
 impl Range {
     pub(super) const ALL: Self = Self { from: i64::MIN, to: i64::MAX };
 
-    /// Whether any part of an event between these ticks lies in it.
+    /// Returns true if an event between these ticks overlaps the range.
     pub(super) fn meets(self, chunk: &Chunk, start: i64, end: i64) -> bool {
         chunk.epoch_nanos(end.max(start)) >= self.from
             && (self.to == i64::MAX || chunk.epoch_nanos(start) < self.to)
     }
 }
 
-/// Names of categories, each whole (`Java Application`), a glob (`Java*`), or the capitals of a name of several words
-/// (`JVM` for `Java Virtual Machine`), as in the JDK's tool. None: everything.
+/// Category names: a full name (`Java Application`), a glob (`Java*`), or the initials of a name with
+/// several words (`JVM` for `Java Virtual Machine`), as in the JDK's tool. An empty list matches
+/// everything.
 #[derive(Clone, Debug, Default)]
 pub struct Categories(Vec<String>);
 
 impl Categories {
-    /// From a list of names.
+    /// Creates it from a list of names.
     pub fn new(names: Vec<String>) -> Self {
         Self(names)
     }
 
-    /// Whether the type has one of the categories. The JDK calls a type without any `Uncategorized`.
+    /// Returns true if the type has one of the categories. As in the JDK, a type without a category is
+    /// `Uncategorized`.
     pub fn choose(&self, class: &Class) -> bool {
         if self.0.is_empty() {
             return true;
@@ -84,7 +86,7 @@ impl Categories {
     }
 }
 
-/// The capital letters that words begin with.
+/// Returns the initials that are capital letters.
 fn capitals(words: &str) -> String {
     words.split_whitespace().filter_map(|word| word.chars().next()).filter(|c| c.is_uppercase()).collect()
 }

@@ -1,4 +1,4 @@
-//! Events for people, as the JDK's `jfr print` shows them, to the letter.
+//! Events as text that equals the output of the JDK's `jfr print`.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,21 +15,21 @@ use super::{EventWriter, MAX_DEPTH, PrintOptions};
 
 type Error = jfr_format::error::Error;
 
-/// Bytes of constants kept as text; when there are more, they are written anew.
+/// Maximum size in bytes of cached constants; beyond that, the cache is cleared.
 const MAX_KEPT: usize = 8 << 20;
 
-/// Prints events one below the other.
+/// Prints events as text.
 #[derive(Debug)]
 pub(super) struct TextPrinter {
     stack_depth: usize,
     exact: bool,
     clock: Option<Clock>,
-    /// By class of the chunk.
+    /// Plans by class of the chunk.
     plans: Vec<Option<Plan>>,
     kept: Kept,
-    /// Elements of the array an old object is, told by the event beside it.
+    /// Array length of an old object, from the event's own field.
     elements: Option<i64>,
-    /// Of the event.
+    /// Budget of the event.
     budget: Budget,
     /// The constants being written.
     path: Vec<(u64, u64)>,
@@ -48,19 +48,19 @@ struct Shown {
     units: Units,
 }
 
-/// Where in an event a field stands.
+/// The position of a field in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     InOrder,
-    /// Left out if it is none.
+    /// Omitted if it is zero.
     Duration,
-    /// Behind the others, left out if there is none.
+    /// After the others; omitted if it is null.
     Thread,
-    /// The last, left out if there is none.
+    /// The last; omitted if it is null.
     Stack,
 }
 
-/// Types that have a form of their own.
+/// Types with their own format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Thread,
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Whether its text is the same wherever it stands, and stands in many places.
+    /// Returns true if the text is the same in every place and is used often.
     fn is_kept(self, depth: usize) -> bool {
         match self {
             Self::Thread | Self::Class | Self::ClassLoader | Self::Method => true,
@@ -97,12 +97,12 @@ impl Kind {
     }
 }
 
-/// Texts of constants of one chunk.
+/// Cached texts of one chunk's constants.
 #[derive(Debug, Default)]
 struct Kept {
     text: Vec<u8>,
     at: HashMap<(u64, u64), Range<usize>>,
-    /// Methods as they stand in frames: empty if hidden.
+    /// Methods as they appear in frames; empty if hidden.
     frames: HashMap<(u64, u64), Range<usize>>,
 }
 
@@ -124,7 +124,7 @@ impl Kept {
     }
 
     fn add(&mut self, text: &[u8]) -> Range<usize> {
-        // Very many short ones are too many as well.
+        // Also limits the number of short texts.
         if self.text.len() + text.len() > MAX_KEPT || self.at.len() + self.frames.len() > MAX_KEPT / 64 {
             self.clear();
         }
@@ -182,7 +182,7 @@ fn is_null(value: ValueRef<'_>) -> bool {
 }
 
 impl TextPrinter {
-    /// Prints this many frames of a stack.
+    /// Prints this maximum number of frames per stack.
     pub fn new(options: &PrintOptions) -> Self {
         Self::with(options.stack_depth, options.exact)
     }
@@ -269,7 +269,7 @@ impl TextPrinter {
     }
 
     fn resolved(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
-        // A damaged constant is as good as none; the decoder has told of the damage.
+        // Treats a damaged constant as null; the decoder has reported the damage.
         match value.resolved() {
             ValueRef::Null | ValueRef::Reference(_) => none(out),
             ValueRef::Text(text) => quoted(&text.to_str(), out),
@@ -302,7 +302,7 @@ impl TextPrinter {
                 out.extend_from_slice(b"{\n");
                 let plan = self.plan(of);
                 let mut fields = plan.iter();
-                // What is malformed has been told when the constant was read.
+                // Errors were reported when the constant was decoded.
                 let _ = of.visit(|field| {
                     let Some(shown) = fields.next() else { return };
                     self.field(shown, field.value(), depth + 1, out);
@@ -356,7 +356,7 @@ impl TextPrinter {
                 }
             }
         }
-        // Also where nothing has been left out, and not where hidden frames were passed over: so does the JDK.
+        // As in the JDK: also if nothing was omitted, but not if only hidden frames were skipped.
         if is_set(of, "truncated") || seen == self.stack_depth {
             indent(depth + 1, out);
             out.extend_from_slice(b"...\n");
@@ -365,7 +365,7 @@ impl TextPrinter {
         out.push(b']');
     }
 
-    /// Nothing if its method is hidden.
+    /// Writes nothing if the method is hidden.
     fn frame(&mut self, of: &StructRef<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         self.method_of(of, out);
@@ -397,7 +397,7 @@ impl TextPrinter {
         }
     }
 
-    /// The object and those by which it is reached.
+    /// Writes the object and the chain of references to it.
     fn old_object(&mut self, of: &StructRef<'_>, depth: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(b" [\n");
         indent(depth + 1, out);

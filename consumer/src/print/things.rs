@@ -1,4 +1,4 @@
-//! Threads, classes and methods in a line, as the JDK's tool writes them.
+//! Threads, classes and methods on one line, in the format of the JDK's tool.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,7 @@ pub(super) fn method(of: &StructRef<'_>, out: &mut Vec<u8>) {
     out.push(b')');
 }
 
-/// What an object is, as far as it is told: `byte[100]`, `java.util.ArrayList Size: 2`.
+/// The known properties of an object: `byte[100]`, `java.util.ArrayList Size: 2`.
 pub(super) fn object(of: &StructRef<'_>, length: Option<i64>, out: &mut Vec<u8>) {
     if let Some(class) = record_of(of, "type") {
         let name = text_of(&class, "name").unwrap_or_default();

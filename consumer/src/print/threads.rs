@@ -1,5 +1,5 @@
-//! The events of a window printed by several threads: in turn, each prints the next few; what they print is written in
-//! order.
+//! Prints the events of a window on several threads. Threads take turns of a few events; the output is
+//! written in order.
 
 use std::io::Write;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -14,24 +14,24 @@ use super::window::{Place, Window};
 use crate::error::Error;
 use crate::warnings::Warnings;
 
-/// Events a thread prints before it is the next one's turn.
+/// Events per turn.
 const TURN: usize = 512;
-/// Pieces of output that may wait to be written, per thread.
+/// Maximum number of output pieces per thread that wait to be written.
 const AHEAD: usize = 2;
 
-/// Whether so many events are worth the start of threads.
+/// Returns true if this number of events justifies starting threads.
 pub(super) fn worth_it(events: usize) -> bool {
     events >= 8 * TURN
 }
 
-/// Some output; `last` of a turn.
+/// A piece of output; `last` is true at the end of a turn.
 struct Piece {
     bytes: Vec<u8>,
     warnings: Vec<Warning>,
     last: bool,
 }
 
-/// Prints the events of a window; `any` says that something was printed before.
+/// Prints the events of a window. `any` is true if an event was printed before.
 pub(super) fn print(
     writers: &mut [Box<dyn EventWriter>],
     chunk: &Chunk,
@@ -55,17 +55,17 @@ pub(super) fn print(
     })
 }
 
-/// Writes the pieces of one turn. Leaving early ends the threads: nobody takes what they send.
+/// Writes the pieces of one turn. Returning early ends the threads, because the channel closes.
 fn take(
     (pieces, spare): &(Receiver<Piece>, Sender<Vec<u8>>),
     warnings: &mut Warnings,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
-    // No sender: the thread has panicked, which the scope passes on.
+    // A closed channel means that the thread has panicked; the scope propagates the panic.
     while let Ok(piece) = pieces.recv() {
         out.write_all(&piece.bytes).map_err(Error::Write)?;
         warnings.extend(piece.warnings);
-        // A thread that is done takes nothing back.
+        // A finished thread takes no buffer back.
         let _ = spare.send(piece.bytes);
         if piece.last {
             break;
@@ -74,7 +74,7 @@ fn take(
     Ok(())
 }
 
-/// One thread's part.
+/// The part of one thread.
 struct Lane<'p> {
     writer: &'p mut dyn EventWriter,
     chunk: &'p Chunk,
@@ -93,7 +93,7 @@ impl Lane<'_> {
         }
     }
 
-    /// `false` if nobody wants more.
+    /// Prints one turn; returns false if the receiver is gone.
     fn turn(&mut self, places: &[Place], mut any: bool) -> bool {
         let mut bytes = self.spares.try_recv().unwrap_or_default();
         bytes.clear();

@@ -1,4 +1,4 @@
-//! Numbers with their units, by the annotations of their field, as the JDK's tool writes them.
+//! Numbers with units by the annotations of their field, in the format of the JDK's tool.
 
 use jfr_format::event::{Value, ValueRef};
 use jfr_format::read::Field;
@@ -11,11 +11,11 @@ const MINUTE: i128 = 60 * SECOND;
 const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 
-/// What the numbers of a field mean.
+/// The meaning of a field's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Plain,
-    /// A point in time.
+    /// A time.
     Stamp(Unit),
     Span(Unit),
     Percentage,
@@ -27,7 +27,7 @@ enum Meaning {
     Hertz,
 }
 
-/// How the numbers of a field are written.
+/// How to write the numbers of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Units {
     meaning: Meaning,
@@ -56,7 +56,7 @@ impl Units {
         Self { meaning, unsigned: has("jdk.jfr.Unsigned") }
     }
 
-    /// Appends a number, truth value or character; nothing for anything else.
+    /// Appends a number, boolean or character; nothing for other values.
     pub fn write(self, clock: &Clock, exact: bool, value: &Value<'_>, out: &mut Vec<u8>) {
         match *value {
             Value::Boolean(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
@@ -124,7 +124,7 @@ impl Units {
         }
     }
 
-    /// Whether a duration of this field is nothing worth telling.
+    /// Returns true if a duration of this field is zero.
     pub fn is_no_time(self, value: ValueRef<'_>) -> bool {
         matches!((self.meaning, value), (Meaning::Span(_), ValueRef::Long(0) | ValueRef::Int(0)))
     }
@@ -134,7 +134,7 @@ fn none(out: &mut Vec<u8>) {
     out.extend_from_slice(b"N/A");
 }
 
-/// Appends a whole number.
+/// Appends an integer.
 pub(super) fn decimal(value: i128, out: &mut Vec<u8>) {
     match u64::try_from(value) {
         Ok(value) => padded(value, 1, out),
@@ -142,7 +142,7 @@ pub(super) fn decimal(value: i128, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a number of at least so many digits.
+/// Appends a number with at least `width` digits.
 fn padded(mut value: u64, width: usize, out: &mut Vec<u8>) {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();
@@ -195,7 +195,7 @@ fn data(amount: i64, bits: bool, per_second: bool, exact: bool, out: &mut Vec<u8
     out.extend_from_slice(text.as_bytes());
 }
 
-/// `21:44:22.020 (2026-11-20)`, by the recording's own clocks.
+/// `21:44:22.020 (2026-11-20)`, in the recording's local time.
 fn moment(time: Seconds, zone: i64, exact: bool, out: &mut Vec<u8>) {
     let seconds = i128::from(time.whole) + i128::from(zone);
     let day = seconds.div_euclid(86_400) as i64;
@@ -228,7 +228,7 @@ fn moment(time: Seconds, zone: i64, exact: bool, out: &mut Vec<u8>) {
     out.push(b')');
 }
 
-/// `45.1 ms`, three digits of it, or two units where it is a minute or more.
+/// `45.1 ms` with three digits, or two units from one minute.
 fn span(nanos: i128, exact: bool, out: &mut Vec<u8>) {
     if nanos < 0 {
         out.push(b'-');
@@ -251,7 +251,7 @@ fn span(nanos: i128, exact: bool, out: &mut Vec<u8>) {
     match rounded {
         0 => out.extend_from_slice(b"0 s"),
         1..SECOND => {
-            // All six digits below a microsecond, three above.
+            // Six decimals below a microsecond, three significant digits above.
             let places = if rounded < 1000 { 6 } else { 9 - digits(rounded) };
             let unit = 10_i128.pow(6 - places as u32);
             point(rounded / unit, places, out);
@@ -268,7 +268,7 @@ fn span(nanos: i128, exact: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Rounded half up to what is shown.
+/// Rounds half up to the precision that is shown.
 fn rounded(nanos: i128) -> i128 {
     let unit = match nanos {
         ..1000 => 1,
@@ -284,7 +284,7 @@ fn digits(value: i128) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// A number of units of the last of so many digits behind the point.
+/// Writes a number with `places` decimals, given in units of the last decimal.
 fn point(units: i128, places: usize, out: &mut Vec<u8>) {
     let scale = 10_i128.pow(places as u32);
     decimal(units / scale, out);

@@ -1,19 +1,18 @@
-//! Copies of some events, sorted by their ends.
+//! Copies of events, sorted by end.
 
 use std::ops::Range;
 
 use jfr_format::event::EventRef;
 use jfr_format::read::Chunk;
 
-/// What decides about the order: when an event ended, in ticks; of those that ended at once where its fields lie in the
-/// input.
+/// Sort key: the end of an event in ticks, then the offset of its fields in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub(super) end: i64,
     pub(super) offset: u64,
 }
 
-/// Where the copy of an event lies.
+/// The position of an event's copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     key: Key,
@@ -21,30 +20,30 @@ pub(super) struct Place {
     len: u32,
 }
 
-/// Events of one chunk.
+/// Copied events of one chunk.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Of each event the id of its type, and the bytes of its fields.
+    /// For each event, the id of its type and the bytes of its fields.
     bytes: Vec<u8>,
     places: Vec<Place>,
 }
 
 const TYPE_ID: usize = size_of::<u64>();
 
-/// The largest size that events are to be added to.
+/// Maximum size up to which events may be added.
 pub(super) const LARGEST: usize = 1 << 30;
 
 impl Window {
     /// Copies an event of type `type_id` whose fields are `payload`.
     pub(super) fn push(&mut self, key: Key, type_id: u64, payload: &[u8]) {
-        // An event is not larger than 256 MiB, and the window before not than `LARGEST`.
+        // An event has at most 256 MiB, and the window had at most `LARGEST`.
         let (at, len) = (self.bytes.len() as u32, (TYPE_ID + payload.len()) as u32);
         self.bytes.extend_from_slice(&type_id.to_le_bytes());
         self.bytes.extend_from_slice(payload);
         self.places.push(Place { key, at, len });
     }
 
-    /// Bytes of memory that the events take.
+    /// Returns the memory that the events use, in bytes.
     pub(super) fn size(&self) -> usize {
         self.bytes.len() + self.places.len() * size_of::<Place>()
     }
@@ -58,14 +57,14 @@ impl Window {
         self.places.clear();
     }
 
-    /// Sorts the events; the key of the last one.
+    /// Sorts the events; returns the key of the last one.
     pub(super) fn sort(&mut self) -> Option<Key> {
         self.places.sort_unstable_by_key(|place| place.key);
         self.places.last().map(|place| place.key)
     }
 
-    /// Forgets those that ended last, so that what is left takes no more than `size` bytes of memory or is one event;
-    /// the key of the first that is forgotten.
+    /// Discards the events with the latest ends until the rest uses at most `size` bytes or is one event.
+    /// Returns the key of the first discarded event.
     pub(super) fn keep_first(&mut self, size: usize) -> Option<Key> {
         self.sort();
         let mut sum = 0;
@@ -87,7 +86,7 @@ impl Window {
         Some(first)
     }
 
-    /// The event at a place.
+    /// Returns the event at a position.
     pub(super) fn event<'a>(&'a self, chunk: &'a Chunk, place: &Place) -> Option<EventRef<'a>> {
         let (type_id, payload) = self.bytes.get(place.span())?.split_first_chunk()?;
         chunk.event(u64::from_le_bytes(*type_id), payload, place.key.offset)
@@ -108,7 +107,7 @@ mod tests {
     #[test]
     fn the_first_ones_stay_whole() {
         let mut window = Window::default();
-        // Ends in no order, each with a payload that tells it.
+        // Ends in random order, each with its end as payload.
         for n in 0..1000u64 {
             let key = Key { end: (n * 389 % 1000).cast_signed(), offset: n };
             window.push(key, 7, &vec![key.end as u8; n as usize % 50]);
@@ -125,7 +124,7 @@ mod tests {
             assert_eq!(payload, vec![at as u8; place.key.offset as usize % 50]);
         }
         assert_eq!(window.keep_first(usize::MAX), None);
-        // One event is always kept.
+        // One event always remains.
         assert_eq!(window.keep_first(0).unwrap().end, 1);
         assert_eq!(window.places().len(), 1);
     }

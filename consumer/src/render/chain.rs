@@ -1,19 +1,20 @@
-//! Colours of chain graphs: off-CPU stacks, and above a delimiter those of what woke them.
+//! Colours of chain graphs: off-CPU stacks, and above a delimiter the stacks of their wakers.
 
 use crate::tree::Tree;
 
-/// Between a stack and its waker.
+/// Separates a stack from its waker.
 const WOKEN: &str = "--";
-/// Between a waker and its own waker.
+/// Separates a waker from its own waker.
 const BETWEEN: &str = "-";
 
-/// The colour of each box: blue for what waited, aqua for its wakers, greys for the delimiters, dark and light.
+/// Returns the colour of each box: blue for waiting stacks, aqua for wakers, light and dark grey for
+/// delimiters.
 pub(super) fn colors(tree: &Tree) -> Vec<[u8; 3]> {
-    // By depth: whether a waker is there or below it.
+    // By depth: whether the box there, or one below it, is a waker.
     let mut waker: Vec<bool> = Vec::new();
     let color = |node: &crate::tree::Node| {
         let text = &*tree.label(node).text;
-        // Annotated by the tool that made the chains; its delimiters are delimiters all the same.
+        // The tool that made the chains added the suffix; its delimiters are recognized too.
         let (name, marked) = text.strip_suffix("_[w]").map_or((text, false), |name| (name, true));
         waker.truncate(node.depth as usize);
         let above = waker.last().copied().unwrap_or(false);
@@ -30,7 +31,7 @@ pub(super) fn colors(tree: &Tree) -> Vec<[u8; 3]> {
     tree.nodes.iter().map(color).collect()
 }
 
-/// Any number, the same for the same name (FNV-1a).
+/// Returns a hash of the name (FNV-1a).
 pub(super) fn hue(name: &str) -> u8 {
     let hash =
         name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,4 +1,5 @@
-//! Flame charts as SVG: stacks in order of time, a part for each thread, and nothing merged but what goes on.
+//! Flame charts as SVG: stacks in order of time, one part per thread. Boxes are merged only if they are
+//! adjacent.
 
 use std::io::Write;
 
@@ -8,7 +9,8 @@ use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::Label;
 
-/// Draws the samples of each thread in order of time. A box is as wide as the weight of its samples; threads follow one another.
+/// Draws the samples of each thread in order of time. The width of a box is the weight of its samples;
+/// threads follow one another.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.

@@ -1,22 +1,26 @@
-//! The boxes of a tree as columns of bytes that deflate well, for the page of a flame graph.
+//! Encodes the boxes of a tree as byte columns that compress well, for the page of a flame graph.
 //!
-//! In this order, for n boxes in tree order and m names:
-//! 1. m bytes: how often each name is on a box, as the number of bits of it. Names that are on more boxes have smaller numbers, among as
-//!    frequent ones in order of name: so the upper bytes of numbers are mostly small.
-//! 2. n bytes: twice the levels gone down since the box before, [`DEEP`] if there are more, and 1 if stacks end in the box.
-//! 3. From the highest on, n bytes each: bytes of the numbers of names, as many as the last number has.
-//! 4. Varints: levels less [`DEEP`] of the boxes that have as many or more.
-//! 5. Varints: for each measure the own weights of the boxes in which stacks end.
+//! The columns, in this order, for n boxes in tree order and m names:
+//! 1. m bytes: for each name, the bit length of the number of its boxes. Names with more boxes have
+//!    smaller numbers, equally frequent ones in order of name, so the upper bytes of numbers are mostly
+//!    small.
+//! 2. n bytes: twice the number of levels between the box before and the parent of this one, at most
+//!    [`DEEP`], plus 1 if stacks end in the box.
+//! 3. n bytes each, from the most significant one on: the bytes of the boxes' name numbers, as many as
+//!    the largest number needs.
+//! 4. Varints: levels minus [`DEEP`] of the boxes with at least that many.
+//! 5. Varints: for each measure, the own weights of the boxes in which stacks end.
 
 use jfr_format::varint;
 
 use super::html::EXACT;
 use crate::tree::Tree;
 
-/// Levels that a byte beside the lowest bit does not hold.
+/// The largest number of levels that fits into a byte with the lowest bit reserved.
 const DEEP: u32 = 127;
 
-/// The columns of trees of the same boxes; `names` are in order, `name` is the position in it of a label.
+/// Encodes trees with the same boxes. `names` is the number of names; `name` returns the rank of a
+/// label's name.
 pub(super) fn of(measures: &[&Tree], names: usize, name: impl Fn(usize) -> usize) -> Vec<u8> {
     let Some(first) = measures.first() else { return Vec::new() };
     let mut often = vec![0u32; names];
@@ -47,7 +51,7 @@ pub(super) fn of(measures: &[&Tree], names: usize, name: impl Fn(usize) -> usize
     bytes
 }
 
-/// By name its number.
+/// Returns the number of each name.
 fn by_frequency(often: &[u32]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..often.len()).collect();
     order.sort_by_key(|&name| std::cmp::Reverse(bits(often[name])));
@@ -60,7 +64,7 @@ fn bits(often: u32) -> u8 {
     (32 - often.leading_zeros()) as u8
 }
 
-/// Bytes of the last number.
+/// Returns the number of bytes that the largest number needs.
 fn planes(names: usize) -> u32 {
     let last = names.saturating_sub(1) as u64;
     (64 - last.leading_zeros()).div_ceil(8)
@@ -76,7 +80,7 @@ mod tests {
         let tree = crate::folded::read("m;b 3\nm;a;c 200\nz 1".as_bytes()).unwrap();
         let names = ["a", "b", "c", "m", "z"];
         let name = |label: usize| names.iter().position(|&name| *name == *tree.labels[label].text).unwrap();
-        // Names on a box each; down 0, 0, 0, 2, 2; numbers; own weights.
+        // Bit lengths of counts; levels 0, 0, 0, 2, 2; name numbers; own weights.
         let expected = [1, 1, 1, 1, 1, 0, 0, 1, 5, 5, 3, 0, 2, 1, 4, 0xc8, 1, 3, 1];
         assert_eq!(of(&[&tree], names.len(), name), expected);
         let mut twice = tree.clone();
@@ -99,7 +103,7 @@ mod tests {
         let boxes = tree.nodes.len();
         assert_eq!(boxes, 401);
         assert_eq!(columns[2 + 400], 255);
-        // 399 levels down, 127 of them told by the byte.
+        // 399 levels, 127 of them in the byte.
         assert_eq!(columns[2 + 2 * boxes..], [0x90, 2, 1, 2]);
     }
 }

@@ -1,5 +1,6 @@
-//! What is different between two profiles: one flame graph, a box as wide as it is in one of them, coloured by its change. What
-//! only the other has stands in a region of its own to the right, so that nothing is missing.
+//! Differential flame graph. Boxes have their widths in one of the two profiles and are coloured by their
+//! change. Stacks that exist only in the other profile are in a separate region to the right, so nothing
+//! is missing.
 
 use std::io::Write;
 
@@ -13,30 +14,32 @@ use crate::error::Error;
 use crate::tree::Tree;
 pub use ratio::Ratio;
 
-/// How a difference is drawn.
+/// Options for drawing a difference.
 #[derive(Clone, Debug, Default)]
 pub struct DifferenceOptions {
-    /// How pictures look.
+    /// Options of the SVG.
     pub svg: SvgOptions,
-    /// Boxes are as wide as in the first profile, and what only the second has stands apart.
+    /// Use the widths of the first profile, with stacks that exist only in the second in the region.
     pub before: bool,
-    /// Colour by what ends in a box, without what it calls.
+    /// Colour by the stacks that end in a box, without callees.
     pub own: bool,
-    /// Orange and purple for red and blue, which some people cannot tell apart.
+    /// Use orange and purple instead of red and blue, for colour-blind people.
     pub color_blind: bool,
-    /// Not two profiles but two counters of one, the second divided by the first; they are normalised, and boxes as wide as the second.
+    /// Compare two counters of one profile, the second divided by the first. They are normalized, and
+    /// widths are those of the second.
     pub ratio: Option<Ratio>,
 }
 
-/// Integers that stand for one of a weight that is not one.
+/// Integers per unit of a weight that is not an integer.
 const PARTS: f64 = 1000.0;
-/// Integers as large as this are exact as floats.
+/// Integers up to this are exact as floats.
 const EXACT: f64 = 9e15;
-/// Of what did not change but by chance; darker by its name, so that neighbours can be told apart.
+/// Grey for unchanged boxes. It varies by name, so that adjacent boxes can be distinguished.
 const UNCHANGED: u8 = 225;
 const REGION: [u8; 3] = [180; 3];
 
-/// Writes `frame;frame before after`, the first scaled, with two decimals at most, or as many as the unit has.
+/// Writes `frame;frame before after`, the first scaled, with at most two decimals, or as many as the unit
+/// has.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -60,13 +63,13 @@ pub fn folded(difference: &Difference, out: &mut impl Write) -> Result<(), Error
     Ok(())
 }
 
-/// A value with so many decimals at most.
+/// Formats a value with at most `most` decimals.
 fn decimals(value: f64, most: u32) -> String {
     let text = format!("{value:.*}", most as usize);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Draws the second of two profiles, or the first, red where there is more in the second, blue where there is less.
+/// Draws the second of two profiles, or the first, with growth in red and decline in blue.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -86,7 +89,7 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
         };
         let (change, alone) = (difference.of_box(of), difference.of_box_alone(of));
         let name = &difference.after.label(&difference.after.nodes[of]).text;
-        // In the region, what is in both only leads to what is not.
+        // In the region, boxes of both profiles are shown only as parents of the others.
         let shared = layout.region.is_some_and(|region| at > region) && {
             let (before, after) = (&difference.before.nodes[of], &difference.after.nodes[of]);
             before.total > 0 && after.total > 0
@@ -107,7 +110,7 @@ pub fn svg(difference: &Difference, options: &DifferenceOptions, out: &mut impl 
     svg::bars(&layout.bars, &layout.texts, unit, &svg, &paint, out)
 }
 
-/// One self-contained page, as of a flame graph: all of its views on what is different.
+/// Writes one self-contained page with all views of a flame graph for the difference.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -115,15 +118,15 @@ pub fn page(difference: &Difference, options: &DifferenceOptions, out: &mut impl
     super::html::write_difference(difference, options, out)
 }
 
-/// Boxes as they are drawn.
+/// Boxes in drawing order.
 struct Layout {
     bars: Vec<Bar>,
-    /// By box: its position in the trees; `None` is the region of what only the other profile has.
+    /// By box: its position in the trees; `None` for the root of the region.
     source: Vec<Option<usize>>,
     texts: Vec<String>,
-    /// Position of the region, if there is one: it comes last.
+    /// Position of the region, if there is one; it is the last.
     region: Option<usize>,
-    /// What weights are multiplied with.
+    /// Factor of the weights.
     parts: f64,
     before: bool,
 }
@@ -158,7 +161,7 @@ impl Layout {
         layout
     }
 
-    /// Rounded, but nothing to nothing.
+    /// Rounds a weight; only 0 becomes 0.
     fn scaled(&self, weight: u64, scale: f64) -> u64 {
         let scaled = weight as f64 * scale * self.parts;
         if weight > 0 { (scaled.round() as u64).max(1) } else { 0 }
@@ -174,7 +177,7 @@ impl Layout {
         }
     }
 
-    /// Totals of what was rounded, so that widths add up.
+    /// Adds up the rounded weights, so that widths are consistent.
     fn sum_up(&mut self) {
         let mut sums: Vec<u64> = Vec::new();
         for bar in self.bars.iter_mut().rev() {
@@ -185,7 +188,7 @@ impl Layout {
         }
     }
 
-    /// The largest change of a box that is more than noise; of all but the outermost ones if those differ in nothing else.
+    /// Returns the largest significant change of a box.
     fn most(&self, difference: &Difference, own: bool) -> f64 {
         let change = |&of: &usize| if own { difference.of_box_alone(of) } else { difference.of_box(of) };
         let changes = self.source.iter().flatten().map(change).filter(|change| !change.noise);
@@ -210,7 +213,7 @@ impl Layout {
     }
 }
 
-/// By box: own weight if it is chosen, and the sum of those above it and itself.
+/// By box: its own weight if it is selected, and the sum including the boxes above it.
 fn totals(tree: &Tree, chosen: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
     let mut weights: Vec<(u64, u64)> = Vec::with_capacity(tree.nodes.len());
     let mut sums: Vec<u64> = Vec::new();
@@ -226,7 +229,7 @@ fn totals(tree: &Tree, chosen: impl Fn(usize) -> bool) -> Vec<(u64, u64)> {
     weights
 }
 
-/// Red or orange for more, blue or purple for less, the paler the smaller; none for what did not change.
+/// Red or orange for growth, blue or purple for decline, paler for smaller changes; `None` for no change.
 fn color(delta: f64, most: f64, color_blind: bool) -> Option<[u8; 3]> {
     if delta == 0.0 || most <= 0.0 {
         return None;
@@ -237,18 +240,18 @@ fn color(delta: f64, most: f64, color_blind: bool) -> Option<[u8; 3]> {
         (true, true) => [230.0, 97.0, 1.0],
         (false, true) => [94.0, 60.0, 153.0],
     };
-    // The square root keeps small changes visible; the least is told from white.
+    // The square root makes small changes visible; the smallest one is distinct from white.
     let strength = 0.2 + 0.8 * (delta.abs() / most).min(1.0).sqrt();
     Some(full.map(|full| (255.0 + (full - 255.0) * strength).round() as u8))
 }
 
-/// A change in percent with its sign; what rounds to nothing has none.
+/// Formats a change in percent with its sign; without a sign if it rounds to zero.
 pub fn signed_percent(percent: f64) -> String {
     let text = format!("{percent:+.2}%");
     if text.trim_start_matches(['+', '-']) == "0.00%" { "0.00%".to_owned() } else { text }
 }
 
-/// What is told under the pointer.
+/// Tooltip of a box.
 fn title(name: &str, total: Change, own: Change, difference: &Difference) -> String {
     let whole = difference.whole();
     let part = |change: Change| {

@@ -1,8 +1,9 @@
-//! One self-contained HTML page: the whole tree, nothing from the network.
+//! A self-contained HTML page with the whole tree, without network access.
 //!
-//! The boxes travel in tree order as [`columns`]. [`Times`] adds when each sample was taken. Columns and names are deflated, in
-//! base64. The page adds up the rest, so nothing is left out and search percentages are exact. What is the same goes in order of names:
-//! the same stacks give the same bytes whatever order they came in.
+//! Boxes are encoded in tree order as [`columns`]. [`Times`] adds the time of each sample. Columns and
+//! names are compressed with deflate and encoded in base64. The page computes the totals, so nothing is
+//! left out and search percentages are exact. Siblings are in order of names, so the same stacks give the
+//! same bytes for any input order.
 
 use std::io::Write;
 
@@ -57,7 +58,7 @@ const SCRIPT: &[&str] = &[
     include_str!("profile/page.js"),
 ];
 
-/// Largest number that a page holds without loss.
+/// The largest integer that a page represents exactly.
 pub(super) const EXACT: u64 = 1 << 53;
 
 /// An event of a page.
@@ -65,15 +66,15 @@ pub(super) const EXACT: u64 = 1 << 53;
 pub struct Event {
     /// The name in the page's list of events.
     pub name: String,
-    /// The line below the headline while the event is shown; `None`: the page's own.
+    /// The line below the headline while the event is shown; `None`: that of the page.
     pub subtitle: Option<String>,
-    /// Its stacks by each measure. The first one is shown first.
+    /// Its stacks, by each measure. The first measure is the initial one.
     pub measures: Vec<Tree>,
-    /// The durations of its samples, if they have some; the page shows the percentiles and the histogram.
+    /// The durations of its samples, if they have durations; the page shows percentiles and a histogram.
     pub latency: Option<Summary>,
 }
 
-/// Events of a page over the same boxes: all that any of them has. A box without weight is not drawn.
+/// The events of a page, over the same boxes: the union of all boxes. A box without weight is not drawn.
 #[derive(Clone, Debug)]
 pub struct Events {
     events: Vec<Event>,
@@ -81,7 +82,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Merges the boxes of all events, whose Java code `java` describes.
+    /// Merges the boxes of all events. `java` describes their Java code.
     pub fn new(mut events: Vec<Event>, java: Java) -> Self {
         let all: Vec<&Tree> = events.iter().flat_map(|event| &event.measures).collect();
         let first = all.first().copied();
@@ -96,12 +97,12 @@ impl Events {
         Self { events, java }
     }
 
-    /// The name of the event at a position.
+    /// Returns the name of the event at a position.
     pub fn name(&self, at: usize) -> &str {
         self.events.get(at).map_or("", |event| &event.name)
     }
 
-    /// The trees of each event, all with the same boxes.
+    /// Returns the trees of each event; all have the same boxes.
     pub fn trees(&self) -> Vec<Vec<&Tree>> {
         self.events.iter().map(|event| event.measures.iter().collect()).collect()
     }
@@ -115,8 +116,9 @@ pub fn write(tree: &Tree, options: &PictureOptions, out: &mut impl Write) -> Res
     write_measures(&[tree], &Java::default(), None, options, out)
 }
 
-/// Draws one event by several measures; the page switches between them. All trees have the stacks of the first one, as those that are folded
-/// from one model by the same options except the measure; others are left out. `java` describes their Java code, `times` has one event.
+/// Draws one event by several measures, between which the page can switch. All trees must have the same
+/// stacks, as trees do that are folded from one model with options that differ in the measure; other
+/// trees are left out. `java` describes their Java code; `times` has one event.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -135,8 +137,8 @@ pub fn write_measures(
     put(&shown, java, options, None, &Value::Null, times, out)
 }
 
-/// Draws `tree` as a page that opens in one of the page's palettes (`io`, `wakeup`, `chain`, `doing`, …) instead of that by kind of code. The page
-/// shows `latency`, the durations that its stacks are the sums of.
+/// Draws `tree` as a page with a given initial palette (`io`, `wakeup`, `chain`, `doing`, …) instead of
+/// colours by kind of code. The page shows `latency`, the durations whose sums are the weights.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -154,7 +156,7 @@ pub fn write_colored(
     put(&shown, &Java::default(), options, Some(palette), &Value::Null, None, out)
 }
 
-/// Draws events, between which the page switches. `times` has these events in the same order.
+/// Draws events, between which the page can switch. `times` has the same events in the same order.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -180,7 +182,7 @@ pub fn write_events(
     put(&shown, &events.java, options, None, &Value::Null, times, out)
 }
 
-/// An [`Event`] whose trees have the boxes of all others.
+/// An [`Event`] whose trees have the union of all boxes.
 struct Shown<'t> {
     name: &'t str,
     subtitle: Option<&'t str>,
@@ -188,7 +190,7 @@ struct Shown<'t> {
     latency: Option<&'t Summary>,
 }
 
-/// Draws two profiles as one page, which shows what is different and lets choose how.
+/// Draws two profiles as one page that shows their difference.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -214,7 +216,8 @@ pub(super) fn write_difference(
     put(&shown, &how.svg.java, &how.svg.picture, None, &told, None, out)
 }
 
-/// Writes the page, in the colours of the kinds of code unless a palette is named; `difference` describes two profiles that are compared.
+/// Writes the page, in colours by kind of code unless a palette is given. `difference` describes two
+/// profiles that are compared.
 fn put(
     events: &[Shown<'_>],
     java: &Java,
@@ -253,7 +256,7 @@ fn put(
     let (names, modules, kinds) = frames(order.iter().map(|&label| &first.labels[label]), java);
     let frames = json!({"names": names, "modules": modules, "kinds": kinds}).to_string();
     let columns = columns::of(&measures, order.len(), |label| numbers[label]);
-    // Searched hardest, boxes and times of samples would take a third more of the work of all for 2 % less.
+    // The best compression of boxes and times would take a third more time for 2 % less size.
     let data = [
         ("profile", profile.to_string()),
         ("frames", base64(&deflated(frames.as_bytes(), Compression::best())?)),
@@ -271,7 +274,7 @@ fn measure_name(tree: &Tree) -> &str {
     if tree.unit == "ns" { "time" } else { &tree.unit }
 }
 
-/// Whether both have the same boxes: the weights of one can be put on those of the other.
+/// Returns true if both trees have the same boxes, so that weights can be transferred.
 fn same_boxes(one: &Tree, other: &Tree) -> bool {
     let boxes = |tree: &Tree| tree.nodes.len();
     boxes(one) == boxes(other)
@@ -282,7 +285,7 @@ fn same_boxes(one: &Tree, other: &Tree) -> bool {
             .all(|(a, b)| a.depth == b.depth && one.label(a) == other.label(b))
 }
 
-/// The labels that are on boxes, in order of their names, and the number of each label there.
+/// Returns the labels on boxes in order of name, and the rank of each label.
 fn by_name(tree: &Tree) -> (Vec<usize>, Vec<usize>) {
     let mut used = vec![false; tree.labels.len()];
     tree.nodes.iter().for_each(|node| used[node.label.index()] = true);
@@ -299,7 +302,7 @@ fn deflated(bytes: &[u8], level: Compression) -> Result<Vec<u8>, Error> {
     encoder.finish().map_err(Error::Write)
 }
 
-/// Names, modules and kinds of what is written on boxes.
+/// Returns names, modules and kinds of labels.
 pub(super) fn frames<'l>(
     labels: impl Iterator<Item = &'l Label> + Clone,
     java: &Java,
@@ -325,7 +328,8 @@ fn letter(kind: FrameKind) -> char {
     }
 }
 
-/// The columns of a small tree, varints all: levels gone down since the box before, number of the label, own weight.
+/// Encodes a small tree as varints: for each box the levels gone down since the box before, the number of
+/// the label, and the own weight.
 pub(super) fn boxes(tree: &Tree, number: impl Fn(usize) -> u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(tree.nodes.len() * 4);
     let mut expected = 0;

@@ -1,4 +1,5 @@
-//! Kinds and origins of Java code in pictures: how the virtual machine ran a method, and whether it is of the application, a library or the JDK.
+//! Kinds and origins of Java code in flame graphs: how the JVM ran a method, and whether it belongs to
+//! the application, a library or the JDK.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,27 +7,27 @@ use std::sync::Arc;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
 
-/// Java code of a picture.
+/// Java code of a flame graph.
 #[derive(Clone, Debug, Default)]
 pub struct Java {
-    /// How the virtual machine ran most samples of a function, by its name.
+    /// How the JVM ran most samples of a function, by the function's name.
     pub kinds: HashMap<Arc<str>, FrameKind>,
-    /// Packages of the application, with dots, such as `com.acme`; empty: see [`application`].
+    /// Packages of the application with dots, such as `com.acme`. If empty, see [`application`].
     pub application: Vec<String>,
 }
 
 /// The origin of a Java class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The application's.
+    /// Part of the application.
     Application,
-    /// A library's.
+    /// Part of a library.
     Library,
-    /// The JDK's.
+    /// Part of the JDK.
     Jdk,
 }
 
-/// Packages of the JDK, each with those below it.
+/// Packages of the JDK, including their subpackages.
 const JDK: [&str; 5] = ["java", "javax", "jdk", "sun", "com.sun"];
 
 impl Java {
@@ -46,13 +47,14 @@ impl Java {
         if label.kind.is_java() { known().unwrap_or(label.kind) } else { label.kind }
     }
 
-    /// The packages of the application, of a picture of `tree`.
+    /// Returns the packages of the application for a flame graph of `tree`.
     pub(super) fn application(&self, tree: &Tree) -> Vec<String> {
         if self.application.is_empty() { application(tree) } else { self.application.clone() }
     }
 }
 
-/// The package of a Java method or class, with dots; empty if it has none, `None` if it is not Java.
+/// Returns the package of a Java method or class with dots; empty if it has none, `None` if it is not
+/// Java.
 fn package(label: &Label) -> Option<String> {
     if !label.kind.is_java() {
         return None;
@@ -63,7 +65,7 @@ fn package(label: &Label) -> Option<String> {
     let name = if is_array { elements.trim_start_matches('L') } else { elements }.replace('/', ".");
     let is_package = |part: &&str| part.starts_with(|c: char| c.is_lowercase() || c == '_');
     let parts: Vec<&str> = name.split('.').collect();
-    // A class and a method stand behind the packages.
+    // The last two parts are the class and the method.
     let most = parts.len().saturating_sub(2);
     Some(parts[..most].iter().copied().take_while(is_package).collect::<Vec<_>>().join("."))
 }
@@ -72,10 +74,11 @@ fn is_within(package: &str, prefix: &str) -> bool {
     package.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Returns the origin of a label; `None` if it is not Java. A class without package is the application's.
+/// Returns the origin of a label; `None` if it is not Java. A class without package belongs to the
+/// application.
 pub(super) fn origin(label: &Label, application: &[String]) -> Option<Origin> {
     let package = package(label)?;
-    // The packages of the application may be within those of the JDK.
+    // The application's packages may be inside those of the JDK.
     if package.is_empty() || application.iter().any(|prefix| is_within(&package, prefix)) {
         return Some(Origin::Application);
     }
@@ -83,8 +86,8 @@ pub(super) fn origin(label: &Label, application: &[String]) -> Option<Origin> {
     Some(if is_jdk { Origin::Jdk } else { Origin::Library })
 }
 
-/// The packages of the application where nothing else is known: the first two parts of the package, outside of the JDK, whose functions have
-/// most weight, each function with all that it calls.
+/// Guesses the packages of the application: the first two parts of the package outside the JDK whose
+/// functions have the largest total weight.
 fn application(tree: &Tree) -> Vec<String> {
     let mut weights: BTreeMap<String, u64> = BTreeMap::new();
     for (id, _, total) in tree.by_label() {

@@ -1,15 +1,15 @@
-//! The colours of kinds of code: the same for a name in pages (`flame/palettes.js`) and in SVGs.
+//! Colours by kind of code. A name has the same colour in pages (`flame/palettes.js`) and in SVGs.
 
 use crate::model::FrameKind;
 
-/// The ground of a graph, as on a page.
+/// The background of a graph, as on a page.
 pub(super) const GROUND: [u8; 3] = [169, 169, 180];
 
 /// A group of frames that has one entry in the legend, in the legend's order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Group {
     Native,
-    /// Native functions whose names have `::`: C++ and Rust. The recording does not have the language.
+    /// Native functions whose names have `::`: C++ and Rust. Recordings do not contain the language.
     CppOrRust,
     Kernel,
     Compiled,
@@ -52,7 +52,7 @@ impl Group {
         }
     }
 
-    /// The colour in the legend: that of the name that the page's legend has.
+    /// The colour in the legend: that of the example name in the page's legend.
     pub fn sample(self) -> [u8; 3] {
         let name = match self {
             Self::Native => "native",
@@ -91,7 +91,8 @@ pub(super) fn color(name: &str, kind: FrameKind) -> [u8; 3] {
     }
 }
 
-/// Two numbers from 0 to 1 that depend on the name alone. As the page's script, it hashes UTF-16 (FNV-1a).
+/// Returns two numbers from 0 to 1 that depend only on the name. Like the page's script, it hashes UTF-16
+/// (FNV-1a).
 fn thirds(name: &str) -> [f64; 2] {
     let hash = name
         .encode_utf16()

@@ -1,4 +1,4 @@
-//! Trees → pictures.
+//! Draws trees.
 
 mod chain;
 pub mod chart;
@@ -14,7 +14,7 @@ pub mod trace;
 
 pub(crate) use page::{escape, style_policy};
 
-/// What is said on a picture beside the tree.
+/// Text around a flame graph, and its orientation.
 #[derive(Clone, Debug, Default)]
 pub struct PictureOptions {
     /// Headline.

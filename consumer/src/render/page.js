@@ -1,7 +1,7 @@
 "use strict";
 const byId = (id) => document.getElementById(id);
 
-/** The bytes that the element `id` has in base64; the element is emptied. */
+/** Decodes the base64 text of the element `id`; empties the element. */
 function bytesOf(id) {
   const text = byId(id).textContent;
   byId(id).textContent = "";
@@ -11,7 +11,7 @@ function bytesOf(id) {
   return bytes;
 }
 
-/** Gives the numbers in `bytes` one after the other: seven bits a byte, lowest first. */
+/** Returns a function that decodes the varints in `bytes` one by one: seven bits per byte, lowest first. */
 function numbers(bytes) {
   let at = 0;
   return () => {
@@ -27,7 +27,7 @@ function numbers(bytes) {
   };
 }
 
-/** The boxes of a small tree as they travel, one column after the other: levels gone down since the box before, label, own weight. */
+/** Decodes the boxes of a small tree, column by column: levels gone down since the box before, label, own weight. */
 function boxes(number, count) {
   const label = new Uint32Array(count), depth = new Uint32Array(count);
   for (let i = 0, level = 0; i < count; i++) {
@@ -40,7 +40,7 @@ function boxes(number, count) {
   return { label, depth, own };
 }
 
-/** The search field's expression: null if there is none, false if it is none. */
+/** The search field's expression: null if it is empty, false if it is invalid. */
 function expression() {
   const text = byId("search").value;
   let regex = null;
@@ -51,7 +51,7 @@ function expression() {
   return regex;
 }
 
-/** Light or dark: as the system has it, until someone says otherwise. `changed` draws anew. */
+/** Light or dark mode: the system's, until the user selects one. `changed` redraws. */
 function themes(changed) {
   const root = document.documentElement.classList;
   const theme = (dark) => { root.toggle("dark", dark); changed(); };
@@ -63,7 +63,7 @@ function themes(changed) {
   return toggle;
 }
 
-/** Puts the box `tip` beside the pointer, inside the window. */
+/** Places the element `tip` next to the pointer, inside the window. */
 function placeTip(tip, event) {
   tip.hidden = false;
   tip.style.left = Math.max(0, Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 4)) + "px";

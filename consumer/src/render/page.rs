@@ -1,4 +1,4 @@
-//! What self-contained pages have in common: their parts are put together here, and nothing in the data is taken for one.
+//! Builds self-contained pages from their parts. Data cannot be mistaken for a part.
 
 use std::io::Write;
 
@@ -6,9 +6,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// What all pages begin with.
+/// Script that all pages begin with.
 pub(super) const PARTS: &str = include_str!("page.js");
-/// The flame graph of all pages.
+/// Script of the flame graph, for all pages.
 pub(super) const FLAME: &str = concat!(
     include_str!("flame/tree.js"),
     include_str!("flame/words.js"),
@@ -18,8 +18,8 @@ pub(super) const FLAME: &str = concat!(
     include_str!("flame/graph.js"),
 );
 
-/// Writes a page: `template` with `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}` and the names of `data`, which go into script
-/// elements that are not run.
+/// Writes a page. `template` has the placeholders `{{title}}`, `{{policy}}`, `{{style}}`, `{{script}}`
+/// and the names of `data`, which are written into script elements that are not executed.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -34,7 +34,7 @@ pub(super) fn write(
     let script = lean(&script.concat());
     let mut put = |text: &str| out.write_all(text.as_bytes()).map_err(Error::Write);
     let mut rest = template;
-    // One pass over the page, so that nothing in the data is taken for a placeholder.
+    // A single pass, so that text in the data cannot be mistaken for a placeholder.
     while let Some((before, after)) = rest.split_once("{{") {
         let (name, after) = after.split_once("}}").unwrap_or((after, ""));
         put(before)?;
@@ -44,7 +44,7 @@ pub(super) fn write(
             "style" => put(style)?,
             "script" => put(&script)?,
             _ => {
-                // In a script element only "</script" and "<!--" could end the data; both need a "<".
+                // In a script element, only "</script" and "<!--" could end the data; both contain "<".
                 let text =
                     data.iter().find(|(of, _)| *of == name).map(|(_, text)| text.replace('<', "\\u003c"));
                 put(&text.unwrap_or_default())?;
@@ -55,7 +55,7 @@ pub(super) fn write(
     put(rest)
 }
 
-/// A script without what only its authors read: comments that have lines of their own, indentation. No text of ours goes over lines.
+/// Removes comment lines and indentation from a script. Our scripts have no multi-line strings.
 fn lean(script: &str) -> String {
     let mut out = String::with_capacity(script.len());
     let mut in_comment = false;
@@ -71,7 +71,8 @@ fn lean(script: &str) -> String {
     out
 }
 
-/// What the page may do: run its own script, use its own style. Nothing of what names in a recording could make of it.
+/// Content security policy of a page: only its own script and style are allowed. Names in a recording
+/// cannot inject code.
 fn policy(style: &str, script: &str) -> String {
     let hash = |text: &str| base64(&Sha256::digest(text.as_bytes()));
     format!(
@@ -81,13 +82,13 @@ fn policy(style: &str, script: &str) -> String {
     )
 }
 
-/// The same for a page without scripts.
+/// Content security policy of a page without scripts.
 pub(crate) fn style_policy(style: &str) -> String {
     let hash = base64(&Sha256::digest(style.as_bytes()));
     format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'")
 }
 
-/// Bytes as text that an element may hold.
+/// Encodes bytes as base64.
 pub(super) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -102,7 +103,7 @@ pub(super) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// Text as an element or an attribute may hold it.
+/// Escapes text for an element or an attribute.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! SVG by inferno, which lays out, colours and labels; what it lacks is put into its picture box by box.
+//! SVG flame graphs. inferno does layout, colours and labels; this module adds what it lacks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -19,33 +19,33 @@ use crate::error::Error;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
 
-/// Boxes drawn at most: more than that, and browsers take seconds for each click.
+/// Maximum number of boxes; with more, browsers take seconds for each click.
 pub const MOST_BOXES: usize = 15_000;
-/// Width of a picture that has none, as far as it matters.
+/// Assumed width of an SVG without a fixed width.
 const WIDTH: usize = 1200;
 
-/// A box, before those above it.
+/// A box. Boxes precede those above them.
 #[derive(Clone, Debug)]
 pub(super) struct Bar {
     pub depth: u32,
     pub own: u64,
     pub total: u64,
-    /// Position in the texts.
+    /// Index of the text.
     pub text: usize,
 }
 
-/// What a box looks like instead; asked for by position, and of all without one.
+/// Replacements for a box's appearance, requested by position, and without a position for the root.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Paint {
     pub fill: Option<[u8; 3]>,
-    /// What is told of it under the pointer.
+    /// Tooltip.
     pub title: Option<String>,
 }
 
-/// The looks of an SVG that do not come from one of inferno's palettes.
+/// The appearance of an SVG that does not use one of inferno's palettes.
 struct Look<'a> {
     paint: &'a dyn Fn(Option<usize>) -> Paint,
-    /// Groups of code that are drawn; empty: the SVG has no legend.
+    /// Groups of code in the SVG; if empty, it has no legend.
     groups: BTreeSet<Group>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Draws `tree` as SVG with zoom and search.
+/// Draws `tree` as an SVG with zoom and search.
 ///
 /// # Errors
 /// There is nothing to draw, or `out` cannot be written.
@@ -102,7 +102,7 @@ pub fn write(tree: &Tree, options: &SvgOptions, out: &mut impl Write) -> Result<
     }
 }
 
-/// The colour of a box by whose code it is.
+/// Returns the colour of a box by its origin.
 fn of_origin(label: &Label, application: &[String]) -> [u8; 3] {
     let tone =
         |least: u8, range: u16| (u16::from(least) + range * u16::from(chain::hue(&label.text)) / 255) as u8;
@@ -114,7 +114,7 @@ fn of_origin(label: &Label, application: &[String]) -> [u8; 3] {
     }
 }
 
-/// Draws boxes as they are given.
+/// Draws boxes in the given order.
 pub(super) fn bars(
     bars: &[Bar],
     texts: &[String],
@@ -127,21 +127,21 @@ pub(super) fn bars(
     draw(bars, texts, options, picture, Some(&Look::of(paint)), out)
 }
 
-/// A stack of a chart: positions of its texts, root first, and its weight.
+/// A stack of a chart: indexes of its texts, root first, and its weight.
 pub(super) struct Row {
     pub path: Vec<usize>,
     pub weight: u64,
 }
 
-/// The text of a box of a chart and its kind of code.
+/// The text of a chart's box and its kind of code.
 pub(super) struct Text<'a> {
     pub text: String,
-    /// The name that decides the colour.
+    /// The name that determines the colour.
     pub name: &'a str,
     pub kind: FrameKind,
 }
 
-/// Draws stacks in the order they are given in.
+/// Draws stacks in the given order.
 pub(super) fn rows(
     rows: &[Row],
     texts: &[Text<'_>],
@@ -150,7 +150,7 @@ pub(super) fn rows(
     options: &SvgOptions,
     out: &mut impl Write,
 ) -> Result<(), Error> {
-    // Boxes as they will be drawn: neighbours of the same text are one.
+    // The boxes to draw: adjacent boxes with the same text are merged.
     let mut bars: Vec<Bar> = Vec::new();
     let mut places = HashMap::new();
     let (mut open, mut last, mut left): (Vec<usize>, &[usize], u64) = (Vec::new(), &[], 0);
@@ -197,7 +197,7 @@ pub(super) fn rows(
     repaint(&drawn, &places, options.picture.inverted, &paint, out).map_err(Error::Write)
 }
 
-/// Says how narrow a box may be, and what that leaves out; whether that is anything.
+/// Sets the minimum width of boxes, and mentions what is left out. Returns true if something is left out.
 fn prepare(
     bars: &[Bar],
     options: &SvgOptions,
@@ -209,7 +209,7 @@ fn prepare(
         return Err(Error::NoSamples);
     }
     let narrowest = narrowest(bars, total, options);
-    // A little less than the narrowest one kept, so that rounding keeps it.
+    // A little less than the narrowest box, so that rounding does not remove it.
     picture.min_width = (narrowest as f64 - 0.5).max(0.0) / total as f64 * 100.0;
     let told = told(bars, narrowest, total);
     let hides = told.is_some();
@@ -220,7 +220,7 @@ fn prepare(
     Ok((narrowest, hides))
 }
 
-/// Lets inferno draw stacks in the order they are given in.
+/// Draws stacks with inferno in the given order.
 fn inferno(
     mut picture: flamegraph::Options<'static>,
     text: &str,
@@ -251,8 +251,8 @@ fn inferno(
     Ok(String::from_utf8(drawn).map_or_else(|e| e.into_bytes(), |drawn| well_formed(drawn).into_bytes()))
 }
 
-/// Text with no character that XML 1.0 forbids (section 2.2), not even escaped: names, titles and file names may have any. Control
-/// characters become their pictures (U+2400), others U+FFFD.
+/// Replaces characters that XML 1.0 forbids even in escaped form (section 2.2), because names, titles and
+/// file names may contain any. Control characters become their symbols (U+2400), others U+FFFD.
 fn well_formed(text: String) -> String {
     let is_forbidden =
         |c: char| c < ' ' && !['\t', '\n', '\r'].contains(&c) || ['\u{fffe}', '\u{ffff}'].contains(&c);
@@ -265,22 +265,23 @@ fn well_formed(text: String) -> String {
     text.chars().map(replace).collect()
 }
 
-/// Adds the legend, and a script that shows the buttons, which do nothing without scripts. An SVG higher than the window opens at its
-/// roots, next to the line about the box under the pointer. A search sees only the boxes that are drawn, so if boxes are left out its
-/// result is a minimum.
+/// Adds the legend, and a script that shows the buttons, which have no function without scripts. An SVG
+/// that is higher than the window is scrolled to its roots, near the line with details of the box under
+/// the pointer. A search covers only the boxes that are drawn; if boxes are left out, its result is a
+/// minimum.
 fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool, groups: &BTreeSet<Group>) -> Vec<u8> {
     const SEARCH: &[u8] = b"<text id=\"search\"";
     const SHOW: &str = "const here=document.currentScript.parentNode;here.querySelector('#search').removeAttribute('display');";
     // inferno draws the button with an opacity of 0.1.
     const STYLE: &str = "<style>#search,#unzoom{opacity:1;text-decoration:underline}#subtitle{fill:#5c5c66}\
         #legend{text-anchor:end}#search.show~#legend,#frames:hover~#legend{display:none}</style>";
-    // Not where others' pages hold the picture: they scroll as they like.
+    // Not if the SVG is embedded in another page.
     const SCROLL: &str = "if(here===document.documentElement)\
         addEventListener('load',()=>setTimeout(()=>scrollTo(0,here.height.baseVal.value)));";
     const LEAST: &str = "const drawn=search;search=term=>{drawn(term);const said=here.querySelector('#matched').firstChild;\
         said.nodeValue=said.nodeValue.replace('Matched: ','Matched: at least ')};";
     let last = |drawn: &[u8], what: &[u8]| drawn.windows(what.len()).rposition(|bytes| bytes == what);
-    // The last ones: remarks, which may hold anything, come first, and texts are escaped.
+    // The last occurrences: notes, which may contain anything, come first, and texts are escaped.
     let (Some(search), Some(end)) = (last(&drawn, SEARCH), last(&drawn, b"</svg>")) else { return drawn };
     let (scroll, least) = (if inverted { "" } else { SCROLL }, if hides { LEAST } else { "" });
     let legend = legend(&String::from_utf8_lossy(&drawn[..search]), groups);
@@ -291,14 +292,14 @@ fn opened(mut drawn: Vec<u8>, inverted: bool, hides: bool, groups: &BTreeSet<Gro
     drawn
 }
 
-/// The colours of the groups, to the right of the line about the box under the pointer. `head` is the SVG up to its buttons.
+/// The colours of the groups, to the right of the details line. `head` is the SVG before its buttons.
 fn legend(head: &str, groups: &BTreeSet<Group>) -> String {
     let details = head.rfind("<text id=\"details\"").and_then(|at| attribute(&head[at..], "y"));
     let Some(y) = details.filter(|_| !groups.is_empty()) else { return String::new() };
     let mut legend = format!("<text id=\"legend\" x=\"99%\" y=\"{y}\" text-anchor=\"end\">");
     for group in groups {
         let [r, g, b] = group.sample();
-        // Writing into a string does not fail.
+        // Writing to a string does not fail.
         let _ =
             write!(legend, "\u{a0}\u{a0}<tspan fill=\"rgb({r},{g},{b})\">■</tspan>\u{a0}{}", group.title());
     }
@@ -328,7 +329,7 @@ fn draw(
     .map_err(Error::Write)
 }
 
-/// The options for as long as the map is borrowed.
+/// Limits the lifetime of the options to the borrow of the map.
 fn with_palette<'a>(
     picture: flamegraph::Options<'a>,
     palette: Option<&'a mut PaletteMap>,
@@ -338,7 +339,7 @@ fn with_palette<'a>(
     picture
 }
 
-/// Weight of the narrowest box that is drawn.
+/// Returns the weight of the narrowest box that is drawn.
 fn narrowest(bars: &[Bar], total: u64, options: &SvgOptions) -> u64 {
     let share = match options.min_width {
         MinWidth::Percent(percent) => percent / 100.0,
@@ -350,11 +351,11 @@ fn narrowest(bars: &[Bar], total: u64, options: &SvgOptions) -> u64 {
         return asked;
     }
     let (.., last, _) = kept.select_nth_unstable_by_key(MOST_BOXES, |&total| std::cmp::Reverse(total));
-    // The first that there is no room for, and all as wide as it, go.
+    // Removes the first box beyond the limit, and all boxes of the same width.
     last.saturating_add(1)
 }
 
-/// What is not to be seen.
+/// Describes what is left out.
 fn told(bars: &[Bar], narrowest: u64, total: u64) -> Option<String> {
     let hidden = || bars.iter().filter(|bar| bar.total < narrowest && bar.total > 0);
     let boxes = hidden().count();
@@ -380,13 +381,13 @@ pub(super) fn thousands(number: u64) -> String {
     text
 }
 
-/// Folded text of what is drawn. What is too narrow is there as boxes that inferno will find too narrow, as wide together:
-/// what is beside them stays where it is.
+/// Folded text of the boxes to draw. Adjacent boxes that are too narrow are merged as long as inferno
+/// still leaves the result out, so that the other boxes keep their positions.
 fn lines(bars: &[Bar], texts: &[String], narrowest: u64) -> String {
     let mut text = String::new();
     let mut path: Vec<usize> = Vec::new();
     let mut hidden_below = None;
-    // Hidden so far in a row, at what depth, and a number that keeps such rows apart.
+    // For a row of hidden boxes: weight so far, depth, and a number that separates rows.
     let mut row: (u64, u32, u64) = (0, 0, 0);
     let put = |text: &mut String, path: &[usize], last: Option<String>, weight: u64| {
         let names = path.iter().map(|&at| texts[at].as_str()).chain(last.as_deref());
@@ -427,10 +428,10 @@ fn lines(bars: &[Bar], texts: &[String], narrowest: u64) -> String {
     text
 }
 
-/// Which box is at which depth and left edge.
+/// Returns the box at each depth and left edge.
 fn places(bars: &[Bar], narrowest: u64) -> HashMap<(usize, u64), usize> {
     let mut places = HashMap::new();
-    // By depth: where the next box begins.
+    // By depth: the left edge of the next box.
     let mut next = vec![0u64];
     for (at, bar) in bars.iter().enumerate() {
         let depth = bar.depth as usize;
@@ -445,7 +446,7 @@ fn places(bars: &[Bar], narrowest: u64) -> HashMap<(usize, u64), usize> {
     places
 }
 
-/// Puts other colours and titles into a picture of inferno's.
+/// Replaces colours and titles in an SVG of inferno.
 fn repaint(
     drawn: &str,
     places: &HashMap<(usize, u64), usize>,
@@ -463,7 +464,7 @@ fn repaint(
         let element = &drawn[rect.0..rect.1];
         let (Some(y), Some(x)) = (number(element, "y"), number(element, "fg:x")) else { continue };
         let at = match depth_of.get(&y).map(|depth| depth.checked_sub(1)) {
-            // What is lowest is the box of all.
+            // The lowest box is the root.
             Some(None) => None,
             Some(Some(depth)) => match places.get(&(depth, x)) {
                 Some(&at) => Some(at),
@@ -487,7 +488,7 @@ fn repaint(
     out.write_all(&drawn.as_bytes()[done..])
 }
 
-/// Where the texts of titles and the rectangles of boxes are.
+/// Returns the positions of titles and rectangles of boxes.
 fn boxes(drawn: &str) -> impl Iterator<Item = ((usize, usize), (usize, usize))> {
     let mut at = drawn.find("id=\"frames\"").unwrap_or(drawn.len());
     std::iter::from_fn(move || {
@@ -510,8 +511,8 @@ pub(super) fn escaped(text: &str) -> String {
     well_formed(text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
-/// A name as inferno takes it, without what has a meaning in folded text. Where there are Java frames, the palette goes by the
-/// suffixes of the stackcollapse family; inferno does not show them.
+/// Returns a name for inferno, without characters that have a meaning in folded text. If there is Java
+/// code, the palette depends on the stackcollapse suffixes, which inferno does not show.
 fn annotated(label: &Label, java: bool, code: &Java) -> String {
     let text = name(&label.text);
     let suffix = match code.kind(label) {
@@ -533,7 +534,7 @@ pub(super) fn name(text: &str) -> String {
     if name.trim().is_empty() {
         return "?".into();
     }
-    // A number at the end would be taken for a second weight, and `# ` begins a comment.
+    // A number at the end would be parsed as a second weight, and `# ` begins a comment.
     if let Some((start, last)) = name.rsplit_once(' ')
         && last.parse::<f64>().is_ok()
     {

@@ -1,8 +1,8 @@
-//! When the samples of a tree were taken: columns for the page of a flame graph, thread by thread.
+//! Times of a tree's samples, encoded as columns by thread for the page of a flame graph.
 //!
-//! Stacks are numbered by how often they were seen, so that most numbers are a byte, and named by their box once. Of each thread travel
-//! the times between samples, in ticks, then the numbers of their stacks; of a measure by which not all samples weigh the same, their
-//! weights. Events that last follow.
+//! Stacks are numbered by frequency, so that most numbers need one byte, and are identified by their box.
+//! The columns have for each thread the times between samples in ticks, then the stack numbers, then the
+//! weights by each measure in which weights differ. Duration events follow.
 
 mod gathering;
 mod lasting;
@@ -20,16 +20,17 @@ use crate::convert::Track;
 use crate::model::FrameKind;
 use crate::tree::{Label, Tree};
 
-/// Most samples whose times a page holds: on the way to it they take 8 bytes each, those of other weights 8 or 16 more; in the browser 8.
+/// Maximum number of samples with times on a page. Collecting them takes 8 bytes each, and 8 or 16 more
+/// with different weights; the browser needs 8 bytes each.
 pub const MOST: u64 = 16 << 20;
-/// Above so many samples a tick is [`COARSE`], below [`FINE`].
+/// With more samples a tick is [`COARSE`], otherwise [`FINE`].
 const MANY: usize = 500_000;
 const FINE: i64 = 100_000;
 const COARSE: i64 = 1_000_000;
-/// Twenty years: clocks of recordings made to do harm tell more, and a map of them would have no end.
+/// Twenty years. Clocks in hostile recordings can span more, which would make the timeline endless.
 const LONGEST: u64 = 20 * 365 * 86_400 * 1_000_000_000;
 
-/// Which of the samples' two weights a measure of the page is.
+/// The weight of samples that a measure of the page uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     /// The weight by the measure that the samples were collected by.
@@ -99,7 +100,8 @@ impl Times {
     }
 }
 
-/// Appends the samples of an event to `columns` and returns their description; null if they do not add up to the first tree.
+/// Appends the samples of an event to `columns` and returns their description; null if they do not add up
+/// to the first tree.
 fn encode(lanes: &[Lane], measures: &[&Tree], columns: &mut Vec<u8>) -> Value {
     let sums = [By::Weight, By::Otherwise]
         .map(|by| (by, sums(lanes, measures.first().map_or(0, |tree| tree.nodes.len()), by)));
@@ -137,7 +139,7 @@ fn encode(lanes: &[Lane], measures: &[&Tree], columns: &mut Vec<u8>) -> Value {
             Value::Null
         })
         .collect();
-    // Position of the thread, number of samples.
+    // Position of the thread, and number of samples.
     let lanes: Vec<(usize, usize)> =
         lanes.iter().map(|lane| lane.samples.len()).enumerate().filter(|&(_, samples)| samples > 0).collect();
     json!({"stacks": stacks.len(), "weights": weights, "lanes": lanes})
@@ -152,7 +154,8 @@ impl Lane {
     }
 }
 
-/// Replaces the stack of each sample of an event by the position of its box; `None` if a stack has no box.
+/// Replaces the stack of each sample of an event by the position of its box; `None` if a stack has no
+/// box.
 fn place(
     moments: &mut Moments,
     event: usize,
@@ -163,7 +166,7 @@ fn place(
     let labels: HashMap<&Label, usize> = tree.labels.iter().zip(0..).collect();
     let tracks = &moments.tracks;
     let known: Vec<Option<usize>> = tracks.labels.iter().map(|label| labels.get(label).copied()).collect();
-    // Above each box those by label; roots stand on `NONE`.
+    // The boxes above each box, by label; roots are above `NONE`.
     const NONE: u32 = u32::MAX;
     let mut above: HashMap<(u32, usize), u32> = HashMap::with_capacity(tree.nodes.len());
     let mut path: Vec<u32> = Vec::new();
@@ -173,7 +176,7 @@ fn place(
         path.push(at);
     }
     let up = |from: u32, label: Option<usize>| above.get(&(from, label?)).copied();
-    // Where stacks end on `on`; what was found on another is forgotten.
+    // Boxes at which stacks end, above the box `on`; reset if `on` changes.
     let mut ends = vec![NONE; tracks.stacks.len()];
     let (mut found, mut on): (Vec<u32>, u32) = (Vec::new(), NONE);
     for (track, lane) in tracks.tracks.iter().zip(moments.events.get_mut(event)?) {
@@ -205,7 +208,7 @@ fn place(
     Some(())
 }
 
-/// Adds the samples up by box.
+/// Adds up the samples by box.
 fn sums(lanes: &[Lane], boxes: usize, by: By) -> Vec<u64> {
     let mut own = vec![0u64; boxes];
     for lane in lanes {
@@ -218,8 +221,8 @@ fn sums(lanes: &[Lane], boxes: usize, by: By) -> Vec<u64> {
     own
 }
 
-/// Returns the factor between the weights of samples and those of the boxes of `tree`, if all boxes have the same: 1, or the period of
-/// samples that precede it in the recording.
+/// Returns the factor between the weights of samples and those of the boxes of `tree`, if it is the same
+/// for all boxes: 1, or the sampling period if it follows after the samples in the recording.
 fn factor(sums: &[u64], tree: &Tree) -> Option<u64> {
     let box_of_first = sums.iter().position(|&sum| sum > 0)?;
     let factor =
@@ -228,7 +231,7 @@ fn factor(sums: &[u64], tree: &Tree) -> Option<u64> {
     tree.nodes.iter().map(|node| node.own).zip(sums).all(is_product).then_some(factor)
 }
 
-/// Boxes that samples end at, most frequent first, and by box its number in that order.
+/// Returns the boxes at which samples end, most frequent first, and for each box its rank.
 fn by_frequency(lanes: &[Lane], boxes: usize) -> (Vec<u32>, Vec<u32>) {
     let mut counts = vec![0u64; boxes];
     lanes.iter().flat_map(|lane| &lane.samples).for_each(|sample| counts[(sample % SLOT) as usize] += 1);
@@ -245,7 +248,8 @@ mod tests {
     use crate::convert::Tracks;
     use crate::folded;
 
-    /// Of stacks 0 and 1 of a tree: ticks and stacks; the other measure says ten.
+    /// Samples of stacks 0 and 1 of a tree, as ticks and stacks; their weight by the other measure is
+    /// ten.
     fn moments(tree: &Tree, samples: &[(u64, u64)]) -> Moments {
         let samples = samples.iter().map(|&(tick, stack)| tick * SLOT + stack).collect();
         let lane = Lane { samples, weights: [Weights::Same(1), Weights::Same(10)] };
@@ -265,7 +269,7 @@ mod tests {
         let times = Times::new(moments(&tree, &SAMPLES), &[&[&tree]], |_| Vec::new()).unwrap();
         assert_eq!((&times.told["tick"], &times.told["last"]), (&json!(FINE), &json!(210)));
         assert_eq!(times.told["sets"], json!([{"weights": [1], "stacks": 2, "lanes": [[0, 3]]}]));
-        // c, b; 1 ms after the beginning, then each 10 ms later; b, c, c.
+        // c, b; 1 ms after the start, then every 10 ms; b, c, c.
         assert_eq!(times.columns, [2, 1, 10, 100, 100, 1, 0, 0]);
     }
 
@@ -291,12 +295,12 @@ mod tests {
         };
         assert!(of(&[&tree], &[]).is_some());
         assert!(of(&[&other], &[]).is_none(), "other weights");
-        // By whichever of the two weights a tree is.
+        // A tree can have either of the two weights.
         assert_eq!(
             of(&[&tenfold, &tree, &other], &[]).unwrap().told["sets"][0]["weights"],
             json!([10, 1, false])
         );
-        // The recording stated the period behind the samples.
+        // The recording states the period after the samples.
         assert_eq!(of(&[&periods, &tree], &[]).unwrap().told["sets"][0]["weights"], json!([7, 1]));
         assert!(of(&[&tree], &["[t]"]).is_none(), "no such thread");
         let mut far = moments(&tree, &[(10, 0), (110, 1), (u64::from(u32::MAX), 1)]);
@@ -315,7 +319,7 @@ mod tests {
         assert_eq!((times.has(0), times.has(1), times.has(2)), (true, true, false));
         assert_eq!(times.told["sets"][1], json!({"weights": [1], "stacks": 1, "lanes": [[0, 1]]}));
         assert_eq!(times.columns, [2, 1, 10, 100, 100, 1, 0, 0, 2, 40, 0]);
-        // The second event weighs what the first does: only the first has times.
+        // Both events have the same weights, but only the samples of the first add up to them.
         let times = Times::new(both, &[&[&trees[0]], &[&trees[0]]], |_| Vec::new()).unwrap();
         assert_eq!((times.has(0), times.has(1)), (true, false));
         assert_eq!((&times.told["sets"][1], times.columns.len()), (&Value::Null, 8));

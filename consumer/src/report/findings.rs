@@ -1,16 +1,16 @@
-//! Judges the tables, area by area.
+//! Analyzes the tables by area.
 
 use super::{Before, Measures, NANOS, Tables, measure, number, shown, sum};
 use crate::view::{Table, how_to_record};
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// Probably the cause of a problem.
     High,
-    /// Worth a look.
+    /// May need attention.
     Medium,
-    /// As usual.
+    /// No problem.
     Low,
     /// The recording has no events for it.
     Unknown,
@@ -27,7 +27,7 @@ impl Severity {
         }
     }
 
-    /// `high` from the first limit on, `medium` from the second on.
+    /// `high` from the first limit, `medium` from the second.
     fn of(value: f64, high: f64, medium: f64) -> Self {
         match value {
             _ if value >= high => Self::High,
@@ -46,13 +46,13 @@ pub enum Area {
     Allocation,
     /// Waits for locks.
     Locks,
-    /// Pauses of the collector, and their causes.
+    /// Garbage collector pauses, and their causes.
     Collector,
     /// Growth of the heap.
     Heap,
     /// Exceptions that were thrown.
     Exceptions,
-    /// Slow input and output.
+    /// Slow I/O.
     Io,
     /// Completeness of the recording.
     Recording,
@@ -74,7 +74,7 @@ impl Area {
         Self::Compared,
     ];
 
-    /// Its name.
+    /// The area's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "CPU time",
@@ -89,7 +89,7 @@ impl Area {
         }
     }
 
-    /// The views with the details.
+    /// The views with details.
     pub fn views(self) -> &'static [&'static str] {
         match self {
             Self::Cpu => &["cpu-time-hot-methods", "hot-methods", "wall-clock-methods", "cpu-load"],
@@ -122,14 +122,14 @@ impl Area {
     }
 }
 
-/// An answer.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How much it matters.
+    /// Severity.
     pub severity: Severity,
-    /// The question.
+    /// Area.
     pub area: Area,
-    /// The answer, a sentence or two.
+    /// Description in one or two sentences.
     pub text: String,
     /// Advice; may be empty.
     pub advice: String,
@@ -166,7 +166,7 @@ impl Finding {
     }
 }
 
-/// All findings, most severe first, else in the order of areas.
+/// Returns all findings, most severe first, then in the order of areas.
 pub(super) fn all(tables: Tables<'_>, measures: &Measures, before: Option<&Before>) -> Vec<Finding> {
     let mut all =
         vec![cpu(tables), allocation(tables, measures), locks(tables, measures), collector(tables, measures)];
@@ -201,7 +201,7 @@ fn no_events(tables: Tables<'_>, area: Area, event: &str, types: &[&str]) -> Fin
 fn leaders(table: &Table, name: &str, share: &str, count: usize) -> String {
     let row = |row: usize| {
         let name = shown(table, row, name)?;
-        // Parameters are in the table.
+        // The table has the parameters.
         let name = name.split_once('(').map_or(name.as_str(), |(name, _)| name);
         Some(format!("{name} {}", shown(table, row, share)?))
     };
@@ -223,7 +223,7 @@ fn sums(table: &Table, name: &str, column: &str, count: usize) -> String {
     text.collect::<Vec<_>>().join(", ")
 }
 
-/// Samples below which shares are not exact to a few points.
+/// Number of samples needed for shares that are accurate to a few points.
 const FEW_SAMPLES: f64 = 100.0;
 
 fn cpu(tables: Tables<'_>) -> Finding {
@@ -350,9 +350,9 @@ fn explicit_collections(tables: Tables<'_>) -> Option<Finding> {
     )
 }
 
-/// Collections after which the growth of the heap says something.
+/// Collections needed to judge the growth of the heap.
 const MANY_COLLECTIONS: usize = 4;
-/// Growth that is worth a word, in bytes.
+/// Growth in bytes that is reported.
 const MUCH: f64 = 32.0 * 1024.0 * 1024.0;
 
 /// Judges whether more memory is in use after each collection.
@@ -362,7 +362,7 @@ fn heap(tables: Tables<'_>) -> Option<Finding> {
     if after.len() < MANY_COLLECTIONS {
         return None;
     }
-    // The least of each half: what a collection of the young generation leaves is not all in use.
+    // Uses the minimum of each half, because a young collection also leaves unused objects.
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (first, last) = (least(&after[..after.len() / 2]), least(&after[after.len() / 2..]));
     let shown = |bytes: f64| crate::amount::bytes(bytes as u64);
@@ -434,9 +434,9 @@ fn recording(tables: Tables<'_>) -> Option<Finding> {
 
 /// A change by this factor is unusual.
 const FACTOR: f64 = 1.5;
-/// Functions whose change is named.
+/// Number of changed functions that are named.
 const NAMED: usize = 5;
-/// Points of a hundred by which the share of a function has to change to be worth a word.
+/// Minimum change of a function's share that is reported.
 const POINTS: f64 = 0.02;
 
 fn compared(measures: &Measures, before: &Before) -> Vec<Finding> {
@@ -472,7 +472,7 @@ fn compared(measures: &Measures, before: &Before) -> Vec<Finding> {
     found
 }
 
-/// The least value of a unit that is compared.
+/// The minimum value of a unit that is compared.
 fn floor(unit: &str) -> f64 {
     match unit {
         "%" => 0.02,

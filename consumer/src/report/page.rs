@@ -1,4 +1,5 @@
-//! A report as a page without scripts: findings, then tables area by area, with links to pictures in the same folder.
+//! A report as a page without scripts: findings, then tables by area, with links to flame graphs in the
+//! same folder.
 
 use std::io::Write;
 
@@ -8,13 +9,13 @@ use crate::render::{escape, style_policy};
 use crate::view::{Table, cell_text};
 
 const STYLE: &str = include_str!("report.css");
-/// Rows of a table that the page has.
+/// Maximum number of rows of a table on the page.
 const ROWS: usize = 20;
 
-/// A flame graph in a file in the folder of the report.
+/// A flame graph in a file next to the report.
 #[derive(Clone, Debug)]
 pub struct Picture {
-    /// The area that it belongs to.
+    /// Its area.
     pub area: Area,
     /// The text of the link.
     pub title: String,
@@ -80,7 +81,7 @@ fn item(finding: &Finding) -> String {
     html
 }
 
-/// An area with its tables and pictures; nothing if it has none.
+/// An area with its tables and flame graphs; empty if it has none.
 fn section(report: &Report<'_>, pictures: &[Picture], area: Area) -> String {
     let tables: Vec<&Table> = area.views().iter().filter_map(|view| report.tables.get(view)).collect();
     let pictures: Vec<&Picture> = pictures.iter().filter(|picture| picture.area == area).collect();

@@ -1,11 +1,11 @@
-//! Calls in order, of which only so many are kept.
+//! Sorts calls in bounded memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::Call;
 
-/// Orders by key, then as they came.
+/// Orders by key, then by arrival.
 struct Keyed<K> {
     key: (K, u64),
     call: Call,
@@ -31,7 +31,8 @@ impl<K: Ord> Ord for Keyed<K> {
     }
 }
 
-/// Calls by when they began. A stream has each thread's one after the other; what does not fit into memory is given out early.
+/// Orders calls by start. A stream has the calls of each thread in sequence; calls beyond the memory
+/// limit are returned early.
 pub struct Sorted {
     calls: BinaryHeap<Reverse<Keyed<i64>>>,
     room: usize,
@@ -42,12 +43,12 @@ pub struct Sorted {
 }
 
 impl Sorted {
-    /// Keeps `room` bytes of calls.
+    /// Creates a buffer with `room` bytes.
     pub fn new(room: usize) -> Self {
         Self { calls: BinaryHeap::new(), room, used: 0, came: 0, last: i64::MIN, late: 0 }
     }
 
-    /// Another one; gives back the earliest if there is no room for all.
+    /// Adds a call; returns the earliest call if the limit is exceeded.
     pub fn push(&mut self, call: Call) -> Option<Call> {
         self.used += call.size();
         self.came += 1;
@@ -55,7 +56,7 @@ impl Sorted {
         if self.used > self.room { self.pop() } else { None }
     }
 
-    /// The earliest.
+    /// Removes the earliest call.
     pub fn pop(&mut self) -> Option<Call> {
         let Reverse(Keyed { call, .. }) = self.calls.pop()?;
         self.used -= call.size();
@@ -64,13 +65,13 @@ impl Sorted {
         Some(call)
     }
 
-    /// Calls that came out after later ones.
+    /// Returns the number of calls that were returned after later ones.
     pub fn late(&self) -> u64 {
         self.late
     }
 }
 
-/// The calls that took longest.
+/// The longest calls.
 pub struct Longest {
     calls: BinaryHeap<Reverse<Keyed<u64>>>,
     most: usize,
@@ -78,22 +79,22 @@ pub struct Longest {
 }
 
 impl Longest {
-    /// So many of them.
+    /// Creates a list of at most `most` calls.
     pub fn new(most: usize) -> Self {
         Self { calls: BinaryHeap::new(), most, came: 0 }
     }
 
-    /// Another one.
+    /// Adds a call.
     pub fn push(&mut self, call: Call) {
         self.came += 1;
-        // Of those that took as long the first stay.
+        // Retains the first ones of equally long calls.
         self.calls.push(Reverse(Keyed { key: (call.nanos, u64::MAX - self.came), call }));
         if self.calls.len() > self.most {
             self.calls.pop();
         }
     }
 
-    /// Those that took longest first.
+    /// Returns the calls, longest first.
     pub fn finish(self) -> Vec<Call> {
         self.calls.into_sorted_vec().into_iter().map(|Reverse(keyed)| keyed.call).collect()
     }

@@ -1,4 +1,5 @@
-//! What recordings tell of spans → joiner and profile, whatever the samples are that are joined with it.
+//! Dispatches span records to the joiner and the profile. Independent of the type of samples that are
+//! joined.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,27 +17,27 @@ use crate::model::Thread;
 /// Thread, start, end, span.
 pub(super) type Interval = (u32, i64, Reverse<i64>, SpanKey);
 
-/// Intervals kept to be put within each other.
+/// Maximum number of intervals stored for nesting.
 const MOST_INTERVALS: usize = 1 << 19;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Board<P> {
     pub(crate) joiner: Joiner<P>,
     pub(crate) profile: Profile,
     listener: Listener,
-    /// Intervals of threads, to see which lie within which.
+    /// Intervals of threads, for nesting.
     intervals: Vec<Interval>,
-    /// Earliest and latest moment of which spans are kept, in ns since 1970.
+    /// Earliest and latest time of spans to store, in ns since 1970.
     wanted: [i64; 2],
-    /// When the first span begins and the last one ends.
+    /// Start of the first span and end of the last one.
     pub(super) told: (i64, i64),
-    /// How often it was told when a span was active on a thread.
+    /// Number of recorded activations of spans on threads.
     pub(crate) activations: u64,
 }
 
 impl<P> Board<P> {
-    /// An empty one. With `trace`, what happens in it is taken down one by one.
+    /// Creates an empty board. With `trace`, single events of that trace are stored.
     pub(crate) fn new(
         limits: Limits,
         inference: Option<Inference>,
@@ -54,19 +55,19 @@ impl<P> Board<P> {
         }
     }
 
-    /// Takes what an item tells of spans; of samples, that is what they tell beside being one.
+    /// Processes the span records of an item; of a sample, only the span information in it.
     pub(crate) fn take(&mut self, item: &Item) {
         if let Some(told) = self.listener.take(item) {
             self.told(told);
         }
     }
 
-    /// Takes what it is clear by now of that nothing else tells it: before samples are settled.
+    /// Processes intervals that are known not to be duplicates. Must precede settling samples.
     pub(crate) fn undoubted(&mut self) {
         self.listener.undoubted().into_iter().for_each(|told| self.told(told));
     }
 
-    /// Puts intervals within each other; all has been told.
+    /// Nests the intervals, at the end of the input.
     pub(crate) fn nest(&mut self) {
         self.profile.nest(std::mem::take(&mut self.intervals));
     }

@@ -1,19 +1,19 @@
-//! Ids of traces and spans, as W3C trace context and OpenTelemetry write them.
+//! Ids of traces and spans, in the notation of W3C Trace Context and OpenTelemetry.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Id of a trace; 0 where the recording does not tell one.
+/// Id of a trace; 0 if it is not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TraceId(pub u128);
 
 impl TraceId {
-    /// Of its halves, as JFR, which knows no longer integers, has them.
+    /// Joins the two halves in which JFR stores it, because JFR's integers have at most 64 bits.
     pub fn of_halves(high: i64, low: i64) -> Self {
         Self(u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned()))
     }
 
-    /// Whether there is one.
+    /// Returns true if the id is not 0.
     pub fn is_some(self) -> bool {
         self.0 != 0
     }
@@ -29,7 +29,7 @@ impl FromStr for TraceId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Datadog's ids of 64 bits are written in 16 digits.
+        // Datadog's 64-bit ids have 16 digits.
         let digits = [16, 32].contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
         let id = if digits { u128::from_str_radix(text, 16).ok() } else { None };
         id.filter(|&id| id != 0)
@@ -38,24 +38,24 @@ impl FromStr for TraceId {
     }
 }
 
-/// A span: by its id, or by its number in the recording where spans have no ids.
+/// Key of a span: its id, or its number in the recording if it has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SpanKey {
     /// The span's own id.
     Id(u64),
-    /// An interval of a thread that has no id: `profiler.Span`, contextual events of a JDK.
+    /// An interval of a thread without an id: `profiler.Span`, contextual events of a JDK.
     Interval(u64),
-    /// None: labels that a thread had alone, by a number of theirs.
+    /// No span: labels of a thread without a span, numbered.
     Labels(u64),
 }
 
 impl SpanKey {
-    /// The key of a span id; `None` of 0, which stands for none.
+    /// Returns the key of a span id; `None` for 0.
     pub fn of(id: u64) -> Option<Self> {
         (id != 0).then_some(Self::Id(id))
     }
 
-    /// The span's id, 0 if it has none.
+    /// Returns the span's id; 0 if it has none.
     pub fn id(self) -> u64 {
         match self {
             Self::Id(id) => id,

@@ -1,19 +1,19 @@
-//! Items → what they tell of spans, each span once.
+//! Extracts span records from items, each span once.
 
 use crate::live::Item;
 
 use super::told::{self, Told, UNNUMBERED};
 
-/// Intervals that wait to see whether they are told otherwise too.
+/// Intervals that wait until it is known whether they are duplicates.
 const MOST_DOUBTFUL: usize = 1 << 16;
 
-/// Reads items in the order of a recording or stream. Flightline writes a `profiler.Span` beside each span of its own: these
-/// are left out once it is clear whose recording it is.
+/// Reads items in the order of a recording or stream. Flightline writes a `profiler.Span` in addition to
+/// each span of its own. These duplicates are dropped once the producer is known.
 #[derive(Debug)]
 pub struct Listener {
     ticks_per_second: i64,
     ours: bool,
-    /// Intervals that came before that was known.
+    /// Intervals that were read before the producer was known.
     doubtful: Vec<Told>,
 }
 
@@ -24,18 +24,18 @@ impl Default for Listener {
 }
 
 impl Listener {
-    /// Reads a recording, or several one after the other.
+    /// Creates a listener for one recording, or several in sequence.
     pub fn new() -> Self {
         Self { ticks_per_second: 1_000_000_000, ours: false, doubtful: Vec::new() }
     }
 
-    /// Nanoseconds that are so many ticks of the present chunk.
+    /// Converts ticks of the current chunk to nanoseconds.
     pub(crate) fn nanos(&self, ticks: i64) -> i64 {
         let second = i128::from(self.ticks_per_second.max(1));
         i64::try_from(i128::from(ticks) * 1_000_000_000 / second).unwrap_or(i64::MAX)
     }
 
-    /// What an item tells of spans. Of samples, that is what they tell beside being one.
+    /// Returns the span record of an item; of a sample, only the span information in it.
     pub fn take(&mut self, item: &Item) -> Option<Told> {
         let told = match item {
             Item::ChunkStart(start) => {
@@ -48,7 +48,7 @@ impl Listener {
         }?;
         match &told {
             Told::Context(..) | Told::Span(..) | Told::Scope(..) => self.ours = true,
-            // A profiler.Span.
+            // An async-profiler span.
             Told::Interval(_, span) if span.key == UNNUMBERED && span.labels.is_empty() => {
                 if !self.ours && self.doubtful.len() < MOST_DOUBTFUL {
                     self.doubtful.push(told);
@@ -61,8 +61,8 @@ impl Listener {
         Some(told)
     }
 
-    /// The intervals of which it is clear by now that nothing else tells them: to be asked for whenever a chunk or segment is
-    /// over.
+    /// Returns the intervals that are known not to be duplicates. To be called at the end of each chunk
+    /// or segment.
     pub fn undoubted(&mut self) -> Vec<Told> {
         let doubtful = std::mem::take(&mut self.doubtful);
         if self.ours { Vec::new() } else { doubtful }

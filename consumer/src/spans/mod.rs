@@ -1,10 +1,10 @@
-//! Spans of tracing and the samples taken in them.
+//! Tracing spans and the samples in them.
 //!
 //! ```text
 //! live::Item ─► listen, told: ours and foreign ─► join: by thread and time ─┬─► profile: sums by span, name, endpoint, trace, label
 //!                                                                   └─► infer: spans out of samples
 //! ```
-//! Files and streams go the same way. What is kept is bounded, and what is left out is counted.
+//! Files and streams are processed in the same way. Memory is bounded, and dropped data is counted.
 
 pub(crate) mod board;
 pub mod ids;

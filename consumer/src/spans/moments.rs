@@ -1,4 +1,4 @@
-//! What happened in one trace, one by one and not summed up: for a picture of it.
+//! Single events of one trace, for its timeline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::told::Scope;
 use crate::live::Kind;
 use crate::model::{Id, Stack, Thread};
 
-/// What a sample says of its thread.
+/// The activity of a thread in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// It ran: a sample of CPU time.
+    /// Running: a CPU sample.
     Cpu,
-    /// It ran or was ready to: a wall-clock sample.
+    /// Running or runnable: a wall-clock sample.
     Running,
-    /// It waited: a wall-clock sample.
+    /// Waiting: a wall-clock sample.
     Waiting,
-    /// It allocated.
+    /// Allocating.
     Allocation,
-    /// It waited for a lock.
+    /// Waiting for a lock.
     Lock,
-    /// It read or wrote.
+    /// Reading or writing.
     Io,
     /// Anything else.
     Other,
@@ -34,47 +34,47 @@ pub enum What {
 /// A sample of a trace, or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// When it was taken or what it tells of began, in ns since 1970.
+    /// Time of the sample, or start of its event, in ns since 1970.
     pub time: i64,
-    /// How long that lasted, in ns.
+    /// Duration, in ns.
     pub lasts: i64,
-    /// Where: position in [`Moments::lanes`].
+    /// Index in [`Moments::lanes`].
     pub lane: usize,
     /// The span.
     pub span: SpanKey,
-    /// What of.
+    /// The activity.
     pub what: What,
-    /// Samples it stands for.
+    /// Number of samples that it represents.
     pub count: u64,
-    /// Time in ns or memory in bytes, by `what`.
+    /// Time in ns or memory in bytes, depending on `what`.
     pub value: u64,
     /// Its stack.
     pub stack: Option<Id<Stack>>,
 }
 
-/// All moments of a trace, in order of time, and the threads it was on.
+/// Samples and activations of a trace in order of time, and its threads.
 #[derive(Debug, Default)]
 pub struct Moments {
-    /// Threads that the trace was on, by when it came to them.
+    /// Threads of the trace, by first appearance.
     pub lanes: Vec<Arc<Thread>>,
     /// Samples.
     pub samples: Vec<Moment>,
-    /// Times for which spans of the trace were active, by lane.
+    /// Activations of spans of the trace, by lane.
     pub scopes: Vec<(usize, Scope)>,
-    /// Those of other spans on these threads meanwhile.
+    /// Activations of other spans on these threads during the trace.
     pub others: Vec<(usize, Scope)>,
-    /// Samples left out, as there are too many.
+    /// Samples that were dropped because there were too many.
     pub samples_left_out: u64,
-    /// Times left out, as there are too many.
+    /// Activations that were dropped because there were too many.
     pub scopes_left_out: u64,
 }
 
-/// Samples and times kept while reading, each; of a trace.
+/// Maximum number of samples, and of activations, of a trace that are stored while reading.
 const MOST: usize = 1 << 20;
-/// Times of other spans that are kept of all.
+/// Maximum number of activations of other spans that are stored.
 const MOST_OTHERS: usize = 1 << 16;
 
-/// Keeps what may be of a trace: of which one a sample or an activation is may be told later.
+/// Stores candidates for a trace. The trace of a sample or an activation may be reported later.
 #[derive(Debug)]
 pub(super) struct Keeper {
     trace: TraceId,
@@ -89,7 +89,7 @@ impl Keeper {
         Self { trace, samples: Vec::new(), scopes: Vec::new(), samples_left_out: 0, scopes_left_out: 0 }
     }
 
-    /// A sample was given to a span.
+    /// Adds a sample that was assigned to a span.
     pub(super) fn sample(&mut self, of: &Entry, part: &Attributed<'_, Seen>, spent: &Spent) {
         if of.trace.is_some() && of.trace != self.trace {
             return;
@@ -120,7 +120,7 @@ impl Keeper {
         self.samples.push((part.sample.of.thread, moment));
     }
 
-    /// A span was active on a thread.
+    /// Adds an activation of a span on a thread.
     pub(super) fn scope(&mut self, thread: &Arc<Thread>, scope: Scope) {
         if self.scopes.len() < MOST {
             self.scopes.push((thread.clone(), scope));
@@ -129,7 +129,7 @@ impl Keeper {
         }
     }
 
-    /// All that turned out to be of the trace.
+    /// Returns the samples and activations that belong to the trace.
     pub(super) fn finish(mut self, profile: &Profile) -> Moments {
         let ours = |span: SpanKey| profile.entry(span).is_some_and(|entry| entry.trace == self.trace);
         self.samples.retain(|(_, moment)| ours(moment.span));
@@ -137,7 +137,7 @@ impl Keeper {
         let mut lanes = Lanes::default();
         let mut samples: Vec<Moment> = Vec::with_capacity(self.samples.len());
         let mut by_thread: HashMap<Id<Thread>, usize, KeyHash> = HashMap::default();
-        // Times of the trace, for those of others to be looked for in.
+        // The time range of the trace, to select activations of other spans.
         let mut first = samples_begin(&self.samples);
         let mut last =
             self.samples.iter().map(|(_, m)| m.time.saturating_add(m.lasts)).max().unwrap_or(i64::MIN);
@@ -178,9 +178,9 @@ fn samples_begin(samples: &[(Id<Thread>, Moment)]) -> i64 {
     samples.first().map_or(i64::MAX, |(_, moment)| moment.time)
 }
 
-/// Adds a time; one that was told while it was open is told again.
+/// Adds an activation; one that was reported while it was open is reported again.
 fn put(scopes: &mut Vec<(usize, Scope)>, lane: usize, scope: Scope) {
-    // Not all that begin together: they may be made to be many.
+    // Limits the search: a hostile recording may have many with the same start.
     let told = scopes.iter_mut().rev().take(64).take_while(|(_, known)| known.start == scope.start);
     for (of, known) in told {
         if (*of, known.span) == (lane, scope.span) {
@@ -192,7 +192,7 @@ fn put(scopes: &mut Vec<(usize, Scope)>, lane: usize, scope: Scope) {
     scopes.push((lane, scope));
 }
 
-/// Threads by what does not change of them.
+/// Threads by their ids, which do not change.
 #[derive(Debug, Default)]
 struct Lanes {
     numbers: Numbers,

@@ -1,4 +1,4 @@
-//! What was spent in which span.
+//! Resources spent by span.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::told::{Labels, Span, SpanContext};
 use crate::live::{self, Kind};
 use crate::model::{EventKind, Id, Model, SampleKey, Stack, Thread, Unit, Weight};
 
-/// What samples stand for, by what they are of.
+/// Weights of samples, by activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Samples of all kinds.
@@ -23,18 +23,18 @@ pub struct Spent {
     pub cpu: u64,
     /// Wall-clock time in ns.
     pub wall: u64,
-    /// Of that, what was not spent running, in ns.
+    /// The part of it in which the thread was not running, in ns.
     pub off_cpu: u64,
     /// Memory allocated, in bytes.
     pub allocated: u64,
     /// Time waited for locks, in ns.
     pub lock: u64,
-    /// Time of input and output, in ns.
+    /// Time of I/O, in ns.
     pub io: u64,
 }
 
 impl Spent {
-    /// Adds another; sums stop at the largest number.
+    /// Adds `other`. Sums saturate.
     pub fn add(&mut self, other: &Self) {
         let Self { samples, cpu, wall, off_cpu, allocated, lock, io } = other;
         let pairs = [
@@ -49,7 +49,7 @@ impl Spent {
         pairs.into_iter().for_each(|(sum, value)| *sum = sum.saturating_add(*value));
     }
 
-    /// One of so many equal parts.
+    /// Returns one of `by` equal parts.
     #[must_use]
     pub fn divided(&self, by: u64) -> Self {
         let Self { samples, cpu, wall, off_cpu, allocated, lock, io } = *self;
@@ -84,32 +84,32 @@ impl Spent {
     }
 }
 
-/// A span and what was spent in it alone, not in those within it.
+/// A span, and the resources spent in it without its children.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Which.
+    /// Key.
     pub key: SpanKey,
-    /// Its name, if it was told.
+    /// Name, if it is recorded.
     pub name: Option<Arc<str>>,
-    /// Its trace, if that was told.
+    /// Id of its trace, if it is recorded.
     pub trace: TraceId,
-    /// The span it was begun in.
+    /// Its parent.
     pub parent: Option<SpanKey>,
-    /// The outermost span of the process.
+    /// The outermost span of the trace in this process.
     pub local_root: SpanKey,
-    /// When it began and ended, in ns since 1970; `None` if its end was not told.
+    /// Start and end in ns since 1970; `None` if the end is not recorded.
     pub time: Option<(i64, i64)>,
-    /// It was told only as far as it had gone on.
+    /// It was recorded only as unfinished.
     pub open: bool,
-    /// When the first and the last of its samples were taken; start after end if there is none.
+    /// Times of its first and last sample; the first is larger if there is none.
     pub sampled: (i64, i64),
-    /// Flags of W3C trace context.
+    /// Trace flags of W3C Trace Context.
     pub flags: u32,
     /// Its labels.
     pub labels: Labels,
     /// The thread it ended on.
     pub thread: Option<Arc<Thread>>,
-    /// What was spent.
+    /// Resources spent.
     pub spent: Spent,
 }
 
@@ -144,24 +144,24 @@ impl Entry {
         }
     }
 
-    /// Its name, or what stands for it.
+    /// Returns its name, or a placeholder.
     pub fn name(&self) -> &str {
         let unnamed = if matches!(self.key, SpanKey::Labels(_)) { SPANLESS } else { NAMELESS };
         self.name.as_deref().unwrap_or(unnamed)
     }
 
-    /// The last that was told of it.
+    /// Returns the latest recorded time.
     fn last(&self) -> i64 {
         self.time.map_or(i64::MIN, |(_, end)| end).max(self.sampled.1)
     }
 
-    /// How long it lasted, in ns, if that was told.
+    /// Returns its duration in ns, if it is recorded.
     pub fn duration(&self) -> Option<i64> {
         self.time.filter(|_| !self.open).map(|(start, end)| end.saturating_sub(start))
     }
 }
 
-/// What the model has of a sample.
+/// The model's handles of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub(super) event: Id<EventKind>,
@@ -171,55 +171,57 @@ pub(super) struct Seen {
     pub(super) class: Option<Id<Arc<str>>>,
 }
 
-/// Stands for the name of a span whose end was not told.
+/// Placeholder for the name of a span whose end is not recorded.
 pub const NAMELESS: &str = "[span without a name]";
-/// Stands for the name of a span where a thread had labels and no span.
+/// Placeholder for the name of a span if a thread had labels but no span.
 const SPANLESS: &str = "[labels, no span]";
 
-/// Spans kept one by one; with more, the oldest are left out.
+/// Maximum number of stored spans; beyond that, the oldest ones are dropped.
 pub(super) const MOST_SPANS: usize = if cfg!(test) { 1 << 12 } else { 1 << 19 };
-/// Distinct stacks kept of all spans; with more, samples still count, but not in flame graphs.
+/// Maximum number of distinct stacks of all spans. Samples beyond that are counted but not shown in flame
+/// graphs.
 const MOST_STACKS: usize = 1 << 21;
 
-/// What was spent in which span.
+/// Resources spent by span.
 #[derive(Debug, Default)]
 pub struct Profile {
-    /// What handles stand for. It holds no samples.
+    /// Resolves handles. It holds no samples.
     pub model: Model,
     pub(super) entries: HashMap<SpanKey, Entry, KeyHash>,
     /// Names of local roots.
     pub(super) endpoints: HashMap<SpanKey, Arc<str>, KeyHash>,
-    /// Samples by span; `None`: in no span.
+    /// Samples by span; `None`: outside of spans.
     pub(super) stacks: HashMap<(Option<SpanKey>, SampleKey), Weight, KeyHash>,
-    /// What was spent in no span.
+    /// Resources spent outside of spans.
     pub outside: Spent,
-    /// Samples whose stacks were left out, as there are too many.
+    /// Samples whose stacks were dropped because there were too many.
     pub stacks_left_out: u64,
-    /// Spans left out, as there are too many.
+    /// Spans that were dropped because there were too many.
     pub spans_left_out: u64,
-    /// What was spent in those.
+    /// Resources spent in those.
     pub left_out: Spent,
-    /// ns that a sample of a type stands for that carries no time, as far as the recording has told.
+    /// Time in ns that a sample of a type without a value represents, as recorded so far.
     pub(super) periods: BTreeMap<Arc<str>, u64>,
-    /// Takes down what happens in a trace.
+    /// Stores single events of a trace.
     pub(super) keeper: Option<Keeper>,
 }
 
 impl Profile {
-    /// All spans, by their beginning.
+    /// Returns all spans, by start.
     pub fn entries(&self) -> Vec<&Entry> {
         let mut all: Vec<&Entry> = self.entries.values().collect();
         all.sort_by_key(|entry| (entry.time.map_or(entry.sampled.0, |(start, _)| start), entry.key));
         all
     }
 
-    /// A span.
+    /// Returns a span.
     pub fn entry(&self, key: SpanKey) -> Option<&Entry> {
         self.entries.get(&key)
     }
 
-    /// What a span's local root is about, as the recording names it, or else the name of the outermost span around it that has one: a
-    /// local root that a message brought is another process's, which tells its name.
+    /// Returns the endpoint of a span's local root as recorded, or else the name of the outermost span
+    /// around it that has one. A local root that came with a message belongs to another process, which
+    /// records its name.
     pub fn endpoint(&self, entry: &Entry) -> Option<Arc<str>> {
         let told = self.endpoints.get(&entry.local_root);
         let root = || self.entries.get(&entry.local_root)?.name.clone();
@@ -239,7 +241,7 @@ impl Profile {
         let Some(entry) = self.entry_of(&context) else { return };
         entry.name = Some(name);
         entry.parent = parent;
-        // A span can be told in pieces, as by a contextual event for each thread.
+        // A span can be reported in parts, for example by a contextual event for each thread.
         entry.open = open && (entry.open || entry.time.is_none());
         entry.time = Some(entry.time.map_or((start, end), |(s, e)| (s.min(start), e.max(end))));
         entry.thread = thread;
@@ -248,7 +250,7 @@ impl Profile {
         }
     }
 
-    /// Gives up the quarter of the spans of which nothing was told for longest.
+    /// Drops the quarter of the spans with the oldest latest times.
     fn make_room(&mut self) {
         let mut last: Vec<i64> = self.entries.values().map(Entry::last).collect();
         let quarter = last.len() / 4;
@@ -269,7 +271,7 @@ impl Profile {
         endpoints.retain(|root, _| entries.contains_key(root));
     }
 
-    /// Something was in a span, which may be told of in no other way. One that was left out stays so.
+    /// Adds an entry for a span that may not be reported otherwise. Dropped spans are not added again.
     pub(crate) fn met(&mut self, context: &SpanContext) {
         if self.spans_left_out == 0 || self.entries.contains_key(&context.span) {
             self.entry_of(context);
@@ -284,14 +286,14 @@ impl Profile {
         if !entry.trace.is_some() {
             entry.trace = context.trace;
         }
-        // An activation alone does not tell it.
+        // An activation alone does not contain it.
         if entry.local_root == entry.key {
             entry.local_root = context.local_root;
         }
         Some(entry)
     }
 
-    /// Intervals that lie within each other on a thread are spans within each other.
+    /// Nests the intervals of each thread by time.
     pub(super) fn nest(&mut self, mut intervals: Vec<Interval>) {
         intervals.sort_unstable();
         let mut around: Vec<Interval> = Vec::new();
@@ -313,12 +315,12 @@ impl Profile {
         }
     }
 
-    /// Takes a sample that was given to its span.
+    /// Adds a sample that was assigned to its span.
     pub(super) fn take(&mut self, part: &Attributed<'_, Seen>) {
         let Attributed { sample, weight, context, .. } = *part;
         let event = &self.model.kinds.get(sample.of.event).name;
         let period = self.periods.get(event).copied();
-        // What is neither ready nor running.
+        // Neither runnable nor running.
         let waits = |name: &str| !["STATE_RUNNABLE", "STATE_DEFAULT", "RUNNABLE", ""].contains(&name);
         let running = sample.of.state.is_none_or(|state| !waits(self.model.states.get(state)));
         let spent = Spent::of(sample, weight, period, running);
@@ -351,7 +353,7 @@ impl Profile {
         self.stacks.entry(key).or_default().add(weight);
     }
 
-    /// The samples of the spans that `wanted` names, to be folded; the profile is over.
+    /// Converts the profile to a model with the samples of the spans that `wanted` selects, for folding.
     pub fn into_model(mut self, wanted: impl Fn(&Self, Option<&Entry>) -> bool) -> Model {
         let stacks = std::mem::take(&mut self.stacks);
         let mut samples: HashMap<SampleKey, Weight, KeyHash> = HashMap::default();
@@ -367,10 +369,10 @@ impl Profile {
         Model { samples, periods: self.periods, ..self.model }
     }
 
-    /// The samples of each of some sets of spans; the profile is over.
+    /// Converts the profile to a model for each of some sets of spans.
     pub fn into_models<const N: usize>(mut self, sets: &[HashSet<SpanKey>; N]) -> [Model; N] {
         let stacks = std::mem::take(&mut self.stacks);
-        // Handles stand for the same in all of them.
+        // Copies the tables so that handles are valid in all models.
         let copy = |model: &Model| -> Model {
             let mut copy = Model::default();
             model.threads.iter().for_each(|(_, value)| _ = copy.threads.intern(value.clone()));
@@ -392,7 +394,7 @@ impl Profile {
         })
     }
 
-    /// The function that most of the CPU time, else of the wall-clock time, of the spans ended in.
+    /// Returns true for a CPU sample, false for a wall-clock sample; `None` for others.
     pub(super) fn is_cpu(&self, key: &SampleKey) -> Option<bool> {
         match Kind::of(&self.model.kinds.get(key.kind).name) {
             Kind::Cpu => Some(true),
@@ -401,7 +403,7 @@ impl Profile {
         }
     }
 
-    /// What is written for the function of a stack's innermost frame.
+    /// Returns the innermost frame of a stack.
     pub(super) fn leaf(&self, key: &SampleKey) -> Option<Id<crate::model::Frame>> {
         self.model.stacks.get(key.stack?).frames.first().copied()
     }

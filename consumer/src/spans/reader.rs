@@ -1,4 +1,4 @@
-//! Items of a recording or stream → spans and what was spent in them.
+//! Reads items of a recording or stream and computes the resources spent by span.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use super::profile::{Profile, Seen};
 use crate::live::{self, Item, Kind, Loss, Sample, Time, Value};
 use crate::model::{EventKind, Frame, Id, Stack, Unit};
 
-/// Kinds of losses told apart; there are some ten.
+/// Maximum number of distinct kinds of losses; there are about ten.
 const MOST_CAUSES: usize = 256;
-/// Inferred spans kept; more are counted.
+/// Maximum number of stored inferred spans; further ones are counted.
 const MOST_INFERRED: usize = 1 << 19;
-/// Stacks kept by where they lie in memory; with more, they are looked up anew.
+/// Maximum number of stacks cached by address; beyond that, the cache is cleared.
 const MOST_STACKS: usize = 1 << 17;
 
-/// How a recording is read.
+/// Options for reading a recording.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How much may wait.
+    /// Limits for waiting records.
     pub limits: Limits,
-    /// Infer spans.
+    /// Options for inferring spans; `None`: do not infer.
     pub inference: Option<Inference>,
-    /// Functions that are in no inferred span, as `class.function`, or `module` of native code.
+    /// Functions to exclude from inferred spans, as `class.function`, or `module` for native code.
     pub exclude: Vec<Regex>,
-    /// Keep all that happens in this trace, one by one.
+    /// Store single events of this trace.
     pub trace: Option<TraceId>,
-    /// Earliest and latest sample and span, in ns since 1970.
+    /// Earliest sample and span, in ns since 1970.
     pub from: i64,
-    /// See [`from`](Self::from).
+    /// Latest sample and span, in ns since 1970.
     pub to: i64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// The clocks of spans and samples are not the same.
+/// Spans and samples use different clocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockMismatch(String);
 
@@ -64,31 +64,32 @@ impl std::fmt::Display for ClockMismatch {
 
 impl std::error::Error for ClockMismatch {}
 
-/// Clocks that tell a moment so far apart, in ns, are not the same.
+/// Clocks that differ by more than this, in ns, are different clocks.
 const SAME_CLOCK: i64 = 1_000_000_000;
-/// Spans all told so long before or after all samples, in ns, are not of the same clock.
+/// If all spans are before or after all samples by more than this, in ns, they use different clocks.
 const APART: i64 = 60_000_000_000;
 
-/// Takes the items of a recording. See the module.
+/// Reads the items of a recording. See the module's documentation.
 #[derive(Debug)]
 pub struct Spans {
     options: Options,
     board: Board<Seen>,
     inferred: Vec<Inferred>,
     inferred_left_out: u64,
-    /// By where it lies; kept so that nothing else does.
+    /// By address. The stored references keep an address from being reused.
     stacks: HashMap<usize, Known, KeyHash>,
-    /// Monotonic time minus time of day by the anchors of the recording.
+    /// Difference between monotonic time and wall-clock time according to the anchors of the recording.
     clock: Option<i64>,
     mismatch: Option<ClockMismatch>,
     sampled: (i64, i64),
     lost: Lost,
 }
 
-/// What a recording says to have lost, by what and why: how many, and ns of CPU time that they stood for.
+/// Losses that a recording reports, by lost type and cause: number, and the CPU time in ns that they
+/// represent.
 pub type Lost = BTreeMap<(Arc<str>, Arc<str>), (u64, u64)>;
 
-/// Frames of inferred spans, outermost first.
+/// Frames of inferred spans, root first.
 type Frames = Arc<[Id<Frame>]>;
 
 #[derive(Debug)]
@@ -98,26 +99,26 @@ struct Known {
     _lies: Arc<live::Stack>,
 }
 
-/// What a recording says of spans.
+/// The result of reading a recording.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Found {
-    /// What was spent in which.
+    /// Resources spent by span.
     pub profile: Profile,
-    /// Inferred ones, if they were asked for.
+    /// Inferred spans, if requested.
     pub inferred: Vec<Inferred>,
-    /// Inferred spans left out, as there are too many.
+    /// Inferred spans that were dropped because there were too many.
     pub inferred_left_out: u64,
-    /// What happened on the way.
+    /// Statistics.
     pub counts: Counts,
-    /// What the recording lacks.
+    /// Losses that the recording reports.
     pub lost: Lost,
-    /// What happened in [`Options::trace`].
+    /// Single events of [`Options::trace`].
     pub moments: Option<Moments>,
 }
 
 impl Spans {
-    /// Reads with these options.
+    /// Creates a reader with these options.
     pub fn new(options: Options) -> Self {
         Self {
             board: Board::new(
@@ -137,12 +138,12 @@ impl Spans {
         }
     }
 
-    /// Takes an item.
+    /// Processes an item.
     pub fn take(&mut self, item: &Item) {
         self.board.take(item);
         match item {
             Item::ChunkStart(_) => {
-                // Stacks are shared within a chunk.
+                // Stacks are shared only within a chunk.
                 self.stacks.clear();
                 self.advance();
             }
@@ -174,8 +175,8 @@ impl Spans {
         }
     }
 
-    /// Learns what samples of a type stand for that say nothing of it themselves: `period` as [`live::Feed::period`]. To be called
-    /// with each chunk and at the end.
+    /// Sets the sampling periods of types without a value; see [`live::Feed::period`] for `period`. To be
+    /// called at each chunk and at the end.
     pub fn periods(&mut self, period: impl Fn(&str) -> Option<u64>) {
         let Profile { model, periods, .. } = &mut self.board.profile;
         for (_, kind) in model.kinds.iter().filter(|(_, kind)| kind.unit == Unit::Samples) {
@@ -187,44 +188,44 @@ impl Spans {
         }
     }
 
-    /// Another recording begins, by a clock of its own.
+    /// Starts another recording, which has its own clock.
     pub fn next_input(&mut self) {
         self.clock = None;
         self.stacks.clear();
     }
 
-    /// Inferred spans since the last call.
+    /// Returns the inferred spans since the last call.
     pub fn take_inferred(&mut self) -> Vec<Inferred> {
         std::mem::take(&mut self.inferred)
     }
 
-    /// What was spent up to now.
+    /// Returns the profile so far.
     pub fn profile(&self) -> &Profile {
         &self.board.profile
     }
 
-    /// What happened up to now.
+    /// Returns the statistics so far.
     pub fn counts(&self) -> Counts {
         self.board.joiner.counts()
     }
 
-    /// Records and threads that wait, for tests of bounds.
+    /// Returns the numbers of waiting records and threads, for tests of limits.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> (usize, usize) {
         self.board.joiner.waiting()
     }
 
-    /// Settles everything that has come: as [`finish`](Self::finish), but reading goes on.
+    /// Settles all records like [`finish`](Self::finish), but reading continues.
     pub fn settle(&mut self) {
         self.board.undoubted();
         let Self { board: Board { joiner, profile, .. }, inferred, inferred_left_out, .. } = self;
         joiner.finish(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
     }
 
-    /// The recording is over.
+    /// Ends the recording.
     ///
     /// # Errors
-    /// Spans and samples are told by different clocks, so that nothing can be said of which belongs to which.
+    /// Spans and samples use different clocks, so they cannot be joined.
     pub fn finish(mut self) -> Result<Found, ClockMismatch> {
         self.settle();
         self.board.nest();
@@ -262,7 +263,7 @@ impl Spans {
         joiner.advance(&mut |part| profile.take(&part), &mut |span| keep(inferred, inferred_left_out, span));
     }
 
-    /// An anchor says both clocks of a moment: they must stay as far apart.
+    /// An anchor states both clocks at one time; their difference must remain constant.
     fn anchor(&mut self, time: &Time) {
         let Some(monotonic) = time.monotonic_nanos else { return };
         let apart = monotonic.saturating_sub(time.epoch_nanos);
@@ -283,7 +284,7 @@ impl Spans {
     fn sample(&mut self, sample: &Sample) {
         let Some(thread) = &sample.thread else { return };
         let time = sample.time.epoch_nanos;
-        // Events that could have a stack and have none are no samples of where a thread was.
+        // Events of other kinds without a stack do not show where a thread was.
         let nowhere = sample.kind == Kind::Other && sample.stack.is_none();
         if !self.wants(time) || sample.kind == Kind::Live || nowhere {
             return;

@@ -1,4 +1,4 @@
-//! Tables of what was spent by name, endpoint, trace or label.
+//! Tables of resources spent by span name, endpoint, trace or label.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -12,90 +12,90 @@ use super::profile::{Entry, Profile, Spent};
 use crate::model::{Frame, Id};
 use crate::view::quantiles::Quantiles;
 
-/// What a line of the table is about.
+/// The property that rows are grouped by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum By {
-    /// Spans of one name.
+    /// Span name.
     #[default]
     Name,
-    /// Spans of local roots that are about the same.
+    /// Endpoint of the local root.
     Endpoint,
-    /// Spans of one trace.
+    /// Trace.
     Trace,
-    /// Spans whose label of this name has the same value.
+    /// Value of the label with this name.
     Label(Arc<str>),
 }
 
-/// Which spans.
+/// Selects spans.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Only those of these names, and what is within them.
+    /// Names of spans to select, with the spans in them.
     pub names: Vec<String>,
-    /// Only those with these labels, themselves or as told with their samples, and what is within them.
+    /// Labels of spans or of their samples to select, with the spans in them.
     pub labels: Vec<(String, String)>,
-    /// Only those of this trace.
+    /// Trace to select.
     pub trace: Option<TraceId>,
 }
 
-/// Spans within each other that are followed; more is a circle, or made to do harm.
+/// Maximum depth of nesting; deeper nesting is a cycle or hostile.
 const DEEPEST: usize = 256;
 
 impl Filter {
-    /// Whether nothing is left out.
+    /// Returns true if all spans pass.
     pub fn is_all(&self) -> bool {
         self.names.is_empty() && self.labels.is_empty() && self.trace.is_none()
     }
 
-    /// Whether a span passes.
+    /// Returns true if a span passes.
     pub fn passes(&self, profile: &Profile, entry: &Entry) -> bool {
         if self.trace.is_some_and(|trace| entry.trace != trace) {
             return false;
         }
         let is_named = |entry: &Entry| self.names.iter().any(|name| **name == *entry.name());
         let is_within = self.names.is_empty() || ancestors(profile, entry).any(is_named);
-        // What is within a span has its labels, but for those that it sets itself.
+        // A span inherits the labels of spans around it, except those that it sets itself.
         let has = |key: &str| ancestors(profile, entry).find_map(|entry| entry.labels.get(key));
         let is = |(key, value): &(String, String)| has(key).is_some_and(|label| **label == **value);
         is_within && self.labels.iter().all(is)
     }
 }
 
-/// A span and those around it, innermost first.
+/// Returns a span and its ancestors, innermost first.
 pub(super) fn ancestors<'p>(profile: &'p Profile, entry: &'p Entry) -> impl Iterator<Item = &'p Entry> {
     std::iter::successors(Some(entry), |entry| profile.entry(entry.parent?)).take(DEEPEST)
 }
 
-/// A line of the table.
+/// A row of the table.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is about.
+    /// Value of the grouping property.
     pub name: Arc<str>,
-    /// Spans.
+    /// Number of spans.
     pub count: u64,
-    /// Spans of which the duration is known.
+    /// Number of spans with a known duration.
     pub timed: u64,
-    /// Spans that were still open when what was recorded of them ended.
+    /// Number of spans that were unfinished when last recorded.
     pub open: u64,
-    /// Their durations together, in ns.
+    /// Sum of their durations, in ns.
     pub total: u64,
-    /// Half of them last no longer, in ns.
+    /// Median duration, in ns.
     pub p50: Option<i64>,
-    /// 99 of 100 last no longer, in ns.
+    /// 99th percentile of durations, in ns.
     pub p99: Option<i64>,
-    /// What was spent in them, without what is within them.
+    /// Resources spent in them without their children.
     pub spent: Spent,
-    /// Function that most of the samples were in, and its share of them.
+    /// Function with most samples, and its share.
     pub top: Option<(Arc<str>, f64)>,
 }
 
-/// The lines, most CPU time first, and what the shares are of.
+/// The rows, largest CPU time first, and the totals for shares.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    /// The lines.
+    /// The rows.
     pub rows: Vec<Row>,
-    /// What was spent in no span.
+    /// Resources spent outside of spans.
     pub outside: Spent,
-    /// What was spent in all.
+    /// Resources spent in total.
     pub all: Spent,
 }
 
@@ -107,24 +107,24 @@ struct Group {
     timed: u64,
     open: u64,
     spent: Spent,
-    /// Samples by function: of CPU time, of wall-clock time.
+    /// Samples by function, of CPU time and of wall-clock time.
     functions: [HashMap<Id<Frame>, u64, KeyHash>; 2],
 }
 
-/// Stands for the value of a label that a span does not have.
+/// Placeholder for a label that a span does not have.
 pub const NONE: &str = "[none]";
 
-/// Stands for the span of what was in none.
+/// Placeholder for the span of samples outside of spans.
 pub const NO_SPAN: &str = "[no span]";
 
-/// What a span's line is called.
+/// Returns the group of a span.
 pub fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
     match by {
         By::Name => entry.name().into(),
         By::Endpoint => profile.endpoint(entry).unwrap_or_else(|| "[no endpoint]".into()),
         By::Trace if entry.trace.is_some() => entry.trace.to_string().into(),
         By::Trace => NONE.into(),
-        // What is within a span has its labels.
+        // A span inherits the labels of spans around it.
         By::Label(key) => {
             let label = ancestors(profile, entry).find_map(|entry| entry.labels.get(key).cloned());
             label.unwrap_or_else(|| NONE.into())
@@ -132,7 +132,8 @@ pub fn group_of(profile: &Profile, entry: &Entry, by: &By) -> Arc<str> {
     }
 }
 
-/// Local roots without a name that spans with one are in: what a message brought is a span of another process.
+/// Returns the local roots without a name that contain a named span. A local root that came with a
+/// message is a span of another process.
 fn in_nameless(profile: &Profile) -> HashSet<SpanKey> {
     let nameless = |entry: &&Entry| {
         entry.name.is_some() && profile.entry(entry.local_root).is_none_or(|root| root.name.is_none())
@@ -140,12 +141,12 @@ fn in_nameless(profile: &Profile) -> HashSet<SpanKey> {
     profile.entries.values().filter(nameless).map(|entry| entry.local_root).collect()
 }
 
-/// Whether a span has a name and none of those around it has.
+/// Returns true if a span has a name and none of its ancestors has one.
 fn is_outermost(profile: &Profile, entry: &Entry) -> bool {
     entry.name.is_some() && !ancestors(profile, entry).skip(1).any(|around| around.name.is_some())
 }
 
-/// The table of the spans that pass the filter.
+/// Returns the table of the spans that pass the filter.
 pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
     let mut groups: HashMap<Arc<str>, Group> = HashMap::new();
     let mut of: HashMap<SpanKey, Arc<str>, KeyHash> = HashMap::default();
@@ -160,7 +161,7 @@ pub fn table(profile: &Profile, by: &By, filter: &Filter) -> Table {
         let group = groups.entry(name.clone()).or_default();
         of.insert(entry.key, name);
         group.spent.add(&entry.spent);
-        // Of endpoints and traces, the spans that are not within another of the process are what is counted.
+        // By endpoint or trace, counts only spans that are not inside another span of the process.
         let counted = match by {
             By::Endpoint | By::Trace if within.contains(&entry.local_root) => is_outermost(profile, entry),
             By::Endpoint | By::Trace => {
@@ -217,7 +218,7 @@ fn top(profile: &Profile, functions: &[HashMap<Id<Frame>, u64, KeyHash>; 2]) -> 
     Some((name, samples as f64 / all.max(1) as f64))
 }
 
-/// A function's name, with its class if it is Java.
+/// Returns a function's name, with its class if it is Java.
 pub fn function(profile: &Profile, frame: Id<Frame>) -> Arc<str> {
     let Frame { function, class, kind, .. } = profile.model.frames.get(frame);
     match class.is_empty() || kind.in_library() {
@@ -226,24 +227,24 @@ pub fn function(profile: &Profile, frame: Id<Frame>) -> Arc<str> {
     }
 }
 
-/// Functions that spans were inferred of.
+/// Inferred spans of one function.
 #[derive(Clone, Debug)]
 pub struct InferredRow {
     /// The function.
     pub name: Arc<str>,
-    /// The name of the program's span that they are in.
+    /// Name of the recorded span around them.
     pub within: Arc<str>,
-    /// Inferred spans.
+    /// Number of inferred spans.
     pub count: u64,
-    /// Their durations together, in ns.
+    /// Sum of their durations, in ns.
     pub total: u64,
-    /// Half of them last no longer, in ns.
+    /// Median duration, in ns.
     pub p50: i64,
-    /// 99 of 100 last no longer, in ns.
+    /// 99th percentile of durations, in ns.
     pub p99: i64,
 }
 
-/// Inferred spans by function and the span they are in, longest first.
+/// Returns inferred spans by function and surrounding span, longest first.
 pub fn inferred(profile: &Profile, inferred: &[Inferred], filter: &Filter) -> Vec<InferredRow> {
     type Names = (Arc<str>, Arc<str>);
     let mut groups: HashMap<Names, (u64, u64, Quantiles)> = HashMap::new();
@@ -270,19 +271,19 @@ pub fn inferred(profile: &Profile, inferred: &[Inferred], filter: &Filter) -> Ve
     rows
 }
 
-/// The slowest spans of a name and those in the middle.
+/// The slowest and the median spans of a name.
 #[derive(Clone, Debug)]
 pub struct Extremes {
     /// Their name.
     pub name: Arc<str>,
-    /// The slowest twentieth, slowest first.
+    /// The slowest 5 %, slowest first.
     pub slowest: Vec<SpanKey>,
-    /// Those from the 40th to the 60th of a hundred.
+    /// The spans from the 40th to the 60th percentile.
     pub median: Vec<SpanKey>,
 }
 
-/// The slowest and the median spans of a name; without one, of the name that most time was spent in and that has at least
-/// three. `None` if there are too few.
+/// Returns the slowest and the median spans of a name. Without a name in the filter, selects the name
+/// with the largest total time that has at least three spans. `None` if there are too few.
 pub fn extremes(profile: &Profile, filter: &Filter) -> Option<Extremes> {
     let mut names: BTreeMap<&str, Vec<(i64, SpanKey)>> = BTreeMap::new();
     for entry in profile.entries.values() {
@@ -302,7 +303,7 @@ pub fn extremes(profile: &Profile, filter: &Filter) -> Option<Extremes> {
     Some(Extremes { name: name.into(), slowest, median })
 }
 
-/// The spans that are within these, and these themselves.
+/// Returns these spans and their descendants.
 pub fn with_descendants(profile: &Profile, of: &[SpanKey]) -> HashSet<SpanKey> {
     let of: HashSet<SpanKey> = of.iter().copied().collect();
     let within = |entry: &&Entry| ancestors(profile, entry).any(|around| of.contains(&around.key));

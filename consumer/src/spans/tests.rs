@@ -1,4 +1,5 @@
-//! T13 to T18, T20, T21 and T23 to T25 of the scenarios of spans, and what others than Flightline tell, as items of a stream.
+//! Scenarios T13 to T18, T20, T21 and T23 to T25 of spans, and span records of other producers, as items
+//! of a stream.
 
 mod endless;
 
@@ -30,7 +31,7 @@ fn number(value: i64) -> Value {
     Value::Integer(value)
 }
 
-/// `path` is one letter for each frame, the outermost one first.
+/// A sample; `path` has one letter per frame, root first.
 fn sample(of: i64, at: i64, path: &str) -> Sample {
     let frame = |name: char| Frame {
         function: name.to_string().into(),
@@ -145,7 +146,7 @@ fn read(items: &[Item]) -> Found {
     read_as(items, Limits::FILE).unwrap()
 }
 
-/// Inferred spans as `name:ms×samples`.
+/// Returns inferred spans as `name:ms×samples`.
 fn inferred(found: &Found) -> Vec<String> {
     let name = |span: &Inferred| report::function(&found.profile, span.frame);
     let mut all: Vec<String> = found
@@ -157,12 +158,12 @@ fn inferred(found: &Found) -> Vec<String> {
     all
 }
 
-/// CPU samples of a span.
+/// Returns the number of CPU samples in a span.
 fn samples(found: &Found, span: i64) -> u64 {
     found.profile.entry(SpanKey::Id(span as u64)).map_or(0, |entry| entry.spent.samples)
 }
 
-/// A span with one within it, sampled every 10 ms.
+/// A span with one inside it, sampled every 10 ms.
 fn nested() -> Vec<Item> {
     let mut items = vec![
         scope(1, 0, 200, ROOT, 0),
@@ -178,7 +179,7 @@ fn nested() -> Vec<Item> {
     items
 }
 
-/// The items in another order, that depends on `seed`.
+/// Returns the items in random order, by `seed`.
 fn shuffled(mut items: Vec<Item>, mut seed: u64) -> Vec<Item> {
     for i in (1..items.len()).rev() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -194,7 +195,7 @@ fn t13_order_does_not_matter() {
     assert_eq!(inferred(&found), ["a:180x19", "c:80x9", "d:40x5", "d:40x5"]);
     for seed in 0..20 {
         let mut items = shuffled(nested(), seed);
-        // A stream whose records are out of order by less than it may be.
+        // A stream whose records are out of order by less than the limit.
         items.insert(items.len() / 2, segment(100));
         items.push(segment(5_000));
         let other = read_as(&items, Limits::STREAM).unwrap();
@@ -258,13 +259,13 @@ fn periods_may_be_told_behind_the_samples() {
 #[test]
 fn t16_waiting_over_a_change_of_spans_is_divided() {
     let change = [scope(1, 0, 1_000, ROOT, 0), scope(1, 0, 250, CHILD, ROOT)];
-    // One batch, as of a recorder that does not look at activations.
+    // One merged sample, from a recorder that ignores activations.
     let mut items = change.to_vec();
     items.extend([context(1, 0, CHILD), batch(1, 0, "ab", 40, 1_000)]);
     let found = read(&items);
     assert_eq!((samples(&found, CHILD), samples(&found, ROOT), found.counts.divided), (10, 30, 1));
     assert_eq!(found.profile.entry(SpanKey::Id(2)).unwrap().spent.wall, 250_000_000);
-    // Two, as Flightline writes them.
+    // Two merged samples, as Flightline writes them.
     let mut items = change.to_vec();
     items.extend([context(1, 0, CHILD), batch(1, 0, "ab", 10, 250)]);
     items.extend([context(1, 250, ROOT), batch(1, 250, "ab", 30, 750)]);
@@ -405,9 +406,9 @@ fn profiler_spans_are_intervals_of_a_thread() {
     assert_eq!(names(&found, &By::Name), [("outer".into(), 1, 6), ("inner".into(), 1, 3)]);
     assert_eq!(found.profile.outside.samples, 1);
     assert_eq!(names(&found, &By::Endpoint), [("outer".into(), 1, 9)]);
-    // The inner one began and ended within it.
+    // The inner span began and ended inside it.
     assert_eq!(inferred(&found), ["b:80x9"]);
-    // Beside spans of Flightline they say the same once more.
+    // With spans of Flightline, these are duplicates.
     items.extend([context(1, 10, ROOT), span(1, 5, 95, ROOT, 0, "outer")]);
     assert_eq!(names(&read(&items), &By::Name), [("outer".into(), 1, 1)]);
 }
@@ -421,12 +422,13 @@ fn a_caller_elsewhere_has_no_name_and_what_it_asks_for_is_the_endpoint() {
         .collect();
     items.extend([span(1, 12, 28, INNER, CHILD, "query"), span(1, 5, 35, CHILD, ROOT, "request")]);
     assert_eq!(names(&read(&items), &By::Endpoint), [("request".into(), 1, 3)]);
-    // A sample in the few instructions that its context alone was active in makes no other request of it.
+    // A sample in the few instructions in which only its context was active does not count as another
+    // request.
     items.extend([context(1, 4, ROOT), cpu(1, 4, "a")]);
     let found = read(&items);
     assert_eq!(names(&found, &By::Endpoint), [("request".into(), 1, 3), ("[no endpoint]".into(), 0, 1)]);
     assert_eq!(names(&found, &By::Trace), [(format!("{:032x}", 77), 1, 4)]);
-    // Nor does one that nothing with a name is in lose its count.
+    // A sample without a named span is still counted.
     let items = [context(1, 4, ROOT), cpu(1, 4, "a")];
     assert_eq!(names(&read(&items), &By::Trace), [(format!("{:032x}", 77), 1, 1)]);
 }
@@ -440,7 +442,7 @@ fn ids_in_samples_of_others_are_taken() {
         sample.span = told::own_context(span, &sample.fields).map(Arc::new);
         Item::Sample(Box::new(sample))
     };
-    // Datadog.
+    // Datadog's events.
     let endpoint = event(
         "datadog.Endpoint",
         5,
@@ -457,12 +459,12 @@ fn ids_in_samples_of_others_are_taken() {
         endpoint,
     ];
     assert_eq!(names(&read(&items), &By::Endpoint), [("GET /cart".into(), 1, 2)]);
-    // Grafana.
+    // Grafana's events.
     let items = [with(10, 5, vec![("spanName", Value::Text("find".into())), ("contextId", number(9))])];
     let found = read(&items);
     assert_eq!(names(&found, &By::Name), [("find".into(), 1, 1)]);
     assert_eq!(names(&found, &By::Label("contextId".into())), [("9".into(), 1, 1)]);
-    // As its agent of 2025 writes them: the texts of names are sent beside the recording.
+    // The format of Grafana's agent of 2025, which sends the names separately from the recording.
     let items = [with(10, 5, vec![("spanName", number(2)), ("contextId", number(0))])];
     assert_eq!(names(&read(&items), &By::Name), [("[name 2]".into(), 1, 1)]);
 }
@@ -483,7 +485,7 @@ fn labels_and_filters() {
     let labels = vec![("n".to_owned(), "7".to_owned())];
     assert_eq!(passing(Filter { labels, ..Filter::default() }), 1);
     assert_eq!(passing(Filter { trace: Some(TraceId(77)), ..Filter::default() }), 20);
-    // Text that is no object is no label.
+    // Text that is not an object has no labels.
     assert!(told::labels_of("[1]").is_empty() && told::labels_of("{").is_empty());
 }
 
@@ -506,14 +508,14 @@ fn what_happens_in_one_trace_is_kept_one_by_one() {
     };
     let items = [
         cpu(1, 5, "ab"),
-        // 10 ms of waiting, of which 6 belong to the span.
+        // 10 ms of waiting, 6 of them in the span.
         batch(1, 24, "aw", 10, 10),
         scope(1, 0, 30, ROOT, 0),
-        // Told while it was open, and again.
+        // Reported while it was open, and again.
         open(35, true),
         open(40, false),
         cpu(2, 32, "ab"),
-        // Another trace, on one of the threads and on one where this trace never was.
+        // Another trace, on one of the threads, and on a thread where this trace never was.
         scope(1, 31, 39, 9, 0),
         cpu(1, 33, "ab"),
         scope(3, 31, 39, 9, 0),
@@ -551,7 +553,7 @@ fn what_happens_in_one_trace_is_kept_one_by_one() {
 
 #[test]
 fn what_spans_say_of_each_other_may_be_nonsense() {
-    // Each within the other, and one within itself.
+    // Two spans that contain each other, and one that contains itself.
     let items = [
         span(1, 0, 10, 1, 2, "a"),
         span(1, 0, 10, 2, 1, "b"),

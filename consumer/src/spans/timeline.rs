@@ -1,41 +1,42 @@
-//! Which of some nested intervals of a thread is the innermost one at a moment.
+//! Finds the innermost of nested intervals of a thread at a given time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The innermost interval between two moments.
+/// A time range with one innermost interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     start: i64,
     end: i64,
-    /// Position among the intervals.
+    /// Index of the interval.
     of: usize,
 }
 
-/// Pieces of time in order, each of one interval; where there is none, nothing is active.
+/// Pieces in order of time; between pieces, no interval is active.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline(Vec<Piece>);
 
 impl Timeline {
-    /// Of intervals in any order, start and end in ns. Where two overlap, the one that began later is within the other;
-    /// of two that began together, the one that ends earlier, and else the later one in the list.
+    /// Builds a timeline from intervals (start and end in ns) in any order. Of two that overlap, the one
+    /// that began later is the inner one; if they began together, the one that ends earlier, or else the
+    /// later one in the list.
     pub(super) fn new(intervals: &[(i64, i64)]) -> Self {
         let mut order: Vec<usize> =
             (0..intervals.len()).filter(|&i| intervals[i].0 <= intervals[i].1).collect();
         order.sort_by_key(|&i| (intervals[i].0, Reverse(intervals[i].1), i));
         let mut pieces: Vec<Piece> = Vec::new();
-        // The innermost first; those that are over are taken out when they come up.
+        // The innermost one first; ended ones are removed when they reach the top.
         let mut active: BinaryHeap<(i64, Reverse<i64>, usize)> = BinaryHeap::new();
         let mut at = i64::MIN;
         let mut put = |start: i64, end: i64, of: usize| match pieces.last_mut() {
             Some(last) if last.of == of && last.end == start => last.end = end,
-            // An interval that began and ended at one moment is a piece, too.
+            // An interval of length 0 is a piece too.
             _ if start < end || intervals[of].0 == intervals[of].1 => pieces.push(Piece { start, end, of }),
             _ => {}
         };
         for &next in &order {
             let (start, end) = intervals[next];
-            // Up to there, those that are active.
+            // Adds the intervals that are active up to `start`.
             while let Some(&(_, Reverse(until), of)) = active.peek() {
                 if until >= start {
                     put(at, start, of);
@@ -62,17 +63,18 @@ impl Timeline {
         Self(pieces)
     }
 
-    /// The innermost interval at this moment. Its last moment counts only if nothing else begins there.
+    /// Returns the innermost interval at a time. The end of an interval is included only if no other one
+    /// begins there.
     pub(super) fn at(&self, time: i64) -> Option<usize> {
         let behind = self.0.partition_point(|piece| piece.start <= time);
         let before = &self.0[..behind];
-        // What has no length lies before what goes on then.
+        // A piece of length 0 precedes the piece that begins at the same time.
         let moment =
             before.iter().rev().take_while(|piece| piece.start == time).find(|piece| piece.end == time);
         moment.or(before.last()).filter(|piece| time <= piece.end).map(|piece| piece.of)
     }
 
-    /// The parts of the time from `start` to `end`, as lengths in ns and what is active.
+    /// Returns the parts of the time from `start` to `end`: lengths in ns and the active interval.
     pub(super) fn parts(&self, start: i64, end: i64) -> Vec<(i64, i64, Option<usize>)> {
         let mut parts: Vec<(i64, i64, Option<usize>)> = Vec::new();
         let mut at = start;
@@ -98,7 +100,7 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    /// By looking at all intervals.
+    /// Reference implementation that checks all intervals.
     fn slowly(intervals: &[(i64, i64)], time: i64) -> Option<usize> {
         let open = |i: &usize| intervals[*i].0 <= time && time < intervals[*i].1;
         let innermost = |&i: &usize| (intervals[i].0, Reverse(intervals[i].1), i);
@@ -122,7 +124,7 @@ mod tests {
             let timeline = Timeline::new(&intervals);
             for time in 0..60 {
                 let expected = slowly(&intervals, time);
-                // At its last moment an interval is taken if there is no other.
+                // The end of an interval counts if there is no other interval.
                 if let Some(expected) = expected {
                     assert_eq!(timeline.at(time), Some(expected), "{intervals:?} at {time}");
                 }

@@ -1,4 +1,4 @@
-//! What a recording tells of spans, brought into one form: our own events and those of others.
+//! Converts span records of Flightline and of other producers to one form.
 //!
 //! | event | of | what it becomes |
 //! |---|---|---|
@@ -19,94 +19,95 @@ use super::ids::{SpanKey, TraceId};
 use crate::live::{Event, Sample, Value};
 use crate::model::Thread;
 
-/// Labels of a span, sorted by their names.
+/// Labels of a span, ordered by name.
 pub type Labels = Arc<BTreeMap<Arc<str>, Arc<str>>>;
 
-/// Labels read of one span; what is beyond is left out.
+/// Maximum number of labels of a span; further ones are ignored.
 const MOST_LABELS: usize = 64;
 
-/// The span a sample was taken in.
+/// The span that was active in a sample.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SpanContext {
     /// The innermost active span.
     pub span: SpanKey,
-    /// The outermost span of this process in the same trace; the span itself if it is that.
+    /// The outermost span of the trace in this process; may be the span itself.
     pub local_root: SpanKey,
-    /// Its trace, if the recording tells.
+    /// Id of its trace, if it is recorded.
     pub trace: TraceId,
-    /// Flags of W3C trace context: bit 0 says that the trace is sampled.
+    /// Trace flags of W3C Trace Context; bit 0 means that the trace is sampled.
     pub flags: u32,
-    /// Labels that were set when the sample was taken.
+    /// Labels at the time of the sample.
     pub labels: Labels,
 }
 
 impl SpanContext {
-    /// Whether the trace goes to a tracing backend.
+    /// Returns true if the trace is sent to a tracing backend.
     pub fn is_sampled(&self) -> bool {
         self.flags & 1 != 0
     }
 }
 
-/// A span as it was told when it ended, or what was told of it ended. Times are in ns since 1970.
+/// A span as recorded at its end, or while it is unfinished. Times are in ns since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Which.
+    /// Key.
     pub key: SpanKey,
-    /// Its name.
+    /// Name.
     pub name: Arc<str>,
-    /// Its trace, if the recording tells.
+    /// Id of its trace, if it is recorded.
     pub trace: TraceId,
-    /// The span it was begun in, of this process or another.
+    /// Its parent, in this process or another one.
     pub parent: Option<SpanKey>,
-    /// The outermost span of this process in the same trace.
+    /// The outermost span of the trace in this process.
     pub local_root: SpanKey,
-    /// When it began.
+    /// Start time.
     pub start: i64,
-    /// When it ended.
+    /// End time.
     pub end: i64,
-    /// Flags of W3C trace context.
+    /// Trace flags of W3C Trace Context.
     pub flags: u32,
-    /// What the program said of it.
+    /// Labels set by the program.
     pub labels: Labels,
-    /// It was still open when this was told: it began no later, and ended no earlier.
+    /// It was unfinished when this was recorded: it began no later, and ended no earlier.
     pub open: bool,
-    /// Samples that were taken in it, if the recorder counted.
+    /// Number of samples in it, if the recorder counted them.
     pub samples: Option<u32>,
 }
 
-/// Time for which a span was the innermost one on a thread, together with those that were active within it.
+/// An activation: the time in which a span was the innermost one on a thread, or contained the innermost
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The span.
     pub span: SpanKey,
-    /// The span that was active before and is again after.
+    /// The span that was active before, and is active again afterwards.
     pub previous: Option<SpanKey>,
-    /// When it was activated, in ns since 1970.
+    /// Start, in ns since 1970.
     pub start: i64,
-    /// When it was deactivated, or until when that is known.
+    /// End, or the time up to which it is known.
     pub end: i64,
-    /// It was still active when this was told; the same is told again later.
+    /// It was still active when this was recorded; it will be recorded again.
     pub open: bool,
 }
 
-/// One thing that a recording tells of spans. Times are in ns since 1970.
+/// A span record. Times are in ns since 1970.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// The samples of this thread that were taken, or of which what they tell of began, at that moment were in this span.
+    /// The span of this thread's samples at this time (for events with a duration: at their start).
     Context(Arc<Thread>, i64, SpanContext),
-    /// A span ended, on this thread.
+    /// A span that ended on this thread.
     Span(Option<Arc<Thread>>, Span),
-    /// A span was active on this thread.
+    /// An activation of a span on this thread.
     Scope(Arc<Thread>, Scope),
-    /// A span that is known by its thread and time alone; its key is a placeholder if it has no id.
+    /// A span that is identified only by its thread and time; its key is a placeholder if it has no id.
     Interval(Arc<Thread>, Span),
-    /// What a local root is about.
+    /// The endpoint of a local root span.
     Endpoint(SpanKey, Arc<str>),
     /// No record with an earlier time follows.
     Watermark(i64),
 }
 
-/// Reads events that are no samples. `nanos` makes nanoseconds of the chunk's ticks.
+/// Converts an event that is not a sample. `nanos` converts ticks of the chunk to nanoseconds.
 pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told> {
     let fields = Fields(&event.fields);
     let start = event.time.epoch_nanos;
@@ -116,7 +117,7 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
         "flightline.SampleContext" => {
             let context = match event.field("context") {
                 Some(Value::Struct(context)) => context_of(&Fields(context))?,
-                // Its fields stand in the event itself.
+                // The fields are in the event itself.
                 _ => context_of(&fields)?,
             };
             Some(Told::Context(thread()?, start, context))
@@ -158,7 +159,7 @@ pub(super) fn of_event(event: &Event, nanos: impl Fn(i64) -> i64) -> Option<Told
     }
 }
 
-/// Reads what an event with a stack trace tells of spans beside the sample that it is.
+/// Converts the span information in a sample.
 pub(super) fn of_sample(sample: &Sample) -> Option<Told> {
     let duration = sample.duration_nanos.filter(|_| !sample.contextual.is_empty())?;
     let start = sample.time.epoch_nanos;
@@ -198,20 +199,20 @@ fn interval(
     Some(Told::Interval(thread, span))
 }
 
-/// The key of an interval that has not been given a number yet.
+/// The key of an interval without a number.
 pub(super) const UNNUMBERED: SpanKey = SpanKey::Interval(0);
 
-/// What Datadog's samples call the operation that their span is of.
+/// The field with the span's operation in Datadog's samples.
 const DATADOG_NAME: &str = "_dd.trace.operation";
 
-/// The context that a sample of others carries in its own fields.
+/// Returns the context in the fields of another producer's sample.
 pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
     let span = SpanKey::of(span)?;
     let fields = Fields(fields);
     let mut labels: BTreeMap<Arc<str>, Arc<str>> = BTreeMap::new();
     for name in ["contextId", "spanName", DATADOG_NAME] {
         let text = match fields.get(name) {
-            // A key of Grafana's, whose texts are sent beside the recording; 0 is none.
+            // A key of Grafana's, whose texts are sent separately from the recording; 0 means none.
             Some(Value::Integer(0)) => None,
             Some(Value::Integer(key)) if name == "spanName" => Some(format!("[name {key}]").into()),
             value => value.and_then(as_text),
@@ -229,7 +230,7 @@ pub(crate) fn own_context(span: u64, fields: &[(Arc<str>, Value)]) -> Option<Spa
     })
 }
 
-/// What a constant `flightline.types.SpanContext` says.
+/// Converts a constant `flightline.types.SpanContext`.
 pub(crate) fn context(fields: &[(Arc<str>, Value)]) -> Option<SpanContext> {
     context_of(&Fields(fields))
 }
@@ -251,7 +252,7 @@ fn context_of(fields: &Fields<'_>) -> Option<SpanContext> {
     })
 }
 
-/// Labels out of the text of a JSON object, as `flightline.Span` and contexts have them; none if it is not one.
+/// Parses labels from a JSON object, the format of `flightline.Span` and contexts; empty for other text.
 pub fn labels_of(text: &str) -> Labels {
     if text.is_empty() {
         return Labels::default();
@@ -271,7 +272,7 @@ fn as_text(value: &Value) -> Option<Arc<str>> {
         Value::Integer(number) => Some(number.to_string().into()),
         Value::Boolean(value) => Some(value.to_string().into()),
         Value::Real(number) => Some(number.to_string().into()),
-        // A method, as of jdk.MethodTrace.
+        // A method, as in jdk.MethodTrace.
         Value::Struct(fields) => {
             let fields = Fields(fields);
             let name = fields.text("name")?;
@@ -308,7 +309,7 @@ impl Fields<'_> {
         TraceId::of_halves(half("traceIdHi"), half("traceIdLo"))
     }
 
-    /// Where nothing is said of flags, what was recorded was sampled.
+    /// Without flags, recorded spans are treated as sampled.
     fn flags(&self) -> u32 {
         self.number("flags").map_or(1, |flags| flags as u32 & 0xff)
     }

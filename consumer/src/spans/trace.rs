@@ -1,4 +1,4 @@
-//! One trace as text: its spans within each other, and when each of them was.
+//! A trace as text: its nested spans and their times.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use super::infer::{Inferred, Parent};
 use super::profile::{Entry, Profile, Spent};
 use super::report::function;
 
-/// A span of a trace, of the program or inferred.
+/// A recorded or inferred span of a trace.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// Spans around it that are shown.
+    /// Number of shown spans around it.
     pub depth: usize,
     /// Its name.
     pub name: Arc<str>,
@@ -20,22 +20,22 @@ pub struct Line {
     pub key: Option<SpanKey>,
     /// Its id if it was inferred.
     pub inferred: Option<u64>,
-    /// When it began and ended, in ns since 1970; when it was first and last sampled if its end was not told.
+    /// Start and end in ns since 1970; times of the first and last sample if the end is not recorded.
     pub time: (i64, i64),
-    /// Its time was told.
+    /// True if its time is recorded.
     pub timed: bool,
     /// Name of the thread, if known.
     pub thread: Option<Arc<str>>,
-    /// What was spent in it alone.
+    /// Resources spent in it without its children.
     pub spent: Spent,
-    /// Callers folded into an inferred span, nearest first.
+    /// Callers merged into an inferred span, nearest first.
     pub callers: Vec<Arc<str>>,
 }
 
-/// Lines shown of one trace as text.
+/// Maximum number of lines of a trace as text.
 pub const MOST_LINES: usize = 10_000;
 
-/// At most so many of the spans of a trace, each before those within it; and how many were left out.
+/// Returns at most `most` spans of a trace, parents before children, and the number of spans left out.
 pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usize) -> (Vec<Line>, u64) {
     let mut spans: Vec<&Entry> = profile.entries.values().filter(|entry| entry.trace == trace).collect();
     spans.sort_by_key(|entry| (time_of(entry), entry.key));
@@ -47,7 +47,7 @@ pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usi
         Inferred(u64),
     }
     let known: HashSet<SpanKey> = spans.iter().map(|entry| entry.key).collect();
-    // What an inferred span is linked to as its parent.
+    // Links of spans to inferred parents.
     let links: HashMap<SpanKey, u64> =
         inferred.iter().flat_map(|span| span.children.iter().map(|child| (*child, span.id))).collect();
     let mut below: HashMap<Of, Vec<(i64, Of)>> = HashMap::new();
@@ -72,7 +72,7 @@ pub fn lines(profile: &Profile, inferred: &[Inferred], trace: TraceId, most: usi
     let mut todo = vec![(0, Of::Nothing)];
     let mut seen = HashSet::new();
     while let Some((depth, at)) = todo.pop() {
-        // What says that it is within itself is shown once.
+        // A span that contains itself is shown once.
         if !seen.insert(at) || lines.len() >= most {
             continue;
         }
@@ -122,7 +122,7 @@ fn of_inferred(profile: &Profile, span: &Inferred, depth: usize) -> Line {
     }
 }
 
-/// Where a span lies in the time from `from` to `to`, as `width` columns of text.
+/// Draws the time of a span within `from` to `to` as text with `width` columns.
 pub fn bar(time: (i64, i64), from: i64, to: i64, width: usize, inferred: bool) -> String {
     let whole = i128::from(to).saturating_sub(i128::from(from)).max(1);
     let column = |time: i64| {
@@ -137,7 +137,7 @@ pub fn bar(time: (i64, i64), from: i64, to: i64, width: usize, inferred: bool) -
     text
 }
 
-/// A length of time for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
+/// Formats a duration for people: 950 ns, 12.3 µs, 4.56 ms, 7.89 s.
 pub fn duration(nanos: i64) -> String {
     let size = nanos.unsigned_abs() as f64;
     let (value, unit) = match nanos.unsigned_abs() {

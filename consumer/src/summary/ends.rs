@@ -1,4 +1,4 @@
-//! What happened to the recorded programs and to their recording: signals that ended a process, and pauses.
+//! Fatal signals of recorded processes, and pauses of the recording.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ const FATAL_SIGNAL: &str = "flightline.FatalSignal";
 const LAST_SAMPLE: &str = "flightline.LastSample";
 const OUTAGE: &str = "flightline.Outage";
 
-/// Of each kind so many are kept, the first ones; the others are counted.
+/// Maximum number of stored events of each kind; further ones are counted.
 const KEPT: usize = 64;
 /// Lines of each kind in the text.
 const SHOWN: usize = 8;
-/// Frames of a stack that are named.
+/// Frames of a stack in the text.
 const FRAMES: usize = 4;
-/// Longer names are cut.
+/// Maximum length of a name; longer names are cut.
 const NAME: usize = 200;
 
 /// A signal that ended a process.
@@ -31,11 +31,11 @@ struct Death {
     thread: String,
     tid: i64,
     process: String,
-    /// Innermost first.
+    /// Leaf first.
     frames: Vec<String>,
 }
 
-/// A time in which the output took nothing.
+/// A time in which the output accepted no data.
 #[derive(Clone, Debug, Default)]
 struct Pause {
     at_nanos: i64,
@@ -50,19 +50,19 @@ struct Pause {
 pub(super) struct Ends {
     deaths: Vec<Death>,
     more_deaths: u64,
-    /// Last samples of other threads, by process and the thread that took the signal.
+    /// Last samples of other threads, by process and the thread that received the signal.
     others: BTreeMap<(String, i64), u64>,
     pauses: Vec<Pause>,
     more_pauses: u64,
 }
 
 impl Ends {
-    /// Whether events of this type tell of an end.
+    /// Returns true if events of this type belong here.
     pub(super) fn knows(name: &str) -> bool {
         matches!(name, FATAL_SIGNAL | LAST_SAMPLE | OUTAGE)
     }
 
-    /// Enters an event; what of it cannot be decoded is left out.
+    /// Adds an event. Fields that cannot be decoded are left out.
     pub(super) fn take(&mut self, event: &EventRef<'_>) {
         match &*event.class().name {
             FATAL_SIGNAL if self.deaths.len() < KEPT => self.deaths.push(Death::of(event)),
@@ -80,7 +80,7 @@ impl Ends {
         }
     }
 
-    /// Adds what a later part tells.
+    /// Merges a later part.
     pub(super) fn merge(&mut self, later: Self) {
         let room = KEPT.saturating_sub(self.deaths.len());
         self.more_deaths += later.more_deaths + later.deaths.len().saturating_sub(room) as u64;
@@ -99,7 +99,7 @@ impl Ends {
         self.others.get(&(death.process.clone(), death.tid)).copied().unwrap_or(0)
     }
 
-    /// A sentence for each.
+    /// Returns a sentence for each.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let mut lines = |sentences: Vec<String>, more: u64, what: &str| {
@@ -117,7 +117,7 @@ impl Ends {
         out
     }
 
-    /// Signals and pauses for programs.
+    /// Returns signals and pauses as JSON.
     pub(super) fn to_json(&self) -> (Json, Json) {
         let deaths = self.deaths.iter().map(|death| {
             json!({
@@ -229,7 +229,7 @@ fn text_of(of: &StructRef<'_>, name: &str) -> String {
     text.chars().take(NAME).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Name and id of the event's thread, and its process.
+/// Returns name and id of the event's thread, and its process.
 fn thread_of(event: &EventRef<'_>) -> (String, i64, String) {
     let record = |of: &StructRef<'_>, name: &str| {
         of.field(name)
@@ -243,7 +243,7 @@ fn thread_of(event: &EventRef<'_>) -> (String, i64, String) {
     (text_of(&thread, "osName"), id, record(&thread, "group").unwrap_or_default())
 }
 
-/// The innermost functions of the event's stack.
+/// Returns the innermost functions of the event's stack.
 fn frames(event: &EventRef<'_>) -> Vec<String> {
     let stack = event.field("stackTrace").ok().flatten().and_then(|value| value.record().ok().flatten());
     let Some(Value::Array(frames)) = stack.and_then(|stack| stack.field("frames").ok().flatten()) else {

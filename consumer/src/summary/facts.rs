@@ -18,9 +18,10 @@ const HEAP_SUMMARY: &str = "jdk.GCHeapSummary";
 const ENVIRONMENT: &str = "jdk.InitialEnvironmentVariable";
 const PROPERTY: &str = "jdk.InitialSystemProperty";
 
-/// Environment variables that hold the name of the host, the best first. In containers it is the pod's.
+/// Environment variables with the name of the host, in order of preference. In containers it is the pod's
+/// name.
 const HOST_VARIABLES: [&str; 3] = ["HOSTNAME", "COMPUTERNAME", "HOST"];
-/// Collectors by the option that selects them.
+/// Garbage collectors by the option that selects them.
 const COLLECTORS: [(&str, &str); 7] = [
     ("UseSerialGC", "Serial"),
     ("UseParallelGC", "Parallel"),
@@ -30,9 +31,9 @@ const COLLECTORS: [(&str, &str); 7] = [
     ("UseConcMarkSweepGC", "CMS"),
     ("UseEpsilonGC", "Epsilon"),
 ];
-/// Longer text is cut to so many characters.
+/// Maximum number of characters; longer text is cut.
 const MAX_TEXT: usize = 1 << 14;
-/// Process ids that are counted.
+/// Maximum number of process ids that are counted.
 const MAX_PROCESSES: usize = 1 << 12;
 
 /// Facts about the recorded program, its JVM and its host. The first event of each kind counts. Secrets in text
@@ -47,7 +48,7 @@ pub struct Facts {
     arguments: Option<String>,
     pids: BTreeSet<i64>,
     first_pid: Option<i64>,
-    /// Young and old.
+    /// For the young and the old generation.
     collectors: Option<(String, String)>,
     /// Minimum, initial and maximum size in bytes.
     heap: Option<[u64; 3]>,
@@ -110,7 +111,7 @@ impl Facts {
                 self.pids.insert(pid);
             }
         }
-        // All of the first process: an argument of another one would be mistaken for its own.
+        // All values must be of the first process; an argument of another one would be misleading.
         if self.vm_name.is_none() {
             self.vm_name = text(fields, "jvmName");
             self.vm_version = text(fields, "jvmVersion");
@@ -154,7 +155,7 @@ impl Facts {
         self.vm_version.is_some() || self.vm_name.as_deref().is_some_and(|name| name.contains(" VM"))
     }
 
-    /// The main class or JAR file of a JVM, or the program's path.
+    /// Returns the main class or JAR file of a JVM, or the program's path.
     pub(super) fn program(&self) -> Option<String> {
         if !self.is_jvm() {
             return self.vm_name.clone();
@@ -163,7 +164,7 @@ impl Facts {
         command.split_whitespace().next().map(str::to_owned)
     }
 
-    /// Name and version of the JVM.
+    /// Returns name and version of the JVM.
     pub(super) fn jvm_version(&self) -> Option<String> {
         if !self.is_jvm() {
             return None;
@@ -227,14 +228,14 @@ impl Facts {
         }
     }
 
-    /// The application's arguments.
+    /// Returns the application's arguments.
     fn application_arguments(&self) -> Option<String> {
         let all = self.arguments.as_deref()?;
         let own = if self.is_jvm() { all.split_once(char::is_whitespace)?.1 } else { all };
         Some(own.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
-    /// Labels and values for people; `arguments`: with the application's.
+    /// Returns labels and values for people, with the application's arguments if `arguments` is true.
     pub(super) fn lines(&self, arguments: bool) -> Vec<(&'static str, String)> {
         let values = [
             ("Program", self.program()),
@@ -251,7 +252,7 @@ impl Facts {
         values.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
     }
 
-    /// The same for programs; sizes in bytes, null for what the recording does not report.
+    /// Returns the facts as JSON: sizes in bytes, and null for values that the recording does not have.
     pub(super) fn to_json(&self, arguments: bool) -> Value {
         let heap = self.heap.map(|[min, initial, max]| json!({"min": min, "initial": initial, "max": max}));
         let mut facts = json!({
@@ -283,7 +284,7 @@ fn number(fields: &StructRef<'_>, name: &str) -> Option<i64> {
     fields.field(name).ok().flatten()?.as_i64()
 }
 
-/// Text without control characters, `None` if there is none.
+/// Returns text without control characters; `None` if it is empty.
 fn text(fields: &StructRef<'_>, name: &str) -> Option<String> {
     let value = fields.field(name).ok().flatten()?.text().ok().flatten()?;
     let text: String =
@@ -300,7 +301,7 @@ fn without_secrets(text: String) -> String {
     text.replace('\n', " ")
 }
 
-/// The distribution and the kernel out of what the JDK writes: /etc/os-release, `uname:` and `libc:`.
+/// Extracts the distribution and the kernel from the JDK's text: /etc/os-release, `uname:` and `libc:`.
 fn system(text: &str) -> String {
     let pretty = text.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let kernel = text.lines().find_map(|line| line.strip_prefix("uname:"));

@@ -1,4 +1,4 @@
-//! Flightline's own account: CPU time per thread, sampled and lost, and the causes of loss.
+//! The recorder's own accounting: CPU time per thread, sampled and lost, and causes of losses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,38 +9,38 @@ use crate::load::losses::{EVENT_LOSS, SAMPLE_LOSS};
 /// CPU time of one thread, in ns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadTime {
-    /// By its clock, when it was told last.
+    /// By the thread's clock, at the last report.
     pub cpu: u64,
-    /// By its clock, when it was told first.
+    /// By the thread's clock, at the first report.
     pub first_cpu: u64,
-    /// What samples stand for.
+    /// Weight of its samples.
     pub sampled: u64,
-    /// What was lost, by whatever cause.
+    /// Weight of its lost samples, for all causes.
     pub lost: u64,
 }
 
-/// What one cause has cost.
+/// Losses by one cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
     /// Samples.
     pub samples: u64,
-    /// CPU time they stood for, in ns.
+    /// CPU time that they represent, in ns.
     pub cpu: u64,
 }
 
-/// The account of a recording.
+/// The accounting of a recording.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Ledger {
-    /// By process and thread id; a list, because a process may use an id again.
+    /// By process and thread id. A list, because ids are reused.
     pub threads: BTreeMap<(String, i64), Vec<(String, ThreadTime)>>,
     /// By cause.
     pub losses: BTreeMap<String, Cause>,
-    /// Events of engines other than CPU time that found no room, by what they were.
+    /// Lost events of engines other than CPU time, by type.
     pub events_lost: BTreeMap<String, u64>,
-    /// Samples whose stack was cut, by cause.
+    /// Truncated samples, by cause.
     pub truncated: BTreeMap<String, u64>,
-    /// What the recorder had to say.
+    /// Messages of the recorder.
     pub notices: Vec<String>,
     /// Values of each label.
     pub labels: BTreeMap<String, BTreeSet<String>>,
@@ -50,17 +50,17 @@ const THREAD_CPU: &str = "flightline.ThreadCpu";
 const SAMPLE_TRUNCATED: &str = "flightline.SampleTruncated";
 const NOTICE: &str = "flightline.Notice";
 const LABEL: &str = "flightline.Label";
-/// Names of labels, and values of one, that are kept.
+/// Maximum number of label names, and of values per label.
 const MAX_LABELS: usize = 256;
 
 impl Ledger {
-    /// Whether events of this type belong to the account.
+    /// Returns true if events of this type belong to the accounting.
     pub(super) fn knows(name: &str) -> bool {
         matches!(name, THREAD_CPU | SAMPLE_LOSS | EVENT_LOSS | SAMPLE_TRUNCATED | NOTICE | LABEL)
     }
 
-    /// Enters an event; one that cannot be decoded is left out. Thread times are totals so far, the others tell what
-    /// came up since the event before.
+    /// Adds an event; one that cannot be decoded is ignored. Thread times are totals, the other values
+    /// are increments since the event before.
     pub(super) fn take(&mut self, event: &EventRef<'_>) {
         let number = |name| {
             let value = event.field(name).ok().flatten().and_then(|v| v.as_i64());
@@ -117,7 +117,7 @@ impl Ledger {
         follow(self.threads.entry((process, id)).or_default(), name, time);
     }
 
-    /// Adds what `later` says; the result is the same as if one account had taken all events, in their order.
+    /// Merges the accounting of a later part. The result is the same as for all events in order.
     pub(super) fn merge(&mut self, later: Self) {
         for (id, holders) in later.threads {
             let known = self.threads.entry(id).or_default();
@@ -147,10 +147,10 @@ impl Ledger {
     }
 }
 
-/// Enters what a thread says next.
+/// Adds a report of a thread.
 fn follow(holders: &mut Vec<(String, ThreadTime)>, name: String, time: ThreadTime) {
     match holders.last_mut() {
-        // A clock does not run backwards: a smaller total is another thread's.
+        // A clock does not run backwards: a smaller total belongs to another thread.
         Some(last) if last.1.cpu <= time.first_cpu => {
             *last = (name, ThreadTime { first_cpu: last.1.first_cpu, ..time });
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn accounts_of_parts_merge_to_the_account_of_all() {
-        // Three threads had the id; the second told more than the first in the end.
+        // Three threads had the id; the last total of the second exceeds that of the first.
         let told = [3, 5, 9, 2, 8, 11, 12, 1];
         let whole = account(&told);
         let totals = |ledger: &Ledger| {

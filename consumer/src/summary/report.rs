@@ -1,4 +1,4 @@
-//! A summary as text and as JSON.
+//! Formats a summary as text and as JSON.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::fold::{self, Functions};
 use crate::print::clock;
 
-/// Everything a summary tells.
+/// The content of a summary.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     version: (u16, u16),
@@ -32,13 +32,13 @@ pub struct Report {
     ledger: Ledger,
     ends: Ends,
     samples: Samples,
-    /// Events of the types with stack traces.
+    /// Numbers of events of the types with stack traces.
     sample_types: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Samples {
-    /// The events that are counted, as `-e` accepts them.
+    /// The events that are counted, as accepted by `-e`.
     event: String,
     total: u64,
     unit: String,
@@ -46,9 +46,9 @@ struct Samples {
     without_stack: u64,
     /// Samples of sleeping threads, which are not in `total`.
     asleep: u64,
-    /// Of the samples with one, whose leaf has no name.
+    /// Samples with a stack whose leaf has no name.
     nameless: u64,
-    /// Where those are: libraries and programs, most first.
+    /// Libraries and programs of those leaves, most samples first.
     nameless_in: Vec<(String, u64)>,
     top: Vec<Function>,
 }
@@ -61,13 +61,13 @@ struct Function {
     total: u64,
 }
 
-/// Events that make up a chunk and that no program wrote.
+/// Events that are part of the chunk format.
 const STRUCTURE: [&str; 2] = ["jdk.Metadata", "jdk.CheckPoint"];
-/// Files told of whose functions have no names.
+/// Number of files to list whose functions have no names.
 const NAMELESS_FILES: usize = 3;
-/// One part in so many of truncated stacks is worth a hint.
+/// Truncated stacks are mentioned if they are at least one in this many.
 const WORTH_STACKS: u64 = 50;
-/// From this share of samples on in functions without a name it is told what gives them one: 1 in so many.
+/// Missing symbols are mentioned if the leaf has no name in at least one of this many samples.
 const WORTH_NAMES: u64 = 50;
 
 /// Threads in the text.
@@ -83,17 +83,17 @@ pub struct Overview {
     pub program: Option<String>,
     /// Name and version of the JVM.
     pub jvm: Option<String>,
-    /// Nanoseconds since 1970.
+    /// Start, in nanoseconds since 1970.
     pub start_nanos: i64,
-    /// Length in nanoseconds.
+    /// Duration in nanoseconds.
     pub duration_nanos: i64,
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: usize,
     /// Size in bytes.
     pub bytes: u64,
     /// Events without metadata and checkpoints.
     pub events: u64,
-    /// The type of samples that `flightline flame` draws by default, and their number.
+    /// The type of samples that `flightline flame` selects by default, and their number.
     pub samples: Option<(String, u64)>,
     /// Samples that Flightline's recorder reported as lost.
     pub lost_samples: u64,
@@ -104,7 +104,7 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Start as in ISO 8601, and length with its unit.
+    /// Returns the start in ISO 8601, and the duration with its unit.
     pub fn times(&self) -> (String, String) {
         (clock::iso(self.start_nanos), clock::span(self.duration_nanos))
     }
@@ -155,7 +155,7 @@ impl Report {
         }
     }
 
-    /// Headers of streams know no duration; the events do.
+    /// Headers of streams have no duration; the events determine it.
     pub(super) fn with_end(mut self, last: Option<i64>) -> Self {
         if self.end_nanos <= self.start_nanos {
             self.end_nanos = last.unwrap_or(self.start_nanos).max(self.start_nanos);
@@ -178,13 +178,13 @@ impl Report {
         self
     }
 
-    /// Includes the application's arguments, without secrets. By default they are left out.
+    /// Includes the application's arguments, without secrets. By default they are omitted.
     pub fn with_arguments(mut self, arguments: bool) -> Self {
         self.arguments = arguments;
         self
     }
 
-    /// The figures of the recording for one line of a list.
+    /// Returns the figures of the recording for one line of a list.
     pub fn overview(&self) -> Overview {
         let names = fold::FIRST_LOADED.iter().copied().find(|&name| self.sample_types.contains_key(name));
         let name = names.or_else(|| fold::else_loaded(&self.sample_types));
@@ -257,7 +257,7 @@ impl Report {
         out
     }
 
-    /// Process, thread and its times.
+    /// Returns process, thread and its times.
     fn threads(&self) -> impl Iterator<Item = (&str, String, &ThreadTime)> {
         self.ledger.threads.iter().flat_map(|((process, id), holders)| {
             holders.iter().map(move |(name, time)| (process.as_str(), format!("{name} ({id})"), time))
@@ -347,7 +347,7 @@ impl Report {
         out
     }
 
-    /// Writes the report for programs. Times are in ns.
+    /// Writes the report as JSON. Times are in ns.
     ///
     /// # Errors
     /// `out` cannot be written.
@@ -427,7 +427,7 @@ impl Samples {
     }
 }
 
-/// Files by the samples in functions of theirs that have an address only; those of generated code belong to none.
+/// Returns files by the number of samples in their functions without a name. Generated code has no file.
 fn nameless_files(functions: &[fold::Function]) -> Vec<(String, u64)> {
     let mut found = BTreeMap::<&str, u64>::new();
     for function in functions.iter().filter(|function| is_nameless(&function.label.text)) {
@@ -441,7 +441,7 @@ fn nameless_files(functions: &[fold::Function]) -> Vec<(String, u64)> {
     found
 }
 
-/// Whether a frame is called by its address, in a library or not, or by a word of a tool that knew none.
+/// Returns true if a frame's name is an address, with or without a library, or a tool's placeholder.
 fn is_nameless(text: &str) -> bool {
     let hex = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let address = text.rsplit_once('+').map_or(text, |(_, offset)| offset);
@@ -510,7 +510,7 @@ mod tests {
         assert!(!hint("cpu", 50));
     }
 
-    /// What other engines lost is told beside CPU time, once for all chunks.
+    /// Losses of other engines are reported in addition to CPU time, once for all chunks.
     #[test]
     fn events_that_found_no_room_are_told() {
         let part = |what: &str, count| Ledger {

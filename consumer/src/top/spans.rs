@@ -1,46 +1,49 @@
-//! What is spent in which span right now: samples of the last seconds of a recording that is being written, by their spans' names.
+//! Spans that currently use most CPU time: samples of the last seconds of a recording in progress, by
+//! span name.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use jfr_format::error::{Error as ReadError, ErrorKind};
 use jfr_format::event::EventRef;
-use jfr_format::read::{Class, Decoder, Interest, Item};
+use jfr_format::read::{Class, Decoder, Filter, Item};
 
 use crate::fold;
 use crate::warnings::Warnings;
 
-/// Spans that are told apart in a turn, names that are known; then one more is one of the others, and names are learnt anew.
+/// Maximum number of spans per turn, and of cached names. Samples of further spans count as outside of
+/// spans; the cache of names is cleared when it is full.
 const MOST: usize = 50_000;
-/// Samples and contexts that wait for each other; beyond, samples count as taken outside of spans.
+/// Maximum number of samples and contexts that wait for each other. Beyond that, samples count as outside
+/// of spans.
 const MOST_WAITING: usize = 1 << 18;
 const CONTEXT: &str = "flightline.SampleContext";
 const ENDED: &str = "flightline.Span";
 const OPEN: &str = "flightline.OpenSpan";
 
-/// A name of spans and their part of the samples.
+/// A span name and its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The name; `None` of what was outside of spans, empty of spans whose end has not been told.
+    /// The name; `None` for samples outside of spans, empty for spans whose end is not recorded yet.
     pub name: Option<Arc<str>>,
-    /// Samples while they were active.
+    /// Samples while the spans were active.
     pub samples: u64,
-    /// How many ended, and how long these lasted together, ns.
+    /// Number of spans that ended, and the sum of their durations in ns.
     pub ended: (u64, i64),
 }
 
 /// Spans of the last turns, by samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// By name.
+    /// Rows by name.
     pub rows: Vec<Row>,
-    /// All samples.
+    /// Number of all samples.
     pub total: u64,
 }
 
 #[derive(Debug, Default)]
 struct Turn {
-    /// Samples by span, 0: none.
+    /// Samples by span id; 0 means none.
     samples: HashMap<u64, u64>,
     ended: HashMap<Arc<str>, (u64, i64)>,
 }
@@ -48,24 +51,24 @@ struct Turn {
 /// Thread and time.
 type Moment = (i64, i64);
 
-/// Adds up samples of the last turns by span, as [`Top`](super::Top) does by function.
+/// Adds up samples of the last turns by span, like [`Top`](super::Top) by function.
 #[derive(Debug)]
 pub struct Spans {
     events: Vec<String>,
     since: i64,
     length: usize,
     turns: VecDeque<Turn>,
-    /// Those of this turn, and of the one before that had no context yet.
+    /// Samples of this turn, and those of the turn before that have no context yet.
     waiting: Vec<(Moment, u64, bool)>,
-    /// Of this turn and the one before.
+    /// Contexts of this turn and the one before.
     contexts: [HashMap<Moment, u64>; 2],
     names: HashMap<u64, Arc<str>>,
     warnings: Warnings,
 }
 
 impl Spans {
-    /// The last `length` turns of samples of the types called `events`, CPU samples if none are, taken at `since` (ns
-    /// since 1970) or later.
+    /// Creates a table of the last `length` turns, for samples of the types in `events` (CPU samples if
+    /// empty) since `since`, in ns since 1970.
     pub fn new(events: &[String], length: usize, since: i64) -> Self {
         let first = || fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect();
         let events = if events.is_empty() { first() } else { fold::event_names(events) };
@@ -75,23 +78,23 @@ impl Spans {
         Self { events, since, length: length.max(1), turns, waiting, contexts, names, warnings }
     }
 
-    /// Tells a decoder which events are wanted.
+    /// Configures a decoder to skip other events.
     pub fn select(&self, decoder: &mut Decoder) {
         let events = self.events.clone();
-        decoder.select(move |class: &Class| {
+        decoder.set_filter(move |class: &Class| {
             let told = [CONTEXT, ENDED, OPEN].contains(&&*class.name);
             if told || events.iter().any(|event| *event == *class.name) {
-                Interest::Constants
+                Filter::Constants
             } else {
-                Interest::None
+                Filter::Skip
             }
         });
     }
 
-    /// Takes an item.
+    /// Processes an item.
     ///
     /// # Errors
-    /// The input turns out to be no recording at all.
+    /// The input is not a recording.
     pub fn item(&mut self, item: Item<'_>) -> Result<(), ReadError> {
         match item {
             Item::Events(batch) => {
@@ -151,7 +154,7 @@ impl Spans {
             _ if start >= self.since => {
                 let weight = number("samples")?
                     .map_or(1, |samples| samples.clamp(0, i64::from(i32::MAX)).cast_unsigned());
-                // Others' samples tell their span themselves.
+                // Samples of other producers contain their span.
                 let own = number("spanId")?.unwrap_or(0).cast_unsigned();
                 if own != 0 || self.waiting.len() >= MOST_WAITING {
                     self.spent(own, weight);
@@ -172,7 +175,8 @@ impl Spans {
         }
     }
 
-    /// Ends a turn; gives the table of the last ones and what could not be read in this one. After the `last` nothing follows.
+    /// Ends a turn. Returns the table of the last turns, and the warnings of this one. If `last` is true,
+    /// no input follows.
     pub fn turn(&mut self, last: bool) -> (Table, Warnings) {
         for (moment, weight, old) in std::mem::take(&mut self.waiting) {
             let context = self.contexts.iter().find_map(|contexts| contexts.get(&moment)).copied();
@@ -213,7 +217,7 @@ impl Spans {
     }
 }
 
-/// Id of the thread that an event is of, 0 if it tells none.
+/// Returns the id of an event's thread; 0 if it has none.
 fn thread(event: &EventRef<'_>) -> Result<i64, ReadError> {
     for name in ["eventThread", "sampledThread"] {
         if let Some(value) = event.field(name)? {
@@ -242,7 +246,8 @@ mod tests {
         let mut spans = Spans::new(&[], 3, 0);
         let row = |name: &str, samples| (name.to_owned(), samples);
         spans.names.insert(7, "cart".into());
-        // One whose context comes with the next turn, one without, one whose span has not ended.
+        // One sample whose context arrives in the next turn, one without context, one whose span has not
+        // ended.
         let first = turn(
             &mut spans,
             &[((1, 10), 5), ((1, 20), 1), ((2, 20), 1), ((1, 30), 2)],

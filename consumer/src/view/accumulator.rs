@@ -1,4 +1,4 @@
-//! Cells while events are added up.
+//! Cells that accumulate the values of events.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use super::datum::{Datum, Unit};
 use super::definition::Take;
 use super::quantiles::Quantiles;
 
-/// Different values told apart in one cell.
+/// Maximum number of distinct values counted in one cell.
 const DISTINCT: usize = 1 << 16;
 
-/// A sum that hardly depends on the order it is made in: what rounding drops is carried along.
+/// A sum with error compensation, which hardly depends on the order of additions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Total {
     sum: f64,
@@ -32,12 +32,12 @@ impl Total {
     }
 
     fn value(self) -> f64 {
-        // Without end, or no number at all: then what was dropped is none either.
+        // Infinity or NaN, for which the compensation is invalid.
         if self.sum.is_finite() && self.dropped.is_finite() { self.sum + self.dropped } else { self.sum }
     }
 }
 
-/// One cell; what is large and rare lies elsewhere: there may be a hundred thousand rows.
+/// A cell. Large and rare parts are boxed, because there may be a hundred thousand rows.
 #[derive(Clone, Debug)]
 pub(super) enum Accumulator {
     Count(u64),
@@ -54,7 +54,7 @@ pub(super) enum Accumulator {
     Nothing,
 }
 
-/// The first and the last value, and when.
+/// The first and the last value with their times.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
     from: (i64, Datum),
@@ -93,7 +93,7 @@ impl Accumulator {
         }
     }
 
-    /// Takes the value of an event that happened at `time`.
+    /// Adds the value of an event at `time`.
     pub(super) fn add(&mut self, value: &Datum, time: i64) {
         if value.is_null() {
             return;
@@ -105,7 +105,7 @@ impl Accumulator {
                     (*seen, *unit) = (true, of);
                     real.get_or_insert_default().add(v);
                 }
-                // A span without end is not something to add.
+                // An infinite duration cannot be added.
                 Datum::Int(i64::MAX, Unit::Span) => {}
                 Datum::Int(v, of) => {
                     (*seen, *unit) = (true, of);
@@ -139,7 +139,7 @@ impl Accumulator {
         }
     }
 
-    /// Takes what a cell of the same kind made of later events.
+    /// Merges a cell of the same kind from later events.
     pub(super) fn merge(&mut self, later: Self) {
         match (self, later) {
             (Self::Count(n), Self::Count(more)) => *n += more,
@@ -185,7 +185,7 @@ impl Accumulator {
         }
     }
 
-    /// An allocation of so many bytes was not freed.
+    /// Adds an allocation of `size` bytes that was not freed.
     pub(super) fn live(&mut self, size: i64) {
         if let Self::Live { count, bytes, .. } = self {
             *count += 1;
@@ -193,7 +193,7 @@ impl Accumulator {
         }
     }
 
-    /// The value of the cell.
+    /// Returns the value of the cell.
     pub(super) fn finish(self) -> Datum {
         match self {
             Self::Count(n) => whole(i128::from(n), Unit::One),
@@ -226,7 +226,7 @@ fn whole(value: i128, unit: Unit) -> Datum {
 
 fn spread(from: &Datum, to: &Datum) -> Datum {
     match (from, to) {
-        // One point in time spans nothing.
+        // A single time has no duration.
         (Datum::Int(a, Unit::Time), Datum::Int(b, Unit::Time)) if a == b => Datum::Null,
         (Datum::Int(a, Unit::Time), Datum::Int(b, Unit::Time)) => {
             Datum::Int(b.saturating_sub(*a), Unit::Span)

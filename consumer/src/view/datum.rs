@@ -1,4 +1,4 @@
-//! Values in tables.
+//! Cell values of tables.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -9,17 +9,17 @@ use jfr_format::read::{Field, Kind};
 
 use super::names::UNNAMED_VIRTUAL;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// Things.
+    /// No unit.
     #[default]
     One,
-    /// Things; the bits of the number are unsigned.
+    /// No unit; the bits of the number are unsigned.
     Unsigned,
     /// ns since 1970.
     Time,
-    /// ns; the largest number is "without end".
+    /// ns; the largest number means "infinite".
     Span,
     /// Bytes.
     Bytes,
@@ -31,14 +31,14 @@ pub enum Unit {
     BitsPerSecond,
     /// Per second.
     Hertz,
-    /// Part of 1.
+    /// Fraction of 1.
     Share,
     /// An address in memory.
     Address,
 }
 
 impl Unit {
-    /// As machines are told it.
+    /// The name for programs.
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::One | Self::Unsigned => return None,
@@ -58,25 +58,25 @@ impl Unit {
 /// A value of a cell.
 #[derive(Clone, Debug, Default)]
 pub enum Datum {
-    /// Nothing.
+    /// No value.
     #[default]
     Null,
-    /// Truth.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64, Unit),
-    /// Any number.
+    /// A floating-point number.
     Real(f64, Unit),
     /// Text.
     Text(Arc<str>),
-    /// Text that several things share, and which of them is meant.
+    /// A name that several objects share, and an id that distinguishes them.
     Named(Arc<str>, u64),
-    /// A stack, topmost frame first.
+    /// A stack, leaf first.
     Stack(Arc<[Arc<str>]>),
 }
 
 impl Datum {
-    /// Returns the value that rows are grouped by: virtual threads without a name are one.
+    /// Returns the value that rows are grouped by: virtual threads without a name form one group.
     pub(super) fn grouped(self) -> Self {
         match self {
             Self::Named(name, id) if name.starts_with(UNNAMED_VIRTUAL) => {
@@ -86,12 +86,12 @@ impl Datum {
         }
     }
 
-    /// Whether there is no value.
+    /// Returns true if there is no value.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Null)
     }
 
-    /// Text of any value, as an event's own words: for comparing.
+    /// Returns true if the value's text equals `text`.
     pub fn is_text(&self, text: &str) -> bool {
         match self {
             Self::Text(own) | Self::Named(own, _) => &**own == text,
@@ -101,7 +101,7 @@ impl Datum {
         }
     }
 
-    /// Its size as a number.
+    /// Returns its magnitude as a number.
     pub fn number(&self) -> Option<f64> {
         match *self {
             Self::Int(v, Unit::Unsigned | Unit::Address) => Some(v as u64 as f64),
@@ -112,7 +112,7 @@ impl Datum {
         }
     }
 
-    /// Its unit.
+    /// Returns its unit.
     pub fn unit(&self) -> Unit {
         match *self {
             Self::Int(_, unit) | Self::Real(_, unit) => unit,
@@ -184,11 +184,11 @@ impl Ord for Datum {
     }
 }
 
-/// How the number in a field is to be understood.
+/// How to interpret the numbers of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Measure {
     unit: Unit,
-    /// Ticks, or the nanoseconds in one of the field's units.
+    /// Ticks, or the nanoseconds per unit of the field.
     scale: Scale,
 }
 
@@ -200,7 +200,7 @@ enum Scale {
 }
 
 impl Measure {
-    /// By the annotations of a field.
+    /// Derives it from the annotations of a field.
     pub(super) fn of(field: &Field) -> Self {
         let unit = |name: &str| field.annotation(name).map(|a| a.value().unwrap_or("TICKS"));
         let scale = |unit: &str| match unit {
@@ -232,7 +232,7 @@ impl Measure {
         Self { unit, scale: Scale::Plain }
     }
 
-    /// A number as events carry it.
+    /// Converts a number of an event.
     pub(super) fn datum(self, chunk: &jfr_format::read::Chunk, value: &Value<'_>) -> Datum {
         match *value {
             Value::Boolean(v) => return Datum::Bool(v),
@@ -251,7 +251,7 @@ impl Measure {
         }
         let nanos = match (self.scale, self.unit, raw) {
             (Scale::Plain, ..) => return Datum::Int(raw, self.unit),
-            // The smallest number stands for "none", the largest span for "without end".
+            // The smallest number means "none", and the largest duration "infinite".
             (_, _, i64::MIN) => return Datum::Null,
             (_, Unit::Span, i64::MAX) => raw,
             (Scale::Nanos(scale), ..) => raw.saturating_mul(scale),
@@ -262,9 +262,9 @@ impl Measure {
     }
 }
 
-/// What a binding took out of an event, as the value it stands for.
+/// Converts the bits of a binding to a value.
 pub(super) fn value_of_bits(kind: Kind, bits: u64) -> Value<'static> {
-    // Narrow types are the low bits of what was read.
+    // Narrow types are in the low bits.
     match kind {
         Kind::Boolean => Value::Boolean(bits != 0),
         Kind::Byte => Value::Byte(bits as i8),

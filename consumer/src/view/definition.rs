@@ -1,38 +1,40 @@
-//! What a view is made of: one declaration each, no code.
+//! Declarations of views.
 //!
 //! ```text
 //! view("hot-methods", APPLICATION, "Methods on CPU", &["jdk.ExecutionSample"], &[
 //!     key("Method", "stackTrace.top"),            rows are grouped by the key columns
-//!     count("Samples"),                           the others are added up per row
+//!     count("Samples"),                           the others are aggregated per row
 //!     count("Percent").share(),
 //! ]).by(1).top(25)
 //! ```
-//! A view without key columns is a list (each event a row) if its columns are [`Take::Each`], else a single row.
+//! A view without key columns is a list (each event a row) if its columns are [`Take::Each`], else a
+//! single row.
 //!
-//! A **path** names a value: `field.field…`, alternatives between `|` (the first whose first field the event type has). After
-//! a stack: `.top` the topmost frame, `.app` the topmost frame of a class that is not the JDK's own, `.thrower` the topmost
-//! frame that is no constructor, `.caller` the topmost frame that is no function of the allocator, `.site` the stack
-//! without the frames of the lock's implementation at its top. After the id of an event type: `.@event` its label. Instead
-//! of a field: `@label` and `@type` of the event, `@span` the time that its samples represent, `#1` a number.
+//! A **path** names a value: `field.field…`, alternatives between `|` (the first one whose first field
+//! exists in the event type). After a stack: `.top` is the topmost frame, `.app` the topmost frame in a
+//! class outside the JDK, `.thrower` the topmost frame that is not a constructor, `.caller` the topmost
+//! frame that is not an allocator function, `.site` the stack without the topmost frames that implement a
+//! lock. After the id of an event type: `.@event` is its label. Instead of a field: `@label` and `@type`
+//! of the event, `@span` for the time that its samples represent, `#1` for a number.
 
-/// Where a view is listed.
+/// Category of a view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Category {
-    /// What the program did.
+    /// Application.
     Application,
-    /// What the virtual machine did.
+    /// Java virtual machine.
     Vm,
     /// Machine, operating system, recording.
     Environment,
-    /// Recordings of native code: async-profiler's and our own.
+    /// Native code, in recordings of async-profiler and Flightline.
     Native,
 }
 
 impl Category {
-    /// All, in the order of listing.
+    /// All categories, in the order of listing.
     pub const ALL: [Self; 4] = [Self::Application, Self::Vm, Self::Environment, Self::Native];
 
-    /// Headline.
+    /// The heading.
     pub fn title(self) -> &'static str {
         match self {
             Self::Application => "Application",
@@ -43,53 +45,54 @@ impl Category {
     }
 }
 
-/// How a column comes about from the events of its row.
+/// How a column is computed from the events of its row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Take {
-    /// Rows are grouped by it.
+    /// Rows are grouped by this column.
     Key,
-    /// The value of the event that is the row.
+    /// The value of the event; each event is a row.
     Each,
-    /// Number of events, with a path: of those that have the value.
+    /// Number of events; with a path, of those that have the value.
     Count,
     /// Sum.
     Sum,
-    /// Smallest.
+    /// Minimum.
     Min,
-    /// Largest.
+    /// Maximum.
     Max,
     /// Arithmetic mean.
     Mean,
-    /// Quantile, 0 to 1: the value at rank (n + 1)·q, between two ranks interpolated (method 6 of Hyndman and Fan).
+    /// Quantile, 0 to 1: the value at rank (n + 1)·q, interpolated between two ranks (method 6 of Hyndman
+    /// and Fan).
     Quantile(f64),
     /// Value of the earliest event.
     First,
     /// Value of the latest event.
     Last,
-    /// Value of the latest event less that of the earliest.
+    /// Difference between the values of the latest and the earliest event.
     Spread,
-    /// Number of different values.
+    /// Number of distinct values.
     Distinct,
-    /// Of allocations: those not freed, counted.
+    /// For allocations: number of live ones.
     LiveCount,
-    /// Of allocations: those not freed, their bytes.
+    /// For allocations: bytes of live ones.
     LiveSum,
 }
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Headline.
+    /// Heading.
     pub title: &'static str,
-    /// How it comes about.
+    /// How it is computed.
     pub take: Take,
-    /// Of which value.
+    /// Path of the value.
     pub path: &'static str,
-    /// Shown as the part of the sum of all rows.
+    /// Shown as a share of the sum of all rows.
     pub share: bool,
-    /// Event types it is taken from; empty: all of the view.
+    /// Event types to use; if empty, all types of the view.
     pub of: &'static [&'static str],
-    /// Only events that meet it count.
+    /// Condition that events must meet.
     pub when: Option<Condition>,
 }
 
@@ -98,9 +101,9 @@ pub struct Column {
 pub struct Condition {
     /// Path of the value.
     pub path: &'static str,
-    /// The text that the value is compared with.
+    /// The text to compare with.
     pub text: &'static str,
-    /// True if the value has to be the text, false if it must not be.
+    /// True if the value must equal the text, false if it must differ.
     pub equal: bool,
 }
 
@@ -109,96 +112,98 @@ impl Column {
         Self { title, take, path, share: false, of: &[], when: None }
     }
 
-    /// Shown as the part of the sum of all rows.
+    /// Shows the column as a share of the sum of all rows.
     pub const fn share(mut self) -> Self {
         self.share = true;
         self
     }
 
-    /// Taken from these event types only.
+    /// Uses only these event types.
     pub const fn of(mut self, of: &'static [&'static str]) -> Self {
         self.of = of;
         self
     }
 
-    /// Taken from events only in which the value at `path` is `text`.
+    /// Uses only events in which the value at `path` is `text`.
     pub const fn when(mut self, path: &'static str, text: &'static str) -> Self {
         self.when = Some(Condition { path, text, equal: true });
         self
     }
 
-    /// Taken from events only in which the value at `path` is not `text`. On a key column, the other events have no row.
+    /// Uses only events in which the value at `path` is not `text`. For a key column, the other events
+    /// have no row.
     pub const fn unless(mut self, path: &'static str, text: &'static str) -> Self {
         self.when = Some(Condition { path, text, equal: false });
         self
     }
 }
 
-/// Which way rows are sorted.
+/// Sort order of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Smallest first.
+    /// Ascending by a column.
     Up(usize),
-    /// Largest first.
+    /// Descending by a column.
     Down(usize),
 }
 
-/// A ready table.
+/// A predefined table.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
-    /// What it is called on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Where it is listed.
+    /// Category.
     pub category: Category,
-    /// Headline.
+    /// Heading.
     pub title: &'static str,
-    /// Event types it is made from; `*` is all.
+    /// Event types; `*` means all.
     pub events: &'static [&'static str],
-    /// Event types it is made from if there are none of the others: taken together they would count things twice.
+    /// Event types to use if there are none of the others. Using both would count things twice.
     pub instead: &'static [&'static str],
-    /// Of this event type only those of the latest moment there are some: each time is a new count of the same things.
+    /// For this event type, only the events at the latest time are used, because each time has a new
+    /// count of the same things.
     pub latest: Option<&'static str>,
     /// Columns.
     pub columns: &'static [Column],
-    /// Order of rows; none: lists as they happened, else by the keys.
+    /// Order of rows. `None`: lists in order of time, other tables by key.
     pub order: Option<Order>,
-    /// Rows shown unless asked for more.
+    /// Default maximum number of rows.
     pub limit: Option<usize>,
 }
 
 impl View {
-    /// Made from these event types if there are none of the others.
+    /// Uses these event types if there are none of the others.
     pub const fn or(mut self, instead: &'static [&'static str]) -> Self {
         self.instead = instead;
         self
     }
 
-    /// Of the event type `name` only those of the latest moment.
+    /// Uses only the events of type `name` at the latest time.
     pub const fn latest(mut self, name: &'static str) -> Self {
         self.latest = Some(name);
         self
     }
 
-    /// Largest of column `at` first.
+    /// Sorts by column `at`, descending.
     pub const fn by(mut self, at: usize) -> Self {
         self.order = Some(Order::Down(at));
         self
     }
 
-    /// Smallest of column `at` first.
+    /// Sorts by column `at`, ascending.
     pub const fn up(mut self, at: usize) -> Self {
         self.order = Some(Order::Up(at));
         self
     }
 
-    /// So many rows.
+    /// Limits the number of rows.
     pub const fn top(mut self, limit: usize) -> Self {
         self.limit = Some(limit);
         self
     }
 }
 
-/// A view.
+/// Creates a view.
 pub const fn view(
     name: &'static str,
     category: Category,
@@ -218,7 +223,7 @@ macro_rules! columns {
 }
 
 columns! {
-    /// Rows are grouped by it.
+    /// Rows are grouped by this column.
     key Take::Key;
     /// The value of each event.
     each Take::Each;
@@ -226,29 +231,29 @@ columns! {
     count_of Take::Count;
     /// Sum.
     sum Take::Sum;
-    /// Smallest.
+    /// Minimum.
     min Take::Min;
-    /// Largest.
+    /// Maximum.
     max Take::Max;
     /// Mean.
     mean Take::Mean;
-    /// Half are smaller.
+    /// Median.
     median Take::Quantile(0.5);
-    /// Nine of ten are smaller.
+    /// 90th percentile.
     p90 Take::Quantile(0.9);
-    /// 95 of 100 are smaller.
+    /// 95th percentile.
     p95 Take::Quantile(0.95);
-    /// 99 of 100 are smaller.
+    /// 99th percentile.
     p99 Take::Quantile(0.99);
-    /// 999 of 1000 are smaller.
+    /// 99.9th percentile.
     p999 Take::Quantile(0.999);
-    /// Of the earliest event.
+    /// Value of the earliest event.
     first Take::First;
-    /// Of the latest event.
+    /// Value of the latest event.
     last Take::Last;
-    /// Value of the latest event less that of the earliest.
+    /// Difference between the values of the latest and the earliest event.
     spread Take::Spread;
-    /// Number of different values.
+    /// Number of distinct values.
     distinct Take::Distinct;
 }
 
@@ -257,12 +262,12 @@ pub const fn count(title: &'static str) -> Column {
     Column::new(title, Take::Count, "")
 }
 
-/// Allocations not freed.
+/// Number of live allocations.
 pub const fn live_count(title: &'static str) -> Column {
     Column::new(title, Take::LiveCount, "address")
 }
 
-/// Bytes allocated and not freed.
+/// Bytes of live allocations.
 pub const fn live_sum(title: &'static str) -> Column {
     Column::new(title, Take::LiveSum, "size")
 }

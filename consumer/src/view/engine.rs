@@ -1,7 +1,7 @@
-//! Events → rows, in one pass.
+//! Converts events to rows in one pass.
 //!
-//! For each event type of a chunk it is settled once which plans want which of its fields; an event then costs those
-//! fields, and what its keys stand for is looked up once per chunk.
+//! For each event type of a chunk, the fields that plans need are determined once. An event then only
+//! costs the decoding of those fields, and constants are resolved once per chunk.
 
 mod parallel;
 
@@ -21,33 +21,33 @@ use super::table::Table;
 use crate::load::SETTING;
 use crate::warnings::Warnings;
 
-/// Which events count.
+/// Selects events and limits rows.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Rows at most, instead of what the view says.
+    /// Maximum number of rows; overrides that of the view.
     pub limit: Option<usize>,
     /// Earliest event, in ns since 1970.
     pub from_nanos: Option<i64>,
     /// Latest event, in ns since 1970.
     pub to_nanos: Option<i64>,
-    /// Besides the plans: event types, by full or short name, each as a table of its fields.
+    /// Event types to show as tables of their fields, in addition to the plans; by full or short name.
     pub event_types: Vec<String>,
-    /// Besides the plans: all event types there are, each as a table of its fields.
+    /// Show all event types as tables of their fields, in addition to the plans.
     pub all_event_types: bool,
 }
 
-/// Makes tables of the items of a decoder.
+/// Builds tables from the items of a decoder.
 #[derive(Debug)]
 pub struct Viewer {
     options: Options,
     rows: Vec<Rows>,
-    /// Plan of each event type that is shown by itself.
+    /// Plans of the event types that are shown as tables of their fields.
     own: HashMap<String, usize>,
     classes: Vec<Option<Bound>>,
-    /// Events by type, whether shown or not.
+    /// Number of events by type, shown or not.
     counts: BTreeMap<String, u64>,
     declared: BTreeSet<String>,
-    /// By event type: whether it was enabled at last, and its threshold.
+    /// By event type: whether it was enabled according to the latest setting, and its threshold.
     enabled: BTreeMap<String, Enabled>,
     lookup: Lookup,
     room: Room,
@@ -67,16 +67,16 @@ struct Bound {
 /// Settings of an event type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enabled {
-    /// It was recorded, as far as the recording says so.
+    /// True if it was enabled; `None` if the recording does not state it.
     pub is_enabled: Option<bool>,
-    /// Shorter events were not recorded, e.g. `20 ms`.
+    /// Threshold of recorded durations, e.g. `20 ms`.
     pub threshold: Option<String>,
 }
 
-/// Event types whose settings are kept; real recordings have some hundreds.
+/// Maximum number of event types with stored settings; real recordings have some hundreds.
 const MOST_SETTINGS: usize = 1 << 12;
 
-/// Takes an event `jdk.ActiveSetting` of the settings `enabled` and `threshold`.
+/// Stores the settings `enabled` and `threshold` from a `jdk.ActiveSetting` event.
 fn note_setting(all: &mut BTreeMap<String, Enabled>, event: &EventRef<'_>) {
     let text = |name: &str| {
         let text = event.field(name).ok().flatten().and_then(|value| value.text().ok().flatten());
@@ -98,16 +98,16 @@ fn note_setting(all: &mut BTreeMap<String, Enabled>, event: &EventRef<'_>) {
     }
 }
 
-/// Raw keys whose rows are remembered; the bytes of an event can claim any.
+/// Maximum number of cached raw keys; a damaged event can have any key.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// Events after which lists are looked at whether they hold too much.
+/// Number of events between checks of the lists' size.
 const CUT_AFTER: usize = 4096;
 
-/// The raw keys of an event; views have no more.
+/// The raw keys of an event; views have at most three.
 type RawKeys = (u64, u64, u64);
 
-/// What a plan wants of an event type.
+/// How a plan uses an event type.
 #[derive(Debug)]
 struct Use {
     plan: usize,
@@ -117,7 +117,7 @@ struct Use {
     others: Vec<Wanted>,
     /// Rows by the raw keys of the current chunk.
     known: HashMap<RawKeys, usize, KeyHash>,
-    /// For which rows that was.
+    /// The generation of rows for which `known` is valid.
     generation: u64,
     live: Option<Live>,
 }
@@ -139,7 +139,7 @@ struct Live {
 }
 
 impl Viewer {
-    /// Before the first event.
+    /// Creates a viewer.
     pub fn new(plans: Vec<Plan>, options: Options) -> Self {
         let mut rows = Vec::new();
         for plan in plans {
@@ -164,7 +164,7 @@ impl Viewer {
         }
     }
 
-    /// Takes one item in.
+    /// Processes an item.
     pub fn take(&mut self, item: Item<'_>) {
         match item {
             Item::ChunkStart(_) => self.next_chunk(),
@@ -174,33 +174,33 @@ impl Viewer {
         }
     }
 
-    /// What could not be read since the last call.
+    /// Returns the warnings since the last call.
     pub fn take_warnings(&mut self) -> Warnings {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Events by type so far, of finished chunks.
+    /// Returns the number of events by type in finished chunks.
     pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
 
-    /// Event types declared so far, in finished chunks.
+    /// Returns the event types declared in finished chunks.
     pub fn declared(&self) -> &BTreeSet<String> {
         &self.declared
     }
 
-    /// Takes what the recording's settings (`jdk.ActiveSetting`) say, by event type.
+    /// Returns the settings in the recording (`jdk.ActiveSetting`), by event type.
     pub fn take_enabled(&mut self) -> BTreeMap<String, Enabled> {
         std::mem::take(&mut self.enabled)
     }
 
-    /// Only events between these points in time count from here on, in ns since 1970.
+    /// Restricts further events to this time range, in ns since 1970.
     pub fn between(&mut self, from_nanos: Option<i64>, to_nanos: Option<i64>) {
         self.options.from_nanos = from_nanos;
         self.options.to_nanos = to_nanos;
     }
 
-    /// The tables: of the plans in their order, then of event types by name.
+    /// Returns the tables: first those of the plans in order, then those of event types by name.
     pub fn finish(mut self) -> Vec<Table> {
         cut_lists(&mut self.rows);
         let own: Vec<usize> = self.own.values().copied().collect();
@@ -318,14 +318,14 @@ impl Viewer {
     }
 }
 
-/// How `plan` uses events of the type `name`; `None` if none of its rows would change.
+/// Returns how `plan` uses events of the type `name`; `None` if they change no row.
 fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Option<Use> {
     let (mut keys, mut others) = (Vec::new(), Vec::new());
     let mut frees = false;
     for (column, wanted) in plan.columns.iter().enumerate() {
         let foreign = !wanted.of.is_empty() && !wanted.of.iter().any(|of| of == name);
         if foreign {
-            // Events that have no row of their own can only end allocations.
+            // Events without a row of their own can only free allocations.
             frees |= wanted.take == Take::Key && plan.counts_live();
             if wanted.take == Take::Key && !frees {
                 return None;
@@ -356,7 +356,7 @@ fn bind_plan(binder: &mut Binder<'_>, name: &str, at: usize, plan: &Plan) -> Opt
     })
 }
 
-/// An event being taken in.
+/// State while an event is processed.
 struct Reader<'r, 'a> {
     event: &'r EventRef<'a>,
     fields: &'r Fields,
@@ -430,7 +430,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// The row of the event; its keys are looked up once per chunk.
+    /// Returns the row of the event. Its keys are resolved once per chunk.
     fn row(&mut self, using: &mut Use, rows: &mut Rows) -> Result<Option<usize>, Error> {
         if using.generation != rows.generation {
             using.generation = rows.generation;
@@ -452,12 +452,12 @@ impl Reader<'_, '_> {
         Ok(row)
     }
 
-    /// `None` where the same bits need not mean the same.
+    /// Returns `None` if equal bits may have different meanings.
     fn raw_keys(&self, keys: &[Wanted]) -> Option<RawKeys> {
         let bits = |at: usize| match keys.get(at).map(|key| &key.source) {
             Some(Source::Field { slot, .. }) => self.raw.get(*slot).and_then(Raw::bits),
             Some(Source::Missing | Source::Fixed(_)) | None => Some(0),
-            // The interval may be known from the next event on.
+            // The interval may become known with the next event.
             Some(Source::Samples { .. }) => None,
         };
         let all = (bits(0)?, bits(1)?, bits(2)?);

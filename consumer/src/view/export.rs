@@ -1,4 +1,4 @@
-//! Tables for programs: numbers as they are, in the unit the column names.
+//! Tables for programs, with plain numbers in the unit of their column.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use super::datum::{Datum, Unit};
 use super::table::{Heading, Table};
 use crate::print::clock;
 
-/// Writes the tables as a JSON list of what [`write_json`] writes.
+/// Writes the tables as a JSON array of the objects that [`write_json`] writes.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -23,7 +23,7 @@ pub fn write_json_list(tables: &[Table], out: &mut dyn Write) -> io::Result<()> 
 
 /// Writes a table as `{view, title, events, columns: [{title, unit}], rows: [{title: value}], more}`.
 ///
-/// Points in time are ISO 8601 in UTC, spans ns, parts of a whole fractions of 1, stacks lists of frames.
+/// Times are in ISO 8601 in UTC, durations in ns, shares fractions of 1, stacks arrays of frames.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -51,7 +51,7 @@ pub fn write_json(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "], \"more\": {}}}", table.more)
 }
 
-/// Labels of an event type need not differ.
+/// Labels of an event type's fields may be equal.
 fn distinct_titles(table: &Table) -> Vec<String> {
     let mut titles: Vec<String> = Vec::new();
     for heading in &table.headings {
@@ -82,7 +82,8 @@ fn json_of(datum: &Datum) -> Json {
     }
 }
 
-/// Writes a table as CSV: a head with titles and units, then the rows; stacks joined by `;`, topmost frame first.
+/// Writes a table as CSV: a header with titles and units, then the rows. Stacks are joined by `;`, leaf
+/// first.
 ///
 /// # Errors
 /// `out` cannot be written.

@@ -1,58 +1,59 @@
-//! Native memory that has not been freed.
+//! Live native memory.
 
 use std::collections::{HashMap, HashSet};
 
 use jfr_format::pool::KeyHash;
 
-/// Allocations not freed yet that are kept.
+/// Maximum number of live allocations.
 const MAX_LIVE: usize = 1 << 22;
-/// Freed addresses that are remembered for the allocations of an earlier part of the recording.
+/// Maximum number of freed addresses stored for allocations in an earlier part of the recording.
 const MAX_GONE: usize = 1 << 16;
 
 /// Row and size.
 type Allocation = (usize, i64);
 
-/// Allocations not freed.
+/// Live allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
-    /// By address: in which row, how large.
+    /// Row and size by address.
     pub(super) held: HashMap<i64, Allocation, KeyHash>,
-    /// Of the current batch, in file order: threads write on their own, so a free may come before its allocation.
+    /// Events of the current batch in file order. Each thread writes its own events, so a free may
+    /// precede its allocation.
     pub(super) waiting: Vec<(i64, i64, Option<Allocation>)>,
     pub(super) lost: u64,
-    /// Addresses freed and not allocated again, whether an allocation of them was seen or not.
+    /// Addresses that were freed and not allocated again, with or without a known allocation.
     gone: HashSet<i64, KeyHash>,
-    /// There were too many of those.
+    /// True if there were more than the limit.
     forgot: bool,
 }
 
 impl Live {
-    /// An allocation at an address: in which row, how large.
+    /// Adds an allocation at an address, with its row and size.
     pub(crate) fn allocated(&mut self, address: i64, time: i64, row: usize, size: i64) {
         self.waiting.push((time, address, Some((row, size))));
     }
 
-    /// The memory at an address was freed.
+    /// Adds a free of an address.
     pub(crate) fn freed(&mut self, address: i64, time: i64) {
         self.waiting.push((time, address, None));
     }
 
-    /// Steps that are not in order yet.
+    /// Returns the number of events that are not sorted yet.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Row and size of what is not freed.
+    /// Returns row and size of the live allocations.
     pub(crate) fn left(&self) -> impl Iterator<Item = (usize, i64)> {
         self.held.values().copied()
     }
 
-    /// Allocations that there was no room for.
+    /// Returns the number of allocations beyond the limit.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Takes the steps of a batch in the order of time.
+    /// Processes the events of a batch in order of time.
     pub(crate) fn settle(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.sort_by_key(|&(time, _, what)| (time, what.is_some()));
@@ -66,7 +67,7 @@ impl Live {
                 }
             }
         }
-        // Its room is used again.
+        // Reuses the allocated memory.
         self.waiting = waiting;
     }
 
@@ -79,14 +80,14 @@ impl Live {
         }
     }
 
-    /// Whether [`merge`](Self::merge) makes what all the steps in one would have.
+    /// Returns true if [`merge`](Self::merge) gives the same result as processing all events in sequence.
     pub(super) fn can_merge(&self, later: &Self) -> bool {
         let complete = self.lost == 0 && later.lost == 0 && self.held.len() + later.held.len() <= MAX_LIVE;
         let known = self.held.is_empty() || !later.forgot;
         complete && known
     }
 
-    /// Takes what comes later; `rows` are the rows here of the rows there.
+    /// Merges a later part; `rows` maps its rows to rows of this one.
     pub(super) fn merge(&mut self, later: Self, rows: &[usize]) {
         for address in later.gone {
             self.free(address);

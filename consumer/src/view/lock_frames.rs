@@ -1,9 +1,10 @@
 //! The functions that implement locks, so that a wait is attributed to the code that uses the lock.
 
-/// The beginnings of native functions that implement or wait for a lock: Rust's std, `parking_lot`, libstdc++ and libc++, glibc and musl, the
-/// kernel, HotSpot. Leading underscores and a return type are removed before the comparison.
+/// Prefixes of native functions that implement or wait for a lock: Rust's std, `parking_lot`, libstdc++
+/// and libc++, glibc and musl, the kernel, HotSpot. Leading underscores and a return type are removed
+/// before the comparison.
 const NATIVE: &[&str] = &[
-    // Rust's std: its parts for each system, and the locks themselves.
+    // Rust's std: its system-specific modules, and the locks themselves.
     "std::sys::",
     "std::sync::",
     "std::thread::park",
@@ -12,7 +13,7 @@ const NATIVE: &[&str] = &[
     "parking_lot::",
     "parking_lot_core::",
     "lock_api::",
-    // The C++ library.
+    // C++ standard library.
     "std::mutex::",
     "std::timed_mutex::",
     "std::recursive_mutex::",
@@ -34,7 +35,7 @@ const NATIVE: &[&str] = &[
     "std::__shared_timed_mutex_base::",
     "std::__condvar::",
     "gthread_",
-    // The C library, and the interposers of its functions.
+    // C library, and interposers of its functions.
     "pthread_mutex_",
     "pthread_rwlock_",
     "pthread_cond_",
@@ -60,7 +61,7 @@ const NATIVE: &[&str] = &[
     "Unsafe_Park",
 ];
 
-/// Methods of Java that wait for a lock, by class.
+/// Java methods that wait for a lock, by class.
 const JAVA: &[(&str, &str)] = &[
     ("java.lang.Object", "wait"),
     ("java.lang.VirtualThread", "park"),

@@ -1,10 +1,11 @@
-//! Ready tables out of any recording: hot methods, pauses, allocation, contention, …
+//! Predefined tables for any recording: hot methods, pauses, allocation, contention, …
 //!
 //! ```text
 //! catalog (declarations) ─┐
 //! any event type ─────────┴─► Plan ─► Viewer: events ─► rows ─► Table ─► text | JSON | CSV
 //! ```
-//! Events are read by the names in their metadata: a field that a version does not have leaves its column empty.
+//! Fields are found by the names in the metadata. A column is empty if the producer's version does not
+//! have the field.
 //!
 //! ```no_run
 //! use flightline_consumer::view::{self, Plan, Viewer};
@@ -52,7 +53,7 @@ pub use table::{Heading, Table};
 pub(crate) use text::cell_text;
 pub use text::{Layout, Truncate, write_text};
 
-/// Names of `all` that look like `name`, the likeliest first.
+/// Returns the names in `all` that are similar to `name`, most similar first.
 pub fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let name = name.to_lowercase();
     let mut found: Vec<(usize, &str)> = all
@@ -68,7 +69,7 @@ pub fn similar<'a>(name: &str, all: impl Iterator<Item = &'a str>) -> Vec<&'a st
     found.into_iter().map(|(_, name)| name).take(5).collect()
 }
 
-/// Insertions, deletions and substitutions from `a` to `b`, of the first 64 characters.
+/// Returns the edit distance between `a` and `b`, limited to the first 64 characters.
 fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(64).collect();
     let b: Vec<char> = b.chars().take(64).collect();

@@ -1,4 +1,4 @@
-//! What values are called in tables: threads, classes, methods, stacks and whatever else a reference leads to.
+//! Names of values in tables: threads, classes, methods, stacks and other references.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::lock_frames::{is_java_lock, is_native_lock};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Frames of a stack that are kept.
+/// Maximum number of frames per stack.
 const MAX_FRAMES: usize = 2048;
-/// Characters of one value that are kept.
+/// Maximum number of characters per value.
 const MAX_TEXT: usize = 1 << 16;
-/// Structs within structs that are written out.
+/// Maximum nesting of structs that are written out.
 const MAX_DEPTH: usize = 3;
 
-/// Stands before the number of a virtual thread without a name.
+/// Prefix for the number of a virtual thread without a name.
 pub(super) const UNNAMED_VIRTUAL: &str = "virtual #";
-/// The id of all virtual threads: those of one name are one row.
+/// The id of all virtual threads, so that those with the same name share a row.
 const VIRTUAL: u64 = u64::MAX;
 
-/// Which part of a stack is meant.
+/// A part of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The topmost frame.
     Top,
-    /// The topmost frame of a class that is not the JDK's own.
+    /// The topmost frame in a class outside the JDK.
     Application,
-    /// The topmost frame that is no constructor.
+    /// The topmost frame that is not a constructor.
     Thrower,
-    /// The topmost frame that is no function of the allocator or the profiler in front of it.
+    /// The topmost frame that is not a function of the allocator or of the profiler's interposer.
     Caller,
-    /// The stack without the frames of the lock's implementation at its top.
+    /// The stack without the topmost frames that implement a lock.
     Site,
 }
 
@@ -63,7 +63,7 @@ impl Part {
     }
 }
 
-/// Names of the current chunk's methods, and all names so far.
+/// Names of the current chunk's methods, and all interned names.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     all: HashSet<Arc<str>>,
@@ -80,7 +80,7 @@ struct Method {
 }
 
 impl Names {
-    /// Keys mean something else from here on.
+    /// Starts a chunk, whose keys have new meanings.
     pub(super) fn next_chunk(&mut self) {
         self.methods.clear();
     }
@@ -94,7 +94,7 @@ impl Names {
         new
     }
 
-    /// Any value.
+    /// Converts any value.
     pub(super) fn datum(&mut self, chunk: &Chunk, value: Value<'_>, measure: Measure) -> Result<Datum> {
         let value = value.resolved()?;
         Ok(match value {
@@ -137,12 +137,12 @@ impl Names {
         let os = number(of, "osThreadId")?.unwrap_or(0);
         let java = number(of, "javaThreadId")?.unwrap_or(0);
         if field(of, "virtual")?.is_some_and(|value| matches!(value, Value::Boolean(true))) {
-            // Virtual threads of one name are one row.
+            // Virtual threads with the same name share a row.
             let name = name.unwrap_or_else(|| format!("{UNNAMED_VIRTUAL}{java}"));
             return Ok(Datum::Named(self.intern(cut(&name)), VIRTUAL));
         }
         let name = name.unwrap_or_else(|| format!("tid {}", if os != 0 { os } else { java }));
-        // Either alone is not enough: compiler threads come back with the Java id they had, virtual ones have no other.
+        // Combines both ids: compiler threads reuse Java ids, and virtual threads have no other id.
         let id = (java as u64).rotate_left(32) ^ (os as u64);
         Ok(Datum::Named(self.intern(cut(&name)), id))
     }
@@ -179,7 +179,7 @@ impl Names {
             }
             first.get_or_insert(method.text);
         }
-        // Of an allocation something must be to blame; the other parts may not exist.
+        // An allocation is attributed to some frame in any case; the other parts may not exist.
         Ok(match (part, first) {
             (Part::Caller, Some(first)) => Datum::Text(first),
             _ => Datum::Null,
@@ -191,14 +191,15 @@ impl Names {
         Ok(stack_datum(frames.collect()))
     }
 
-    /// Returns the stack without the frames of the lock's implementation at its top; the whole stack if it has no others.
+    /// Returns the stack without the topmost frames that implement a lock; the whole stack if it has no
+    /// other frames.
     fn site(&mut self, stack: &StructRef<'_>) -> Result<Datum> {
         let frames = self.frames(stack)?;
         let start = frames.iter().position(|method| Part::Site.accepts(method)).unwrap_or(0);
         Ok(stack_datum(frames.into_iter().skip(start).map(|method| method.text).collect()))
     }
 
-    /// Returns the methods of a stack, topmost first.
+    /// Returns the methods of a stack, leaf first.
     fn frames(&mut self, stack: &StructRef<'_>) -> Result<Vec<Method>> {
         let Some(Value::Array(list)) = field(stack, "frames")? else { return Ok(Vec::new()) };
         let mut frames = Vec::new();
@@ -211,7 +212,7 @@ impl Names {
         Ok(frames)
     }
 
-    /// The method of a frame: a reference, looked up once per chunk.
+    /// Returns the method of a frame. References are resolved once per chunk.
     fn frame(&mut self, method: Value<'_>) -> Result<Method> {
         let key = match &method {
             Value::Reference(reference) => Some(reference.key()),
@@ -251,7 +252,7 @@ impl Names {
             Some(loader) => text(&loader, "name")?,
             None => None,
         };
-        // Classes of async-profiler have no loaders: there the names must do.
+        // Classes in recordings of async-profiler have no loaders, so their names decide.
         let own = match loader.as_deref() {
             Some("bootstrap" | "platform") => true,
             Some(_) => false,
@@ -265,7 +266,7 @@ impl Names {
         let text = match parameters {
             Some(parameters) if !class_name.is_empty() => format!("{class_name}.{name}({parameters})"),
             Some(parameters) => format!("{name}({parameters})"),
-            // A native function; what stands for its class is its library.
+            // A native function, with its library as class.
             None => name.clone(),
         };
         Ok(Method {
@@ -284,7 +285,7 @@ fn stack_datum(frames: Vec<Arc<str>>) -> Datum {
 
 const JDK_PACKAGES: &[&str] = &["java.", "javax.", "jdk.", "sun.", "com.sun."];
 
-/// Functions that hand out memory, and async-profiler's in front of them.
+/// Returns true for allocator functions and async-profiler's interposers.
 fn is_allocator(name: &str) -> bool {
     let bare = name.trim_start_matches('_').strip_prefix("libc_").unwrap_or(name.trim_start_matches('_'));
     let bare = bare.strip_suffix("_hook").unwrap_or(bare);
@@ -305,7 +306,7 @@ fn is_allocator(name: &str) -> bool {
         || name.starts_with("_Zna")
 }
 
-/// Text for what has no form of its own.
+/// Formats a value without a format of its own.
 fn plain(value: Value<'_>, depth: usize) -> Result<String> {
     Ok(match value.resolved()? {
         Value::Null => String::new(),
@@ -366,10 +367,10 @@ fn cut(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// `(ILjava/lang/String;)V` → `int, String`; `None` if it is no descriptor of a Java method.
+/// `(ILjava/lang/String;)V` → `int, String`; `None` if it is not the descriptor of a Java method.
 fn parameters(descriptor: &str) -> Option<String> {
     let (list, result) = descriptor.strip_prefix('(')?.split_once(')')?;
-    // What async-profiler writes for native functions.
+    // The descriptor that async-profiler writes for native functions.
     if result == "L;" {
         return None;
     }
@@ -407,7 +408,7 @@ fn descriptor_type(internal: &str) -> Option<String> {
     Some(name + &"[]".repeat(dimensions))
 }
 
-/// The name of an array class, `[Ljava.lang.String;` → `java.lang.String[]`; `None` for others.
+/// Formats the name of an array class, `[Ljava.lang.String;` → `java.lang.String[]`; `None` for others.
 fn java_type(name: &str) -> Option<String> {
     name.starts_with('[').then(|| descriptor_type(name)).flatten()
 }
@@ -428,7 +429,7 @@ mod tests {
         }
         assert_eq!(java_type("[[B").as_deref(), Some("byte[][]"));
         assert_eq!(java_type("[Ljava.lang.String;").as_deref(), Some("java.lang.String[]"));
-        // A class may be called like a primitive's letter.
+        // A class may have the name of a primitive's letter.
         assert_eq!(java_type("I"), None);
     }
 

@@ -1,4 +1,4 @@
-//! Paths bound to the fields of one event type in one chunk.
+//! Binds paths to the fields of an event type in a chunk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,49 +12,50 @@ use super::names::{Names, Part};
 use super::plan;
 use crate::load::settings::Settings;
 
-/// Instead of a field: the time that the samples of the event represent.
+/// Used instead of a field: the time that the event's samples represent.
 const SPAN: &str = "@span";
-/// Behind a field that holds the id of an event type: its label.
+/// Used after a field with the id of an event type: the type's label.
 const EVENT_TYPE: &str = "@event";
 
-/// Fields a binding takes out at once; `startTime` is the first.
+/// Maximum number of fields that a binding decodes at once; `startTime` is the first.
 const SLOTS: usize = 16;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// The event type has no such field.
     Missing,
-    /// The same for all events of the type.
+    /// A constant for all events of the type.
     Fixed(Datum),
-    /// The time that the samples of the event represent: their number in the slot, 1 without one, times the interval in the settings.
+    /// The time that the event's samples represent: their number in the slot (1 without a slot) times the
+    /// interval in the settings.
     Samples { slot: Option<usize> },
-    /// A field or something in it.
+    /// A field, or a part of it.
     Field { slot: usize, rest: Vec<Arc<str>>, measure: Measure, id: usize },
 }
 
-/// The fields of an event type that its users want.
+/// The fields of an event type that are needed.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// Position in the class, of each slot.
+    /// For each slot, the position in the class.
     wanted: Vec<usize>,
-    /// All of them are numbers or keys.
+    /// Set if all fields are numbers or keys.
     binding: Option<Binding>,
 }
 
-/// A field of the event in hand.
+/// A field of the current event.
 #[derive(Clone, Debug)]
 pub(super) enum Raw<'a> {
-    /// Not there.
+    /// Missing.
     None,
     /// A number, or the key of a constant.
     Bits(u64),
-    /// Anything else.
+    /// Any other value.
     Value(Value<'a>),
 }
 
 impl Raw<'_> {
-    /// The same bits mean the same value within the chunk.
+    /// Returns bits that identify the value within the chunk.
     pub(super) fn bits(&self) -> Option<u64> {
         match self {
             Self::Bits(bits) => Some(*bits),
@@ -63,7 +64,7 @@ impl Raw<'_> {
     }
 }
 
-/// Collects what is wanted of an event type.
+/// Collects the fields that are needed of an event type.
 #[derive(Debug)]
 pub(super) struct Binder<'a> {
     chunk: &'a Chunk,
@@ -77,7 +78,7 @@ impl<'a> Binder<'a> {
         Self { chunk, class, wanted: Vec::new(), paths: HashMap::new() }
     }
 
-    /// The field slot of `startTime`.
+    /// Returns the slot of `startTime`.
     pub(super) fn start(&mut self) -> Option<usize> {
         match self.source("startTime") {
             Source::Field { slot, .. } => Some(slot),
@@ -117,7 +118,8 @@ impl<'a> Binder<'a> {
         Some(Source::Field { slot, rest, measure, id })
     }
 
-    /// The time that an event represents. In recordings of async-profiler `timeSpan` is the time between the first and the last sample.
+    /// Returns the time that an event represents. In recordings of async-profiler, `timeSpan` is the time
+    /// between the first and the last sample.
     fn span(&mut self) -> Option<Source> {
         if self.chunk.types.classes().iter().any(|class| class.name.starts_with("flightline.")) {
             return self.alternative("timeSpan");
@@ -129,7 +131,8 @@ impl<'a> Binder<'a> {
         Some(Source::Samples { slot })
     }
 
-    /// The field whose annotations say what the number at the end of the path counts; `None` if the path leads nowhere.
+    /// Returns the field at the end of the path, whose annotations state the unit; `None` if the path
+    /// does not exist.
     fn last_field(&self, first: &'a Field, rest: &[Arc<str>]) -> Option<&'a Field> {
         let mut field = first;
         for name in rest {
@@ -153,7 +156,7 @@ impl<'a> Binder<'a> {
         };
         let fits = names.len() <= SLOTS && self.wanted.iter().all(simple);
         let binding = fits.then(|| {
-            // Names no field has fill up the slots.
+            // Fills unused slots with an empty name, which matches no field.
             let mut padded = names.clone();
             padded.resize(SLOTS, "");
             Binding::new(self.chunk, self.class, &padded)
@@ -163,7 +166,7 @@ impl<'a> Binder<'a> {
 }
 
 impl Fields {
-    /// Takes the wanted fields out of `event`, into `out` by slot.
+    /// Decodes the needed fields of `event` into `out`, by slot.
     pub(super) fn read<'a>(&self, event: &EventRef<'a>, out: &mut Vec<Raw<'a>>) -> Result<(), Error> {
         out.clear();
         if let Some(binding) = &self.binding {
@@ -189,7 +192,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The field behind a slot.
+    /// Returns the field of a slot.
     fn field<'c>(&self, class: &'c Class, slot: usize) -> Option<&'c Field> {
         class.fields.get(*self.wanted.get(slot)?)
     }
@@ -199,7 +202,7 @@ fn is_loader(class: &Class) -> bool {
     matches!(&*class.name, "java.lang.ClassLoader" | "jdk.types.ClassLoader")
 }
 
-/// The event type of this id, as people call it; else the id.
+/// Returns the label of the event type with this id, or else the id.
 fn event_type(chunk: &Chunk, id: i64) -> Datum {
     match chunk.types.by_id(id as u64) {
         Some(class) => Datum::Text(Arc::from(plan::label(&class.annotations).unwrap_or(&class.name))),
@@ -207,10 +210,10 @@ fn event_type(chunk: &Chunk, id: i64) -> Datum {
     }
 }
 
-/// Values that are remembered; the bytes of an event can claim any key.
+/// Maximum number of cached values; a damaged event can have any key.
 const MAX_KNOWN: usize = 1 << 18;
 
-/// Values behind keys, looked up once per chunk.
+/// Resolved constants, cached per chunk.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     names: Names,
@@ -220,19 +223,19 @@ pub(super) struct Lookup {
 }
 
 impl Lookup {
-    /// Keys mean something else from here on.
+    /// Starts a chunk, whose keys have new meanings.
     pub(super) fn next_chunk(&mut self) {
         self.names.next_chunk();
         self.known.clear();
         self.settings = Settings::default();
     }
 
-    /// Takes an event `jdk.ActiveSetting`. Intervals are known from here on.
+    /// Stores a `jdk.ActiveSetting` event. Intervals are known from then on.
     pub(super) fn setting(&mut self, event: &EventRef<'_>) {
         self.settings.take(event, event.class().id);
     }
 
-    /// The value a source has in the event whose fields are `raw`.
+    /// Returns the value of a source in the event with the fields `raw`.
     pub(super) fn datum(
         &mut self,
         event: &EventRef<'_>,
@@ -285,7 +288,7 @@ impl Lookup {
                     None if loader => Datum::Text(Arc::from("bootstrap")),
                     None => Datum::Null,
                 };
-                // Loaders of one class are many; the JVM keeps their keys from chunk to chunk.
+                // One class can have many loaders; the JVM uses the same keys for them in all chunks.
                 let datum = match datum {
                     Datum::Text(name) if loader => Datum::Named(name, bits),
                     datum => datum,

@@ -1,24 +1,24 @@
-//! A view made ready to run: a declared one, or an event type as a table of its fields.
+//! Plans for tables: of a declared view, or of an event type with its fields as columns.
 
 use jfr_format::read::{Class, Kind, Types};
 
 use super::definition::{Column, Condition, Order, Take, View};
 
-/// Columns an event type's own table has at most.
+/// Maximum number of columns in an event type's own table.
 const MAX_COLUMNS: usize = 64;
 
-/// What is to be made of which events.
+/// Describes a table and the events to use.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Name on the command line.
     pub name: String,
-    /// Headline.
+    /// Heading.
     pub title: String,
-    /// Event types; `*` is all.
+    /// Event types; `*` means all.
     pub events: Vec<String>,
-    /// Event types if there are none of those.
+    /// Event types to use if there are none of those.
     pub instead: Vec<String>,
-    /// Rows at most, unless asked for more.
+    /// Default maximum number of rows.
     pub limit: Option<usize>,
     pub(super) latest: Option<String>,
     pub(super) columns: Vec<PlanColumn>,
@@ -49,7 +49,7 @@ impl From<&Column> for PlanColumn {
 }
 
 impl Plan {
-    /// Of a declared view.
+    /// Creates the plan of a declared view.
     pub fn of_view(view: &View) -> Self {
         Self {
             name: view.name.into(),
@@ -63,14 +63,14 @@ impl Plan {
         }
     }
 
-    /// A table of the fields of an event type.
+    /// Creates a plan with the fields of an event type as columns.
     pub fn of_class(class: &Class, types: &Types) -> Self {
         let mut columns = Vec::new();
         for field in &class.fields {
             let label = label(&field.annotations).unwrap_or(&field.name);
             let of = field.class.and_then(|index| types.class(index));
             match of {
-                // A struct within the event: its fields are columns of their own.
+                // A struct inside the event: its fields become columns.
                 Some(inner)
                     if inner.kind == Kind::Struct && !field.pooled && !field.array && !inner.simple =>
                 {
@@ -96,17 +96,17 @@ impl Plan {
         }
     }
 
-    /// Whether events of this type are of use.
+    /// Returns true if the plan uses events of this type.
     pub fn wants(&self, name: &str) -> bool {
         self.events.iter().any(|event| event == name || event == "*")
     }
 
-    /// Each event is a row.
+    /// Returns true if each event is a row.
     pub(super) fn is_list(&self) -> bool {
         self.columns.iter().all(|column| column.take == Take::Each)
     }
 
-    /// There is one row.
+    /// Returns true if there is exactly one row.
     pub(super) fn is_form(&self) -> bool {
         !self.columns.iter().any(|column| matches!(column.take, Take::Key | Take::Each))
     }
@@ -115,7 +115,7 @@ impl Plan {
         self.columns.iter().any(|column| matches!(column.take, Take::LiveCount | Take::LiveSum))
     }
 
-    /// How the table comes about, for people.
+    /// Describes for people how the table is computed.
     pub fn explain(&self) -> String {
         let mut text = format!("from {}", self.events.join(", "));
         if !self.instead.is_empty() {
@@ -174,7 +174,7 @@ fn each(title: String, path: String) -> PlanColumn {
     PlanColumn { title, take: Take::Each, path, share: false, of: Vec::new(), when: None }
 }
 
-/// What people call it.
+/// Returns the label in the annotations.
 pub(super) fn label(annotations: &[jfr_format::read::Annotation]) -> Option<&str> {
     let label = annotations.iter().find(|a| &*a.type_name == "jdk.jfr.Label")?;
     label.value().filter(|text| !text.is_empty())

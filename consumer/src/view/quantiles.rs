@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// Values kept exactly per cell; beyond, they are counted in steps of 1/128.
+/// Values stored exactly per cell; beyond that, they are counted in steps of 1/128.
 const EXACT: usize = 1 << 16;
-/// Bits of a value that are kept behind its leading one.
+/// Bits of a value that are retained after the leading one.
 const PRECISION: u32 = 7;
 
-/// Whole numbers, of which quantiles are asked.
+/// A set of integers with quantiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Quantiles {
     exact: Vec<i64>,
@@ -37,7 +37,7 @@ impl Quantiles {
         self.count == 0
     }
 
-    /// Adds all values of another: what comes out does not depend on how they were divided.
+    /// Adds the values of another set. The result does not depend on how values were distributed.
     pub(crate) fn merge(&mut self, other: Self) {
         let counted = self.count + other.count;
         for (value, count) in other.steps {
@@ -54,7 +54,7 @@ impl Quantiles {
         }
     }
 
-    /// The value at rank (n + 1)·q, between two ranks interpolated.
+    /// Returns the value at rank (n + 1)·q, interpolated between two ranks.
     pub(crate) fn quantile(&mut self, q: f64) -> Option<f64> {
         let last = self.count.checked_sub(1)?;
         self.exact.sort_unstable();
@@ -104,7 +104,8 @@ mod tests {
         assert_eq!(of([7]).quantile(0.99), Some(7.0));
         assert_eq!(of([4, 1]).quantile(0.5), Some(2.5));
         assert_eq!(of([3, 1, 2]).quantile(0.5), Some(2.0));
-        // Nine values 10..90: rank (9 + 1)·0.9 is the ninth, 0.85 lies half way from the eighth.
+        // Nine values 10..90: rank (9 + 1)·0.9 is the ninth; 0.85 is halfway between the eighth and the
+        // ninth.
         let nine = || of((1..=9).map(|v| v * 10));
         assert_eq!(nine().quantile(0.9), Some(90.0));
         assert_eq!(nine().quantile(0.85), Some(85.0));

@@ -1,6 +1,6 @@
-//! Who writes which events, and how to make them do it.
+//! The producers of event types, and how to enable them.
 
-/// How to have events of this type recorded.
+/// Returns instructions for recording events of this type.
 pub fn how_to_record(event_type: &str) -> String {
     let (package, name) = event_type.rsplit_once('.').unwrap_or(("", event_type));
     match (package, name) {
@@ -48,7 +48,8 @@ pub fn how_to_record(event_type: &str) -> String {
     }
 }
 
-/// The command that records events of this type in a native program. `None` if Flightline does not record them.
+/// Returns the command that records events of this type in a native program; `None` if Flightline does
+/// not record them.
 pub fn native_option(event_type: &str) -> Option<&'static str> {
     Some(match event_type {
         "jdk.JavaMonitorEnter" | "jdk.JavaMonitorWait" | "jdk.ThreadPark" => {

@@ -1,4 +1,4 @@
-//! Rows of one plan while events come in.
+//! Rows of one plan while events are processed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use super::live::Live;
 use super::plan::Plan;
 use super::table::{Heading, Table};
 
-/// Groups told apart; events of further ones are counted.
+/// Maximum number of groups; events of further groups are counted.
 const MAX_GROUPS: usize = 1 << 18;
-/// What all lists together may hold for which nobody set a limit, in bytes; further rows are counted.
+/// Maximum total size in bytes of all lists without an explicit limit; further rows are counted.
 const MAX_LISTED: usize = 32 << 20;
-/// What all groups together may hold, in bytes; events of further ones are counted.
+/// Maximum total size in bytes of all groups; events of further groups are counted.
 const MAX_GROUPED: usize = 128 << 20;
 
-/// What is left for groups, in bytes: one for all plans.
+/// Remaining bytes for groups, shared by all plans.
 #[derive(Debug)]
 pub(super) struct Room(usize);
 
@@ -28,22 +28,22 @@ impl Default for Room {
 }
 
 impl Room {
-    /// What these rows leave.
+    /// Returns the remaining bytes with these rows.
     pub(super) fn beside(rows: &[Rows]) -> Self {
         Self(MAX_GROUPED.saturating_sub(rows.iter().map(|rows| rows.grouped).sum()))
     }
 
-    /// Whether the groups of a later part fit, even if none of them is here yet.
+    /// Returns true if the groups of a later part fit, even if all of them are new.
     pub(super) fn has_for(&self, later: &[Rows]) -> bool {
         later.iter().map(|rows| rows.grouped).sum::<usize>() <= self.0
     }
 }
 
-/// Cuts the longest lists without a limit to one length, so that all together hold no more than they may. Each keeps
-/// its first rows, so that the outcome does not depend on when it was done before.
+/// Cuts the longest lists without an explicit limit to one length, so that all together stay within the
+/// limit. Each list retains its first rows, so that the result does not depend on earlier cuts.
 pub(super) fn cut_lists(rows: &mut [Rows]) {
     let unlimited = |rows: &&mut Rows| rows.limit.is_none() && rows.plan.is_list();
-    // One that was cut would have been longer.
+    // A list that was cut would have been longer.
     let size = |rows: &mut Rows| if rows.closed { rows.share } else { rows.listed };
     let mut sizes: Vec<usize> = rows.iter_mut().filter(unlimited).map(size).collect();
     if sizes.iter().sum::<usize>() <= MAX_LISTED {
@@ -66,7 +66,7 @@ fn listed_size(row: &[Datum]) -> usize {
     size_of::<(i64, Vec<Datum>)>() + 16 + row.iter().map(size).sum::<usize>()
 }
 
-/// Bytes that belong to a datum.
+/// Returns the size of a datum in bytes.
 fn size(datum: &Datum) -> usize {
     size_of::<Datum>()
         + match datum {
@@ -76,46 +76,46 @@ fn size(datum: &Datum) -> usize {
         }
 }
 
-/// What has come together for one plan.
+/// Accumulated data of one plan.
 #[derive(Debug)]
 pub(super) struct Rows {
     pub(super) plan: Plan,
-    /// Events taken in.
+    /// Number of processed events.
     pub(super) seen: u64,
-    /// To be shown only if the rows before have seen no events.
+    /// To be shown only if the rows before have no events.
     pub(super) in_place: bool,
-    /// Events or rows there was no room for.
+    /// Events or rows beyond the limits.
     more: u64,
-    /// There were too many groups.
+    /// True if there were too many groups.
     full: bool,
     groups: HashMap<Arc<[Datum]>, usize>,
     keys: Vec<Arc<[Datum]>>,
-    /// Of all rows, one after the other: those of columns that are no keys.
+    /// Cells of all rows, one row after the other; key columns have no cells.
     cells: Vec<Accumulator>,
-    /// Per column its place among a row's cells.
+    /// For each column, its index in a row's cells.
     places: Vec<Option<usize>>,
-    /// Cells of a row.
+    /// Number of cells per row.
     width: usize,
-    /// Bytes of the groups.
+    /// Size of the groups in bytes.
     grouped: usize,
     list: Vec<(i64, Vec<Datum>)>,
-    /// Bytes of the list, if it has no limit, and how many there may be.
+    /// Size in bytes of a list without an explicit limit, and its maximum.
     listed: usize,
     share: usize,
-    /// A row of the list had to be left out, so that all later ones are.
+    /// A row of the list was left out, so all later ones are too.
     closed: bool,
     limit: Option<usize>,
-    /// Of the plan's `latest` event type: when.
+    /// The latest time of the plan's `latest` event type.
     moment: i64,
-    /// There were events of a type besides `latest`.
+    /// There were events of a type other than `latest`.
     others: bool,
-    /// How often the rows have been cleared.
+    /// Number of times that the rows were cleared.
     pub(super) generation: u64,
     live: Live,
 }
 
 impl Rows {
-    /// Without any row.
+    /// Creates empty rows.
     pub(super) fn new(plan: Plan, limit: Option<usize>) -> Self {
         let limit = limit.or(plan.limit);
         let mut width = 0;
@@ -149,13 +149,13 @@ impl Rows {
         }
     }
 
-    /// The same, to be shown only if the rows before have seen no events.
+    /// Marks the rows to be shown only if the rows before have no events.
     pub(super) fn in_place_of_the_one_before(mut self) -> Self {
         self.in_place = true;
         self
     }
 
-    /// The row of these keys; `None` if there are too many.
+    /// Returns the row with these keys; `None` if there are too many.
     pub(super) fn row(&mut self, keys: Vec<Datum>, room: &mut Room) -> Option<usize> {
         if let Some(&row) = self.groups.get(&*keys) {
             return Some(row);
@@ -177,18 +177,18 @@ impl Rows {
     }
 
     fn group_size(&self, keys: &[Datum]) -> usize {
-        // The keys are in a list and a table of which a part is free.
+        // The keys are in a list and in a hash table with free slots.
         128 + keys.iter().map(size).sum::<usize>() + self.width * size_of::<Accumulator>()
     }
 
-    /// The cell in `row` and `column`.
+    /// Returns the cell in `row` and `column`.
     pub(super) fn cell(&mut self, row: usize, column: usize) -> Option<&mut Accumulator> {
         let place = (*self.places.get(column)?)?;
         self.cells.get_mut(row * self.width + place)
     }
 
-    /// Whether an event of the type of which only the latest moment counts is to be taken in; a later moment than any
-    /// before clears the rows.
+    /// For the event type of which only the latest time counts: returns true if an event at `time` is
+    /// included. A later time than before clears the rows.
     pub(super) fn is_latest_moment(&mut self, time: i64, room: &mut Room) -> bool {
         if time > self.moment && self.moment != i64::MIN {
             room.0 += self.grouped;
@@ -200,7 +200,7 @@ impl Rows {
         counts
     }
 
-    /// Notes that an event counts whatever the latest moment.
+    /// Records that an event is included regardless of the latest time.
     pub(super) fn any_moment(&mut self) {
         self.others = true;
     }
@@ -212,12 +212,12 @@ impl Rows {
         self.cells.clear();
     }
 
-    /// Whether rows of a list are only counted from here on.
+    /// Returns true if further rows of the list are only counted.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Counts a row of a list that is not kept.
+    /// Counts a row of a list that is not stored.
     pub(super) fn leave_out(&mut self) {
         self.more += 1;
     }
@@ -233,7 +233,7 @@ impl Rows {
         }
     }
 
-    /// Adds a row of a list.
+    /// Adds a row to the list.
     pub(super) fn push(&mut self, time: i64, row: Vec<Datum>) {
         let Some(limit) = self.limit else {
             let size = listed_size(&row);
@@ -247,7 +247,7 @@ impl Rows {
             return;
         };
         self.list.push((time, row));
-        // Twice the rows before the worse half goes: each row is looked at a constant number of times.
+        // Sorts only at twice the limit, so that the cost per row is constant.
         if self.list.len() > limit.saturating_mul(2).max(1024) {
             self.sort_list();
             self.more += (self.list.len() - limit) as u64;
@@ -255,23 +255,24 @@ impl Rows {
         }
     }
 
-    /// Rows of the same plan that no event has been seen of.
+    /// Returns empty rows for the same plan.
     pub(super) fn blank(&self) -> Self {
         let mut blank = Self::new(self.plan.clone(), self.limit);
         blank.in_place = self.in_place;
         blank
     }
 
-    /// Whether [`merge`](Self::merge) with the rows of later events makes what all the events together would have.
+    /// Returns true if [`merge`](Self::merge) with the rows of later events gives the same result as
+    /// processing all events in sequence.
     pub(super) fn can_merge(&self, later: &Self) -> bool {
-        // What a later moment clears away depends on the order of the events.
+        // The effect of a later time depends on the order of events.
         let moments = (self.moment, later.moment) != (i64::MIN, i64::MIN);
         let one_order = !moments || !(self.others || later.others);
         let fits = !self.full && !later.full && self.keys.len() + later.keys.len() <= MAX_GROUPS;
         self.plan.columns == later.plan.columns && one_order && fits && self.live.can_merge(&later.live)
     }
 
-    /// Takes what rows of the same plan made of later events.
+    /// Merges rows of the same plan from later events.
     pub(super) fn merge(&mut self, mut later: Self) {
         self.seen += later.seen;
         self.more += later.more;
@@ -308,17 +309,17 @@ impl Rows {
         self.live.merge(later.live, &rows);
     }
 
-    /// Notes an allocation in `row`.
+    /// Adds an allocation in `row`.
     pub(super) fn allocated(&mut self, address: i64, time: i64, row: usize, size: i64) {
         self.live.waiting.push((time, address, Some((row, size))));
     }
 
-    /// Notes that what was at `address` is free.
+    /// Records that the memory at `address` was freed.
     pub(super) fn freed(&mut self, address: i64, time: i64) {
         self.live.waiting.push((time, address, None));
     }
 
-    /// All events of a batch have been seen.
+    /// Ends a batch of events.
     pub(super) fn settle(&mut self) {
         self.live.settle();
     }
@@ -331,7 +332,7 @@ impl Rows {
         }
     }
 
-    /// The table.
+    /// Returns the table.
     pub(super) fn finish(mut self) -> Table {
         let is_list = self.plan.is_list();
         let mut rows = if is_list {
@@ -391,7 +392,7 @@ impl Rows {
     }
 }
 
-/// Turns what is shown as a part of the whole into that part.
+/// Replaces values of share columns by their shares.
 fn shares(rows: &mut [Vec<Datum>], plan: &Plan) {
     for (at, _) in plan.columns.iter().enumerate().filter(|(_, column)| column.share) {
         let number = |row: &Vec<Datum>| row.get(at).and_then(Datum::number).unwrap_or(0.0);
@@ -405,7 +406,7 @@ fn shares(rows: &mut [Vec<Datum>], plan: &Plan) {
     }
 }
 
-/// By the order of the plan, then by all columns from the left: the same rows always come in the same order.
+/// Sorts by the order of the plan, then by all columns from the left, so that the order is deterministic.
 fn sort(rows: &mut [Vec<Datum>], plan: &Plan) {
     rows.sort_by(|a, b| match plan.order {
         Some(Order::Up(at)) => a.get(at).cmp(&b.get(at)).then_with(|| a.cmp(b)),

@@ -2,46 +2,46 @@
 
 use super::datum::{Datum, Unit};
 
-/// Rows and what they are about.
+/// A table with its description.
 #[derive(Clone, Debug)]
 pub struct Table {
     /// Name of the view.
     pub name: String,
-    /// Headline.
+    /// Heading.
     pub title: String,
-    /// Of the columns.
+    /// Headings of the columns.
     pub headings: Vec<Heading>,
-    /// As many values per row as there are headings.
+    /// Rows; each has one value per heading.
     pub rows: Vec<Vec<Datum>>,
-    /// One row, better shown as a list of names and values.
+    /// A single row, to be shown as a list of names and values.
     pub form: bool,
-    /// Rows, or events of rows, left out.
+    /// Number of rows, or of events of rows, that were left out.
     pub more: u64,
-    /// Some of these because memory is bounded, not because of a limit.
+    /// True if some of these were left out because of the memory limit.
     pub full: bool,
-    /// Events it was made from.
+    /// Number of events used.
     pub events: u64,
-    /// Event types it can be made from.
+    /// Event types that it can be computed from.
     pub needs: Vec<String>,
-    /// How it came about.
+    /// Description of how it was computed.
     pub explained: String,
 }
 
-/// A column's head.
+/// A column's heading.
 #[derive(Clone, Debug)]
 pub struct Heading {
     /// Text.
     pub title: String,
-    /// Of the numbers below.
+    /// Unit of the column's numbers.
     pub unit: Unit,
-    /// Below are numbers.
+    /// True if the column has numbers.
     pub number: bool,
-    /// No row has a value: the recording does not tell.
+    /// True if no row has a value, because it is not recorded.
     pub empty: bool,
 }
 
 impl Table {
-    /// Whether nothing was found to show.
+    /// Returns true if there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.events == 0 || self.rows.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Tables for people: drawn to a width, numbers at the right with their units.
+//! Tables for people: fitted to a width, with right-aligned numbers and their units.
 
 use std::io::{self, Write};
 
@@ -6,28 +6,28 @@ use super::datum::{Datum, Unit};
 use super::table::Table;
 use crate::print::clock;
 
-/// What is cut off a text that does not fit.
+/// Which part of a text that does not fit is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Truncate {
-    /// Its beginning.
+    /// The beginning.
     Beginning,
-    /// Its end.
+    /// The end.
     #[default]
     End,
 }
 
-/// How to draw.
+/// Options for the layout.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Characters per line; none: as many as the content wants.
+    /// Maximum number of characters per line; `None`: no limit.
     pub width: Option<usize>,
-    /// Lines a cell may have.
+    /// Maximum number of lines per cell.
     pub cell_height: usize,
-    /// What is cut off a text that does not fit.
+    /// Which part of a text that does not fit is cut.
     pub truncate: Truncate,
-    /// Headlines stand out, by terminal sequences.
+    /// Emphasize headings with terminal escape sequences.
     pub colours: bool,
-    /// Tell how each table came about.
+    /// Describe how each table was computed.
     pub verbose: bool,
 }
 
@@ -37,9 +37,9 @@ impl Default for Layout {
     }
 }
 
-/// Between columns.
+/// Number of spaces between columns.
 const GAP: usize = 2;
-/// A text column is not made narrower.
+/// Minimum width of a text column.
 const NARROWEST: usize = 8;
 
 /// Writes one table.
@@ -83,9 +83,9 @@ fn form(table: &Table, layout: &Layout, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Columns shown, and how wide.
+/// The shown columns and their widths.
 struct Grid {
-    /// Position in the table, width, numbers.
+    /// Position in the table, width, and whether the column has numbers.
     columns: Vec<(usize, usize, bool)>,
 }
 
@@ -109,7 +109,7 @@ impl Grid {
         grid
     }
 
-    /// Takes from the widest text columns until all fit.
+    /// Reduces the widest text columns until all columns fit.
     fn fit(&mut self, width: usize) {
         let gaps = self.columns.len().saturating_sub(1) * GAP;
         let mut over =
@@ -174,7 +174,7 @@ impl Grid {
     }
 }
 
-/// The lines of a cell.
+/// Returns the lines of a cell.
 fn cell(datum: &Datum, wide: usize, height: usize, truncate: Truncate) -> Vec<String> {
     let height = height.max(1);
     if let Datum::Stack(frames) = datum {
@@ -219,7 +219,7 @@ fn shortened(text: &str, wide: usize, truncate: Truncate) -> String {
     }
 }
 
-/// A terminal is not to be told what to do by a recording.
+/// Removes control characters: a recording must not control the terminal.
 fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -238,12 +238,12 @@ fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }
 
-/// A value with its unit; of a stack the top frame.
+/// Formats a value with its unit; for a stack, its leaf.
 pub(crate) fn cell_text(datum: &Datum) -> String {
     text(datum)
 }
 
-/// A value with its unit.
+/// Formats a value with its unit.
 fn text(datum: &Datum) -> String {
     match datum {
         Datum::Null => "-".into(),
@@ -292,7 +292,7 @@ fn scaled(value: f64, unit: Unit) -> String {
         Unit::Hertz => ("Hz", ""),
         _ => ("B", ""),
     };
-    // Memory is counted in powers of two, what flows or beats in powers of ten.
+    // Memory uses powers of two, rates and frequencies powers of ten.
     let binary = matches!(unit, Unit::Bytes | Unit::Bits | Unit::BytesPerSecond);
     let (step, names): (f64, [&str; 6]) = if binary {
         (1024.0, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])
@@ -301,7 +301,7 @@ fn scaled(value: f64, unit: Unit) -> String {
     };
     let (mut size, mut prefix) = (value, "");
     for name in names {
-        // What would be shown as a full step is.
+        // A value that would be rounded to a full step uses the next unit.
         if size.abs() < step - 0.05 {
             break;
         }

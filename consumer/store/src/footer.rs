@@ -1,5 +1,5 @@
-//! What a file of samples says of itself, in its footer: of which chunks it is, and what it replaces. No other place knows, so nothing can
-//! contradict it.
+//! The footer of a data file: which chunks it contains and which files it replaces. This is the only place
+//! with that information, so nothing can contradict it.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use twox_hash::XxHash3_64;
 
 use crate::layout::SUFFIX;
 
-/// How names of files begin that replace others; deliveries are in hexadecimal.
+/// Prefix of the names of files that replace others; names of deliveries are hexadecimal.
 const MERGED: char = 'm';
-/// The key in the footer.
+/// Key of the footer entry.
 pub const KEY: &str = "flightline";
 
-/// An id of 64 bits, written in hexadecimal.
+/// A 64-bit id, written in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Id(pub u64);
@@ -39,46 +39,46 @@ impl TryFrom<String> for Id {
     }
 }
 
-/// What a file is made of.
+/// Provenance of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// Chunks that it has rows of, by the delivery that they came with.
+    /// Chunks whose rows it contains, by delivery.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chunks: BTreeMap<Id, Vec<Id>>,
-    /// Deliveries that are in the store as a whole, since this file is.
+    /// Deliveries that are complete because this file exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complete: Vec<Id>,
-    /// Names of files of the same folder that are in this one.
+    /// Names of files in the same folder that this one replaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaces: Vec<String>,
-    /// Labels that are columns, by what they were called before characters were replaced.
+    /// Original label keys by column name, where characters were replaced.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }
 
 impl Told {
-    /// As it stands in a footer.
+    /// Serializes it for the footer.
     ///
     /// # Errors
-    /// None that is known of.
+    /// No error is known to occur.
     pub fn text(&self) -> Result<String> {
         serde_json::to_string(self).context("cannot write what a file is made of")
     }
 
-    /// Out of a footer.
+    /// Parses a footer entry.
     ///
     /// # Errors
-    /// It is not what we write.
+    /// Returns an error if the entry has another form.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).context("the footer does not say what the file is made of")
     }
 
-    /// The chunks of deliveries that are in the store as a whole.
+    /// Returns the chunks of complete deliveries.
     pub fn chunks_complete(&self) -> impl Iterator<Item = Id> {
         self.complete.iter().filter_map(|delivery| self.chunks.get(delivery)).flatten().copied()
     }
 
-    /// Adds what another file says of the same folder.
+    /// Adds the provenance of another file of the same folder.
     pub fn merge(&mut self, other: Self) {
         for (delivery, chunks) in other.chunks {
             let known = self.chunks.entry(delivery).or_default();
@@ -93,8 +93,9 @@ impl Told {
     }
 }
 
-/// The name of a file that replaces others of its folder. Names sort behind those of what they replace: whoever lists a folder, page by page in
-/// their order, while files become one sees the old ones or the new one, or both, but never neither.
+/// Returns the name of a file that replaces others in its folder. It sorts after their names. A client that
+/// lists the folder page by page during a compaction thus sees the old files, the new one, or both, but never
+/// neither.
 pub fn merged_name(replaces: &[String]) -> String {
     let generation = |name: &String| name.strip_prefix(MERGED)?.get(..4)?.parse::<u32>().ok();
     let generation = replaces.iter().filter_map(generation).max().map_or(0, |last| last + 1).min(9999);
@@ -102,7 +103,7 @@ pub fn merged_name(replaces: &[String]) -> String {
     format!("{MERGED}{generation:04}-{of}{SUFFIX}")
 }
 
-/// Whether a file of this name replaces others.
+/// Returns true if a file of this name replaces others.
 pub fn is_merged(name: &str) -> bool {
     name.starts_with(MERGED)
 }

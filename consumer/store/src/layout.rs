@@ -1,15 +1,16 @@
-//! Where everything of a store is: `TABLE/day=YYYY-MM-DD/service=NAME/FILE.parquet`, as Hive lays tables out and every engine reads them.
+//! Layout of a store: `TABLE/day=YYYY-MM-DD/service=NAME/FILE.parquet`, the Hive layout that every engine
+//! reads.
 
 use std::fmt;
 
 use anyhow::{Result, bail};
 use chrono::{Datelike, NaiveDate};
 
-/// What the tables are partitioned by: both texts in every engine.
+/// Partition columns of the tables; strings in every engine.
 pub const PARTITIONED_BY: [&str; 2] = ["day", "service"];
-/// How names of data files end.
+/// Suffix of data files.
 pub const SUFFIX: &str = ".parquet";
-/// Bytes of a service's name.
+/// Maximum bytes of a service name.
 pub const LONGEST_SERVICE: usize = 200;
 /// Microseconds of a day.
 const DAY: i64 = 86_400_000_000;
@@ -17,26 +18,26 @@ const DAY: i64 = 86_400_000_000;
 /// A table of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
-    /// A row for each sample.
+    /// One row per sample.
     Samples,
-    /// The nodes on the way to each stack's end.
+    /// The nodes from the root to each stack's leaf.
     Stacks,
-    /// The tree that all stacks are: each node a frame on its parent.
+    /// The tree of all stacks: each node is a frame below its parent.
     Nodes,
-    /// What frames are.
+    /// Frames.
     Frames,
-    /// What was not recorded, by cause.
+    /// Lost events by cause.
     Losses,
-    /// Samples added up by minute.
+    /// Samples aggregated by minute.
     Minutes,
-    /// Samples added up by hour.
+    /// Samples aggregated by hour.
     Hours,
-    /// Samples added up by day.
+    /// Samples aggregated by day.
     Days,
 }
 
 impl Table {
-    /// All of them.
+    /// All tables.
     pub const ALL: [Self; 8] = [
         Self::Samples,
         Self::Stacks,
@@ -47,12 +48,12 @@ impl Table {
         Self::Hours,
         Self::Days,
     ];
-    /// Those that say what stacks are.
+    /// Tables that define stacks.
     pub const DICTIONARY: [Self; 3] = [Self::Frames, Self::Nodes, Self::Stacks];
-    /// Those of samples added up, finest first.
+    /// Tables of aggregated samples, finest first.
     pub const SUMS: [Self; 3] = [Self::Minutes, Self::Hours, Self::Days];
 
-    /// Its name in SQL and of its folder.
+    /// Name in SQL and of the folder.
     pub fn name(self) -> &'static str {
         match self {
             Self::Samples => "samples",
@@ -66,7 +67,7 @@ impl Table {
         }
     }
 
-    /// The column of its ids: rows of the same id are the same, and may be in several files.
+    /// Id column. Rows with the same id are equal, and may occur in several files.
     pub fn id(self) -> Option<&'static str> {
         match self {
             Self::Stacks => Some("stack_id"),
@@ -82,7 +83,7 @@ impl Table {
 pub struct Day(i32);
 
 impl Day {
-    /// The one that a time in µs since 1970 is in. Times that no calendar has are on its first or last day.
+    /// Returns the day of a time in µs since 1970, clamped to the first or last day of the calendar.
     pub fn of_micros(micros: i64) -> Self {
         let days =
             i32::try_from(micros.div_euclid(DAY)).unwrap_or(if micros < 0 { i32::MIN } else { i32::MAX });
@@ -93,18 +94,18 @@ impl Day {
         NaiveDate::from_ymd_opt(year, month, day).map_or(0, |date| date.to_epoch_days())
     }
 
-    /// As `YYYY-MM-DD`; `None` if it is none.
+    /// Parses `YYYY-MM-DD`.
     pub fn parse(text: &str) -> Option<Self> {
         let date = NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?;
         Some(Self(date.to_epoch_days())).filter(|day| day.to_string() == text)
     }
 
-    /// Its begin, in µs since 1970.
+    /// Start in µs since 1970.
     pub fn begin(self) -> i64 {
         i64::from(self.0) * DAY
     }
 
-    /// Its end, in µs since 1970.
+    /// End in µs since 1970.
     pub fn end(self) -> i64 {
         self.begin() + DAY
     }
@@ -117,31 +118,31 @@ impl fmt::Display for Day {
     }
 }
 
-/// What files of a folder have in common.
+/// Partition values of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition {
-    /// Day of the samples, by their own time.
+    /// Day of the samples, by their timestamps.
     pub day: Day,
-    /// Whose they are.
+    /// Service that was recorded.
     pub service: String,
 }
 
 impl Partition {
-    /// Its folder below a table's.
+    /// Returns its folder below that of a table.
     pub fn folder(&self) -> String {
         format!("day={}/service={}", self.day, encoded(&self.service))
     }
 
-    /// The values of [`PARTITIONED_BY`].
+    /// Returns the values of [`PARTITIONED_BY`].
     pub fn values(&self) -> [String; 2] {
         [self.day.to_string(), self.service.clone()]
     }
 }
 
-/// Checks the name of a service.
+/// Checks a service name.
 ///
 /// # Errors
-/// It is empty or too long.
+/// Returns an error if it is empty or too long.
 pub fn check_service(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > LONGEST_SERVICE {
         bail!("the name of a service has 1 to {LONGEST_SERVICE} bytes, this one {}", name.len());
@@ -149,8 +150,8 @@ pub fn check_service(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A value as the name of a folder: ASCII characters that not every file system, object store and engine takes are written as %XX. All others
-/// stay as they are, since Hive and Spark read each %XX as a character of its own.
+/// Encodes a value as a folder name. ASCII characters that some file system, object store or engine rejects
+/// become %XX. Other characters are unchanged, since Hive and Spark decode each %XX as a separate character.
 pub fn encoded(value: &str) -> String {
     use std::fmt::Write;
 
@@ -166,7 +167,7 @@ pub fn encoded(value: &str) -> String {
     })
 }
 
-/// The value in the name of a folder.
+/// Decodes a folder name.
 pub fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());

@@ -1,4 +1,5 @@
-//! The store: samples of many recordings with their labels, as Parquet that any engine reads.
+//! The profile store: samples of many recordings with their labels, in Parquet files that any engine can
+//! read.
 //!
 //! ```text
 //! recordings, streams ─► write ─► TABLE/day=…/service=…/*.parquet ─► query ─► rows, flame graphs

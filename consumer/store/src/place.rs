@@ -1,4 +1,5 @@
-//! The place of a store: a directory or an object store. A file appears as a whole or not at all; the same calls list and read both kinds.
+//! Storage of a store: a directory or an object store. A file appears atomically. The same calls list and
+//! read both kinds.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,39 +19,40 @@ use url::{Position, Url};
 use crate::footer::{self, Told};
 use crate::layout::{Day, Partition, SUFFIX, Table, decoded};
 
-/// A store's place.
+/// The location of a store.
 #[derive(Clone, Debug)]
 pub struct Place {
     url: ObjectStoreUrl,
     store: Arc<dyn ObjectStore>,
     root: Path,
-    /// As the user says it.
+    /// As the user specified it.
     shown: String,
-    /// The directory, if it is one.
+    /// The directory, if it is a local store.
     local: Option<PathBuf>,
 }
 
-/// A file of a table, as it is listed.
+/// A data file from a listing.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// Where, how large.
+    /// Path, size and modification time.
     pub meta: ObjectMeta,
-    /// The folder it is in.
+    /// Its partition.
     pub partition: Partition,
 }
 
 impl Listed {
-    /// Its name in its folder.
+    /// Name within its folder.
     pub fn name(&self) -> &str {
         self.meta.location.filename().unwrap_or_default()
     }
 }
 
 impl Place {
-    /// Opens the store `at`, a directory or the URL of an object store. Credentials are read from the environment.
+    /// Opens the store `at`, a directory or the URL of an object store. Credentials are read from the
+    /// environment.
     ///
     /// # Errors
-    /// `at` is neither, or this build lacks the feature of that object store.
+    /// Returns an error if `at` is neither, or this build lacks the feature of that object store.
     pub fn open(at: &str) -> Result<Self> {
         if !at.contains("://") {
             let root = FilePath::new(at).canonicalize().with_context(|| format!("there is no store {at}"))?;
@@ -64,7 +66,7 @@ impl Place {
         }
         let url = Url::parse(at).with_context(|| format!("{at} is not a URL"))?;
         check_feature(&url)?;
-        // Environment variables are in capitals (AWS_ACCESS_KEY_ID), the options of object_store in lower case.
+        // Environment variables are upper case (AWS_ACCESS_KEY_ID), the options of object_store lower case.
         let options = std::env::vars().map(|(key, value)| (key.to_ascii_lowercase(), value));
         let (store, root) = parse_url_opts(&url, options).with_context(|| {
             format!("cannot open {at}; credentials are read from the environment, such as AWS_ACCESS_KEY_ID")
@@ -73,10 +75,10 @@ impl Place {
         Ok(Self { url: server, store: Arc::from(store), root, shown: at.to_owned(), local: None })
     }
 
-    /// The same, where a directory is made if it is not there.
+    /// Opens a store; creates the directory if necessary.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// Returns an error if it cannot be created.
     pub fn create(at: &str) -> Result<Self> {
         if !at.contains("://") {
             fs::create_dir_all(at).with_context(|| format!("cannot make the store {at}"))?;
@@ -84,44 +86,45 @@ impl Place {
         Self::open(at)
     }
 
-    /// As the user says it.
+    /// The location, as the user specified it.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// The store that paths are of.
+    /// URL to which paths are relative.
     pub fn url(&self) -> &ObjectStoreUrl {
         &self.url
     }
 
-    /// What reads and writes.
+    /// The object store that reads and writes.
     pub fn object_store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// Where a file of a table is.
+    /// Returns the path of a data file.
     pub fn path(&self, table: Table, partition: &Partition, file: &str) -> Path {
         let below = format!("{}/{}/{file}", table.name(), partition.folder());
-        // Values of folders have no character that a path would change.
+        // Encoded folder names contain no characters that a path would change.
         below.split('/').fold(self.root.clone(), |path, part| {
             Path::parse(format!("{path}/{part}")).unwrap_or_else(|_| path.join(part))
         })
     }
 
-    /// The directory, if it is one.
+    /// Returns the directory, if it is a local store.
     pub(crate) fn directory(&self) -> Option<&FilePath> {
         self.local.as_deref()
     }
 
-    /// A file beside the tables.
+    /// Returns the path of a file next to the tables.
     pub(crate) fn root_file(&self, name: &str) -> Path {
         self.root.clone().join(name)
     }
 
-    /// Puts a file where there is none, or one of the same content. It is there as a whole, and stays if the machine fails.
+    /// Writes a file that does not exist or has the same content. The file appears atomically and survives a
+    /// crash of the machine.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// Returns an error if it cannot be written.
     pub async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         let cannot = || format!("cannot write {path} in {}", self.shown);
         if self.local.is_some() {
@@ -132,10 +135,10 @@ impl Place {
         Ok(())
     }
 
-    /// Removes a file; that it is not there is no error.
+    /// Removes a file; a missing file is not an error.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Returns an error if it cannot be removed.
     pub async fn remove(&self, path: &Path) -> Result<()> {
         match self.store.delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
@@ -143,10 +146,10 @@ impl Place {
         }
     }
 
-    /// The data files of a table, of one folder if a partition is given.
+    /// Lists the data files of a table, or of one partition.
     ///
     /// # Errors
-    /// The store cannot be read, or a file is where none belongs.
+    /// Returns an error if the store cannot be read, or a file is in an unexpected folder.
     pub async fn list(&self, table: Table, partition: Option<&Partition>) -> Result<Vec<Listed>> {
         let of_table = self.root.clone().join(table.name());
         let folder = match partition {
@@ -164,7 +167,7 @@ impl Place {
             let Some(below) = meta.location.prefix_match(&of_table) else { continue };
             let parts: Vec<String> = below.map(|part| part.as_ref().to_owned()).collect();
             let Some((file, folders)) = parts.split_last() else { continue };
-            // As every engine does: caches and what is being written.
+            // Skip hidden files, as every engine does: caches and incomplete files.
             if parts.iter().any(|part| part.starts_with(['_', '.'])) || !file.ends_with(SUFFIX) {
                 continue;
             }
@@ -182,10 +185,10 @@ impl Place {
         Ok(files)
     }
 
-    /// The footer of a file, and what it says of what the file is made of.
+    /// Reads a file's footer and its provenance.
     ///
     /// # Errors
-    /// It is no whole Parquet file.
+    /// Returns an error if it is not a complete Parquet file.
     pub async fn footer(&self, meta: &ObjectMeta) -> Result<(ArrowReaderMetadata, Told)> {
         let torn = || format!("{} is no whole Parquet file; move it away to read the others", meta.location);
         let footer = DFParquetMetadata::new(self.store.as_ref(), meta).fetch_metadata().await;
@@ -201,13 +204,13 @@ impl Place {
     }
 }
 
-/// Fails if this build lacks the cargo feature of the object store at `url`.
+/// Returns an error if this build lacks the cargo feature of the object store at `url`.
 fn check_feature(url: &Url) -> Result<()> {
     let (feature, is_enabled) = match ObjectStoreScheme::parse(url) {
         Ok((ObjectStoreScheme::AmazonS3, _)) => ("aws", cfg!(feature = "aws")),
         Ok((ObjectStoreScheme::MicrosoftAzure, _)) => ("azure", cfg!(feature = "azure")),
         Ok((ObjectStoreScheme::GoogleCloudStorage, _)) => ("gcp", cfg!(feature = "gcp")),
-        // `parse_url_opts` reports what it does not support.
+        // `parse_url_opts` reports unsupported schemes.
         _ => return Ok(()),
     };
     if !is_enabled {
@@ -219,11 +222,11 @@ fn check_feature(url: &Url) -> Result<()> {
     Ok(())
 }
 
-/// Times that something is tried while files become others.
+/// Maximum number of attempts while files are replaced.
 pub const TRIES: usize = 10;
 
-/// Whether `error` says that a file is not there: it became another one between when it was listed and when it was read. Libraries between us and the
-/// object store keep its words, not always its type.
+/// Returns true if `error` says that a file does not exist: it was replaced between the listing and the read.
+/// Libraries in between preserve the text of the object store's error but not always its type.
 pub fn is_gone(error: &anyhow::Error) -> bool {
     let typed = |cause: &(dyn std::error::Error + 'static)| {
         matches!(cause.downcast_ref(), Some(object_store::Error::NotFound { .. }))
@@ -235,10 +238,10 @@ pub fn is_gone(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| typed(cause) || told(cause))
 }
 
-/// Does `what` anew while files that it has listed are gone when it reads them.
+/// Retries `what` while listed files disappear before they are read.
 ///
 /// # Errors
-/// What it fails of else.
+/// Returns any other error of `what`.
 pub async fn while_files_change<T, F: Future<Output = Result<T>>>(mut what: impl FnMut() -> F) -> Result<T> {
     let mut tries = 1;
     loop {
@@ -249,7 +252,7 @@ pub async fn while_files_change<T, F: Future<Output = Result<T>>>(mut what: impl
     }
 }
 
-/// Writes beside, then renames: the name is of a whole file always.
+/// Writes a temporary file and renames it, so that the name always refers to a complete file.
 fn put_file(to: &FilePath, bytes: &[u8]) -> Result<()> {
     let folder = to.parent().context("no folder")?;
     fs::create_dir_all(folder)?;
@@ -258,12 +261,12 @@ fn put_file(to: &FilePath, bytes: &[u8]) -> Result<()> {
     beside.as_file().sync_all()?;
     readable(beside.as_file())?;
     beside.persist(to)?;
-    // The name too.
+    // Sync the directory entry too.
     File::open(folder)?.sync_all()?;
     Ok(())
 }
 
-/// Temporary files are for their owner only; others than the writer read a store, as the directory allows.
+/// Temporary files are private to their owner; a store is also read by others, as the directory permits.
 fn readable(file: &File) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 

@@ -1,7 +1,8 @@
-//! Columns of the tables, and how they are encoded.
+//! Columns of the tables and their encoding.
 //!
-//! Times are µs, UTC, as differences, as are numbers that mostly stay the same; all else is of dictionaries (checked by measuring: `consumer/docs/store.md`). No Arrow schema is put into
-//! the files: engines see plain Parquet types.
+//! Timestamps are UTC µs, delta-encoded, as are numbers that rarely change; all other columns use
+//! dictionaries (measurements: `consumer/docs/store.md`). The files contain no Arrow schema, so engines see
+//! plain Parquet types.
 
 use std::sync::Arc;
 
@@ -13,20 +14,20 @@ use datafusion::parquet::file::properties::{EnabledStatistics, WriterProperties}
 use crate::footer;
 use crate::layout::Table;
 
-/// The column of times.
+/// Column with the timestamp.
 pub const TIME: &str = "ts";
-/// Begins the names of columns that are labels, so that none can be called like another column.
+/// Prefix of label columns, which keeps them apart from other columns.
 pub const LABEL: &str = "label_";
-/// The column with the labels that have none of their own: text by text.
+/// Map column with the labels that have no column of their own.
 pub const LABELS: &str = "labels";
-/// Labels of a file that have a column each; the others are in [`LABELS`].
+/// Maximum number of labels with their own column in a file; the others are in [`LABELS`].
 pub const MOST_LABELS: usize = 64;
-/// Rows of a row group.
+/// Rows per row group.
 pub const GROUP: usize = 250_000;
-/// Bytes of a column's dictionary: beyond, values are written as they are.
+/// Maximum size of a column's dictionary in bytes; beyond it, values are stored plainly.
 const DICTIONARY: usize = 16 << 20;
 
-/// Type of times.
+/// Type of timestamps.
 pub fn time() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
@@ -42,7 +43,7 @@ fn list() -> DataType {
     DataType::List(Arc::new(Field::new("element", DataType::Int64, true)))
 }
 
-/// The columns of a table that each file of it has, in order. Samples and their sums have labels beside.
+/// The fixed columns of a table, in order. Samples and aggregated tables also have label columns.
 pub fn columns(table: Table) -> Vec<Field> {
     use DataType::{Boolean, Int32, Int64, Utf8};
     let has = |name: &str, of: DataType| Field::new(name, of, false);
@@ -110,7 +111,8 @@ pub fn columns(table: Table) -> Vec<Field> {
     }
 }
 
-/// The column of a label: lower case, as some engines do not tell cases apart, and what no engine needs to quote.
+/// Returns the column of a label: in lower case, because some engines ignore case, with only characters that
+/// need no quotes.
 pub fn label_column(key: &str) -> String {
     let plain = |c: char| match c.to_ascii_lowercase() {
         c @ ('a'..='z' | '0'..='9') => c,
@@ -119,19 +121,19 @@ pub fn label_column(key: &str) -> String {
     LABEL.chars().chain(key.chars().map(plain)).collect()
 }
 
-/// The schema of these columns.
+/// Returns the schema of columns.
 pub fn schema(fields: Vec<Field>) -> Arc<Schema> {
     Arc::new(Schema::new(fields))
 }
 
-/// How files are written; `told` goes into the footer.
+/// Parquet writer properties; `told` is stored in the footer.
 pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_created_by(format!("flightline {}", env!("CARGO_PKG_VERSION")))
         .set_max_row_group_row_count(Some(GROUP))
         .set_dictionary_page_size_limit(DICTIONARY);
-    // No value is there twice.
+    // Values are unique.
     if let Some(id) = table.id() {
         properties = properties.set_column_dictionary_enabled(id.into(), false);
     }
@@ -139,7 +141,8 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
         properties = properties
             .set_column_dictionary_enabled(TIME.into(), false)
             .set_column_encoding(TIME.into(), Encoding::DELTA_BINARY_PACKED);
-        // Mostly the same number all along, which is nothing as a difference, and takes no search.
+        // These numbers rarely change, so their differences compress to nothing, and encoding needs no
+        // dictionary lookup.
         for column in
             ["samples", "chunk"].iter().filter(|name| columns(table).iter().any(|of| of.name() == *name))
         {
@@ -147,7 +150,8 @@ pub fn properties(table: Table, told: Option<String>) -> WriterProperties {
                 .set_column_dictionary_enabled((*column).into(), false)
                 .set_column_encoding((*column).into(), Encoding::DELTA_BINARY_PACKED);
         }
-        // Least and largest say nothing of hashes and of what all parts of a file have; labels and types may leave files out.
+        // Minimum and maximum are useless for hashes and for columns that are similar in all files. Labels
+        // and types have them, since they help to skip files.
         let telling = |name: &str| [TIME, "event_type", "chunk"].contains(&name);
         for field in columns(table).iter().filter(|field| !telling(field.name())) {
             let column = field.name().as_str().into();

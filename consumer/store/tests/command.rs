@@ -1,6 +1,7 @@
 //! Commands of `flightline` that start `flightline-sql`.
 //!
-//! `FLIGHTLINE_BIN` names the main workspace's `target/debug/flightline`, which has the examples next to it; `.ci/store` builds them.
+//! `FLIGHTLINE_BIN` names the main workspace's `target/debug/flightline`, which has the examples next to it;
+//! `.ci/store` builds them.
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -39,8 +40,8 @@ fn answer(store: &str, table: &Path, sql: &str) -> Vec<Vec<String>> {
     rows(flightline(&["sql", "--store", store, "--table", &table, "--format", "csv", sql]))
 }
 
-/// Runs the commands of `consumer/docs/store-walk-through.md`. The samples' labels agree with the job's own table, and the
-/// stacks of the slow attempt contain the function that made it slow.
+/// Runs the commands of `consumer/docs/store-walk-through.md`. The samples' labels agree with the job's own
+/// table, and the stacks of the slow attempt contain the function that made it slow.
 #[test]
 fn a_slow_attempt_is_found_by_the_table_of_tasks() {
     let _turn = turn();
@@ -108,7 +109,8 @@ fn script<'p>(page: &'p str, id: &str) -> &'p str {
     rest.split_once("</script>").unwrap().0
 }
 
-/// The page has the functions that `flightline fold` prints for the same recordings, and as many samples as SQL counts.
+/// The page has the functions that `flightline fold` prints for the same recordings, and as many samples as
+/// SQL counts.
 #[test]
 fn flame_graph_of_a_store_has_the_functions_and_samples_of_its_recordings() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The same questions to the same files by DataFusion, DuckDB and Spark with two executors: their rows must be the same.
-//! What the files hold came through the writer from real recordings; that it is right is for the other tests.
+//! Runs the same queries on the same files with DataFusion, DuckDB and Spark (two executors) and compares the
+//! rows. The files were written by the writer from real recordings; other tests check their contents.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Runs a command that must succeed; what it wrote.
+/// Runs a command that must succeed, and returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let told =
@@ -50,7 +50,7 @@ fn three_engines_give_the_same_rows() {
         &["version=1", "host=h1"],
         &["jdk17-multichunk.jfr", "ap-java-cpu.jfr", "ap-java-wall.jfr"],
     );
-    // Labels that the others lack; characters that folders and SQL do not take.
+    // Labels that the other files lack, and characters that are special in folder names and SQL.
     add(&store, "java", &["version=2", "Zone=eu'1"], &["jdk25.jfr", "jdk25-spans.jfr"]);
     add(&store, "a/b c=é%", &["host=h2"], &["ap-native-cpu.jfr", "flightline.jfr", "ap-native-mem.jfr"]);
     let many: Vec<String> = (0..70).map(|number| format!("k{number}=v{number}")).collect();

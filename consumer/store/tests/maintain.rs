@@ -1,4 +1,4 @@
-//! Compaction, sums and retention: what is asked before and after must be answered alike.
+//! Compaction, aggregation and retention: the answers before and after must be equal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use jfr_format::schema;
 use jfr_format::write::{ChunkWriter, ClockLine, FieldWriter, Geometry};
 
 const DAY: i64 = 86_400_000;
-/// A time after all recordings of the fixtures, ms.
+/// A time after all fixture recordings, ms.
 const NOW: i64 = 4_000_000_000_000;
 const DAYS: fn(u64) -> Duration = |days| Duration::from_secs(days * 86_400);
 
@@ -39,7 +39,7 @@ fn read(name: &str) -> Vec<u8> {
     fs::read(kit::fixture(name)).unwrap()
 }
 
-/// A store of several recordings in many files.
+/// Creates a store of several recordings in many files.
 async fn store(at: &Path) {
     for (number, name) in
         ["jdk17-multichunk.jfr", "jdk25-multichunk.jfr", "ap-java-multichunk.jfr"].iter().enumerate()
@@ -66,7 +66,7 @@ async fn maintain(store: &Path, options: Options) -> Done {
     done
 }
 
-/// All that can be said of samples.
+/// Returns a summary of all columns of the samples.
 async fn samples(store: &Path) -> String {
     let sql = "SELECT service, day, event_type, thread, tid, state, unit, label_host, chunk, count(*), sum(samples), sum(value), min(ts), max(ts),
         sum(stack_id % 1000003), sum(duration_ns) FROM samples GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9 ORDER BY 1, 2, 3, 4, 5, 6, 7, 8, 9";
@@ -100,10 +100,10 @@ async fn compaction_changes_nothing_but_the_number_of_files() {
     assert_eq!(samples(folder.path()).await, before);
     assert_eq!(dictionary(folder.path()).await, names);
     assert_eq!(maintain(folder.path(), options()).await, Done::default());
-    // What is in the store is still known.
+    // Chunks in the store are still recognized.
     store(folder.path()).await;
     assert_eq!(kit::files(folder.path()).len(), folders.len());
-    // Young files are left alone.
+    // Young files are not compacted.
     let young = Options { younger: Duration::from_secs(u64::MAX / 2000), ..options() };
     add(folder.path(), "db", &[], &read("ap-native-wall.jfr")).await;
     assert_eq!(maintain(folder.path(), young).await.compacted, 0);
@@ -120,7 +120,7 @@ async fn an_interrupted_compaction_is_neither_seen_nor_left() {
         .collect();
     maintain(folder.path(), options()).await;
     let compacted = kit::files(folder.path());
-    // As if the files that were replaced had not been removed, or some of them not.
+    // Simulate an interruption: some or all of the replaced files remain.
     for (number, (file, bytes)) in old.iter().enumerate() {
         if number % 3 != 0 && !compacted.contains(file) {
             fs::write(folder.path().join(file), bytes).unwrap();
@@ -143,7 +143,7 @@ async fn a_chunk_that_came_twice_at_the_same_moment_is_compacted_to_one() {
     let first = chunks(&recording).unwrap()[0].bytes.len();
     let last = recording.len() - chunks(&recording).unwrap().last().unwrap().bytes.len();
     let [one, other] = [(); 2].map(|()| Writer::new(place(folder.path()), options.clone()).unwrap());
-    // Each has looked what there is before the other one has written more.
+    // Each writer has checked the store before the other one writes more.
     one.add(&recording[..first]).await.unwrap();
     other.add(&recording[..first]).await.unwrap();
     one.add(&recording).await.unwrap();
@@ -160,7 +160,7 @@ async fn a_chunk_that_came_twice_at_the_same_moment_is_compacted_to_one() {
     maintain(folder.path(), self::options()).await;
     assert_eq!(count(folder.path(), "samples"), 1);
     assert_eq!(sums(folder.path()).await, want);
-    // Not by what our reader leaves out, but in the file.
+    // The file itself has no duplicates; they are not just filtered by the reader.
     let path = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples")).unwrap();
     let session = open(folder.path()).await;
     session.add_table("plain", &folder.path().join(path)).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_chunk_that_came_twice_at_the_same_moment_is_compacted_to_one() {
     assert_eq!((again.chunks, again.rows), (0, 0));
 }
 
-/// By what sums are told apart, from the samples themselves and from the sums.
+/// Returns the same aggregation, computed from the samples and from the aggregated table.
 async fn both(store: &Path, table: Table, seconds: u32) -> (String, String) {
     let session = open(store).await;
     let keys = "service, day, stack_id, event_type, state, unit, label_host";
@@ -193,7 +193,7 @@ async fn sums_equal_the_samples_for_every_key_however_they_came() {
     add(folder.path(), "api", &[("host", "h1")], &read("jdk17-multichunk.jfr")).await;
     let first = maintain(folder.path(), summed()).await;
     assert!(first.summed > 0);
-    // Late ones, after a compaction.
+    // Samples that arrive after a compaction.
     store(folder.path()).await;
     let late = maintain(folder.path(), summed()).await;
     assert!(late.summed > 0);
@@ -217,7 +217,7 @@ async fn labels_of_many_values_are_told_and_named_ones_are_kept() {
     for number in 0..40 {
         add(folder.path(), "api", &[("task", &format!("t{number}")), ("host", "h")], &read("flightline.jfr"))
             .await;
-        // Other bytes are another chunk.
+        // Other bytes make another chunk.
         let mut other = read("flightline.jfr");
         other[39] ^= number + 1;
         add(folder.path(), "api", &[("task", &format!("t{number}")), ("host", "h")], &other).await;
@@ -238,7 +238,7 @@ async fn what_is_old_goes_and_what_sums_refer_to_stays() {
     let folder = tempfile::tempdir().unwrap();
     store(folder.path()).await;
     maintain(folder.path(), summed()).await;
-    // A sum that does not refer to all: samples of one service alone are in hours.
+    // Only one service has samples in the aggregated table, so it does not refer to all stacks.
     let hours = "SELECT service, event_type, sum(samples), sum(value), count(DISTINCT stack_id) FROM samples_hour GROUP BY 1, 2 ORDER BY 1, 2";
     let before = answer(&open(folder.path()).await, hours).await;
     let names = dictionary(folder.path()).await;
@@ -279,7 +279,7 @@ async fn stacks_that_nothing_refers_to_go() {
     add(folder.path(), "api", &[], &recording).await;
     let with_all = dictionary(folder.path()).await;
     assert_ne!(alone, with_all);
-    // Sums were not asked for again: the others' stacks are referred to by samples only.
+    // No new aggregation was requested, so only samples refer to the other services' stacks.
     let keep = [(Table::Samples, DAYS(1))].into();
     maintain(folder.path(), Options { keep, ..options() }).await;
     assert_eq!(dictionary(folder.path()).await, alone);
@@ -293,7 +293,7 @@ async fn samples_stay_until_their_sums_are_there_and_the_future_stays() {
     future[32..40].copy_from_slice(&(NOW * 1_000_000 + 3 * DAY * 1_000_000).to_be_bytes());
     add(folder.path(), "future", &[], &future).await;
     let keep = [(Table::Samples, DAYS(1))].into();
-    // A sum that cannot be read.
+    // An unreadable aggregated file.
     maintain(folder.path(), Options { sums: vec![Table::Hours], ..options() }).await;
     let sum = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples_hour")).unwrap();
     fs::write(folder.path().join(&sum), b"PAR1 torn").unwrap();
@@ -319,7 +319,7 @@ async fn stacks_whose_samples_are_still_to_come_stay() {
         maintain(folder.path(), Options { files: usize::MAX, keep, ..Options::default() }).await;
         assert_eq!(kit::files(folder.path()), files);
     }
-    // Of a day that is over for long, and written long ago, they are nobody's.
+    // Stacks of a day that ended and was written long ago belong to no delivery in progress.
     let keep = [(Table::Samples, DAYS(7))].into();
     maintain(folder.path(), Options { files: usize::MAX, keep, ..Options::default() }).await;
     assert!(kit::files(folder.path()).is_empty());
@@ -351,10 +351,10 @@ async fn one_at_a_time_works_on_a_store_and_can_be_told_to_stop() {
     let lock = Lock::take(&place(folder.path())).await.unwrap();
     let told = work().run(pending()).await.unwrap_err();
     assert!(format!("{told:#}").contains("is being worked on by process"), "{told:#}");
-    // One who only looks waits for nobody.
+    // A dry run needs no lock.
     let dry = Options { dry_run: true, ..options() };
     assert!(Maintainer::new(place(folder.path()), dry, NOW).run(pending()).await.unwrap().compacted > 0);
-    // Its holder is killed.
+    // Simulate a killed holder.
     drop(lock);
     let before = samples(folder.path()).await;
     assert!(work().run(ready(())).await.unwrap().stopped);
@@ -372,11 +372,11 @@ fn who_maintains_every_so_often_ends_when_it_is_told_to() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flightline-sql"));
     command.arg("maintain").arg("--store").arg(folder.path()).args(["--every", "1h"]);
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    // It has been through once, and waits.
+    // The first pass is complete, and the process waits.
     let mut told = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
     assert!(told.contains("0 rows of sums made"), "{told}");
-    // The shell's own: there may be no program of that name.
+    // Use the shell's builtin; the kill program may not be installed.
     let killed = Command::new("sh").args(["-c", &format!("kill {}", child.id())]).status().unwrap();
     assert!(killed.success());
     assert!(child.wait().unwrap().success());
@@ -396,7 +396,7 @@ async fn sums_that_would_go_at_once_are_not_made_and_a_dry_run_counts_as_a_real_
     assert_eq!((count(folder.path(), "samples_minute"), done.expired), (0, 0));
     assert!(count(folder.path(), "samples_hour") > 0);
     assert_eq!(maintain(folder.path(), of(false)).await.summed, 0);
-    // Samples do not wait for them.
+    // Samples expire without waiting for these.
     let keep = [(Table::Minutes, DAYS(1)), (Table::Samples, DAYS(1))].into();
     assert!(maintain(folder.path(), Options { keep, ..summed() }).await.expired > 0);
     assert_eq!(count(folder.path(), "samples"), 0);
@@ -409,7 +409,7 @@ async fn labels_of_sums_are_chosen_once() {
     let hours = || Options { sums: vec![Table::Hours], files: usize::MAX, ..options() };
     add(folder.path(), "api", &[("host", "h1")], first).await;
     maintain(folder.path(), hours()).await;
-    // The same day, made so: another label, of few values.
+    // Add another label with few values on the same day.
     let mut late = first.clone();
     late[39] ^= 1;
     add(folder.path(), "api", &[("host", "h1"), ("zone", "a")], &late).await;
@@ -438,7 +438,7 @@ async fn compacted_files_have_no_more_labels_than_others() {
         let mut other = recording.clone();
         other[39] ^= number;
         add(folder.path(), "api", &labels, &other).await;
-        // Of the same labels.
+        // The same labels.
         other[39] ^= 64;
         add(folder.path(), "api", &labels, &other).await;
     }
@@ -447,7 +447,7 @@ async fn compacted_files_have_no_more_labels_than_others() {
     maintain(folder.path(), options()).await;
     assert_eq!(answer(&open(folder.path()).await, of_each).await, before);
     maintain(folder.path(), options()).await;
-    // 40 and 40 do not fit together.
+    // Two files with 40 labels each exceed the limit for one file.
     let left: Vec<_> =
         kit::files(folder.path()).into_iter().filter(|file| file.starts_with("samples")).collect();
     assert_eq!(left.len(), 3, "{left:?}");
@@ -484,7 +484,7 @@ fn of_two_variants() -> Vec<u8> {
 async fn losses_variants_and_odd_days_outlast_maintenance() {
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), "two", &[], &of_two_variants()).await;
-    // Of no clock, and of one that is far ahead.
+    // One recording without a clock, one with a clock far ahead.
     for (number, begin) in [0, 4_300_000_000_000_000_000_i64].into_iter().enumerate() {
         let mut recording = read("ap-native-wall.jfr");
         recording[32..40].copy_from_slice(&(begin + number as i64).to_be_bytes());
@@ -529,7 +529,7 @@ async fn a_torn_dictionary_or_a_column_of_another_type_is_named() {
         );
         fs::write(&path, &whole).unwrap();
     }
-    // A file of somebody else's, whose label is a number.
+    // A file of another writer whose label is an integer.
     let any = kit::files(folder.path()).into_iter().find(|file| file.starts_with("samples")).unwrap();
     let file = folder.path().join(any).with_file_name("theirs.parquet");
     kit::one_column(&file, "label_host", 7);
@@ -556,7 +556,7 @@ async fn eight_writers_a_reader_and_maintenance_at_once() {
             while running.load(Ordering::Relaxed) {
                 if what == "reader" {
                     let session = open(folder.path()).await;
-                    // What goes while it is read is read anew.
+                    // Files that disappear during a query cause a retry.
                     match kit::try_answer(&session, "SELECT count(*) FROM samples").await {
                         Ok(count) => {
                             let count: u64 = count.parse().unwrap();
@@ -576,14 +576,14 @@ async fn eight_writers_a_reader_and_maintenance_at_once() {
         })
     };
     let (reader, maintainer) = (at_work("reader"), at_work("maintainer"));
-    // All write, then there is something to compact, then all write again.
+    // All writers write, then compaction starts, then all write again.
     for round in [0, 1] {
         let tasks: Vec<_> = (0..writers)
             .map(|number| {
                 let (folder, recording) = (folder.clone(), recording.clone());
                 tokio::spawn(async move {
                     for chunk in chunks(&recording).unwrap() {
-                        // Each is of its own bytes: the clock's last digit.
+                        // Change the last digit of the clock to make each chunk unique.
                         let mut bytes = chunk.bytes.to_vec();
                         bytes[39] ^= number + writers * round + 1;
                         add(folder.path(), "api", &[("writer", &number.to_string())], &bytes).await;

@@ -1,4 +1,4 @@
-//! Questions to stores of what is in real recordings.
+//! Queries of stores that contain real recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use flightline_store::query::weights::{Choice, Measure};
 use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 
-/// A day that samples are of, in µs since 1970.
+/// Day of the samples, in µs since 1970.
 const DAY: i64 = 1_767_225_600_000_000; // 2026-01-01
 
 async fn refusal(session: &Session, sql: &str) -> String {
@@ -29,7 +29,7 @@ async fn refusal(session: &Session, sql: &str) -> String {
     }
 }
 
-/// A store of a recording, its samples written by two who do not know of each other.
+/// Creates a store of a recording whose samples were written by two independent writers.
 fn written_by_two(store: &Path, samples: &[Sample]) {
     let (odd, even): (Vec<_>, Vec<_>) = samples.iter().cloned().enumerate().partition(|(at, _)| at % 2 == 1);
     for (writer, half) in [("odd", odd), ("even", even)] {
@@ -38,7 +38,7 @@ fn written_by_two(store: &Path, samples: &[Sample]) {
     }
 }
 
-/// Samples of the store for which the condition holds.
+/// Selects the samples that satisfy the condition.
 fn of(filter: &str, measure: Measure) -> Choice<'_> {
     Choice { table: "samples", filter, measure }
 }
@@ -69,7 +69,7 @@ async fn a_flame_graph_of_the_store_is_that_of_the_recording() {
     assert!(compared > 1000, "{compared}");
 }
 
-/// Samples of each box, by all that there is to say of the frames that lead to it.
+/// Number of samples per call path, with all properties of its frames.
 fn boxes(samples: &[Sample]) -> BTreeMap<String, i64> {
     let mut boxes = BTreeMap::new();
     for sample in samples {
@@ -116,7 +116,7 @@ async fn the_portable_sql_counts_each_box_once_whoever_wrote_it() {
         assert_eq!(seen, want);
     }
     for (table, id) in [("nodes", "node_id"), ("stacks", "stack_id")] {
-        // With and without the id among what is asked for.
+        // With and without the id in the selected columns.
         let distinct = answer(&session, &format!("SELECT count(DISTINCT {id}) FROM {table}")).await;
         assert_eq!(answer(&session, &format!("SELECT count(*) FROM {table}")).await, distinct);
         let (_, rows, _) = session.tables().get(table).unwrap().size();
@@ -271,7 +271,7 @@ async fn folders_that_a_condition_leaves_out_are_not_opened() {
     let session = Session::open(folder.path().to_str().unwrap(), &options).await.unwrap();
     let grown = grow(&session, of(only, Measure::Samples), &FoldOptions::default()).await.unwrap();
     assert_eq!(text(&grown.tree), "main;serve;parse 2\nmain;serve;parse;alloc 1\n");
-    // Of samples, nodes and frames: two files read each, two in the folder left out.
+    // Samples, nodes and frames: two files of each are read, two in the excluded folder are skipped.
     assert_eq!(session.tables().files(), (6, 6));
 }
 
@@ -283,7 +283,7 @@ async fn what_is_damaged_is_named() {
     fs::write(&torn, b"PAR1 and no more").unwrap();
     let told = kit::unopened(folder.path()).await;
     assert!(told.contains("torn.parquet is no whole Parquet file"), "{told}");
-    // What is being written, and caches, are no data.
+    // Incomplete files and caches are ignored.
     fs::rename(&torn, torn.with_file_name(".torn.parquet")).unwrap();
     fs::write(folder.path().join("samples/_cache.json"), "{}").unwrap();
     let session = open(folder.path()).await;

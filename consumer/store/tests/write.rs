@@ -1,4 +1,4 @@
-//! Real recordings through the writer: what the store says must be what the recordings say.
+//! Writes real recordings to a store and compares its contents with the recordings.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,8 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
             for (_, kind) in model.kinds.iter() {
                 kinds += 1;
                 let mut filter = format!("event_type = '{}'", kind.name);
-                // The store has the variants that events report, not those derived from other events of a chunk.
+                // The store has the variants that events report, not those derived from other events of a
+                // chunk.
                 let variant =
                     kind.variant.as_ref().filter(|variant| ![ASLEEP, COVERED].contains(&&***variant));
                 if let Some(variant) = variant {
@@ -74,7 +75,7 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
                     }
                     let choice = Choice { table: "samples", filter: &filter, measure };
                     let grown = paths.tree(&weights(&session, choice).await.unwrap(), measure.unit());
-                    // Pictures of recordings count where nothing is to be added up.
+                    // Flame graphs of recordings count samples if there is nothing to sum up.
                     if folded == Folded::Total && grown.tree.total == 0 {
                         continue;
                     }
@@ -89,7 +90,7 @@ async fn flame_graphs_of_all_recordings_are_those_of_the_store() {
     assert!(kinds > 200 && compared > 20_000, "{kinds} {compared}");
 }
 
-/// Whether all that is known of a type is in one unit: what has none is not added up by anyone.
+/// Returns true if all samples of a type have the same unit; others cannot be summed.
 fn one_unit(model: &Model, event: &str) -> bool {
     let units: Vec<_> = model
         .kinds
@@ -109,7 +110,7 @@ async fn what_comes_again_is_there_once_in_whatever_company() {
     let whole = tempfile::tempdir().unwrap();
     let all = add(whole.path(), options("a"), &recording).await;
 
-    // The first chunk, all, all again, the last one alone.
+    // Add the first chunk, everything, everything again, and the last chunk alone.
     let mut sum = add(folder.path(), options("a"), &recording[..parts[0]]).await;
     let rest = add(folder.path(), options("a"), &recording).await;
     assert_eq!((rest.known, rest.chunks), (1, parts.len() as u64 - 1));
@@ -120,7 +121,7 @@ async fn what_comes_again_is_there_once_in_whatever_company() {
     assert_eq!(add(folder.path(), options("a"), &recording[last..]).await.known, 1);
     assert_eq!(sum.rows, all.rows);
     assert_eq!(counts(folder.path()).await, counts(whole.path()).await);
-    // Of another service it is something else.
+    // For another service it is not a duplicate.
     assert_eq!(add(folder.path(), options("b"), &recording).await.rows, all.rows);
 }
 
@@ -137,11 +138,11 @@ async fn a_delivery_that_was_cut_off_is_completed_by_the_next() {
     add(whole.path(), options("a"), &recording).await;
     let want = counts(whole.path()).await;
     let mut files = kit::files(whole.path());
-    // As they are written.
+    // In the order in which they are written.
     files.sort_by_key(|file| {
         ["frames", "nodes", "stacks", "losses", "samples"].iter().position(|table| file.starts_with(table))
     });
-    // Whichever files were written before the writer died.
+    // The writer may die after any file.
     for gone in 0..files.len() {
         let folder = tempfile::tempdir().unwrap();
         add(folder.path(), options("a"), &recording).await;
@@ -161,7 +162,7 @@ async fn two_at_the_same_moment_do_not_make_anything_double() {
     let whole = tempfile::tempdir().unwrap();
     add(whole.path(), options("a"), &recording).await;
     let folder = tempfile::tempdir().unwrap();
-    // Both have looked before any has written: other deliveries with chunks in common.
+    // Both writers checked the store before either wrote, so their deliveries overlap.
     let [one, other] = [(); 2].map(|()| Writer::new(place(folder.path()), options("a")).unwrap());
     let rest = chunks(&recording).unwrap().len() as u64 - 1;
     assert_eq!(one.add(&recording[..first]).await.unwrap().chunks, 1);
@@ -234,7 +235,7 @@ async fn times_that_no_clock_has_are_days_of_their_own_and_too_many_are_refused(
     let recording = read("flightline.jfr");
     let folder = tempfile::tempdir().unwrap();
     add(folder.path(), options("a"), &recording).await;
-    // The clock of the chunk's header: the same ticks are of another time.
+    // Change the clock in the chunk header, which shifts all timestamps.
     for start in [0i64, -1_000_000_000_000, 4_102_444_800_000_000_000] {
         let mut jumped = recording.clone();
         jumped[32..40].copy_from_slice(&start.to_be_bytes());
@@ -246,7 +247,7 @@ async fn times_that_no_clock_has_are_days_of_their_own_and_too_many_are_refused(
             .await;
     assert!(days.starts_with("1969-12-31,98\n1970-01-01,98\n"), "{days}");
     assert!(days.ends_with("2100-01-01,98"), "{days}");
-    // Its ticks are of a tenth of a second.
+    // One tick becomes a tenth of a second.
     let mut slow = read("jdk17.jfr");
     slow[56..64].copy_from_slice(&10i64.to_be_bytes());
     let refused = Writer::new(place(folder.path()), options("a")).unwrap().add(&slow).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Streams that are cut, altered or made up.
+//! Truncated, corrupted and synthetic streams.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use jfr_format::schema;
 
 use super::make::{Made, SMALL, Seen, make, make_with, read};
 
-/// Where the `flightline.Segment` begins that ends at `end`: events are walked from `start`, which is a chunk's or one's.
+/// Start of the `flightline.Segment` that ends at `end`. The search starts at `start`, the beginning of a
+/// chunk or event.
 pub fn event_before(bytes: &[u8], start: usize, end: usize) -> usize {
     let mut at = if bytes[start..].starts_with(b"FLR\0") { start + 68 } else { start };
     loop {
@@ -20,7 +21,7 @@ pub fn event_before(bytes: &[u8], start: usize, end: usize) -> usize {
     }
 }
 
-/// Place and length of the checksum in a `flightline.Segment`.
+/// Offset and length of the checksum in a `flightline.Segment`.
 pub fn checksum_in(event: &[u8]) -> (usize, usize) {
     let mut at = 0;
     // Size, type, startTime, sequence, offset, size.
@@ -41,8 +42,8 @@ fn varint(bytes: &[u8]) -> (u64, usize) {
     panic!("a varint without end")
 }
 
-/// What must hold whatever became of one chunk: the other chunks are whole, nothing comes twice or was never written, and
-/// what is missing is told.
+/// Invariants after damage to one chunk: other chunks are complete, no sample is duplicated or invented, and
+/// losses are reported.
 fn check(made: &Made, seen: &Seen, damaged: usize, what: &str) {
     let written: BTreeSet<i64> = made.all().into_iter().collect();
     let got: BTreeSet<i64> = seen.ticks.iter().copied().collect();
@@ -65,7 +66,7 @@ fn check(made: &Made, seen: &Seen, damaged: usize, what: &str) {
 fn a_byte_altered_anywhere_costs_its_chunk_at_most() {
     let made = make(SMALL);
     let size = SMALL.chunk_size as usize;
-    // The header, all segments and some filler of the second chunk.
+    // The header, all segments and some padding of the second chunk.
     let end = made.segments.iter().rfind(|(chunk, _)| *chunk == 1).unwrap().1 + 40;
     let mut left_out = 0u64;
     for at in (size..end).chain(2 * size - 80..2 * size) {
@@ -79,11 +80,11 @@ fn a_byte_altered_anywhere_costs_its_chunk_at_most() {
     assert!(left_out > 1_000, "damage was found in {left_out} cases only");
 }
 
-/// J8, for damage: what was left out is counted to the event where the segments say it.
+/// J8, for damage: if the segments state the number of events, exactly the omitted events are counted.
 #[test]
 fn what_a_damaged_segment_costs_is_counted() {
     let made = make(SMALL);
-    // A byte in the samples of the chunk's second segment: just before its closing checkpoint.
+    // A byte in the samples of the chunk's second segment, just before its final checkpoint.
     let (_, first_end) = made.segments[3];
     let (_, second_end) = made.segments[4];
     let event = event_before(&made.bytes, first_end, second_end);
@@ -92,14 +93,14 @@ fn what_a_damaged_segment_costs_is_counted() {
     let (seen, stats) = read(&bytes, 4096, Options::default());
     check(&made, &seen, 1, "a sample of the second segment");
     assert_eq!((stats.segments, stats.segments_damaged, stats.segments_missing), (11, 1, 0));
-    // Five samples in each of the two segments that are left out.
+    // Five samples in each of the two omitted segments.
     assert_eq!(seen.lost["damaged"], 10);
     assert_eq!(seen.ticks.len() as u64 + seen.lost["damaged"], made.all().len() as u64);
     let place = format!("from byte {first_end} to byte {event}");
     assert!(seen.warnings.iter().any(|warning| warning.contains(&place)), "{:?}", seen.warnings);
 }
 
-/// Losses are believed behind damage too: they stand for themselves.
+/// Loss events after damage are valid, since they refer to no other data.
 #[test]
 fn losses_behind_damage_still_count() {
     let made = make_with(SMALL, |chunk, segment| {
@@ -113,9 +114,9 @@ fn losses_behind_damage_still_count() {
     let (_, first_end) = made.segments[3];
     bytes[first_end + 30] ^= 4;
     let (seen, _) = read(&bytes, 4096, Options::default());
-    // All but that of the fifth segment, which is the one that was altered.
+    // All but the fifth segment, which was altered.
     assert_eq!(seen.lost["ring full"], (1 << 12) - 1 - (1 << 4));
-    // Six events of the altered one, five samples of the one behind it.
+    // Six events of the altered segment, five samples of the next one.
     assert_eq!(seen.lost["damaged"], 11);
 }
 
@@ -133,7 +134,7 @@ fn a_stream_cut_at_any_byte_gives_whole_segments() {
     }
 }
 
-/// J26: who comes in the middle of a chunk gets all from the next one on.
+/// J26: a reader that starts in the middle of a chunk gets everything from the next chunk on.
 #[test]
 fn reading_from_any_byte_begins_with_the_next_chunk() {
     let made = make(SMALL);
@@ -174,7 +175,7 @@ fn missing_chunks_are_told_unless_the_stream_tells_them_itself() {
     assert_eq!(seen.ticks.len() as u64 + seen.lost["reader behind"], told.all().len() as u64);
 }
 
-/// Any bytes: recordings altered at random, and no recordings at all.
+/// Arbitrary input: randomly altered recordings, and data that is not a recording.
 #[test]
 fn nothing_that_comes_is_taken_amiss() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/cases");
@@ -222,7 +223,8 @@ fn a_chunk_that_promises_too_much_is_given_up() {
     let made = make(SMALL);
     let size = SMALL.chunk_size as usize;
     let mut bytes = made.bytes[..size].to_vec();
-    // A chunk of an exabyte, damaged behind its metadata: only its end could tell how to go on.
+    // A chunk with a size of an exabyte and damage after its metadata, so that the start of the next chunk is
+    // unknown.
     bytes[8..16].copy_from_slice(&(1u64 << 60).to_be_bytes());
     let events = made.segments[0].1;
     bytes[events] = 0;
@@ -242,7 +244,7 @@ fn a_chunk_that_promises_too_much_is_given_up() {
         seen.warnings
     );
     assert!(made.samples[1..].concat().iter().all(|tick| seen.ticks.contains(tick)));
-    // The items of a chunk start over.
+    // Closing the stream yields no further samples.
     feed.close();
     assert!(!matches!(feed.next(), Some(Item::Sample(_))));
 }

@@ -1,4 +1,4 @@
-//! Recordings of JDKs, of async-profiler and of Flightline: the same samples as a profile of them is made of.
+//! Recordings of JDKs, async-profiler and Flightline: streaming yields the same samples as loading.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn samples_are_those_of_a_profile_however_they_come() {
                     frames.collect(),
                     sample.state.as_ref().map(|state| state.to_string()),
                 );
-                // What a sample of a type without a value stands for, a profile says of the type.
+                // For types without a value, loading assigns the value to the type, not to the sample.
                 let value = expected.get(&row).is_some_and(|(_, value)| *value > 0);
                 let sum = seen.entry(row).or_default();
                 sum.0 += sample.weight.samples;

@@ -1,4 +1,4 @@
-//! Streams as the recorder writes them, of known content.
+//! Generates streams with known content, in the recorder's format.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use jfr_format::metadata::Declared;
 use jfr_format::schema::{self, frame_type, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, Geometry, Output};
 
-/// Ticks of a microsecond, as the recorder has them.
+/// One tick is a microsecond, as in the recorder.
 pub const LINE: ClockLine = ClockLine {
     start_ticks: Ticks(0),
     start_epoch_ns: 1_700_000_000_000_000_000,
@@ -32,14 +32,14 @@ const TYPES: &[TypeId] = &[
     schema::SAMPLE_CONTEXT,
 ];
 
-/// What a stream is made of.
+/// Parameters of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     pub chunks: u64,
     pub segments: u64,
     pub samples: u64,
     pub chunk_size: u32,
-    /// Distinct stacks of a chunk, and frames of each, out of so many functions.
+    /// Distinct stacks per chunk, frames per stack, and number of functions.
     pub stacks: u64,
     pub frames: u64,
     pub functions: u64,
@@ -48,13 +48,13 @@ pub struct Shape {
 pub const SMALL: Shape =
     Shape { chunks: 4, segments: 3, samples: 5, chunk_size: 16 << 10, stacks: 4, frames: 3, functions: 6 };
 
-/// A stream and where its parts are.
+/// A stream and the positions of its parts.
 #[derive(Debug, Default)]
 pub struct Made {
     pub bytes: Vec<u8>,
-    /// Ticks of the samples, in order, by chunk.
+    /// Ticks of the samples by chunk, in order.
     pub samples: Vec<Vec<i64>>,
-    /// Chunk and end of each segment, the event that ends it included.
+    /// Chunk and end of each segment, including its final event.
     pub segments: Vec<(usize, usize)>,
 }
 
@@ -64,17 +64,17 @@ impl Made {
     }
 }
 
-/// Samples lie in no order of time; each has its own tick.
+/// Samples are not ordered by time; each has a unique tick.
 pub fn make(shape: Shape) -> Made {
     make_with(shape, |_, _| {})
 }
 
-/// The same with something more in each segment.
+/// Creates a stream with additional content in each segment.
 pub fn make_with(shape: Shape, mut more: impl FnMut(&mut ChunkWriter, u64)) -> Made {
     let mut made = Made::default();
     let mut out = Bytes::default();
     let mut sequence = 0;
-    let declared = Declared::of(TYPES.iter().copied());
+    let declared = Declared::new(TYPES.iter().copied());
     for number in 0..shape.chunks {
         let start = Ticks(number as i64 * 1_000_000);
         let line =
@@ -82,7 +82,7 @@ pub fn make_with(shape: Shape, mut more: impl FnMut(&mut ChunkWriter, u64)) -> M
         let at = FileOffset(number * u64::from(shape.chunk_size));
         let geometry = Geometry::Fixed { size: shape.chunk_size };
         let mut chunk = ChunkWriter::declaring(&declared, geometry, &line, at, start).unwrap();
-        chunk.tell_segments(sequence);
+        chunk.enable_segments(sequence);
         chunk
             .event(schema::CLOCK_ANCHOR, |e| {
                 e.ticks(start).long(MONOTONIC + start.0 * 1_000).long(line.start_epoch_ns);
@@ -92,7 +92,7 @@ pub fn make_with(shape: Shape, mut more: impl FnMut(&mut ChunkWriter, u64)) -> M
         let mut samples = Vec::new();
         for segment in 0..shape.segments {
             for sample in 0..shape.samples {
-                // A new stack with each segment but the first, so that constants are in all of them.
+                // Use a new stack in each segment but the first, so that all segments define constants.
                 let stack = (segment * shape.samples + sample) % shape.stacks;
                 let stack = if sample == 0 && segment > 0 {
                     let key = 1_000 + segment;
@@ -186,14 +186,14 @@ fn define_stack(chunk: &mut ChunkWriter, key: u64, seed: u64, shape: Shape) {
         .unwrap();
 }
 
-/// What a reader got.
+/// The output of a reader.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub samples: Vec<Sample>,
     /// Ticks of the samples.
     pub ticks: Vec<i64>,
     pub segments: Vec<u64>,
-    /// Events lost by cause.
+    /// Lost events by cause.
     pub lost: BTreeMap<String, u64>,
     pub warnings: Vec<String>,
     pub damage: usize,
@@ -223,7 +223,7 @@ impl Seen {
     }
 }
 
-/// Reads bytes that come in pieces of `step`.
+/// Reads bytes in pieces of `step`.
 pub fn read(bytes: &[u8], step: usize, options: Options) -> (Seen, Stats) {
     let mut feed = Feed::new(options);
     let mut seen = Seen::default();

@@ -1,4 +1,4 @@
-//! Streams read live: what comes, in which ways, and what is told when they are damaged.
+//! Live streams: contents, transports and damage.
 
 mod damage;
 mod fixtures;

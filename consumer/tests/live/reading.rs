@@ -1,4 +1,4 @@
-//! What comes out of a sound stream.
+//! Contents of an undamaged stream.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn a_sample_says_whose_it_is_where_and_when() {
         assert_eq!(format!("function_{}", frame.line - 10), *frame.function);
         assert_eq!(frame.bytecode_index, 5);
         assert_eq!((sample.span_id, &sample.labels, sample.fields.len()), (None, &None, 0));
-        // The stream does not say how long a sample stands for.
+        // The stream does not state the sampling period.
         assert_eq!((sample.weight.samples, sample.weight.unit), (1, Unit::Samples));
     }
     let first = seen.samples[0].stack.clone().unwrap();
@@ -103,15 +103,16 @@ fn other_types_of_samples_have_their_weights_and_fields() {
     let (few, _) = read(&made.bytes, 777, only);
     assert_eq!(few.samples.len(), each);
     assert!(few.others.is_empty() && seen.others["flightline.ClockAnchor"] == SMALL.chunks);
-    // Losses always come.
+    // Losses are always delivered.
     assert_eq!(few.lost, seen.lost);
 }
 
-/// The recorder tells its settings behind the event that began the chunk, and an interval may change with a chunk.
+/// The recorder writes its settings after the first event of the chunk, and the interval may change between
+/// chunks.
 #[test]
 fn what_samples_stand_for_may_be_told_behind_them() {
     let made = make_with(SMALL, |chunk, segment| {
-        // The third chunk tells none.
+        // The third chunk has no setting.
         if [0, 3, 11].contains(&segment) {
             let interval = if segment < 3 { "10000000" } else { "20000000" };
             chunk
@@ -131,7 +132,7 @@ fn what_samples_stand_for_may_be_told_behind_them() {
     assert_eq!(seen.samples.len(), made.all().len());
 }
 
-/// J18: however many samples there are, a frame is looked up once per chunk.
+/// J18: a frame is looked up once per chunk, however many samples there are.
 #[test]
 fn a_million_samples_look_up_each_frame_once() {
     let shape = Shape {
@@ -159,17 +160,17 @@ fn a_million_samples_look_up_each_frame_once() {
     assert_eq!(samples, 1_000_000);
     assert_eq!((stats.segments, stats.unresolved), (20, 0));
     assert!(stats.frame_lookups <= shape.chunks * shape.functions, "{stats:?}");
-    // Each segment but the first of a chunk has one stack more.
+    // Each segment of a chunk but the first adds one stack.
     assert!(stats.stack_lookups <= shape.chunks * (shape.stacks + shape.segments), "{stats:?}");
 }
 
-/// J22: types and fields that nobody knew when this was written.
+/// J22: unknown types and fields.
 #[test]
 fn unknown_types_and_fields_are_passed_on() {
     let made = make(SMALL);
-    // Same lengths, so that nothing else changes but the checksums, which are taken anew.
+    // Same length, so that only the checksums change.
     let bytes = renamed(&made.bytes, b"sampledThread", b"sampledTheard");
-    // A name for which the checksums take as many bytes as before.
+    // Find a name for which the checksums have the same encoded length.
     let letters = || b'a'..=b'z';
     let names = letters().flat_map(|c| letters().map(move |d| [b"n", &[c, d][..], b".CPULoad"].concat()));
     let mut tried =
@@ -199,7 +200,7 @@ fn renamed(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Writes the segments' events anew where the bytes before them were changed.
+/// Recomputes the segments' checksums after the bytes were changed.
 fn with_checksums(mut bytes: Vec<u8>, segments: &[(usize, usize)]) -> Option<Vec<u8>> {
     let chunk_size = SMALL.chunk_size as usize;
     let mut start = 0;
@@ -222,7 +223,7 @@ fn with_checksums(mut bytes: Vec<u8>, segments: &[(usize, usize)]) -> Option<Vec
     Some(bytes)
 }
 
-/// As zlib has it, bit by bit: not the implementation that is tested.
+/// CRC-32 as in zlib, computed bit by bit: independent of the tested implementation.
 pub fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg()))

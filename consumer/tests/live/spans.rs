@@ -1,4 +1,4 @@
-//! The spans of samples, as they come.
+//! Spans of streamed samples.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use jfr_format::write::ChunkWriter;
 
 use super::make::{LINE, SMALL, Seen, make_with, read};
 
-/// Tells the span `span` of the moment `tick`.
+/// Writes that the span `span` is active at time `tick`.
 fn tell(chunk: &mut ChunkWriter, tick: i64, span: u64) {
     let labels = 500 + span;
     chunk.constant(schema::STRING, labels, |s| _ = s.string(&format!(r#"{{"tenant":"t{span}"}}"#))).unwrap();
@@ -42,7 +42,7 @@ fn spans(seen: &Seen) -> Vec<(i64, Option<u64>)> {
         .collect()
 }
 
-/// Whatever is read besides, and in whatever pieces the stream comes.
+/// The result is the same whichever other events are read and however the stream is divided.
 #[test]
 fn samples_know_their_span_when_they_are_handed_out() {
     let samples = SMALL.samples as i64;
@@ -52,7 +52,7 @@ fn samples_know_their_span_when_they_are_handed_out() {
         let tick = |sample: i64| start + (segment * samples + sample) * 7_919 % 999_983;
         tell(chunk, tick(0), 10);
         tell(chunk, tick(2), 11);
-        // No sample was taken then; one of the flush behind it was.
+        // The first has no sample at that time; the second matches a sample of the next flush.
         tell(chunk, tick(2) + 1, 12);
         tell(chunk, tick(samples + 3), 13);
     });
@@ -72,17 +72,18 @@ fn samples_know_their_span_when_they_are_handed_out() {
             assert_eq!(span, expected, "sample {sample} of segment {segment}, at {tick}");
         }
         assert_eq!(seen.others.contains_key("flightline.SampleContext"), others);
-        // One of each segment, and one more of each chunk's last; those of the last two flushes may still be asked for.
+        // One per segment and one more in each chunk's last. Contexts of the last two flushes may
+        // still be needed.
         assert!((12..=16).contains(&stats.contexts_unused), "{}", stats.contexts_unused);
     }
 }
 
-/// What a damaged segment said of spans is not believed.
+/// Span contexts in a damaged segment are ignored.
 #[test]
 fn contexts_of_a_damaged_segment_are_not_believed() {
     let made = make_with(SMALL, |chunk, number| {
         let start = (number / SMALL.segments) as i64 * 1_000_000;
-        // Of samples of the segment behind it.
+        // Contexts of samples in the next segment.
         tell(chunk, start + 15 * 7_919, 20);
         (0..15).for_each(|sample| tell(chunk, start + sample * 7_919, 10));
     });
@@ -95,7 +96,8 @@ fn contexts_of_a_damaged_segment_are_not_believed() {
     assert!(spans(&seen).iter().all(|(_, span)| *span == Some(10)));
 }
 
-/// Events that are wanted because they last, as a page does that keeps the longest: of the others there is the time, and nothing else is lost.
+/// Events with a duration below the threshold are delivered with their time only, for a page that keeps the
+/// longest.
 #[test]
 fn what_lasts_too_shortly_comes_without_its_fields() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");
@@ -131,7 +133,7 @@ fn what_lasts_too_shortly_comes_without_its_fields() {
     assert_eq!(lasting(middle).len(), whole.len());
 }
 
-/// A recording of the JDK's own: what runs in `inCheckout` runs in the contextual event "checkout", and so on.
+/// A recording of the JDK: code in `inCheckout` runs in the contextual event "checkout", and so on.
 #[test]
 fn contextual_events_of_the_jdk_are_the_spans_of_its_samples() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/jdk25-spans.jfr");

@@ -1,4 +1,4 @@
-//! Pipes, FIFOs and sockets, read in three ways.
+//! Pipes, FIFOs and sockets, read by blocking, by polling and asynchronously.
 
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -20,7 +20,7 @@ fn pipe() -> (PipeReader, PipeWriter) {
     std::io::pipe().unwrap()
 }
 
-/// Writes in pieces of changing sizes, with pauses that a reader could notice.
+/// Writes in pieces of varying size, with noticeable pauses.
 fn send(mut to: impl Write + Send + 'static, bytes: Vec<u8>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         let mut rest = &bytes[..];
@@ -79,7 +79,7 @@ fn asynchronous(stream: Stream) -> Seen {
     })
 }
 
-/// J19: each way gives the same.
+/// J19: all three methods yield the same.
 #[test]
 fn three_ways_of_reading_give_the_same() {
     let made = make(LARGE);
@@ -110,7 +110,7 @@ fn three_ways_of_reading_give_the_same() {
     }
 }
 
-/// J19: the ways mixed on one descriptor: nothing twice, nothing missing.
+/// J19: the methods can be mixed on one descriptor without duplicates or gaps.
 #[cfg(feature = "tokio")]
 #[test]
 fn ways_of_reading_can_be_mixed() {
@@ -141,7 +141,7 @@ fn ways_of_reading_can_be_mixed() {
     sender.join().unwrap();
 }
 
-/// J20: eight threads share a stream; every item goes to one of them.
+/// J20: eight threads share a stream, and each item goes to exactly one of them.
 #[test]
 fn eight_threads_get_each_event_once() {
     let made = make(LARGE);
@@ -172,8 +172,8 @@ fn eight_threads_get_each_event_once() {
     sender.join().unwrap();
 }
 
-/// Polling gives back at once when nothing is there, whatever the descriptor's mode, and leaves that mode alone. Were it to
-/// wait, this test would not end.
+/// Polling returns immediately if there is no data, whatever the descriptor's mode, and does not change that
+/// mode. If it blocked, this test would not end.
 #[test]
 fn polling_never_waits_and_changes_no_mode() {
     let made = make(SMALL);
@@ -207,7 +207,7 @@ fn polling_never_waits_and_changes_no_mode() {
     }
 }
 
-/// What another process takes away between poll(2) and the read does not make us wait.
+/// Polling does not block if another process takes the data between poll(2) and the read.
 #[test]
 fn a_second_reader_of_the_same_pipe_does_not_make_polling_wait() {
     let (reader, mut writer) = pipe();
@@ -285,7 +285,7 @@ fn streams_are_opened_by_name() {
     assert!(missing.contains("/nonexistent/run.jfr"), "{missing}");
 }
 
-/// A mark is reached when a segment has come that was written behind it, not before.
+/// A mark is reached once a segment arrives that was written after it, not before.
 #[test]
 fn waiting_for_a_mark_ends_with_the_segment_behind_it() {
     let made = make(SMALL);
@@ -293,7 +293,7 @@ fn waiting_for_a_mark_ends_with_the_segment_behind_it() {
     let mut stream = Stream::new(reader, Options::default()).unwrap();
     let ends: Vec<usize> = made.segments.iter().map(|(_, end)| *end).collect();
     writer.write_all(&made.bytes[..ends[4]]).unwrap();
-    // Segments are written 1000, 1001 and 1002 µs behind the start of their chunk.
+    // Segments are written 1000, 1001 and 1002 µs after the start of their chunk.
     let mark = super::make::MONOTONIC + 1_000_000_000 + 1_000_500;
     let mut seen = Seen::default();
     assert!(!stream.wait_for(mark, Duration::ZERO, |item| seen.take(item)).unwrap(), "1001 is too near");

@@ -7,11 +7,11 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     let bytes = Bytes::copy_from_slice(data);
-    let want = Seen::of(&bytes, Delivery::WholeChunks, 1);
-    let mut one_pass = Seen::of(&bytes, Delivery::Unresolved, 1);
+    let want = Seen::new(&bytes, Delivery::WholeChunks, 1);
+    let mut one_pass = Seen::new(&bytes, Delivery::KeysOnly, 1);
     if Recording::bytes(bytes.clone()).pieces() > 1 {
-        assert_eq!(Seen::of(&bytes, Delivery::WholeChunks, 2), want);
-        assert_eq!(Seen::of(&bytes, Delivery::Unresolved, 2), one_pass);
+        assert_eq!(Seen::new(&bytes, Delivery::WholeChunks, 2), want);
+        assert_eq!(Seen::new(&bytes, Delivery::KeysOnly, 2), one_pass);
     }
     if want.most_metadata > 1 {
         // Types that only later metadata declares: one pass has handed out what lay in front of it.
@@ -31,7 +31,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(bytes: &Bytes, delivery: Delivery, jobs: usize) -> Self {
+    fn new(bytes: &Bytes, delivery: Delivery, jobs: usize) -> Self {
         let mut all = Self::default();
         let _ = Recording::bytes(bytes.clone()).run(delivery, jobs, Self::drain, |mut seen| {
             all.events.append(&mut seen.events);

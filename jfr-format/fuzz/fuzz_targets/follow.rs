@@ -33,7 +33,7 @@ fuzz_target!(|input: ([u16; 4], &[u8])| {
     while let Some(item) = follow.next().expect("memory does not fail") {
         seen.take(item);
     }
-    let mut decoder = Decoder::new(Delivery::Earliest);
+    let mut decoder = Decoder::new(Delivery::Streaming);
     decoder.push(Bytes::copy_from_slice(&input.1[..grown_to]));
     decoder.close();
     let mut whole = Seen::default();

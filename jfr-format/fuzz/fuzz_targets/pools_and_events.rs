@@ -13,6 +13,6 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     let recording = chunk::with_events(data);
     let whole = look::Looked::at(&recording, Delivery::WholeChunks);
-    let stream = look::Looked::at(&recording, Delivery::Earliest);
+    let stream = look::Looked::at(&recording, Delivery::Streaming);
     assert_eq!((whole.events, whole.chunks), (stream.events, stream.chunks));
 });

@@ -57,7 +57,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(after[header..RECORDED.len()], RECORDED[header..], "what was recorded has changed");
     if recovered.is_ok_and(|done| done.problems.is_empty()) {
         assert!(!session.exists());
-        let mut decoder = Decoder::new(Delivery::Earliest);
+        let mut decoder = Decoder::new(Delivery::Streaming);
         decoder.push(Bytes::from(after));
         decoder.close();
         while let Some(item) = decoder.next() {

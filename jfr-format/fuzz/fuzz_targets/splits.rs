@@ -23,7 +23,7 @@ fuzz_target!(|input: (Vec<u8>, &[u8])| {
 /// Offsets and types of the events and the ends of chunks, in order; and the warnings in theirs: what is wrong behind a
 /// batch of events may be told before the batch, if both are there at once.
 fn decode<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> [Vec<String>; 2] {
-    let mut decoder = Decoder::new(Delivery::Earliest);
+    let mut decoder = Decoder::new(Delivery::Streaming);
     let mut seen = [Vec::new(), Vec::new()];
     for piece in pieces {
         decoder.push(Bytes::copy_from_slice(piece));

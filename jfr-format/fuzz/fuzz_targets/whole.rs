@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|data: &[u8]| {
     look::Looked::at(data, Delivery::WholeChunks);
     let mut events = 0;
-    match Recording::bytes(data.to_vec().into()).check(|_| events += 1) {
+    match Recording::bytes(data.to_vec().into()).validate(|_| events += 1) {
         Ok(whole) => assert!(whole.chunks > 0 && events <= whole.events),
         Err(error) => assert!(error.at() <= data.len() as u64, "{error}"),
     }

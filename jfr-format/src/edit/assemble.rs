@@ -8,14 +8,14 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::clock::{Clock, Line};
-use super::flaw::flaw;
 use super::keys::KeySpace;
 use super::metadata::{Ids, TypeSpace, id_and_tree, id_place, in_bytes, metadata};
-use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::rebuild::{Change, Plan, RetainedEvents, rebuild};
 use super::rewrite::Rewrite;
-use super::scan::{self, Effort, Found};
+use super::scan::{self, Effort, ScannedChunk};
 use super::source::Source;
-use super::starts::Starts;
+use super::unique_start_times::UniqueStartTimes;
+use super::validation_error::validation_error;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::header::ChunkHeader;
 use crate::pool::walk_pools;
@@ -141,7 +141,7 @@ struct Joined {
     first: Option<ChunkHeader>,
     recording: Option<ChunkHeader>,
     before: Constants,
-    starts: Starts,
+    starts: UniqueStartTimes,
     hash: RandomState,
 }
 
@@ -160,7 +160,7 @@ impl Joined {
         let mut unsound = false;
         while let Some(header) = scan::header_at(bytes, at) {
             let found = scan::scan(source, &mut effort, at, header, None);
-            let flaw = flaw(source, &found);
+            let flaw = validation_error(source, &found);
             if let Some(why) = flaw {
                 self.conflicts.unsound.push((part.name.clone(), why));
                 unsound = true;
@@ -183,7 +183,7 @@ impl Joined {
             }
             source.release(at..found.end);
             at = found.end;
-            source.tell(at);
+            source.report_progress(at);
         }
         source.copy(at..bytes.len(), out)?;
         if !follows && (!self.rebase || unsound) {
@@ -195,8 +195,8 @@ impl Joined {
     }
 
     /// Writes a sound chunk with ids that are its recording's own; the first recording stays as it is.
-    fn rebased(&mut self, source: &Source, found: &Found, out: &mut dyn Write) -> io::Result<()> {
-        let Some((_, range)) = found.metadata_of_choice(source.bytes()) else { return Ok(()) };
+    fn rebased(&mut self, source: &Source, found: &ScannedChunk, out: &mut dyn Write) -> io::Result<()> {
+        let Some((_, range)) = found.preferred_metadata(source.bytes()) else { return Ok(()) };
         let content = source.bytes().slice(range);
         let mut pooled = HashSet::new();
         for checkpoint in &found.checkpoints {
@@ -226,7 +226,7 @@ impl Joined {
         let header = self.starts.moved(&header).unwrap_or(header);
         let rewrite = Rewrite::renumber(&found.types, clock, &type_ids, self.keys.shift());
         let change = Change { rewrite, type_ids, keys: self.keys.shift(), ..Change::default() };
-        let mut kept = Kept::default();
+        let mut kept = RetainedEvents::default();
         let mut made = Vec::new();
         for event in found.events(source) {
             made.clear();
@@ -245,7 +245,7 @@ impl Joined {
     fn clock(&self, header: &ChunkHeader) -> Option<Clock> {
         let same = |other: &ChunkHeader| other.ticks_per_second == header.ticks_per_second;
         let own = self.recording.filter(same).unwrap_or(*header);
-        Clock::new(Line::of(&own), Line::of(&self.first?))
+        Clock::new(Line::new(&own), Line::new(&self.first?))
     }
 }
 
@@ -263,7 +263,7 @@ fn off(first: &ChunkHeader, header: &ChunkHeader) -> i64 {
 /// Copies a chunk, with another header if there is one; gives how many metadata ids were changed.
 fn copy(
     source: &Source,
-    found: &Found,
+    found: &ScannedChunk,
     header: Option<ChunkHeader>,
     ids: &mut Ids,
     out: &mut dyn Write,
@@ -275,7 +275,7 @@ fn copy(
         at += crate::header::LEN;
     }
     let mut changed = 0;
-    if let Some((_, range)) = found.metadata_of_choice(bytes) {
+    if let Some((_, range)) = found.preferred_metadata(bytes) {
         let content = bytes.slice(range.clone());
         let new = ids.other(&content).zip(id_place(&content));
         let new = new.and_then(|(id, place)| Some((in_bytes(id, place.len())?, place)));
@@ -295,7 +295,7 @@ fn copy(
 struct Constants(HashMap<String, HashMap<u64, u64>>);
 
 impl Constants {
-    fn note(&mut self, source: &Source, found: &Found, hash: &RandomState) {
+    fn note(&mut self, source: &Source, found: &ScannedChunk, hash: &RandomState) {
         let mut behind = source.behind(found.start);
         for checkpoint in &found.checkpoints {
             behind.at(checkpoint.at);
@@ -367,7 +367,7 @@ mod tests {
                 walk_pools(types, payload, entry, |_| {}).unwrap();
             }
             for event in found.events(&source) {
-                let Some(class) = types.index_of(event.type_id) else { continue };
+                let Some(class) = types.class_index(event.type_id) else { continue };
                 let mut cursor = Cursor::new(&source.bytes()[event.payload..event.end]);
                 references::each(types, class, &mut cursor, &mut refer).unwrap();
             }
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_and_methods_of_two_recordings_have_no_key_in_common() {
+    fn stacks_and_methods_from_two_recordings_share_no_key() {
         let files = ["flightline.jfr", "ap-java-multichunk.jfr", "jdk25.jfr", "flightline.jfr"];
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/recordings/");
         let parts = files.map(|name| Bytes::from(std::fs::read(format!("{folder}{name}")).unwrap()));

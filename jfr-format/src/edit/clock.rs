@@ -16,7 +16,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn of(header: &ChunkHeader) -> Self {
+    pub(super) fn new(header: &ChunkHeader) -> Self {
         Self { ticks: header.start_ticks.0, nanos: header.start_nanos, frequency: header.frequency() }
     }
 

@@ -5,13 +5,13 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use super::metadata::{Ids, metadata};
-use super::rebuild::{Change, Kept, Key, Plan, rebuild};
+use super::rebuild::{Change, Key, Plan, RetainedEvents, rebuild};
 use super::references;
 use super::repair::{header, times};
 use super::rewrite::{Redaction, Rewrite};
-use super::scan::{self, Effort, Found};
+use super::scan::{self, Effort, ScannedChunk};
 use super::source::Source;
-use super::starts::{Starts, step};
+use super::unique_start_times::{UniqueStartTimes, step};
 use crate::chunk::Chunk;
 use crate::constants::CHECKPOINT_EVENT;
 use crate::cursor::Cursor;
@@ -90,7 +90,7 @@ pub fn filter(
         out,
         report: Filtered::default(),
         ids: Ids::default(),
-        starts: Starts::default(),
+        starts: UniqueStartTimes::default(),
         effort: Effort::default(),
         passed: BTreeMap::new(),
     };
@@ -104,7 +104,7 @@ pub fn filter(
         };
         let end = filter.chunk(at, header)?;
         source.release(at..end);
-        source.tell(end);
+        source.report_progress(end);
         at = end;
     }
     Ok(filter.report)
@@ -117,14 +117,14 @@ struct Filter<'a, 'd> {
     out: &'d mut dyn Write,
     report: Filtered,
     ids: Ids,
-    starts: Starts,
+    starts: UniqueStartTimes,
     effort: Effort,
     /// Types of context met in chunks that were dropped so far, and the last chunk of each.
     passed: BTreeMap<String, usize>,
 }
 
 /// The pool of `java.lang.String`, which texts of events may refer to.
-fn strings(source: &Source, found: &Found) -> HashMap<u64, String> {
+fn strings(source: &Source, found: &ScannedChunk) -> HashMap<u64, String> {
     let (types, bytes) = (&found.types, source.bytes());
     let mut strings = HashMap::new();
     for checkpoint in &found.checkpoints {
@@ -143,7 +143,7 @@ fn strings(source: &Source, found: &Found) -> HashMap<u64, String> {
 
 /// A chunk understood.
 struct Opened {
-    found: Found,
+    found: ScannedChunk,
     chunk: Chunk,
     change: Change,
 }
@@ -183,9 +183,9 @@ impl Filter<'_, '_> {
     fn open(&mut self, at: usize, header: ChunkHeader) -> Result<Opened, usize> {
         let (source, bytes) = (self.source, self.source.bytes());
         let mut found = scan::scan(source, &mut self.effort, at, header, None);
-        let Some((_, range)) = found.metadata_of_choice(bytes) else { return Err(found.end) };
+        let Some((_, range)) = found.preferred_metadata(bytes) else { return Err(found.end) };
         if found.metadata.len() > 1 {
-            found.types = scan::types_of(&bytes[range]).ok_or(found.end)?.into();
+            found.types = scan::parse_types(&bytes[range]).ok_or(found.end)?.into();
         }
         let chunk = Chunk {
             index: ChunkIndex(u32::try_from(self.report.chunks).unwrap_or(u32::MAX)),
@@ -237,7 +237,7 @@ impl Filter<'_, '_> {
     fn write(&mut self, opened: &Opened, picked: Picked) -> io::Result<()> {
         let found = &opened.found;
         let bytes = self.source.bytes();
-        let Some((_, range)) = found.metadata_of_choice(bytes) else { return Ok(()) };
+        let Some((_, range)) = found.preferred_metadata(bytes) else { return Ok(()) };
         let mut header = header(&found.header, found, picked.last);
         if let Some((from, to)) = self.scope.range {
             narrow(&mut header, from, to);
@@ -269,7 +269,7 @@ impl Filter<'_, '_> {
         let mut marks = Marks { rewrite: &change.rewrite, used: HashSet::new(), todo: Vec::new() };
         let mut made = Vec::new();
         for event in found.events(self.source) {
-            let index = types.index_of(event.type_id);
+            let index = types.class_index(event.type_id);
             let of_type = index.and_then(|index| Some((index, types.class(index)?)));
             let (Some((index, class)), true) = (of_type, event.type_id > u64::from(CHECKPOINT_EVENT.0))
             else {
@@ -323,7 +323,7 @@ impl Filter<'_, '_> {
 
 #[derive(Default)]
 struct Picked {
-    kept: Kept,
+    kept: RetainedEvents,
     used: Option<HashSet<Key>>,
     /// Something stays for its own sake.
     any: bool,

@@ -11,7 +11,7 @@ pub(super) struct Shift([u64; TYPES.len()]);
 
 impl Shift {
     /// That of the constants of a type.
-    pub(super) fn of(&self, name: &str) -> u64 {
+    pub(super) fn offset(&self, name: &str) -> u64 {
         TYPES.iter().zip(self.0).find(|(of, _)| **of == name).map_or(0, |(_, by)| by)
     }
 }
@@ -68,10 +68,10 @@ mod tests {
             space.note(name, key);
         }
         space.begin();
-        assert_eq!([stack, method, "java.lang.Class"].map(|name| space.shift().of(name)), [7, 40, 0]);
+        assert_eq!([stack, method, "java.lang.Class"].map(|name| space.shift().offset(name)), [7, 40, 0]);
         space.note(stack, 5);
         space.begin();
-        assert_eq!([stack, method].map(|name| space.shift().of(name)), [12, 40]);
+        assert_eq!([stack, method].map(|name| space.shift().offset(name)), [12, 40]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Making recordings out of recordings: repair, joining, splitting, leaving events out.
 //!
 //! ```text
-//! bytes ─► scan ─► Found: header, types, checkpoints, runs of whole events     of any bytes, whatever is wrong
+//! bytes ─► scan ─► ScannedChunk: header, types, checkpoints, runs of whole events     of any bytes, whatever is wrong
 //!                    ├─ sound and unchanged ─► copied as it is
 //!                    └─ else ─► rebuild: header, metadata, checkpoints newly chained, the events that stay
 //! ```
@@ -16,7 +16,6 @@ mod assemble;
 mod clock;
 pub mod collect;
 mod filter;
-mod flaw;
 mod keys;
 mod metadata;
 mod rebuild;
@@ -25,12 +24,13 @@ mod repair;
 mod rewrite;
 mod scan;
 mod source;
-mod starts;
 mod symbolize;
+mod unique_start_times;
+mod validation_error;
 
 pub use assemble::{Clash, Conflicts, Part, assemble, chunks};
 pub use filter::{Decision, Filtered, Scope, Share, filter, time_range};
 pub use repair::{Cause, Lost, Missing, Options, Repaired, STEPS_PER_BYTE, repair};
 pub use rewrite::{FindSecrets, Redact, Redaction};
 pub use source::Source;
-pub use symbolize::{Named, Place, Symbolized, symbolize};
+pub use symbolize::{FrameLocation, Named, Symbolized, symbolize};

@@ -8,7 +8,7 @@ use super::keys::{self, Shift};
 use super::metadata::TypeIds;
 use super::references;
 use super::rewrite::{Rewrite, put_event, put_event_head};
-use super::scan::{Found, Framed};
+use super::scan::{Framed, ScannedChunk};
 use super::source::Source;
 use crate::constants::*;
 use crate::cursor::Cursor;
@@ -50,7 +50,7 @@ impl Change {
     /// Appends the event if it is to be written otherwise than it stands; gives whether it is.
     pub(super) fn event(&self, types: &Types, bytes: &[u8], event: &Framed, out: &mut Vec<u8>) -> bool {
         let from = out.len();
-        let class = types.index_of(event.type_id).filter(|&class| self.rewrite.touches(class));
+        let class = types.class_index(event.type_id).filter(|&class| self.rewrite.touches(class));
         let type_id = self.id(event.type_id);
         match class {
             Some(class) => {
@@ -72,11 +72,11 @@ impl Change {
 /// A chunk ready to be written.
 pub(super) struct Rebuilt<'a> {
     source: &'a Source,
-    found: &'a Found,
+    found: &'a ScannedChunk,
     change: &'a Change,
     header: ChunkHeader,
-    pieces: Vec<Piece>,
-    kept: Kept,
+    pieces: Vec<OutputPart>,
+    kept: RetainedEvents,
     /// The constants written.
     constants: HashSet<Key>,
     /// Constants left out because they were defined already, belong to no type or refer to what never came.
@@ -84,7 +84,7 @@ pub(super) struct Rebuilt<'a> {
 }
 
 /// Some bytes of the result.
-enum Piece {
+enum OutputPart {
     Made(Vec<u8>),
     Input(Range<usize>),
 }
@@ -97,8 +97,8 @@ impl Rebuilt<'_> {
         let mut behind = self.source.behind(self.found.start);
         for piece in &self.pieces {
             match piece {
-                Piece::Made(made) => out.write_all(made)?,
-                Piece::Input(range) => {
+                OutputPart::Made(made) => out.write_all(made)?,
+                OutputPart::Input(range) => {
                     out.write_all(&bytes[range.clone()])?;
                     behind.at(range.start);
                 }
@@ -127,7 +127,7 @@ impl Rebuilt<'_> {
     }
 
     /// The events that stay.
-    pub(super) fn kept_events(&self) -> impl Iterator<Item = Framed> + '_ {
+    pub(super) fn retained_events(&self) -> impl Iterator<Item = Framed> + '_ {
         let events = self.found.events(self.source).enumerate();
         events.filter(|(i, _)| self.kept.has(*i)).map(|(_, event)| event)
     }
@@ -143,15 +143,15 @@ impl Rebuilt<'_> {
     }
 }
 
-/// Which events stay: a bit for each, in the order of [`Found::events`], and the bytes that they will take.
+/// Which events stay: a bit for each, in the order of [`ScannedChunk::events`], and the bytes that they will take.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct RetainedEvents {
     bits: Vec<u64>,
     seen: usize,
     bytes: u64,
 }
 
-impl Kept {
+impl RetainedEvents {
     /// Notes the next event: the size it will have, if it stays.
     pub(super) fn push(&mut self, size: Option<usize>) {
         if self.seen.is_multiple_of(64) {
@@ -175,26 +175,26 @@ pub(super) struct Plan<'a> {
     pub(super) header: ChunkHeader,
     /// The content of a metadata event behind its type id.
     pub(super) metadata: &'a [u8],
-    pub(super) kept: Kept,
+    pub(super) kept: RetainedEvents,
     /// The constants to keep, all if none.
     pub(super) used: Option<&'a HashSet<Key>>,
     pub(super) change: &'a Change,
 }
 
 /// Puts a chunk together.
-pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) -> Rebuilt<'a> {
+pub(super) fn rebuild<'a>(source: &'a Source, found: &'a ScannedChunk, plan: Plan<'a>) -> Rebuilt<'a> {
     let types = &found.types;
     let mut out = Pieces { size: LEN as u64, pieces: Vec::new() };
     let metadata_at = out.size;
     out.made(|made| put_event(made, u64::from(METADATA_EVENT.0), plan.metadata));
-    let wanted = Wanted::new(source, found, plan.used);
+    let wanted = RetainedConstants::new(source, found, plan.used);
     let mut seen = HashSet::new();
     let mut dropped = 0;
     let mut last = 0u64;
     let mut behind = source.behind(found.start);
     for checkpoint in &found.checkpoints {
         behind.at(checkpoint.at);
-        let pools = pools_of(source, types, plan.change, checkpoint.payload.clone(), &mut |key| {
+        let pools = retained_pools(source, types, plan.change, checkpoint.payload.clone(), &mut |key| {
             let keep = wanted.keeps(key) && seen.insert(key);
             dropped += u64::from(!keep && plan.used.is_none());
             keep
@@ -208,7 +208,7 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) 
     }
     for (type_id, (count, bytes)) in plan.change.added.iter().filter(|(_, (count, _))| *count > 0) {
         let at = out.size;
-        let (size, entries) = (bytes.len(), vec![Piece::Made(bytes.clone())]);
+        let (size, entries) = (bytes.len(), vec![OutputPart::Made(bytes.clone())]);
         let pool = Pool { type_id: *type_id, count: *count, size, entries };
         let head = Head { start: plan.header.start_ticks.0 as u64, duration: 0, flags: 0 };
         out.checkpoint(&head, if last == 0 { 0 } else { last as i64 - at as i64 }, vec![pool]);
@@ -245,14 +245,14 @@ pub(super) fn rebuild<'a>(source: &'a Source, found: &'a Found, plan: Plan<'a>) 
 }
 
 /// Which constants stay.
-struct Wanted<'a> {
+struct RetainedConstants<'a> {
     used: Option<&'a HashSet<Key>>,
     bad: HashSet<Key>,
     headers: Option<ClassIndex>,
 }
 
-impl<'a> Wanted<'a> {
-    fn new(source: &Source, found: &Found, used: Option<&'a HashSet<Key>>) -> Self {
+impl<'a> RetainedConstants<'a> {
+    fn new(source: &Source, found: &ScannedChunk, used: Option<&'a HashSet<Key>>) -> Self {
         let headers = found.types.by_name(CHUNK_HEADER_TYPE).map(|(index, _)| index);
         Self { used, bad: incomplete(source, found), headers }
     }
@@ -270,7 +270,7 @@ const NEEDY: [&str; 4] =
     ["java.lang.Class", "jdk.types.ClassLoader", "jdk.types.Method", "jdk.types.StackTrace"];
 
 /// Constants that refer to what never came, in a chunk that lost something.
-fn incomplete(source: &Source, found: &Found) -> HashSet<Key> {
+fn incomplete(source: &Source, found: &ScannedChunk) -> HashSet<Key> {
     let (types, bytes) = (&found.types, source.bytes());
     let mut bad = HashSet::new();
     if found.whole {
@@ -326,11 +326,11 @@ struct Pool {
     type_id: u64,
     count: u64,
     size: usize,
-    entries: Vec<Piece>,
+    entries: Vec<OutputPart>,
 }
 
 /// The pools of a checkpoint with the constants that `keep` wants, as far as it can be read.
-fn pools_of(
+fn retained_pools(
     source: &Source,
     types: &Types,
     change: &Change,
@@ -355,7 +355,7 @@ fn pools_of(
         let Some(pool) = pools.last_mut() else { return };
         pool.count += 1;
         let replaced = change.replaced.get(&(class, key));
-        let new = keys::moved(key, types.class(class).map_or(0, |class| change.keys.of(&class.name)));
+        let new = keys::moved(key, types.class(class).map_or(0, |class| change.keys.offset(&class.name)));
         if replaced.is_some() || new != key || change.rewrite.touches(class) {
             let mut made = Vec::with_capacity(varint::len(new) + value.len());
             varint::put(&mut made, new);
@@ -366,8 +366,8 @@ fn pools_of(
             }
             pool.size += made.len();
             match pool.entries.last_mut() {
-                Some(Piece::Made(last)) => last.append(&mut made),
-                _ => pool.entries.push(Piece::Made(made)),
+                Some(OutputPart::Made(last)) => last.append(&mut made),
+                _ => pool.entries.push(OutputPart::Made(made)),
             }
             return;
         }
@@ -375,8 +375,8 @@ fn pools_of(
         pool.size += value.end - from;
         let (from, to) = (range.start + from, range.start + value.end);
         match pool.entries.last_mut() {
-            Some(Piece::Input(last)) if last.end == from => last.end = to,
-            _ => pool.entries.push(Piece::Input(from..to)),
+            Some(OutputPart::Input(last)) if last.end == from => last.end = to,
+            _ => pool.entries.push(OutputPart::Input(from..to)),
         }
     };
     let _ = walk_pools(types, payload, entry, |_| {});
@@ -417,15 +417,15 @@ fn in_parts(pools: Vec<Pool>) -> Vec<Vec<Pool>> {
 /// What comes in front of the events.
 struct Pieces {
     size: u64,
-    pieces: Vec<Piece>,
+    pieces: Vec<OutputPart>,
 }
 
 impl Pieces {
     fn made(&mut self, make: impl FnOnce(&mut Vec<u8>)) {
-        if !matches!(self.pieces.last(), Some(Piece::Made(_))) {
-            self.pieces.push(Piece::Made(Vec::new()));
+        if !matches!(self.pieces.last(), Some(OutputPart::Made(_))) {
+            self.pieces.push(OutputPart::Made(Vec::new()));
         }
-        if let Some(Piece::Made(made)) = self.pieces.last_mut() {
+        if let Some(OutputPart::Made(made)) = self.pieces.last_mut() {
             let before = made.len();
             make(made);
             self.size += (made.len() - before) as u64;
@@ -452,10 +452,10 @@ impl Pieces {
             });
             for entry in pool.entries {
                 match entry {
-                    Piece::Made(bytes) => self.made(|made| made.extend_from_slice(&bytes)),
-                    Piece::Input(range) => {
+                    OutputPart::Made(bytes) => self.made(|made| made.extend_from_slice(&bytes)),
+                    OutputPart::Input(range) => {
                         self.size += range.len() as u64;
-                        self.pieces.push(Piece::Input(range));
+                        self.pieces.push(OutputPart::Input(range));
                     }
                 }
             }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::flaw::flaw;
 use super::metadata::{Ids, TypeIds, metadata};
-use super::rebuild::{Change, Kept, Plan, Rebuilt, rebuild};
+use super::rebuild::{Change, Plan, Rebuilt, RetainedEvents, rebuild};
 use super::references;
-use super::scan::{self, Effort, Found, Framed, types_of};
+use super::scan::{self, Effort, Framed, ScannedChunk, parse_types};
 use super::source::Source;
+use super::validation_error::validation_error;
 use crate::constants::*;
 use crate::cursor::Cursor;
 use crate::header::ChunkHeader;
@@ -157,14 +157,14 @@ pub fn repair(source: &Source, options: &Options, out: &mut dyn Write) -> io::Re
         chunk(source, &mut found, options, &mut sources, &mut report, out)?;
         source.release(at..found.end);
         at = found.end;
-        source.tell(at);
+        source.report_progress(at);
     }
     Ok(report)
 }
 
 /// Metadata to fall back to, and the ids given to metadata so far.
 struct Sources {
-    fallback: Option<Known>,
+    fallback: Option<Metadata>,
     ids: Ids,
     /// Chunks that got the fallback's metadata, and its bytes in all.
     borrowers: u64,
@@ -173,7 +173,7 @@ struct Sources {
 
 /// Metadata and what it declares.
 #[derive(Clone)]
-struct Known {
+struct Metadata {
     content: Bytes,
     types: Arc<Types>,
 }
@@ -183,16 +183,16 @@ impl Sources {
         let fallback = options.metadata_from.as_ref().and_then(|source| {
             let bytes = source.bytes();
             let found = scan::scan(source, &mut Effort::default(), 0, scan::header_at(bytes, 0)?, None);
-            let (_, range) = found.metadata_of_choice(bytes)?;
+            let (_, range) = found.preferred_metadata(bytes)?;
             let content = bytes.slice(range);
             source.release(0..bytes.len());
-            Some(Known { types: Arc::new(types_of(&content)?), content })
+            Some(Metadata { types: Arc::new(parse_types(&content)?), content })
         });
         Self { fallback, ids: Ids::default(), borrowers: 0, borrowed: 0 }
     }
 
     /// The fallback, as long as not too much has been made of it.
-    fn borrow(&mut self, input: usize) -> Option<Known> {
+    fn borrow(&mut self, input: usize) -> Option<Metadata> {
         let known = self.fallback.clone()?;
         let borrowed = self.borrowed + known.content.len() as u64;
         if self.borrowers >= BORROWERS && borrowed > input as u64 {
@@ -205,18 +205,18 @@ impl Sources {
 
 fn chunk(
     source: &Source,
-    found: &mut Found,
+    found: &mut ScannedChunk,
     options: &Options,
     sources: &mut Sources,
     report: &mut Repaired,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let bytes = source.bytes();
-    let own = found.metadata_of_choice(bytes).and_then(|(_, range)| {
+    let own = found.preferred_metadata(bytes).and_then(|(_, range)| {
         let content = bytes.slice(range);
         let types =
-            if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(types_of(&content)?) };
-        Some(Known { content, types })
+            if found.metadata.len() == 1 { found.types.clone() } else { Arc::new(parse_types(&content)?) };
+        Some(Metadata { content, types })
     });
     let lent = if own.is_none() { sources.borrow(bytes.len()) } else { None };
     let Some(known) = own.clone().or(lent) else {
@@ -225,7 +225,8 @@ fn chunk(
         return Ok(());
     };
     let id = sources.ids.other(&known.content);
-    let why = flaw(source, found).or(id.map(|_| "other types under the metadata id of an earlier chunk"));
+    let why = validation_error(source, found)
+        .or(id.map(|_| "other types under the metadata id of an earlier chunk"));
     if own.is_some() {
         sources.fallback = Some(known.clone());
     }
@@ -241,7 +242,7 @@ fn chunk(
     for range in &found.unread {
         report.lose(Cause::Unreadable, range.clone(), 0);
     }
-    let (kept, last) = kept(source, found, options, report);
+    let (kept, last) = retained_events(source, found, options, report);
     let header = header(&found.header, found, last);
     let content = metadata(&known.content, &known.types, id, &TypeIds::new());
     let plan = Plan { header, metadata: &content, kept, used: None, change: &Change::default() };
@@ -254,12 +255,12 @@ fn chunk(
 }
 
 /// Counts the constants that events of a rebuilt chunk refer to and that are not in it.
-fn count_missing(source: &Source, found: &Found, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
+fn count_missing(source: &Source, found: &ScannedChunk, rebuilt: &Rebuilt<'_>, report: &mut Repaired) {
     let (bytes, types) = (source.bytes(), &*found.types);
     let mut counts: BTreeMap<ClassIndex, Missing> = BTreeMap::new();
     let mut references: Vec<(ClassIndex, bool)> = Vec::new();
-    for event in rebuilt.kept_events() {
-        let Some(class) = types.index_of(event.type_id) else { continue };
+    for event in rebuilt.retained_events() {
+        let Some(class) = types.class_index(event.type_id) else { continue };
         let payload = &bytes[event.payload..event.end];
         references.clear();
         let mut refer = |class, key| {
@@ -289,9 +290,14 @@ fn count_missing(source: &Source, found: &Found, rebuilt: &Rebuilt<'_>, report: 
 }
 
 /// The events that stay, and the last tick that any of them tells of.
-fn kept(source: &Source, found: &Found, options: &Options, report: &mut Repaired) -> (Kept, Option<i64>) {
+fn retained_events(
+    source: &Source,
+    found: &ScannedChunk,
+    options: &Options,
+    report: &mut Repaired,
+) -> (RetainedEvents, Option<i64>) {
     let (bytes, types) = (source.bytes(), &*found.types);
-    let mut kept = Kept::default();
+    let mut kept = RetainedEvents::default();
     let mut last = None;
     let pools = options.drop_unresolved.then(|| found.pools(source));
     for event in found.events(source) {
@@ -306,7 +312,7 @@ fn kept(source: &Source, found: &Found, options: &Options, report: &mut Repaired
         };
         let unresolved = || {
             let pools = pools.as_ref()?;
-            let class = types.index_of(event.type_id)?;
+            let class = types.class_index(event.type_id)?;
             let mut missing = false;
             let mut refer = |class, key| missing |= key != 0 && pools.get(class, key).is_none();
             let payload = &bytes[event.payload..event.end];
@@ -343,7 +349,7 @@ pub(super) fn times(bytes: &[u8], types: &Types, event: &Framed) -> (i64, i64) {
 }
 
 /// The old header; where it was never completed its duration is told by the events.
-pub(super) fn header(header: &ChunkHeader, found: &Found, last: Option<i64>) -> ChunkHeader {
+pub(super) fn header(header: &ChunkHeader, found: &ScannedChunk, last: Option<i64>) -> ChunkHeader {
     let mut header = *header;
     let complete = found.whole && header.state == STATE_FINISHED && header.duration_nanos > 0;
     if let (false, Some(last)) = (complete, last) {

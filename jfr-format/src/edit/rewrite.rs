@@ -140,7 +140,7 @@ impl Rewrite {
             let first = |at, name| class.is_event() && i == at && &*field.name == name;
             let number = field.class.and_then(|index| types.class(index));
             if field.pooled {
-                match number.map_or(0, |of| keys.of(&of.name)) {
+                match number.map_or(0, |of| keys.offset(&of.name)) {
                     0 => Change::Keep,
                     by => Change::Key(by),
                 }

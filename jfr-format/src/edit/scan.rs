@@ -69,7 +69,7 @@ pub(super) struct Checkpoint {
 
 /// What has been found of one chunk. Positions are those of the input.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ScannedChunk {
     pub(super) start: usize,
     /// Where the next chunk or something unreadable begins.
     pub(super) end: usize,
@@ -91,7 +91,7 @@ pub(super) struct Found {
     pub(super) bad_metadata: bool,
 }
 
-impl Found {
+impl ScannedChunk {
     fn new(start: usize, header: ChunkHeader) -> Self {
         Self {
             start,
@@ -119,7 +119,7 @@ impl Found {
             }
             let event = framed(source.bytes(), run.start, run.end)?;
             if behind.at(event.start) {
-                source.tell(self.start + (self.end - self.start + event.start - self.start) / 2);
+                source.report_progress(self.start + (self.end - self.start + event.start - self.start) / 2);
             }
             run.start = event.end;
             Some(event)
@@ -145,12 +145,13 @@ impl Found {
     }
 
     /// The metadata to go by: what the header points to, else what declares most.
-    pub(super) fn metadata_of_choice(&self, bytes: &Bytes) -> Option<(usize, Range<usize>)> {
+    pub(super) fn preferred_metadata(&self, bytes: &Bytes) -> Option<(usize, Range<usize>)> {
         let pointed = self.place(self.header.metadata);
         if let Some(found) = self.metadata.iter().find(|(at, _)| *at as u64 == pointed) {
             return Some(found.clone());
         }
-        let count = |range: &Range<usize>| types_of(&bytes[range.clone()]).map_or(0, |t| t.classes().len());
+        let count =
+            |range: &Range<usize>| parse_types(&bytes[range.clone()]).map_or(0, |t| t.classes().len());
         match &self.metadata[..] {
             [] => None,
             [only] => Some(only.clone()),
@@ -160,7 +161,7 @@ impl Found {
 }
 
 /// The types of one metadata event.
-pub(super) fn types_of(payload: &[u8]) -> Option<Types> {
+pub(super) fn parse_types(payload: &[u8]) -> Option<Types> {
     let mut types = Types::default();
     types.add(payload).ok()?;
     Some(types)
@@ -184,12 +185,12 @@ pub(super) fn scan(
     start: usize,
     header: ChunkHeader,
     fallback: Option<&Arc<Types>>,
-) -> Found {
+) -> ScannedChunk {
     let bytes = source.bytes();
     let promised = trusted_end(&header, start as u64).and_then(|end| usize::try_from(end).ok());
     let promised = promised.filter(|&end| end <= bytes.len());
     let scan = |effort: &mut Effort, ahead: Option<Arc<Types>>| {
-        let mut found = Found::new(start, header);
+        let mut found = ScannedChunk::new(start, header);
         let checking = Checking { ahead, unchecked: false };
         let mut scan = Scan {
             source,
@@ -234,7 +235,7 @@ fn pointed_metadata(
         let cost = content.len() as u64;
         let affordable = *steps >= cost;
         *steps = steps.saturating_sub(cost);
-        affordable.then(|| types_of(content).map(Arc::new))?
+        affordable.then(|| parse_types(content).map(Arc::new))?
     })
 }
 
@@ -242,7 +243,7 @@ struct Scan<'a> {
     source: &'a Source,
     bytes: &'a Bytes,
     effort: &'a mut Effort,
-    found: &'a mut Found,
+    found: &'a mut ScannedChunk,
     fallback: Option<&'a Arc<Types>>,
     checking: Checking,
     promised: Option<usize>,
@@ -282,7 +283,7 @@ impl Scan<'_> {
         let mut behind = self.source.behind(self.found.start);
         let end = loop {
             if behind.at(at) {
-                self.source.tell(self.found.start + (at - self.found.start) / 2);
+                self.source.report_progress(self.found.start + (at - self.found.start) / 2);
             }
             if at == limit {
                 break at;

@@ -62,7 +62,7 @@ impl Source {
         self.progress = Some(Box::new(progress));
     }
 
-    pub(super) fn tell(&self, at: usize) {
+    pub(super) fn report_progress(&self, at: usize) {
         if let Some(progress) = &self.progress {
             progress(at as u64);
         }
@@ -92,7 +92,7 @@ impl Source {
             out.write_all(piece)?;
             at += piece.len();
             behind.at(at);
-            self.tell(at);
+            self.report_progress(at);
         }
         self.release(range);
         Ok(())

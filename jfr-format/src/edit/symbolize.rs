@@ -7,9 +7,9 @@
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
-use super::rebuild::{Change, Kept, Plan, rebuild};
+use super::rebuild::{Change, Plan, RetainedEvents, rebuild};
 use super::repair::{header, times};
-use super::scan::{self, Effort, Found};
+use super::scan::{self, Effort, ScannedChunk};
 use super::source::Source;
 use crate::chunk::Chunk;
 use crate::constants::CHECKPOINT_EVENT;
@@ -30,7 +30,7 @@ const SHAPES: [(&str, &[&str]); 3] = [
 
 /// Where in which file a frame is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place<'a> {
+pub struct FrameLocation<'a> {
     /// Path of the file as the program saw it; may be empty.
     pub path: &'a str,
     /// Its build id in hexadecimal; may be empty.
@@ -76,7 +76,7 @@ pub struct Symbolized {
 /// Those of `out`.
 pub fn symbolize(
     source: &Source,
-    name: &mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    name: &mut dyn FnMut(FrameLocation<'_>) -> Vec<Named>,
     out: &mut dyn Write,
 ) -> io::Result<Symbolized> {
     let mut report = Symbolized::default();
@@ -101,20 +101,20 @@ pub fn symbolize(
             None => out.write_all(&bytes[at..end])?,
         }
         source.release(at..end);
-        source.tell(end);
+        source.report_progress(end);
         at = end;
     }
     Ok(report)
 }
 
-fn write(source: &Source, found: &Found, change: &Change, out: &mut dyn Write) -> io::Result<()> {
+fn write(source: &Source, found: &ScannedChunk, change: &Change, out: &mut dyn Write) -> io::Result<()> {
     let bytes = source.bytes();
-    let Some((_, range)) = found.metadata_of_choice(bytes) else { return Ok(()) };
-    let mut kept = Kept::default();
+    let Some((_, range)) = found.preferred_metadata(bytes) else { return Ok(()) };
+    let mut kept = RetainedEvents::default();
     let mut last = None;
     for event in found.events(source) {
         let stays = event.type_id > u64::from(CHECKPOINT_EVENT.0)
-            && found.types.index_of(event.type_id).is_some()
+            && found.types.class_index(event.type_id).is_some()
             && scan::decodes(bytes, &found.types, &event) == Some(true);
         if stays {
             let (start, duration) = times(bytes, &found.types, &event);
@@ -131,14 +131,14 @@ fn write(source: &Source, found: &Found, change: &Change, out: &mut dyn Write) -
 /// What becomes of a chunk's stack traces; `None` if they stay.
 fn changed(
     source: &Source,
-    found: &mut Found,
-    name: &mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    found: &mut ScannedChunk,
+    name: &mut dyn FnMut(FrameLocation<'_>) -> Vec<Named>,
     keys: &mut Keys,
     report: &mut Symbolized,
 ) -> Option<Change> {
-    let (_, range) = found.metadata_of_choice(source.bytes())?;
+    let (_, range) = found.preferred_metadata(source.bytes())?;
     if found.metadata.len() > 1 {
-        found.types = scan::types_of(&source.bytes()[range])?.into();
+        found.types = scan::parse_types(&source.bytes()[range])?.into();
     }
     let types = &found.types;
     for (class, fields) in SHAPES {
@@ -193,7 +193,7 @@ struct Made {
 
 struct Namer<'a> {
     chunk: &'a Chunk,
-    name: &'a mut dyn FnMut(Place<'_>) -> Vec<Named>,
+    name: &'a mut dyn FnMut(FrameLocation<'_>) -> Vec<Named>,
     report: &'a mut Symbolized,
     /// By method: class, path and build id.
     files: HashMap<u64, Option<(u64, String, String)>>,
@@ -251,7 +251,7 @@ impl Namer<'_> {
         if let Some(known) = self.places.get(&(class, address)) {
             return known.clone();
         }
-        let place = Place { path: &path, build_id: &build_id, address: address.into() };
+        let place = FrameLocation { path: &path, build_id: &build_id, address: address.into() };
         let named = (self.name)(place);
         self.report.places += 1;
         if let Some((last, inlined)) = named.split_last() {

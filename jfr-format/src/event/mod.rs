@@ -39,7 +39,7 @@ impl Chunk {
     /// type is not declared.
     pub fn event<'a>(&'a self, type_id: u64, payload: &'a [u8], offset: u64) -> Option<EventRef<'a>> {
         let size = u32::try_from(payload.len()).ok()?;
-        let (chunk, index) = (self, self.types.index_of(type_id)?);
+        let (chunk, index) = (self, self.types.class_index(type_id)?);
         let class = self.types.class(index)?;
         Some(EventRef { chunk, class, index, payload, tail: payload, offset, size })
     }

@@ -164,7 +164,7 @@ fn walk<'a>(of: StructRef<'a>, tail: &'a [u8], mut see: impl FnMut(FieldRef<'a>)
             | Plan::TextKey
             | Plan::OtherKey => cursor.varint().map(|bits| (bits, cursor.pos())),
             Plan::Boolean | Plan::Byte => cursor.byte().map(|byte| (u64::from(byte), cursor.pos())),
-            Plan::Text => match Short::of(tail.get(start..).unwrap_or_default()) {
+            Plan::Text => match Short::parse(tail.get(start..).unwrap_or_default()) {
                 Some((short, size)) => Ok((short.bits(), start + size)),
                 None => pass_wide(chunk, bytes, depth, plan, field, start),
             },

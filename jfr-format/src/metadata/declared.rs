@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const IDS: usize = 256;
 
-type Wanted = [bool; IDS];
+type TypeSet = [bool; IDS];
 
 /// Some event types of the [schema], and every type and annotation that their declaration needs. A chunk declares all its
 /// types at its start, each for some hundred bytes.
@@ -26,7 +26,7 @@ impl Declared {
 
     /// These event types. What the constants of every chunk need is declared too, and what readers look for whether it is
     /// used or not: all primitive types, threads and stacks (grafana/jfr-parser reads nothing without).
-    pub fn of(events: impl IntoIterator<Item = TypeId>) -> Declared {
+    pub fn new(events: impl IntoIterator<Item = TypeId>) -> Declared {
         let primitives = schema::types().filter(|ty| ty.kind == Kind::Primitive).map(|ty| ty.id);
         let always = [schema::FRAME_TYPE, schema::THREAD_STATE, schema::THREAD, schema::STACK_TRACE];
         Declared::closed(events.into_iter().chain(always).chain(primitives))
@@ -34,7 +34,7 @@ impl Declared {
 
     /// A recorder of many processes declares the same for each: the last few sets are kept.
     fn closed(types: impl Iterator<Item = TypeId>) -> Declared {
-        static KEPT: Mutex<VecDeque<(Wanted, Declared)>> = Mutex::new(VecDeque::new());
+        static KEPT: Mutex<VecDeque<(TypeSet, Declared)>> = Mutex::new(VecDeque::new());
         const MOST: usize = 4;
         let mut wanted = [false; IDS];
         for id in types {
@@ -84,9 +84,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_event_needs_is_declared_with_it() {
+    fn events_are_declared_with_their_dependencies() {
         for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
-            let declared = Declared::of([event.id]);
+            let declared = Declared::new([event.id]);
             assert!(declared.has(event.id));
             for ty in schema::types().filter(|ty| declared.has(ty.id)) {
                 for field in ty.fields {
@@ -101,7 +101,7 @@ mod tests {
     fn other_types_have_another_id() {
         let ids: Vec<Vec<u8>> = [&[][..], &[schema::NOTICE], &[schema::NOTICE, schema::FILE_READ]]
             .iter()
-            .map(|events| Declared::of(events.iter().copied()).event()[7..12].to_vec())
+            .map(|events| Declared::new(events.iter().copied()).event()[7..12].to_vec())
             .collect();
         assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
     }

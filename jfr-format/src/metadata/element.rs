@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_shared_and_indexed_in_order_of_use() {
+    fn strings_are_shared_and_indexed_by_first_use() {
         let root = Element::new("root").attribute("a", "root").child(Element::new("a"));
         assert_eq!(
             root.encode(),

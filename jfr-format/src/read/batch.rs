@@ -18,7 +18,7 @@ pub(crate) struct Region {
     pub(crate) bytes: Bytes,
     /// Offset of the first byte in the input.
     pub(crate) offset: u64,
-    /// Where in it the events begin that are wanted; `None` if that is not known yet.
+    /// Positions in it of the events that the filters let through; `None` if they are not known yet.
     pub(crate) picked: Option<Vec<u32>>,
 }
 
@@ -43,7 +43,7 @@ impl Region {
 pub struct Batch<'a> {
     pub(crate) chunk: &'a Chunk,
     pub(crate) regions: Vec<Region>,
-    pub(crate) wanted: Option<&'a Wanted>,
+    pub(crate) filters: Option<&'a TypeFilters>,
     pub(crate) pages: &'a Pages,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Batch<'a> {
     /// The frames of all events in file order, whatever their type: to pass over by type id those nobody wants. If the
     /// decoder was told what is wanted, only the frames of that.
     pub fn frames(&self) -> Frames<'_> {
-        Frames { wanted: self.wanted, regions: self.regions.iter(), current: Walk::default(), picked: None }
+        Frames { filters: self.filters, regions: self.regions.iter(), current: Walk::default(), picked: None }
     }
 
     /// The event in a frame of this batch; `None` for metadata, checkpoints and undeclared types.
@@ -191,7 +191,7 @@ impl<'a> Frame<'a> {
     #[inline(always)]
     pub fn short_bytes_behind_start(&self) -> Option<NonZero<u64>> {
         let mut cursor = Cursor::new(self.tail);
-        cursor.skip_varint_of_any_length().ok()?;
+        cursor.skip_varint_branchless().ok()?;
         let word = u64::from_le_bytes(*self.tail.get(cursor.pos()..)?.first_chunk::<8>()?);
         let len = self.payload.len().checked_sub(cursor.pos()).filter(|&len| len < 8)?;
         NonZero::new(short(word, len))
@@ -202,7 +202,7 @@ impl<'a> Frame<'a> {
         if self.type_id <= u64::from(CHECKPOINT_EVENT.0) {
             return None;
         }
-        let index = chunk.types.index_of(self.type_id)?;
+        let index = chunk.types.class_index(self.type_id)?;
         let class = chunk.types.class(index)?;
         let Self { payload, tail, offset, size, .. } = *self;
         Some(EventRef { chunk, class, index, payload, tail, offset, size })
@@ -212,7 +212,7 @@ impl<'a> Frame<'a> {
 /// Iterates over the frames of a [`Batch`].
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
-    wanted: Option<&'a Wanted>,
+    filters: Option<&'a TypeFilters>,
     regions: std::slice::Iter<'a, Region>,
     current: Walk<'a>,
     picked: Option<std::slice::Iter<'a, u32>>,
@@ -237,7 +237,7 @@ impl<'a> Iterator for Frames<'a> {
                 self.picked = region.picked.as_ref().map(|picked| picked.iter());
                 continue;
             };
-            if self.picked.is_none() && self.wanted.is_some_and(|w| w.of(frame.type_id) == Interest::None) {
+            if self.picked.is_none() && self.filters.is_some_and(|w| w.get(frame.type_id) == Filter::Skip) {
                 continue;
             }
             return Some(frame);
@@ -349,49 +349,49 @@ impl<'a> Iterator for Events<'a> {
     }
 }
 
-/// What a consumer wants of the events of a type.
+/// Whether events of a type are returned, and with their constants or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Interest {
-    /// Nothing: they are counted only.
+pub enum Filter {
+    /// The events are only counted.
     #[default]
-    None,
-    /// The events as they are; the constants they refer to are not looked up.
+    Skip,
+    /// The events are returned; the constants that they refer to are not read for them.
     Plain,
-    /// The events and their constants.
+    /// The events are returned, and their constants are read.
     Constants,
 }
 
-/// The interest in each type of a chunk.
+/// The filter of each type of a chunk.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct TypeFilters {
     /// By type id, as far as ids are small.
-    dense: Vec<Interest>,
-    sparse: HashMap<u64, Interest>,
+    dense: Vec<Filter>,
+    sparse: HashMap<u64, Filter>,
 }
 
-impl Wanted {
-    pub(crate) fn new(types: &Types, interest: impl Fn(&Class) -> Interest) -> Self {
-        let mut wanted = Self::default();
+impl TypeFilters {
+    pub(crate) fn new(types: &Types, filter: impl Fn(&Class) -> Filter) -> Self {
+        let mut filters = Self::default();
         for class in types.classes().iter().filter(|class| class.id > u64::from(CHECKPOINT_EVENT.0)) {
-            let interest = interest(class);
+            let filter = filter(class);
             if class.id >= DENSE_LIMIT {
-                wanted.sparse.insert(class.id, interest);
+                filters.sparse.insert(class.id, filter);
                 continue;
             }
             let at = class.id as usize;
-            if at >= wanted.dense.len() {
-                wanted.dense.resize(at + 1, Interest::None);
+            if at >= filters.dense.len() {
+                filters.dense.resize(at + 1, Filter::Skip);
             }
-            wanted.dense[at] = interest;
+            filters.dense[at] = filter;
         }
-        wanted
+        filters
     }
 
     #[inline(always)]
-    pub(crate) fn of(&self, type_id: u64) -> Interest {
+    pub(crate) fn get(&self, type_id: u64) -> Filter {
         match self.dense.get(usize::try_from(type_id).unwrap_or(usize::MAX)) {
-            Some(&interest) => interest,
-            None if type_id < DENSE_LIMIT => Interest::None,
+            Some(&filter) => filter,
+            None if type_id < DENSE_LIMIT => Filter::Skip,
             None => self.sparse.get(&type_id).copied().unwrap_or_default(),
         }
     }

@@ -48,7 +48,7 @@ impl Binding {
                 Some(Kind::Double) => Action::Double(slot),
                 Some(Kind::Text | Kind::Struct) | None => continue,
             };
-            match layout::steps_of(classes, &class.fields[skipped..at]) {
+            match layout::layout_steps(classes, &class.fields[skipped..at]) {
                 steps if steps.is_empty() => {}
                 steps => match steps[..] {
                     [Step::Varints(n @ 1..=3)] => {
@@ -61,7 +61,7 @@ impl Binding {
             binding.bound |= 1 << slot;
             skipped = at + 1;
         }
-        binding.rest = layout::steps_of(classes, &class.fields[skipped..]);
+        binding.rest = layout::layout_steps(classes, &class.fields[skipped..]);
         binding
     }
 
@@ -123,14 +123,14 @@ impl Binding {
         for action in &self.actions {
             let (slot, value) = match *action {
                 Action::SkipVarint => {
-                    cursor.skip_varint_of_any_length()?;
+                    cursor.skip_varint_branchless()?;
                     continue;
                 }
                 Action::Skip(ref steps) => {
                     layout::skip(chunk.types.classes(), steps, cursor, 0)?;
                     continue;
                 }
-                Action::Varint(slot) => (slot, cursor.varint_of_any_length()?),
+                Action::Varint(slot) => (slot, cursor.varint_branchless()?),
                 Action::Byte(slot) => (slot, u64::from(cursor.byte()?)),
                 Action::Float(slot) => (slot, u64::from(cursor.be_u32()?)),
                 Action::Double(slot) => (slot, cursor.be_u64()?),

@@ -96,7 +96,7 @@ impl Follow {
             None => Some(Source::open(path, (0, OsString::new())).map_err(|e| Error::io(e, 0))?),
         };
         Ok(Self {
-            decoder: Decoder::new(Delivery::Earliest),
+            decoder: Decoder::new(Delivery::Streaming),
             directory,
             source,
             interval: INTERVAL,

@@ -11,7 +11,7 @@ use crate::error::Malformed;
 use crate::header::{self, ChunkHeader};
 use crate::ids::{ChunkOffset, FileOffset, Ticks};
 use crate::types::Types;
-use crate::write::{Cut, Piece, tells_loss};
+use crate::write::{Cut, Fragment, declares_loss_events};
 
 /// What ends a segment.
 const SEGMENT: &str = "flightline.Segment";
@@ -26,7 +26,7 @@ pub struct ChunkHead {
     /// Its first metadata event, size included; empty if that is not where the header says.
     pub metadata: Bytes,
     /// Whether it declares the events by which a loss is told.
-    pub tells_loss: bool,
+    pub declares_loss_events: bool,
 }
 
 /// Events of one type in a part.
@@ -44,7 +44,7 @@ pub struct EventCount {
 #[derive(Debug)]
 pub struct Part {
     /// The bytes.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<Fragment>,
     /// The chunk that these are the first bytes of.
     pub begins: Option<Arc<ChunkHead>>,
     /// These are the last bytes of their chunk.
@@ -60,7 +60,7 @@ pub struct Part {
 impl Part {
     /// Bytes of the stream.
     pub fn len(&self) -> usize {
-        self.pieces.iter().map(Piece::len).sum()
+        self.pieces.iter().map(Fragment::len).sum()
     }
 
     /// Whether it has none.
@@ -70,7 +70,7 @@ impl Part {
 
     /// Bytes of memory.
     pub fn held(&self) -> usize {
-        self.pieces.iter().map(Piece::held).sum()
+        self.pieces.iter().map(Fragment::held).sum()
     }
 }
 
@@ -121,7 +121,7 @@ pub struct Framer {
     /// Of it, bytes of whole records.
     whole: usize,
     /// Pieces of the next part that are no longer in the buffer.
-    pieces: Vec<Piece>,
+    pieces: Vec<Fragment>,
     held: usize,
     most: usize,
     /// Bytes of the stream before the buffer.
@@ -180,7 +180,7 @@ impl Framer {
     }
 
     /// Whether the stream may end here: between two chunks.
-    pub fn at_end_of_chunk(&self) -> bool {
+    pub fn is_between_chunks(&self) -> bool {
         self.chunk.is_none() && self.buffer.is_empty()
     }
 
@@ -225,7 +225,7 @@ impl Framer {
         self.whole = header::LEN;
         self.begins = true;
         self.chunk = Some(Current {
-            head: Arc::new(ChunkHead { header, metadata: Bytes::new(), tells_loss: false }),
+            head: Arc::new(ChunkHead { header, metadata: Bytes::new(), declares_loss_events: false }),
             types: Types::default(),
             segment: None,
             at: header::LEN as u64,
@@ -282,7 +282,7 @@ impl Framer {
                 let head = ChunkHead {
                     header: chunk.head.header,
                     metadata: Bytes::copy_from_slice(record),
-                    tells_loss: tells_loss(&chunk.types),
+                    declares_loss_events: declares_loss_events(&chunk.types),
                 };
                 chunk.head = Arc::new(head);
             }
@@ -322,7 +322,7 @@ impl Framer {
         self.buffer.advance(zeros);
         if zeros < len {
             self.held += len - zeros;
-            self.pieces.push(Piece::Bytes(self.buffer.split_to(len - zeros).freeze()));
+            self.pieces.push(Fragment::Bytes(self.buffer.split_to(len - zeros).freeze()));
         }
         chunk.filler -= len as u64;
         chunk.at += len as u64;
@@ -336,7 +336,7 @@ impl Framer {
             self.before += self.whole as u64;
             self.held += self.whole;
             // The buffer's memory would stay with the piece: what is passed on has its own.
-            self.pieces.push(Piece::Bytes(Bytes::copy_from_slice(&self.buffer[..self.whole])));
+            self.pieces.push(Fragment::Bytes(Bytes::copy_from_slice(&self.buffer[..self.whole])));
             self.buffer.advance(self.whole);
             self.whole = 0;
         }
@@ -380,9 +380,9 @@ enum Step {
     Boundary(bool),
 }
 
-fn put_zeros(pieces: &mut Vec<Piece>, len: usize) {
+fn put_zeros(pieces: &mut Vec<Fragment>, len: usize) {
     match pieces.last_mut() {
-        Some(Piece::Zeros(zeros)) => *zeros += len,
-        _ => pieces.push(Piece::Zeros(len)),
+        Some(Fragment::Zeros(zeros)) => *zeros += len,
+        _ => pieces.push(Fragment::Zeros(len)),
     }
 }

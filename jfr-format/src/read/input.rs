@@ -69,7 +69,7 @@ impl<R: Read> Input<R> {
     /// Reads a stream to its end, handing out events as early as they are understood.
     pub fn stream(source: R) -> Self {
         Self {
-            decoder: Decoder::new(Delivery::Earliest),
+            decoder: Decoder::new(Delivery::Streaming),
             source: Some(source),
             buffer: vec![0; READ_SIZE],
             read: 0,

@@ -32,7 +32,7 @@
 
 mod batch;
 mod binding;
-mod doubts;
+mod conformance;
 mod follow;
 mod framer;
 mod input;
@@ -42,13 +42,13 @@ pub(crate) mod push;
 mod references;
 pub(crate) mod resync;
 mod stacks;
+mod validate;
 pub mod view;
-mod whole;
 
 pub use crate::chunk::Chunk;
 pub use crate::ids::ChunkIndex;
 pub use crate::types::{Annotation, Class, ClassIndex, Field, Kind, Region, Setting, Types};
-pub use batch::{Batch, Events, Frame, Frames, Interest, Run, TypeCount, TypeCounts};
+pub use batch::{Batch, Events, Filter, Frame, Frames, Run, TypeCount, TypeCounts};
 pub use binding::Binding;
 pub use follow::{Follow, Progress};
 pub use framer::{ChunkHead, EventCount, FrameError, FrameFault, Framer, Part};
@@ -56,5 +56,5 @@ pub use input::Input;
 pub use parallel::{Recording, default_jobs};
 pub use push::{ChunkEnd, Decoder, Delivery, Item, Pages};
 pub use stacks::{StackFrame, StackReader};
+pub use validate::{ValidatedEvent, ValidationSummary};
 pub use view::Views;
-pub use whole::{Passed, Whole};

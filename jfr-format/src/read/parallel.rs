@@ -36,7 +36,7 @@ const AHEAD: usize = 2;
 /// let recording = Recording::open("run.jfr".as_ref())?;
 /// let mut events = 0;
 /// recording.run(
-///     Delivery::Unresolved,
+///     Delivery::KeysOnly,
 ///     default_jobs(),
 ///     |decoder| {
 ///         let mut events = 0;
@@ -66,7 +66,7 @@ const JOB: usize = 16 << 20;
 
 /// Consecutive bytes of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct Section {
     start: usize,
     end: usize,
     /// Number of the first chunk in it.
@@ -161,7 +161,7 @@ impl Recording {
 
     fn run_pieces<T: Send, E>(
         &self,
-        pieces: &[Piece],
+        pieces: &[Section],
         delivery: Delivery,
         jobs: usize,
         decode: impl Fn(&mut Decoder) -> T + Sync,
@@ -171,7 +171,7 @@ impl Recording {
         let jobs = jobs.clamp(1, pieces.len().max(1));
         if jobs == 1 {
             // One decoder for all chunks keeps what they have in common.
-            let whole = Piece { start: 0, end: self.bytes.len(), first: ChunkIndex(0), chunks: None };
+            let whole = Section { start: 0, end: self.bytes.len(), first: ChunkIndex(0), chunks: None };
             return take(decode(&mut self.decoder(delivery, whole, &types)));
         }
         let next = AtomicUsize::new(0);
@@ -214,14 +214,14 @@ impl Recording {
     }
 
     /// Cuts it at the ends of its finished chunks; the last piece is what could not be cut further.
-    fn split(&self) -> Vec<Piece> {
+    fn split(&self) -> Vec<Section> {
         let bytes = &self.bytes;
         let mut pieces = Vec::new();
         let mut start = 0;
         let mut first = ChunkIndex(0);
         while start < bytes.len() {
             let end = chunk_end(bytes, start);
-            pieces.push(Piece { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
+            pieces.push(Section { start, end: end.unwrap_or(bytes.len()), first, chunks: end.map(|_| 1) });
             if let Some(mapped) = &self.mapped {
                 // To look at a header may have brought in megabytes.
                 mapped.release(start as u64..end.unwrap_or(bytes.len()) as u64);
@@ -233,7 +233,7 @@ impl Recording {
         pieces
     }
 
-    fn decoder(&self, delivery: Delivery, piece: Piece, types: &SharedTypes) -> Decoder {
+    fn decoder(&self, delivery: Delivery, piece: Section, types: &SharedTypes) -> Decoder {
         let bytes = self.bytes.slice(piece.start..piece.end);
         let mut decoder = Decoder::piece(delivery, bytes, piece.start as u64, piece.first, types.clone());
         if let Some(mapped) = self.mapped.clone() {
@@ -243,7 +243,7 @@ impl Recording {
     }
 }
 
-impl Piece {
+impl Section {
     /// From here to the end of the recording.
     fn rest(self, bytes: &Bytes) -> Self {
         Self { end: bytes.len(), chunks: None, ..self }
@@ -276,12 +276,12 @@ fn in_order<T, E>(
 #[derive(Debug, Default)]
 struct Turn {
     /// Results taken; `None` after the end.
-    taken: Mutex<Taken>,
+    taken: Mutex<TurnState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct TurnState {
     results: usize,
     stopped: bool,
 }
@@ -310,14 +310,14 @@ impl Turn {
 }
 
 /// Joins neighbours: the next group is always a share of what is left, so that all threads end at about the same time.
-fn grouped(pieces: &[Piece], jobs: usize) -> Vec<Piece> {
-    let mut groups: Vec<Piece> = Vec::new();
+fn grouped(pieces: &[Section], jobs: usize) -> Vec<Section> {
+    let mut groups: Vec<Section> = Vec::new();
     let end = pieces.last().map_or(0, |last| last.end);
     let mut room = 0;
     for &piece in pieces {
         let size = piece.end - piece.start;
         match (groups.last_mut(), piece.chunks) {
-            (Some(Piece { end, chunks: Some(sum), .. }), Some(chunks)) if size <= room => {
+            (Some(Section { end, chunks: Some(sum), .. }), Some(chunks)) if size <= room => {
                 *end = piece.end;
                 *sum = sum.saturating_add(chunks);
                 room -= size;

@@ -14,18 +14,17 @@ mod damage;
 mod delivery;
 mod events;
 mod metadata;
-mod passed;
+mod page_release;
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::batch::{Batch, Interest, Region, TypeCounts, Wanted};
-use super::doubts;
-use super::doubts::Landmarks;
-use super::references::Known;
+use super::batch::{Batch, Filter, Region, TypeCounts, TypeFilters};
+use super::conformance;
+use super::conformance::Landmarks;
+use super::references::CompleteConstants;
 use crate::chunk::Chunk;
 use crate::constants::{MAGIC, STATE_FINISHED};
 use crate::error::{Error, ErrorKind, Malformed};
@@ -33,39 +32,40 @@ use crate::header::{ChunkHeader, LEN};
 use crate::ids::{ChunkIndex, FileOffset};
 use crate::pool::Pools;
 use crate::types::Class;
-use buffer::Buffer;
+use buffer::Window;
 pub(crate) use checkpoints::UNSIZED;
 pub(crate) use metadata::SharedTypes;
-pub(crate) use passed::Paged;
-pub use passed::Pages;
+use page_release::PageRelease;
+pub(crate) use page_release::Paged;
+pub use page_release::Pages;
 
 /// Larger events are taken for damage; the four-byte padded size that writers use cannot say more.
 pub(crate) const MAX_EVENT: u64 = 1 << 28;
 
-/// Says what is wanted of a type.
-pub(crate) struct Select(Box<dyn Fn(&Class) -> Interest + Send>);
+/// Returns the filter of a type.
+pub(crate) struct FilterFn(Box<dyn Fn(&Class) -> Filter + Send>);
 
-impl std::fmt::Debug for Select {
+impl std::fmt::Debug for FilterFn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Select")
+        f.write_str("FilterFn")
     }
 }
 
 /// When events are handed out.
 ///
-/// But for [`Earliest`](Self::Earliest), the metadata that the header of a finished chunk points at is read before the
+/// But for [`Streaming`](Self::Streaming), the metadata that the header of a finished chunk points at is read before the
 /// events in front of it, as other readers do; it counts even where damage hides it, or inside another event. Types
-/// that only later metadata declares are known from there on with [`Unresolved`](Self::Unresolved).
+/// that only later metadata declares are known from there on with [`KeysOnly`](Self::KeysOnly).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// All events of a chunk at its end: for input that is at hand as a whole.
     WholeChunks,
     /// As soon as the constants they refer to are known: for streams. In a chunk that is still being written
     /// (state byte not 0) everything before a checkpoint with the FLUSH bit is handed out with it.
-    Earliest,
+    Streaming,
     /// While the chunk is walked, in batches that fit a processor's cache: for input that is at hand as a whole, and
     /// consumers that add events up by their keys. Constants can be looked up at [`Item::ChunkEnd`], not before.
-    Unresolved,
+    KeysOnly,
 }
 
 /// What the decoder has found.
@@ -112,10 +112,10 @@ enum State {
     Skip {
         until: u64,
     },
-    /// Look for the next header. `from` is where reading stopped; `told` if that was reported already.
+    /// Look for the next header. `from` is where reading stopped; `reported` if that was reported already.
     Search {
         from: u64,
-        told: bool,
+        reported: bool,
     },
     Done,
 }
@@ -125,27 +125,24 @@ enum State {
 #[derive(Debug)]
 pub struct Decoder {
     delivery: Delivery,
-    buffer: Buffer,
-    /// Offset in the input of the buffer's first byte.
-    offset: u64,
-    /// Bytes at the start of the buffer that are whole events, not yet taken out.
-    scanned: usize,
-    closed: bool,
+    input: Window,
     state: State,
     queue: VecDeque<Queued>,
     chunk: Option<Chunk>,
     chunks: u32,
     current: Current,
     last_types: SharedTypes,
-    select: Option<Select>,
-    pages: Pages,
-    /// The pages of the input up to here have been let go.
-    passed_to: u64,
-    /// The batch that was handed out last.
-    lent: Option<Range<u64>>,
-    /// Where the last chunk that ended as its header says did so.
+    filter: Option<FilterFn>,
+    pages: PageRelease,
+    section: SectionCheck,
+}
+
+/// Whether the chunks end where their headers say: [`Recording`](super::Recording) relied on that when it split the input.
+#[derive(Debug, Default)]
+struct SectionCheck {
+    /// Where the last chunk ended that did so.
     ended: Option<u64>,
-    /// Whether an event's place had to be guessed.
+    /// Whether events were searched for behind damage.
     strayed: bool,
 }
 
@@ -155,19 +152,19 @@ struct Current {
     /// Where it ends, if its header can be trusted.
     end: Option<u64>,
     damaged: bool,
-    /// What was defined twice has been told.
+    /// Constants that are defined twice have been reported.
     redefined: bool,
     /// What looking for events behind damage may still cost.
     resync_steps: Option<u64>,
     has_types: bool,
-    /// By type, once the types are known; `None` if all is wanted.
-    wanted: Option<Wanted>,
-    /// Where in the scanned bytes the wanted events begin.
+    /// By type, once the types are known; `None` if no filter is set.
+    filters: Option<TypeFilters>,
+    /// Positions in the scanned bytes of the events that the filters let through.
     picked: Vec<u32>,
-    /// Checkpoints that nobody wanted yet.
-    unwanted: Vec<Region>,
-    /// An event came for which constants are wanted.
-    constants_wanted: bool,
+    /// Checkpoints that were not read because no event needed constants.
+    skipped_checkpoints: Vec<Region>,
+    /// An event came whose filter is [`Filter::Constants`].
+    needs_constants: bool,
     /// Where the metadata lies that has been read already.
     read_ahead: Option<u64>,
     counts: TypeCounts,
@@ -175,7 +172,7 @@ struct Current {
     held: VecDeque<Region>,
     /// Checkpoints met before the metadata.
     early: Vec<Region>,
-    known: Known,
+    known: CompleteConstants,
 }
 
 /// What one step led to.
@@ -189,22 +186,16 @@ impl Decoder {
     pub fn new(delivery: Delivery) -> Self {
         Self {
             delivery,
-            buffer: Buffer::Whole(Bytes::new()),
-            offset: 0,
-            scanned: 0,
-            closed: false,
+            input: Window::default(),
             state: State::Header,
             queue: VecDeque::new(),
             chunk: None,
             chunks: 0,
             current: Current::default(),
             last_types: SharedTypes::default(),
-            select: None,
-            pages: Pages::default(),
-            passed_to: 0,
-            lent: None,
-            ended: None,
-            strayed: false,
+            filter: None,
+            pages: PageRelease::default(),
+            section: SectionCheck::default(),
         }
     }
 
@@ -217,43 +208,43 @@ impl Decoder {
         last_types: SharedTypes,
     ) -> Self {
         let mut decoder = Self { last_types, ..Self::new(delivery) };
-        decoder.offset = offset;
-        decoder.passed_to = offset;
+        decoder.input.offset = offset;
+        decoder.pages.passed_to = offset;
         decoder.chunks = first.0;
         decoder.push(bytes);
         decoder.close();
         decoder
     }
 
-    /// Hands out events of the types only that `interest` says, from the next chunk on. The others are counted, which
-    /// costs a few nanoseconds each. With [`Delivery::Unresolved`], the constants of a chunk are read only if it has
-    /// events for which they are wanted; damage in constants that nobody wants is not told.
-    pub fn select(&mut self, interest: impl Fn(&Class) -> Interest + Send + 'static) {
-        self.select = Some(Select(Box::new(interest)));
+    /// Returns only events of the types that `filter` selects, from the next chunk on. The others are counted, which
+    /// costs a few nanoseconds each. With [`Delivery::KeysOnly`], the constants of a chunk are read only if it has
+    /// events of a type with [`Filter::Constants`]; damage in constants that are not read is not reported.
+    pub fn set_filter(&mut self, filter: impl Fn(&Class) -> Filter + Send + 'static) {
+        self.filter = Some(FilterFn(Box::new(filter)));
     }
 
     /// Whether the input turned out to be `chunks` chunks from `first` on, the last of which ends where its header says.
     pub(crate) fn was_chunks(&self, first: ChunkIndex, chunks: u32, end: u64) -> bool {
-        self.chunks == first.0.saturating_add(chunks) && self.ended == Some(end) && !self.strayed
+        self.chunks == first.0.saturating_add(chunks)
+            && self.section.ended == Some(end)
+            && !self.section.strayed
     }
 
     /// Appends input. The first push is not copied.
     pub fn push(&mut self, bytes: Bytes) {
-        if !self.closed && !bytes.is_empty() {
-            self.buffer.push(bytes);
-        }
+        self.input.push(bytes);
     }
 
     /// Says that no input will follow.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.input.closed = true;
     }
 
     /// Says that the live chunk being read has been finished: it ends with what was pushed, all of it has been taken,
     /// and this is its header now.
     pub(crate) fn end_chunk(&mut self, header: ChunkHeader) {
         if self.state == State::Events && self.current.end.is_none() {
-            self.current.end = Some(self.offset + self.buffer.bytes().len() as u64);
+            self.current.end = Some(self.input.end());
             if let Some(chunk) = &mut self.chunk {
                 chunk.header = header;
             }
@@ -262,7 +253,7 @@ impl Decoder {
 
     /// Bytes of input dealt with so far.
     pub fn consumed(&self) -> u64 {
-        self.offset + self.scanned as u64
+        self.input.position()
     }
 
     /// The chunk that the item taken last belongs to.
@@ -292,22 +283,22 @@ impl Decoder {
         if !self.ready() {
             return None;
         }
-        if let Some(lent) = self.lent.take() {
+        if let Some(lent) = self.pages.lent.take() {
             self.pass_again(lent);
         }
         if let Some(Queued::Events(regions)) = self.queue.front()
             && let (Some(first), Some(last)) = (regions.first(), regions.last())
-            && self.pages.any()
-            && self.delivery != Delivery::Unresolved
+            && self.pages.pages.any()
+            && self.delivery != Delivery::KeysOnly
         {
-            self.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
+            self.pages.lent = Some(first.offset..last.offset + last.bytes.len() as u64);
         }
         match (self.queue.pop_front()?, &self.chunk) {
             (Queued::Warning(error), _) => Some(Item::Warning(error)),
             (Queued::ChunkStart, Some(chunk)) => Some(Item::ChunkStart(chunk)),
             (Queued::Events(regions), Some(chunk)) => {
-                let (wanted, pages) = (self.current.wanted.as_ref(), &self.pages);
-                Some(Item::Events(Batch { chunk, regions, wanted, pages }))
+                let (filters, pages) = (self.current.filters.as_ref(), &self.pages.pages);
+                Some(Item::Events(Batch { chunk, regions, filters, pages }))
             }
             (Queued::ChunkEnd { size, complete }, Some(chunk)) => {
                 Some(Item::ChunkEnd(ChunkEnd { chunk, size, complete, counts: &self.current.counts }))
@@ -323,7 +314,7 @@ impl Decoder {
             State::Events => self.events(),
             State::Recover => self.recover(),
             State::Skip { until } => self.skip(until),
-            State::Search { from, told } => self.search(from, told),
+            State::Search { from, reported } => self.search(from, reported),
             State::Done => {
                 self.redefined();
                 Next::NeedsMore
@@ -335,16 +326,9 @@ impl Decoder {
         self.queue.push_back(Queued::Warning(error));
     }
 
-    fn discard(&mut self, len: usize) {
-        let len = len.min(self.buffer.bytes().len());
-        self.buffer.take(len);
-        self.offset += len as u64;
-        self.scanned = 0;
-    }
-
     fn header(&mut self) -> Next {
-        let bytes = self.buffer.bytes();
-        if bytes.len() < LEN && !self.closed {
+        let bytes = self.input.bytes();
+        if bytes.len() < LEN && !self.input.closed {
             return Next::NeedsMore;
         }
         if bytes.is_empty() {
@@ -358,21 +342,21 @@ impl Decoder {
         }
         let Ok(header) = ChunkHeader::decode(bytes) else {
             let cut = self.chunks == 0 && bytes.len() < LEN && bytes.starts_with(&MAGIC);
-            let (from, bytes) = (self.offset, bytes.len() as u64);
+            let (from, bytes) = (self.input.offset, bytes.len() as u64);
             if cut {
                 self.warn(Error::new(ErrorKind::HeaderCut { bytes }, from, None, "the first chunk header"));
             }
-            self.state = State::Search { from, told: cut };
+            self.state = State::Search { from, reported: cut };
             return Next::Again;
         };
-        let offset = self.offset;
-        let ahead = self.delivery != Delivery::Earliest && trusted_end(&header, offset).is_some();
+        let offset = self.input.offset;
+        let ahead = self.delivery != Delivery::Streaming && trusted_end(&header, offset).is_some();
         if ahead && self.metadata_is_to_come(&header) {
             return Next::NeedsMore;
         }
         self.redefined();
         self.pass_chunk();
-        self.discard(LEN);
+        self.input.discard(LEN);
         let index = ChunkIndex(self.chunks);
         self.chunks = self.chunks.saturating_add(1);
         let pools = self.chunk.take().map_or_else(Pools::default, |chunk| chunk.pools.emptied());
@@ -380,7 +364,7 @@ impl Decoder {
         self.current = Current { end: trusted_end(&header, offset), ..Current::default() };
         self.prepare(offset);
         self.queue.push_back(Queued::ChunkStart);
-        self.doubt(doubts::of_header(&header));
+        self.report(conformance::check_header(&header));
         self.state = State::Events;
         if ahead {
             self.read_ahead(&header, offset);

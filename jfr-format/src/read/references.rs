@@ -17,7 +17,7 @@ const FREE_STEPS: u64 = 1 << 20;
 
 /// Constants known to be complete: they and all they refer to are defined.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct CompleteConstants {
     steps: u64,
     most_steps: u64,
     complete: HashSet<(ClassIndex, u64)>,
@@ -27,7 +27,7 @@ pub(crate) struct Known {
     todo: usize,
 }
 
-impl Known {
+impl CompleteConstants {
     /// Bytes at the start of `region` whose events refer to nothing undefined. `read` is how much of the chunk is there.
     pub(crate) fn prefix(&mut self, chunk: &Chunk, region: &Region, read: u64) -> usize {
         self.most_steps = read.saturating_mul(STEPS_PER_BYTE).saturating_add(FREE_STEPS);

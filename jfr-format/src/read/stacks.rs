@@ -59,7 +59,7 @@ impl StackReader {
                 }
                 _ => continue,
             };
-            parts.push(Part::Skip(layout::steps_of(chunk.types.classes(), &trace.fields[skipped..at])));
+            parts.push(Part::Skip(layout::layout_steps(chunk.types.classes(), &trace.fields[skipped..at])));
             parts.push(part);
             skipped = at + 1;
         }

@@ -365,7 +365,7 @@ fn plan(chunk: &Chunk, class: &Class, wanted: &[ViewField]) -> Result<Vec<Pick>,
     }
     let mut from = 0;
     for pick in &mut picks {
-        pick.before = layout::steps_of(chunk.types.classes(), &class.fields[from..pick.field]);
+        pick.before = layout::layout_steps(chunk.types.classes(), &class.fields[from..pick.field]);
         from = pick.field + 1;
     }
     Ok(picks)

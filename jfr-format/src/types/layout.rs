@@ -106,7 +106,7 @@ pub(crate) fn skip_field(
 }
 
 /// The steps of some fields, runs joined.
-pub(crate) fn steps_of(classes: &[Class], fields: &[Field]) -> Vec<Step> {
+pub(crate) fn layout_steps(classes: &[Class], fields: &[Field]) -> Vec<Step> {
     let mut steps = Vec::new();
     for field in fields {
         push(&mut steps, step(classes, field));
@@ -209,7 +209,7 @@ pub(crate) fn flatten_all(classes: &mut [Class]) {
         class.nothing = false;
     }
     mark_nothing(classes);
-    let plain: Vec<Vec<Step>> = classes.iter().map(|c| steps_of(classes, &c.fields)).collect();
+    let plain: Vec<Vec<Step>> = classes.iter().map(|c| layout_steps(classes, &c.fields)).collect();
     assign(classes, plain);
     for _ in 0..2 {
         // Arrays look at the layout of their element, which the round before made.
@@ -217,7 +217,7 @@ pub(crate) fn flatten_all(classes: &mut [Class]) {
             .iter()
             .map(|class| {
                 let mut steps = Vec::new();
-                for step in steps_of(classes, &class.fields) {
+                for step in layout_steps(classes, &class.fields) {
                     inline(classes, step, &mut steps);
                 }
                 steps

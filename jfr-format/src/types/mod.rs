@@ -57,7 +57,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn of(name: &str) -> Self {
+    fn from_name(name: &str) -> Self {
         match name {
             "boolean" => Self::Boolean,
             "byte" => Self::Byte,
@@ -132,7 +132,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    fn of(field: &Field, of: Option<&Class>) -> Self {
+    fn new(field: &Field, of: Option<&Class>) -> Self {
         match of.map(|class| class.kind) {
             _ if field.array => Self::Array,
             _ if field.pooled => match of {
@@ -272,7 +272,7 @@ impl Types {
 
     /// The class declared under `id`.
     #[inline]
-    pub fn index_of(&self, id: u64) -> Option<ClassIndex> {
+    pub fn class_index(&self, id: u64) -> Option<ClassIndex> {
         let index = match self.dense.get(usize::try_from(id).ok()?) {
             Some(&index) => index,
             None => *self.sparse.get(&id)?,
@@ -283,7 +283,7 @@ impl Types {
     /// The class declared under `id`.
     #[inline]
     pub fn by_id(&self, id: u64) -> Option<&Class> {
-        self.class(self.index_of(id)?)
+        self.class(self.class_index(id)?)
     }
 
     /// The class with this name.
@@ -303,7 +303,7 @@ impl Types {
         let new = Tree::parse(&mut cursor).map_err(|fault| (fault, cursor.pos()))?;
         self.region = self.region.take().or(new.region);
         for class in new.classes {
-            if let Some(index) = self.index_of(class.id) {
+            if let Some(index) = self.class_index(class.id) {
                 if self.class(index).is_some_and(|known| !known.is_like(&class)) {
                     self.contradicted.get_or_insert(index);
                 }
@@ -330,7 +330,7 @@ impl Types {
         let indexes: Vec<Vec<Option<ClassIndex>>> = self
             .classes
             .iter()
-            .map(|class| class.fields.iter().map(|f| self.index_of(f.type_id)).collect())
+            .map(|class| class.fields.iter().map(|f| self.class_index(f.type_id)).collect())
             .collect();
         let ids: HashMap<u64, Arc<str>> = self.classes.iter().map(|c| (c.id, c.name.clone())).collect();
         for (class, indexes) in self.classes.iter_mut().zip(indexes) {
@@ -351,7 +351,7 @@ impl Types {
     }
 
     fn plan(&mut self) {
-        let plan = |field: &Field| Plan::of(field, field.class.and_then(|index| self.class(index)));
+        let plan = |field: &Field| Plan::new(field, field.class.and_then(|index| self.class(index)));
         let plans: Vec<Vec<Plan>> =
             self.classes.iter().map(|class| class.fields.iter().map(plan).collect()).collect();
         for (class, plans) in self.classes.iter_mut().zip(plans) {
@@ -526,7 +526,7 @@ fn since_jdk_11(name: Arc<str>) -> Arc<str> {
 
 fn class(attributes: &Attributes) -> Result<Class, Malformed> {
     let name = since_jdk_11(get(attributes, "name").ok_or(Malformed::Metadata)?);
-    let kind = Kind::of(&name);
+    let kind = Kind::from_name(&name);
     Ok(Class {
         id: id(attributes, "id")?,
         kind,

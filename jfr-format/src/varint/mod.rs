@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_power_of_two_and_its_neighbours() {
+    fn powers_and_their_neighbours() {
         for shift in 0..64 {
             for value in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1] {
                 let bytes = encoded(value);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn padded_form_is_four_bytes_of_the_same_value() {
+    fn padded_form_has_four_bytes_and_the_same_value() {
         for value in [0, 1, 95, 127, 128, 1 << 14, 1 << 21, MAX_PADDED] {
             let bytes = padded(value).unwrap();
             let mut at = 0;

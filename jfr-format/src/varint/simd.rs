@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_of_all_densities() {
+    fn random_bytes_with_all_densities() {
         let mut state = 0x9e37_79b9_7f4a_7c15;
         for round in 0..400 {
             // Of 16 bytes so many go on.
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_continuation_bytes_of_every_length_at_every_place() {
+    fn continuation_runs_with_every_length_and_position() {
         for place in 0..80 {
             for run in 0..30 {
                 let mut data = vec![1u8; 160];
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_of_varints_that_differ_in_length() {
+    fn runs_with_varying_varint_lengths() {
         let mut data = Vec::new();
         let mut ends = vec![0];
         for i in 0..200u32 {

@@ -78,7 +78,7 @@ mod tests {
     use crate::schema;
 
     #[test]
-    fn sizes_of_all_widths_count_themselves() {
+    fn event_size_includes_its_own_bytes() {
         let notice = schema::get(schema::NOTICE).unwrap();
         for len in (0..400).chain(16_300..16_450) {
             let text = "x".repeat(len);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_leaves_no_trace() {
+    fn event_that_does_not_fit_is_removed() {
         let notice = schema::get(schema::NOTICE).unwrap();
         let mut out = BytesMut::from(&b"before"[..]);
         let mut put = |room| {

@@ -40,7 +40,7 @@ impl Pending {
     }
 
     /// Bytes of memory that the pools keep.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn buffer_capacity(&self) -> usize {
         self.pools.iter().map(|pool| pool.entries.capacity()).sum()
     }
 

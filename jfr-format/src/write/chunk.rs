@@ -1,9 +1,10 @@
 //! One chunk, from its header to its last byte.
 
 use super::checkpoint::{MAX_FRAME, Pending, statics};
-use super::cut::Piece;
+use super::cut::Fragment;
 use super::fields::FieldWriter;
 use super::output::Output;
+use super::queue::Queue;
 use super::{ClockLine, WriteError, buffer, fixed, segment};
 use crate::constants::*;
 use crate::header::{self, ChunkHeader};
@@ -41,20 +42,15 @@ pub struct ChunkWriter {
     start: Ticks,
     /// Bytes that are in the output.
     written: usize,
-    /// Header, metadata, statics, until the first flush has written them.
-    head: BytesMut,
-    constants: Pending,
-    events: BytesMut,
+    queue: Queue,
     /// The last checkpoint in `head` or in the output.
     checkpoint: ChunkOffset,
     generation: u8,
     finished: bool,
     /// The header as it is in the output.
     header: Option<[u8; header::LEN]>,
-    /// Kept for its memory.
+    /// Memory reused by each flush; empty in between.
     segment: BytesMut,
-    /// Events queued.
-    queued: u64,
     /// Number of the next segment, if they are told.
     next_segment: Option<u64>,
 }
@@ -100,21 +96,20 @@ impl ChunkWriter {
             base,
             start: now,
             written: 0,
-            head: BytesMut::new(),
-            constants: Pending::default(),
-            events: BytesMut::new(),
+            queue: Queue::default(),
             checkpoint: ChunkOffset(0),
             generation: STATE_FIRST,
             finished: false,
             header: None,
             segment: BytesMut::new(),
-            queued: 0,
             next_segment: None,
         };
-        chunk.head.extend_from_slice(&chunk.first_header().encode());
-        chunk.head.extend_from_slice(declared.event());
-        chunk.checkpoint = ChunkOffset(chunk.head.len() as u64);
-        statics().put(&mut chunk.head, chunk.checkpoint, None, now, CHECKPOINT_STATICS);
+        let first_header = chunk.first_header().encode();
+        let head = &mut chunk.queue.head;
+        head.extend_from_slice(&first_header);
+        head.extend_from_slice(declared.event());
+        chunk.checkpoint = ChunkOffset(head.len() as u64);
+        statics().put(head, chunk.checkpoint, None, now, CHECKPOINT_STATICS);
         Ok(chunk)
     }
 
@@ -158,7 +153,7 @@ impl ChunkWriter {
 
     /// Ends each flush from now on with a `flightline.Segment`, by which who reads a stream checks what it got; `next` is the
     /// number of the first one. Nothing if the geometry is not fixed or the chunk does not declare the type.
-    pub fn tell_segments(&mut self, next: u64) {
+    pub fn enable_segments(&mut self, next: u64) {
         if matches!(self.geometry, Geometry::Fixed { .. }) && self.declares(schema::SEGMENT) {
             self.next_segment = Some(next);
         }
@@ -172,7 +167,7 @@ impl ChunkWriter {
     /// Bytes queued for the next flush.
     #[inline]
     pub fn pending(&self) -> usize {
-        self.head.len() + self.constants.len() + self.events.len()
+        self.queue.len()
     }
 
     /// Where the output stands after the last flush.
@@ -212,8 +207,8 @@ impl ChunkWriter {
             }
             Some(of) if of.kind == schema::Kind::Event => {
                 let room = self.room();
-                buffer::put_event(&mut self.events, of, room, fields)?;
-                self.queued += 1;
+                buffer::put_event(&mut self.queue.events, of, room, fields)?;
+                self.queue.event_count += 1;
                 Ok(())
             }
             _ => Err(WriteError::NotAnEvent(id)),
@@ -239,7 +234,7 @@ impl ChunkWriter {
             Some(of) if of.is_pool() && !self.declares(id) => Err(WriteError::Undeclared(of.name)),
             Some(of) if of.is_pool() => {
                 let room = self.room();
-                self.constants.add(of, key, room, value)
+                self.queue.constants.add(of, key, room, value)
             }
             _ => Err(WriteError::NotAPool(id)),
         }
@@ -263,11 +258,8 @@ impl ChunkWriter {
         appended?;
         self.written += len;
         self.checkpoint = checkpoint;
-        self.queued = 0;
         self.next_segment = self.next_segment.map(|number| number + 1);
-        self.head = BytesMut::new();
-        self.constants.clear();
-        buffer::reuse(&mut self.events);
+        self.queue.clear();
         match self.geometry {
             Geometry::Patched => {
                 self.generation =
@@ -281,23 +273,18 @@ impl ChunkWriter {
     /// Forgets what is queued, so that a chunk whose output has failed can still be finished. Constants queued count as
     /// never written.
     pub fn discard(&mut self) {
-        self.queued = 0;
-        self.constants.clear();
-        buffer::reuse(&mut self.events);
+        self.queue.discard();
     }
 
     /// Gives back the memory that it keeps from one flush to the next. What is queued is gone with it.
     pub fn let_go(&mut self) {
-        self.constants = Pending::default();
-        for buffer in [&mut self.head, &mut self.events, &mut self.segment] {
-            *buffer = BytesMut::new();
-        }
+        self.queue = Queue::default();
+        self.segment = BytesMut::new();
     }
 
     /// Bytes of memory that it keeps for what is queued.
-    pub fn kept(&self) -> usize {
-        let buffers = [&self.head, &self.events, &self.segment];
-        buffers.into_iter().map(BytesMut::capacity).sum::<usize>() + self.constants.kept()
+    pub fn buffer_capacity(&self) -> usize {
+        self.queue.capacity() + self.segment.capacity()
     }
 
     /// Writes what is queued and ends the chunk. `last`: no chunk follows in this file.
@@ -319,8 +306,8 @@ impl ChunkWriter {
                 let at = ChunkOffset(self.written as u64);
                 for piece in fixed::end(size, at, Some(self.checkpoint), now) {
                     match &piece {
-                        Piece::Bytes(bytes) => out.append(bytes)?,
-                        Piece::Zeros(len) => out.fill(*len)?,
+                        Fragment::Bytes(bytes) => out.append(bytes)?,
+                        Fragment::Zeros(len) => out.fill(*len)?,
                     }
                     self.written += piece.len();
                 }
@@ -328,8 +315,8 @@ impl ChunkWriter {
         }
         self.finished = true;
         // A finished chunk may be kept for what it says of itself: not its buffers with it.
-        self.constants = Pending::default();
-        (self.events, self.segment) = (BytesMut::new(), BytesMut::new());
+        self.queue = Queue::default();
+        self.segment = BytesMut::new();
         Ok(())
     }
 
@@ -337,18 +324,18 @@ impl ChunkWriter {
     /// chunk.
     fn put_segment(&self, segment: &mut BytesMut, now: Ticks) -> ChunkOffset {
         let here = |segment: &BytesMut| ChunkOffset((self.written + segment.len()) as u64);
-        segment.extend_from_slice(&self.head);
+        segment.extend_from_slice(&self.queue.head);
         let mut previous = self.checkpoint;
-        if self.constants.len() > 0 {
+        if self.queue.constants.len() > 0 {
             let at = here(segment);
-            self.constants.put(segment, at, Some(previous), now, 0);
+            self.queue.constants.put(segment, at, Some(previous), now, 0);
             previous = at;
         }
-        segment.extend_from_slice(&self.events);
+        segment.extend_from_slice(&self.queue.events);
         let closing = here(segment);
         Pending::default().put(segment, closing, Some(previous), now, CHECKPOINT_FLUSH);
         if let Some(number) = self.next_segment {
-            segment::put(segment, now, number, self.written, self.queued);
+            segment::put(segment, now, number, self.written, self.queue.event_count);
         }
         closing
     }
@@ -387,7 +374,7 @@ mod tests {
             chunk.constant(schema::SYMBOL, key, |s| _ = s.string("name")).unwrap();
             chunk.event(schema::NOTICE, |e| _ = e.ticks(Ticks(1)).string("notice")).unwrap();
         }
-        let held = |chunk: &ChunkWriter| chunk.events.capacity() + chunk.segment.capacity();
+        let held = |chunk: &ChunkWriter| chunk.queue.events.capacity() + chunk.segment.capacity();
         chunk.flush(Ticks(1), &mut out).unwrap();
         assert!(held(&chunk) > 0, "a flush keeps them for the next one");
         chunk.finish(Ticks(2), true, &mut out).unwrap();

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nanoseconds_of_ticks() {
+    fn ticks_are_converted_to_nanoseconds() {
         let line =
             ClockLine { start_ticks: Ticks(500), start_epoch_ns: 1_000_000, ticks_per_second: 1_000_000 };
         assert_eq!(line.epoch_nanos(Ticks(500)), 1_000_000);

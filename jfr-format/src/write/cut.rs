@@ -15,19 +15,19 @@ use bytes::{Bytes, BytesMut};
 
 /// Some bytes of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum Fragment {
     /// As they are.
     Bytes(Bytes),
     /// So many zeros.
     Zeros(usize),
 }
 
-impl Piece {
+impl Fragment {
     /// Bytes in the stream.
     pub fn len(&self) -> usize {
         match self {
-            Piece::Bytes(bytes) => bytes.len(),
-            Piece::Zeros(len) => *len,
+            Fragment::Bytes(bytes) => bytes.len(),
+            Fragment::Zeros(len) => *len,
         }
     }
 
@@ -39,8 +39,8 @@ impl Piece {
     /// Bytes of memory.
     pub fn held(&self) -> usize {
         match self {
-            Piece::Bytes(bytes) => bytes.len(),
-            Piece::Zeros(_) => 0,
+            Fragment::Bytes(bytes) => bytes.len(),
+            Fragment::Zeros(_) => 0,
         }
     }
 }
@@ -83,7 +83,7 @@ impl Cut {
 }
 
 /// Whether events that tell of losses can be written where these types are declared: with our ids and our fields.
-pub fn tells_loss(types: &Types) -> bool {
+pub fn declares_loss_events(types: &Types) -> bool {
     [schema::STREAM_LOSS, schema::DATA_LOSS].iter().all(|id| {
         let (Some(ours), Some(class)) = (schema::get(*id), types.by_id(u64::from(id.0))) else {
             return false;
@@ -95,7 +95,7 @@ pub fn tells_loss(types: &Types) -> bool {
 
 /// What completes a chunk that a reader was cut off in: the losses as events, if there is room for all of them, filler and
 /// anchor. `amount` and `total` are bytes lost now and ever. Says whether the losses were told.
-pub fn complete(cut: Cut, now: Ticks, losses: &[Loss<'_>], amount: u64, total: u64) -> (Vec<Piece>, bool) {
+pub fn complete(cut: Cut, now: Ticks, losses: &[Loss<'_>], amount: u64, total: u64) -> (Vec<Fragment>, bool) {
     let mut events = put_losses(now, losses, amount, total);
     let room = fixed::anchor_at(cut.size).0.saturating_sub(cut.at.0 + fixed::MIN_FILLER as u64);
     let told = events.len() as u64 <= room;
@@ -103,7 +103,7 @@ pub fn complete(cut: Cut, now: Ticks, losses: &[Loss<'_>], amount: u64, total: u
         events.clear();
     }
     let at = ChunkOffset(cut.at.0 + events.len() as u64);
-    let mut pieces = vec![Piece::Bytes(events.freeze())];
+    let mut pieces = vec![Fragment::Bytes(events.freeze())];
     pieces.extend(fixed::end(cut.size, at, Some(cut.checkpoint), now));
     pieces.retain(|piece| !piece.is_empty());
     (pieces, told)
@@ -118,7 +118,7 @@ pub fn loss_chunk(
     losses: &[Loss<'_>],
     amount: u64,
     total: u64,
-) -> Vec<Piece> {
+) -> Vec<Fragment> {
     let line = ClockLine {
         start_ticks: like.start_ticks,
         start_epoch_ns: like.start_nanos,
@@ -143,7 +143,7 @@ pub fn loss_chunk(
     };
     let mut bytes = BytesMut::from(&header.encode()[..]);
     bytes.unsplit(content);
-    let mut pieces = vec![Piece::Bytes(bytes.freeze())];
+    let mut pieces = vec![Fragment::Bytes(bytes.freeze())];
     pieces.extend(fixed::end(size, ChunkOffset(at as u64), Some(checkpoint), now));
     pieces.retain(|piece| !piece.is_empty());
     pieces

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_of_structs() {
+    fn struct_arrays() {
         let stack = |frames: &[u64]| {
             written(schema::STACK_TRACE, |s| {
                 s.boolean(true).array(frames.len());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_constants() {
+    fn constant_keys_are_checked() {
         assert_eq!(constant_key(1), Ok(1));
         assert_eq!(constant_key(KEY_END - 1), Ok(KEY_END - 1));
         assert_eq!(constant_key(0), Err(WriteError::Key(0)));

@@ -9,7 +9,7 @@
 
 use super::WriteError;
 use super::checkpoint::{MAX_FRAME, Pending};
-use super::cut::Piece;
+use super::cut::Fragment;
 use crate::constants::METADATA_EVENT;
 use crate::header;
 use crate::ids::{ChunkOffset, Ticks};
@@ -47,7 +47,7 @@ pub(super) fn anchor_at(size: u32) -> ChunkOffset {
 /// What ends a chunk of `size` bytes, in order: filler from `at` to the anchor, the anchor, filler to the end.
 ///
 /// `at` is at least [`MIN_FILLER`] before the anchor: the writer's `room` sees to it.
-pub(super) fn end(size: u32, at: ChunkOffset, previous: Option<ChunkOffset>, now: Ticks) -> [Piece; 3] {
+pub(super) fn end(size: u32, at: ChunkOffset, previous: Option<ChunkOffset>, now: Ticks) -> [Fragment; 3] {
     let anchor = anchor_at(size);
     let gap = usize::try_from(anchor.0.saturating_sub(at.0)).unwrap_or(usize::MAX);
     let mut out = BytesMut::new();
@@ -58,7 +58,7 @@ pub(super) fn end(size: u32, at: ChunkOffset, previous: Option<ChunkOffset>, now
     let (len, rest) = (out.len(), ANCHOR - out.len());
     put_filler_start(&mut out, rest);
     out.put_bytes(0, len + rest - out.len());
-    [Piece::Bytes(start), Piece::Zeros(zeros), Piece::Bytes(out.freeze())]
+    [Fragment::Bytes(start), Fragment::Zeros(zeros), Fragment::Bytes(out.freeze())]
 }
 
 /// The start of a filler of `len` bytes, which are at least [`MIN_FILLER`]; the rest of it is zeros.

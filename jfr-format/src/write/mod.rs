@@ -16,7 +16,7 @@
 //!   bytes hold an *anchor*, an empty checkpoint that points back to the last real one, and what is left before it is
 //!   filled with an event of type 0, which all readers skip.
 //!
-//! In a stream a `flightline.Segment` follows the closing checkpoint ([`ChunkWriter::tell_segments`]): what a reader needs to
+//! In a stream a `flightline.Segment` follows the closing checkpoint ([`ChunkWriter::enable_segments`]): what a reader needs to
 //! check the segment before it, and to know that it missed none.
 //!
 //! There is no copy of the header among the events (`jdk.types.ChunkHeader`), as JDKs leave at each flush: no reader needs
@@ -66,11 +66,12 @@ mod cut;
 mod fields;
 mod fixed;
 mod output;
+mod queue;
 mod segment;
 
 pub use chunk::{ChunkWriter, Geometry};
 pub use clock::ClockLine;
-pub use cut::{Cut, Loss, Piece, complete, loss_chunk, tells_loss};
+pub use cut::{Cut, Fragment, Loss, complete, declares_loss_events, loss_chunk};
 pub use fields::FieldWriter;
 pub(crate) use fixed::ANCHOR;
 pub use fixed::min_size as min_fixed_size;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jfr_format::edit::{self, Decision, Options, Part, Redact, Redaction, Scope, Source};
-use jfr_format::error::{Dubious, ErrorKind};
+use jfr_format::error::{ErrorKind, Nonconformance};
 use jfr_format::event::{EventRef, Value};
 use jfr_format::read::{Class, Field, Input, Item};
 
@@ -22,7 +22,9 @@ pub fn sound(bytes: &Bytes, what: &str, each: &mut dyn FnMut(&EventRef<'_>)) -> 
                     warning.kind(),
                     ErrorKind::UnknownEvents { .. }
                         | ErrorKind::UnknownTypes { .. }
-                        | ErrorKind::Dubious(Dubious::Redeclared { .. } | Dubious::Redefined { .. })
+                        | ErrorKind::Nonconformance(
+                            Nonconformance::Redeclared { .. } | Nonconformance::Redefined { .. }
+                        )
                 );
                 assert!(content || bytes.is_empty(), "{what}: {warning}");
             }

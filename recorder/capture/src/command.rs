@@ -142,7 +142,7 @@ impl Drop for Quiet {
 ///
 /// # Safety
 /// `info` is the kernel's siginfo.
-unsafe fn of(signo: c_int, info: *const c_void) -> Option<u32> {
+unsafe fn parse(signo: c_int, info: *const c_void) -> Option<u32> {
     // SAFETY: si_code is the third int.
     let code = unsafe { info.cast::<c_int>().add(2).read() };
     if (signo, code) != (SIGPROF, libc::SI_QUEUE) {
@@ -159,7 +159,7 @@ unsafe fn of(signo: c_int, info: *const c_void) -> Option<u32> {
 /// `info` is the kernel's siginfo.
 pub unsafe fn on_signal(signo: c_int, info: *const c_void) -> bool {
     // SAFETY: by the contract.
-    let Some(command) = (unsafe { of(signo, info) }) else { return false };
+    let Some(command) = (unsafe { parse(signo, info) }) else { return false };
     let stack = STACK.load(Acquire);
     if stack == 0 || DEAF.load(Acquire) || sandbox::applies() || PID.load(Relaxed) != sys::getpid() {
         return true;

@@ -10,7 +10,7 @@ use flightline_context::{keys, own_slot, record};
 use flightline_in_signal::layout::{LABEL_NAMES, event_kind, spans};
 use flightline_in_signal::payload::{Words, scope, span};
 use flightline_in_signal::publish::Event;
-use flightline_in_signal::{context, here, slots};
+use flightline_in_signal::{context, slots, sync_event};
 
 use crate::preemption;
 use crate::session::{self, Attached};
@@ -215,5 +215,5 @@ unsafe extern "C" fn on_scope(end: *const ScopeEnd) {
 
 /// What finds no room is counted by kind.
 fn record_event(kind: u16, value: u64, extra: &[u64]) {
-    let _ = here::record(&Event { kind, index: 0, value, extra }, false);
+    let _ = sync_event::record(&Event { kind, index: 0, value, extra }, false);
 }

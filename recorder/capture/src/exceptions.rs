@@ -2,10 +2,10 @@
 
 use core::ffi::CStr;
 
-use flightline_in_signal::here;
 use flightline_in_signal::layout::{engines, event_kind};
 use flightline_in_signal::payload::{Words, throw};
 use flightline_in_signal::publish::Event;
+use flightline_in_signal::sync_event;
 
 use crate::lock_waits::enabled_engine;
 use crate::session;
@@ -56,7 +56,7 @@ pub fn other(class: u64) {
             if session::current().is_some() {
                 let words = Words::new(&[throw::OTHER, class]);
                 let event = Event { kind: event_kind::THROW, index: 0, value: 1, extra: words.get() };
-                let _ = here::record(&event, true);
+                let _ = sync_event::record(&event, true);
             }
         }
     }
@@ -72,7 +72,7 @@ fn record(language: u64, name: &[u8], message: &[u8]) {
     words.text(message.get(..MESSAGE_BYTES).unwrap_or(message));
     let event = Event { kind: event_kind::THROW, index: 0, value: 1, extra: words.get() };
     // What finds no room is counted by the callee.
-    let _ = here::record(&event, true);
+    let _ = sync_event::record(&event, true);
 }
 
 /// # Safety

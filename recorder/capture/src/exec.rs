@@ -42,7 +42,7 @@ pub fn leave() -> Leaving {
 /// Last readings of all ledgers: no handler will complete them.
 fn note_clocks(attached: &Attached) {
     for slot in threads::live(attached) {
-        slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
+        slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
     }
 }
 

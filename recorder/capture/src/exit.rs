@@ -14,7 +14,7 @@ pub fn at_exit() {
         modules::append_new(attached);
         // Nobody can ask for the clocks of threads that end together with the process.
         for slot in threads::live(attached) {
-            slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
+            slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
         }
         attached.header().exit_mono_ns.store(clock::monotonic_ns(), Release);
         attached.header().state.store(proc_state::EXITED, Release);

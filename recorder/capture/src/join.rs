@@ -20,8 +20,8 @@ use flightline_in_signal::{clock, sys};
 use crate::os::{self, Fd};
 use crate::retained_mapping::Range;
 use crate::session::{
-    self, Attached, Dir, FIRST_SLOTS, KEPT_FILE, KEPT_PAGE, KEPT_PRIVATE, KEPT_ROWS, Mappings, READ,
-    READ_WRITE, path, populate, table_bytes,
+    self, Attached, Dir, FIRST_SLOTS, Mappings, READ, READ_WRITE, RETAINED_FILE, RETAINED_PAGE,
+    RETAINED_PRIVATE, RETAINED_ROWS, path, populate, table_bytes,
 };
 use crate::{modules, names};
 
@@ -88,7 +88,7 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
     let number = session.processes.fetch_add(1, Relaxed);
     let leave = || {
         session.processes_gone.fetch_add(1, Relaxed);
-        KEPT_PAGE.keep(page, READ_WRITE);
+        RETAINED_PAGE.keep(page, READ_WRITE);
     };
     if session.stop.load(Relaxed) != 0 || (number > 0 && session.flags & session_flags::FOLLOW == 0) {
         leave();
@@ -105,7 +105,7 @@ pub fn attach(dir: &CStr, from: &Modules<'_>) -> Result<&'static Attached, Refus
         if let Refused::Os(_, libc::ENOSPC | libc::ENOMEM) = refused {
             session.processes_refused.fetch_add(1, Relaxed);
         }
-        KEPT_ROWS.keep(rows, READ);
+        RETAINED_ROWS.keep(rows, READ);
         leave();
     })?;
     fill(attached, from);
@@ -153,8 +153,9 @@ fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
     if st.st_size < SESSION_BYTES as i64 {
         return Err(Refused::Format);
     }
-    let page =
-        KEPT_PAGE.map(Some(&fd), SESSION_BYTES, READ_WRITE, libc::MAP_SHARED).map_err(at("session page"))?;
+    let page = RETAINED_PAGE
+        .map(Some(&fd), SESSION_BYTES, READ_WRITE, libc::MAP_SHARED)
+        .map_err(at("session page"))?;
     // SAFETY: inside a file that is long enough; the reference ends here.
     let session = unsafe { &*(page.at as *const SessionPage) };
     // SAFETY: fields of that page; another process may write them at any time.
@@ -176,7 +177,7 @@ fn map_session(dir: &Dir) -> Result<(Range, Sizes), Refused> {
     if good {
         return Ok((page, sizes));
     }
-    KEPT_PAGE.keep(page, READ_WRITE);
+    RETAINED_PAGE.keep(page, READ_WRITE);
     Err(Refused::Format)
 }
 
@@ -191,7 +192,7 @@ fn map_rows(dir: &Dir, rows_bytes: u64) -> Result<Range, Refused> {
         return Ok(Range { at: 0, bytes: 0 });
     }
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    let range = KEPT_ROWS.map(Some(&fd), bytes, READ, flags).map_err(at("unwind rows"))?;
+    let range = RETAINED_ROWS.map(Some(&fd), bytes, READ, flags).map_err(at("unwind rows"))?;
     // A kept range may be longer than the file.
     Ok(Range { at: range.at, bytes })
 }
@@ -211,9 +212,9 @@ fn create(
     let fd =
         os::open(name, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o600).map_err(at("process file"))?;
     let mapped = map_file(&fd, &layout).and_then(|file| {
-        let private = KEPT_PRIVATE.map(None, PRIVATE_MAPPING_BYTES, READ_WRITE, libc::MAP_PRIVATE);
+        let private = RETAINED_PRIVATE.map(None, PRIVATE_MAPPING_BYTES, READ_WRITE, libc::MAP_PRIVATE);
         private.map(|private| (file, private)).inspect_err(|_| {
-            KEPT_FILE.keep(file, READ_WRITE);
+            RETAINED_FILE.keep(file, READ_WRITE);
         })
     });
     let (file, private) = mapped.map_err(|errno| {
@@ -234,7 +235,7 @@ fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<Range, c_int> {
     }
     // SAFETY: no pointers.
     unsafe { os::syscall(libc::SYS_ftruncate, [fd.raw() as usize, end, 0, 0, 0, 0]) }?;
-    let file = KEPT_FILE.map(Some(fd), end, READ_WRITE, libc::MAP_SHARED)?;
+    let file = RETAINED_FILE.map(Some(fd), end, READ_WRITE, libc::MAP_SHARED)?;
     // Kept out of core dumps: it is the recorder's memory, and the drain has it anyway.
     os::advise(file.at, end, libc::MADV_DONTDUMP);
     let parts = [(0, slots_end), (ring, end - ring)];
@@ -243,7 +244,7 @@ fn map_file(fd: &Fd, layout: &ProcLayout) -> Result<Range, c_int> {
     if all || reserve(fd, end).is_ok() {
         return Ok(file);
     }
-    KEPT_FILE.keep(file, READ_WRITE);
+    RETAINED_FILE.keep(file, READ_WRITE);
     Err(libc::ENOSPC)
 }
 

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use flightline_in_signal::layout::{SessionPage, engines, event_kind};
 use flightline_in_signal::payload::lock;
 use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, here, state};
+use flightline_in_signal::{clock, state, sync_event};
 
 use crate::{os, sandbox, session};
 
@@ -151,7 +151,7 @@ impl Wait {
         }
         let event = Event { kind: event_kind::LOCK, index: 0, value: waited, extra: &words };
         // What finds no room is counted by the callee.
-        let _ = here::record(&event, true);
+        let _ = sync_event::record(&event, true);
     }
 }
 

@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use flightline_in_signal::here;
+use flightline_in_signal::sync_event;
 
 use crate::session;
 
@@ -38,5 +38,5 @@ pub unsafe fn renamed(thread_pointer: Option<usize>, name: *const c_char) {
             break;
         }
     }
-    here::renamed(thread_pointer, &kept);
+    sync_event::renamed(thread_pointer, &kept);
 }

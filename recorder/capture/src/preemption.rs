@@ -13,7 +13,7 @@ use flightline_context::abi::Switches;
 use flightline_in_signal::layout::{ThreadSlot, engines, event_kind, spans};
 use flightline_in_signal::payload::waited;
 use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, context, here, slots};
+use flightline_in_signal::{clock, context, slots, sync_event};
 
 use crate::session::{self, Attached};
 
@@ -23,8 +23,8 @@ pub static SWITCHES: Switches = Switches { mark: AtomicU64::new(0), word: Atomic
 /// `struct rseq_cs` of no instruction, and behind it the signature that the kernel wants to find before an abort handler. This object is
 /// never unloaded: threads that are not asked again keep the address.
 #[repr(C, align(32))]
-struct Nowhere([AtomicU64; 6]);
-static NOWHERE: Nowhere = Nowhere([const { AtomicU64::new(0) }; 6]);
+struct EmptyRseq([AtomicU64; 6]);
+static EMPTY_RSEQ: EmptyRseq = EmptyRseq([const { AtomicU64::new(0) }; 6]);
 
 /// `RSEQ_SIG` of the C library.
 #[cfg(target_arch = "x86_64")]
@@ -71,7 +71,7 @@ fn rseq_at() -> Option<usize> {
 /// Looks for the word. Outside handlers, at the program's start.
 pub fn look() {
     if let Some(rseq) = rseq_at() {
-        let [version, start, length, abort, before, after] = &NOWHERE.0;
+        let [version, start, length, abort, before, after] = &EMPTY_RSEQ.0;
         version.store(0, Relaxed);
         // Where nothing is, of no length.
         start.store(1, Relaxed);
@@ -89,7 +89,7 @@ pub fn apply(attached: &Attached) {
         && session.spans.load(Relaxed) != spans::OFF
         && SWITCHES.word.load(Relaxed) != 0;
     GRAIN.store((session.wall_ns.load(Relaxed) / PART).clamp(GRAIN_NS[0], GRAIN_NS[1]), Relaxed);
-    let mark = if wanted { core::ptr::from_ref(&NOWHERE) as u64 } else { 0 };
+    let mark = if wanted { core::ptr::from_ref(&EMPTY_RSEQ) as u64 } else { 0 };
     SWITCHES.mark.store(mark, Release);
 }
 
@@ -137,7 +137,7 @@ fn record_off_cpu(slot: &ThreadSlot) {
     extra[waited::OFF] = off_ns;
     extra[waited::WAITED] = waited_ns;
     // What finds no room is counted by kind.
-    let _ = here::record(&Event { kind: event_kind::WAITED, index: 0, value, extra: &extra }, true);
+    let _ = sync_event::record(&Event { kind: event_kind::WAITED, index: 0, value, extra: &extra }, true);
 }
 
 /// Takes down the thread's time without a processor; returns by how much it grew.

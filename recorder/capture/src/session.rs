@@ -68,13 +68,13 @@ enum Part {
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Address ranges of the recording before, see [`crate::retained_mapping`].
-pub(crate) static KEPT_FILE: RetainedMapping = RetainedMapping::new();
-/// See [`KEPT_FILE`].
-pub(crate) static KEPT_ROWS: RetainedMapping = RetainedMapping::new();
-/// See [`KEPT_FILE`].
-pub(crate) static KEPT_PAGE: RetainedMapping = RetainedMapping::new();
-/// See [`KEPT_FILE`].
-pub(crate) static KEPT_PRIVATE: RetainedMapping = RetainedMapping::new();
+pub(crate) static RETAINED_FILE: RetainedMapping = RetainedMapping::new();
+/// See [`RETAINED_FILE`].
+pub(crate) static RETAINED_ROWS: RetainedMapping = RetainedMapping::new();
+/// See [`RETAINED_FILE`].
+pub(crate) static RETAINED_PAGE: RetainedMapping = RetainedMapping::new();
+/// See [`RETAINED_FILE`].
+pub(crate) static RETAINED_PRIVATE: RetainedMapping = RetainedMapping::new();
 
 /// Protection of what is only read.
 pub(crate) const READ: c_int = libc::PROT_READ;
@@ -254,17 +254,17 @@ impl Attached {
     /// Empties the ranges and keeps them. Whoever still writes there writes into memory that nobody reads.
     pub(crate) fn give_back(&'static self) {
         let Mappings { file, rows, page, private } = self.mappings;
-        KEPT_FILE.keep(file, READ_WRITE);
+        RETAINED_FILE.keep(file, READ_WRITE);
         if rows.bytes != 0 {
-            KEPT_ROWS.keep(rows, READ);
+            RETAINED_ROWS.keep(rows, READ);
         }
-        if KEPT_PAGE.keep(page, READ_WRITE) {
+        if RETAINED_PAGE.keep(page, READ_WRITE) {
             // SAFETY: the empty memory that is there now; zeroed atomics are valid.
             unsafe { &*(page.at as *const SessionPage) }.stop.store(1, Release);
         }
         // What `self` says of addresses stays true.
         os::advise(private.at, PRIVATE_BYTES, libc::MADV_DONTNEED);
-        KEPT_PRIVATE.keep_contents(private);
+        RETAINED_PRIVATE.keep_contents(private);
     }
 
     /// Unmaps everything of this recording, `self` included.

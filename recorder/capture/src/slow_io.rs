@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use flightline_in_signal::layout::{engines, event_kind};
 use flightline_in_signal::payload::{Words, io};
 use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, here};
+use flightline_in_signal::{clock, sync_event};
 
 use crate::lock_waits::enabled_engine;
 use crate::{os, session};
@@ -100,7 +100,7 @@ impl Call {
         words.set_bits(io::OPERATION, flags);
         let event = Event { kind: event_kind::IO, index: 0, value: took, extra: words.get() };
         // What finds no room is counted by the callee.
-        let _ = here::record(&event, true);
+        let _ = sync_event::record(&event, true);
         // SAFETY: as above. The C library's stubs of raw calls do not run here, but nothing may depend on that.
         unsafe { *libc::__errno_location() = errno };
     }

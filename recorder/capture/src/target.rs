@@ -230,7 +230,7 @@ impl Stripped {
     ///
     /// # Safety
     /// `envp` is null or a null-terminated array of NUL-terminated strings that outlive `self`.
-    pub unsafe fn of(&mut self, envp: *const *const c_char) -> *const *const c_char {
+    pub unsafe fn strip(&mut self, envp: *const *const c_char) -> *const *const c_char {
         const NAME: &[u8] = b"LD_PRELOAD=";
         if envp.is_null() {
             return envp;
@@ -305,7 +305,7 @@ mod tests {
         ];
         let mut stripped = Stripped::new();
         // SAFETY: a null-terminated array of C strings.
-        let out = unsafe { stripped.of(envp.as_ptr()) };
+        let out = unsafe { stripped.strip(envp.as_ptr()) };
         // SAFETY: three entries and the null.
         let entries = unsafe { core::slice::from_raw_parts(out, 4) };
         // SAFETY: all entries are C strings.
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dynamic_program_of_this_machine_is_recorded_and_nonsense_is_unknown() {
+    fn native_dynamic_program_is_recorded_and_other_files_are_unknown() {
         assert_eq!(look(c"/proc/self/exe"), Target::Recorded);
         assert_eq!(look(c"/no/such/file"), Target::Unknown);
         assert_eq!(look(c"/etc/passwd"), Target::Unknown);

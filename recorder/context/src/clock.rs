@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     /// Beginnings at `times` (true times), as told; the kernel's tick is 1 ms.
-    fn told(clock: &mut Clock, times: impl IntoIterator<Item = u64>) -> std::vec::Vec<(u64, u64)> {
+    fn reported_starts(clock: &mut Clock, times: impl IntoIterator<Item = u64>) -> std::vec::Vec<(u64, u64)> {
         let mut all = std::vec::Vec::new();
         for now in times {
             let tick = now / 1_000_000;
@@ -224,17 +224,17 @@ mod tests {
 
     #[test]
     fn only_a_burst_goes_without_reading() {
-        let slow = told(&mut Clock::default(), (1..1000).map(|i| i * (BURST_NS + 1)));
+        let slow = reported_starts(&mut Clock::default(), (1..1000).map(|i| i * (BURST_NS + 1)));
         assert!(slow.iter().all(|(now, told)| now == told));
         let mut clock = Clock::default();
-        let burst = told(&mut clock, (0..1000).map(|i| 7_000_000 + i * 30));
+        let burst = reported_starts(&mut clock, (0..1000).map(|i| 7_000_000 + i * 30));
         let read = burst.iter().filter(|(now, told)| now == told).count();
         assert!((1000 / BURST as usize..150).contains(&read), "{read}");
         assert!(burst.iter().all(|(now, told)| now - told <= u64::from(BURST) * BURST_NS));
         // A pause in the midst of it: a tick at most, then it is over.
-        let paused = told(&mut clock, (0..20).map(|i| 7_700_000 + i * 50_000));
+        let paused = reported_starts(&mut clock, (0..20).map(|i| 7_700_000 + i * 50_000));
         assert!(paused.iter().all(|(now, told)| now >= told && now - told < 1_000_000));
-        let after = told(&mut clock, (0..20).map(|i| 9_000_000 + i * 50_000));
+        let after = reported_starts(&mut clock, (0..20).map(|i| 9_000_000 + i * 50_000));
         assert!(after.iter().all(|(now, told)| now == told), "{after:?}");
     }
 
@@ -254,7 +254,7 @@ mod tests {
     /// What the counter says lies where the clock says, for a second and after; between two looks at the clock nothing else is possible,
     /// whatever interrupts.
     #[test]
-    fn beginnings_are_those_of_the_clock() {
+    fn start_times_match_the_clock() {
         start();
         let mut clock = Clock::default();
         let begin = now_ns();

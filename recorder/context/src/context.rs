@@ -10,7 +10,7 @@ use crate::key_table::Keys;
 use crate::labels::{LabelError, Labels, key_index};
 #[cfg(doc)]
 use crate::record::ATTRS_MAX;
-use crate::record::{self, Held, MAGIC, Record, SideCar, VALID};
+use crate::record::{self, MAGIC, OwnedRecord, Record, SideCar, VALID};
 use crate::recorder::recorder;
 use crate::thread::{self, Level, State};
 use crate::tls::local;
@@ -139,7 +139,7 @@ fn activate(what: &Entering<'_>, scope: Option<&Keys>) -> u64 {
         if !inherited.is_empty() || !what.attrs.is_empty() {
             match of_scope {
                 None => (*record).set_labels(inherited, what.attrs),
-                Some(keys) => (*record).set_labels_of(keys, inherited, what.attrs),
+                Some(keys) => (*record).set_labels_for_keys(keys, inherited, what.attrs),
             }
         }
         end_fill(held, seq);
@@ -195,13 +195,13 @@ pub fn end(token: u64) -> bool {
 }
 
 /// Who looks from outside sees that the record is being written.
-unsafe fn begin_fill(held: *mut Held) {
+unsafe fn begin_fill(held: *mut OwnedRecord) {
     // SAFETY: the caller's own record, which is not in force.
     unsafe { (*held).car.version.store(0, Relaxed) };
     core::sync::atomic::fence(Release);
 }
 
-unsafe fn end_fill(held: *mut Held, version: u64) {
+unsafe fn end_fill(held: *mut OwnedRecord, version: u64) {
     // SAFETY: as above.
     unsafe { (*held).car.version.store(version, Release) };
 }
@@ -275,7 +275,8 @@ fn leave(wanted: impl Fn(&Level) -> bool) -> Option<Ended> {
             recorder().changes();
             (*state).publish(local, (*level).previous);
             (*state).top = below;
-            if told.samples == 0 && samples_of(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL {
+            if told.samples == 0 && sample_count(level) != 0 && (*recorder().mode).load(Relaxed) != mode::ALL
+            {
                 // One that came meanwhile.
                 told = ended(level, below);
             }
@@ -319,7 +320,7 @@ unsafe fn take_out(state: *mut State, level: *mut Level) -> Ended {
 
 /// Samples in an activation so far.
 #[inline(always)]
-unsafe fn samples_of(level: *const Level) -> u32 {
+unsafe fn sample_count(level: *const Level) -> u32 {
     // SAFETY: the thread's own level; the recorder's word stays readable.
     unsafe {
         let samples = (*level).samples;
@@ -331,13 +332,13 @@ unsafe fn samples_of(level: *const Level) -> u32 {
 unsafe fn ended(level: *mut Level, below: *const Level) -> Ended {
     // SAFETY: the thread's own levels, the first no longer active; the recorder's word stays readable.
     unsafe {
-        let samples = samples_of(level);
+        let samples = sample_count(level);
         let level = NonNull::new_unchecked(level);
         if (*level.as_ptr()).samples.is_null() {
             return Ended { samples, level };
         }
         if samples != 0 || (*recorder().mode).load(Relaxed) == mode::ALL {
-            tell(level, below, samples);
+            report_end(level, below, samples);
         }
         Ended { samples, level }
     }
@@ -345,7 +346,7 @@ unsafe fn ended(level: *mut Level, below: *const Level) -> Ended {
 
 #[cold]
 #[inline(never)]
-unsafe fn tell(level: NonNull<Level>, below: *const Level, samples: u32) {
+unsafe fn report_end(level: NonNull<Level>, below: *const Level, samples: u32) {
     let recorder = recorder();
     if recorder.is_off() {
         return;
@@ -445,7 +446,7 @@ pub fn current() -> Option<SpanContext> {
         if span_id == 0 {
             return None;
         }
-        let car = SideCar::of(at);
+        let car = SideCar::from_record(at);
         Some(SpanContext {
             trace_id: record.trace_id,
             span_id,

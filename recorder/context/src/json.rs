@@ -76,23 +76,23 @@ mod tests {
 
     use super::*;
 
-    fn of<const N: usize>(attrs: &[u8]) -> String {
+    fn encoded<const N: usize>(attrs: &[u8]) -> String {
         let names = |key: u8| ["a", "b\"", "c"].get(usize::from(key)).copied();
         String::from_utf8(object::<N>(attrs, names).bytes().to_vec()).unwrap()
     }
 
     #[test]
-    fn escaped_bounded_and_the_last_of_a_key() {
-        assert_eq!(of::<64>(b""), "");
-        assert_eq!(of::<64>(b"\x00\x01x\x01\x03\"\n\xc0\x02\x01y\x00\x01z"), r#"{"c":"y","a":"z"}"#);
-        assert_eq!(of::<64>("\x01\x04\"\nü".as_bytes()), "{\"b\\\"\":\"\\\"\\u000aü\"}");
+    fn values_are_escaped_and_bounded_and_the_last_wins() {
+        assert_eq!(encoded::<64>(b""), "");
+        assert_eq!(encoded::<64>(b"\x00\x01x\x01\x03\"\n\xc0\x02\x01y\x00\x01z"), r#"{"c":"y","a":"z"}"#);
+        assert_eq!(encoded::<64>("\x01\x04\"\nü".as_bytes()), "{\"b\\\"\":\"\\\"\\u000aü\"}");
         // Not whole, unknown key.
-        assert_eq!(of::<64>(b"\x07\x01x\x00\x05x"), "");
+        assert_eq!(encoded::<64>(b"\x07\x01x\x00\x05x"), "");
         // {"a":"1"} takes 9 bytes, the next member 8.
         let two = b"\x00\x011\x02\x012";
-        assert_eq!(of::<17>(two), r#"{"a":"1","c":"2"}"#);
-        assert_eq!(of::<16>(two), r#"{"a":"1"}"#);
-        assert_eq!(of::<9>(two), r#"{"a":"1"}"#);
-        assert_eq!(of::<8>(two), "");
+        assert_eq!(encoded::<17>(two), r#"{"a":"1","c":"2"}"#);
+        assert_eq!(encoded::<16>(two), r#"{"a":"1"}"#);
+        assert_eq!(encoded::<9>(two), r#"{"a":"1"}"#);
+        assert_eq!(encoded::<8>(two), "");
     }
 }

@@ -60,6 +60,7 @@ impl Labels {
 
 /// Why a label was not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LabelError {
     /// Nothing is entered on this thread.
     NoSpan,

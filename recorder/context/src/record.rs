@@ -59,7 +59,7 @@ pub struct SideCar {
 /// A record of ours; the slot points at `record`.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub struct Held {
+pub struct OwnedRecord {
     /// What the recorder reads besides.
     pub car: SideCar,
     /// What everybody reads.
@@ -71,7 +71,7 @@ pub const SIDE_CAR_BEFORE: usize = 64;
 
 const _: () = {
     assert!(size_of::<Record>() == 640 && offset_of!(Record, attrs) == 28);
-    assert!(size_of::<SideCar>() == SIDE_CAR_BEFORE && offset_of!(Held, record) == SIDE_CAR_BEFORE);
+    assert!(size_of::<SideCar>() == SIDE_CAR_BEFORE && offset_of!(OwnedRecord, record) == SIDE_CAR_BEFORE);
 };
 
 /// The labels in the bytes of [`Record::attrs`]: index of the key, value. Stops at the first that is not whole.
@@ -131,7 +131,7 @@ impl Record {
 
     /// Sets the labels to `own` and to those `inherited` ones whose keys are among `keys`, as [`Record::set_labels`].
     #[cold]
-    pub(crate) fn set_labels_of(&mut self, keys: &Keys, inherited: &[u8], own: &[u8]) {
+    pub(crate) fn set_labels_for_keys(&mut self, keys: &Keys, inherited: &[u8], own: &[u8]) {
         let mut kept = Record::empty();
         for (key, value) in labels(inherited).filter(|(key, _)| keys.has(*key)) {
             kept.put(&[key, value.len() as u8]);
@@ -166,10 +166,10 @@ impl SideCar {
     ///
     /// # Safety
     /// `record` is readable memory.
-    pub(crate) unsafe fn of<'a>(record: *const u8) -> Option<&'a SideCar> {
+    pub(crate) unsafe fn from_record<'a>(record: *const u8) -> Option<&'a SideCar> {
         // Ours are aligned and never begin a page (`thread::LEVELS_AT`): what lies before them can be read if they can.
         let at = record as usize;
-        if !at.is_multiple_of(align_of::<Held>()) || at.is_multiple_of(crate::sys::PAGE) {
+        if !at.is_multiple_of(align_of::<OwnedRecord>()) || at.is_multiple_of(crate::sys::PAGE) {
             return None;
         }
         // SAFETY: readable, as said, and all bytes make sense.

@@ -338,7 +338,7 @@ pub fn scope<K: AsRef<str>, V: fmt::Display>(labels: impl IntoIterator<Item = (K
 
 impl ActiveScope {
     /// Enters a scope, which ends when this is dropped.
-    pub fn of(scope: Scope) -> ActiveScope {
+    pub fn new(scope: Scope) -> ActiveScope {
         let token = scope.activate();
         ActiveScope { scope, token, not_send: PhantomData }
     }

@@ -160,20 +160,20 @@ pub fn span_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32
     // SAFETY: never null, by the description.
     let mode = unsafe { (*recorder.mode).load(core::sync::atomic::Ordering::Relaxed) };
     if start_ns != 0 && (mode == mode::ALL || mode == mode::SAMPLED && samples != 0) {
-        tell(context, name, start_ns, samples, attrs);
+        report_end(context, name, start_ns, samples, attrs);
     }
 }
 
 /// Tells the recorder of a scope that ended: a unit of work without a sample is one, too.
 pub(crate) fn scope_ended(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     if start_ns != 0 && !recorder().is_off() {
-        tell(context, name, start_ns, samples, attrs);
+        report_end(context, name, start_ns, samples, attrs);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
+fn report_end(context: &SpanContext, name: &str, start_ns: u64, samples: u32, attrs: &[u8]) {
     let recorder = recorder();
     let end_ns = clock::now_ns();
     let name = record::cut(name, NAME_MAX);

@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::ids::Random;
 use crate::key_table::{self, Keys};
 use crate::process;
-use crate::record::Held;
+use crate::record::OwnedRecord;
 use crate::recorder::{ensure_published, recorder};
 use crate::sys::{self, PAGE};
 use crate::tls::{Local, local};
@@ -20,7 +20,7 @@ pub(crate) struct Level {
     pub(crate) below: *mut Level,
     pub(crate) above: *mut Level,
     /// The one of `held` that is in force.
-    pub(crate) current: *mut Held,
+    pub(crate) current: *mut OwnedRecord,
     /// What the slot held before.
     pub(crate) previous: *mut u8,
     /// The thread's count of samples, null if nothing is to be told at the end.
@@ -36,7 +36,7 @@ pub(crate) struct Level {
     /// What the activation's owner calls it ([`crate::context::Entering::owner`]).
     pub(crate) owner: u64,
     /// Labels are added to the one that is not in force.
-    pub(crate) held: [Held; 2],
+    pub(crate) held: [OwnedRecord; 2],
     /// A name whose owner does not keep it ([`crate::begin`]).
     pub(crate) name: [u8; NAME_MAX + 1],
     /// Labels of these keys are those of a scope: what it encloses has them, of whatever trace.

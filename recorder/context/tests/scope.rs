@@ -207,7 +207,7 @@ fn handed_on_and_ended_elsewhere() {
     let made = thread::spawn(|| Scope::new([("task", "u")])).join().unwrap();
     thread::scope(|threads| threads.spawn(|| std::mem::forget(made.enter())).join().unwrap());
     thread::spawn(|| assert_eq!(seen(), None)).join().unwrap();
-    let _here = ActiveScope::of(made);
+    let _here = ActiveScope::new(made);
     assert_eq!(line(), "task=u");
 }
 

@@ -82,7 +82,7 @@ pub fn thread_clock(tid: u32) -> i32 {
 
 /// CPU time of thread `tid` of this process, ns; 0 if there is none.
 #[inline]
-pub fn cpu_ns_of(tid: u32) -> u64 {
+pub fn cpu_ns_by_tid(tid: u32) -> u64 {
     by_syscall(thread_clock(tid))
 }
 

@@ -69,7 +69,7 @@ pub mod place {
 
     /// What a place says.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Place {
+    pub enum TlsLocation {
         /// Distance from the thread pointer.
         Fixed(u64),
         /// Module and offset in its block.
@@ -77,10 +77,10 @@ pub mod place {
     }
 
     /// Reads it back.
-    pub const fn read(word: u64) -> Option<Place> {
+    pub const fn read(word: u64) -> Option<TlsLocation> {
         match word & 0xff & !LABELS {
-            FIXED => Some(Place::Fixed((word as i64 >> 8) as u64)),
-            DYNAMIC => Some(Place::Dynamic(word >> 8 & 0xff_ffff, word >> 32)),
+            FIXED => Some(TlsLocation::Fixed((word as i64 >> 8) as u64)),
+            DYNAMIC => Some(TlsLocation::Dynamic(word >> 8 & 0xff_ffff, word >> 32)),
             _ => None,
         }
     }
@@ -195,10 +195,10 @@ const TO_VECTOR: u64 = 8;
 const TO_VECTOR: u64 = 0;
 
 /// Address of a thread's variable; 0 if it has none (yet).
-fn variable(pid: u32, pointer: u64, place: place::Place, generation: u64) -> u64 {
+fn variable(pid: u32, pointer: u64, place: place::TlsLocation, generation: u64) -> u64 {
     let (module, offset) = match place {
-        place::Place::Fixed(distance) => return pointer.wrapping_add(distance),
-        place::Place::Dynamic(module, offset) => (module, offset),
+        place::TlsLocation::Fixed(distance) => return pointer.wrapping_add(distance),
+        place::TlsLocation::Dynamic(module, offset) => (module, offset),
     };
     // -1: entries there are; 0: generation of modules that it is up to date with; then block and what to free of each module.
     const ENTRY: u64 = 16;
@@ -257,13 +257,13 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
         unsafe {
             plain(at.wrapping_sub(CAR_BYTES as u64), &mut car);
             plain(at, record.get_mut(..RECORD_HEAD.div_ceil(8)).unwrap_or_default());
-            let words = bytes_of(record).div_ceil(8).min(record.len());
+            let words = record_size(record).div_ceil(8).min(record.len());
             plain(at, record.get_mut(..words).unwrap_or_default());
         }
         is_car(&car)
     } else {
         let got = checked(pid, at, record);
-        if got < RECORD_HEAD || got < bytes_of(record) {
+        if got < RECORD_HEAD || got < record_size(record) {
             return 0;
         }
         // Ours lie like this; whoever else's does is asked for the magic.
@@ -281,7 +281,7 @@ fn copy(pid: u32, slot: Option<&ThreadSlot>, at: u64, to: &mut [u64; MAX_CONTEXT
 /// Completes what was copied behind [`HEAD_WORDS`]; the words in use, 0 if it is no record in force.
 pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -> usize {
     let Some(record) = to.get(HEAD_WORDS..) else { return 0 };
-    let bytes = bytes_of(record);
+    let bytes = record_size(record);
     let head = record.get(3).copied().unwrap_or(0);
     let span = record.get(2).copied().unwrap_or(0);
     const VALID: u64 = 1;
@@ -298,7 +298,7 @@ pub fn finish(to: &mut [u64; MAX_CONTEXT], car: Option<&[u64; CAR_BYTES / 8]>) -
 }
 
 /// Bytes that a record says it has, with its head.
-fn bytes_of(record: &[u64]) -> usize {
+fn record_size(record: &[u64]) -> usize {
     let size = record.get(3).map_or(0, |word| (word >> 16) & 0xffff);
     (size as usize).wrapping_add(RECORD_HEAD)
 }

@@ -58,7 +58,7 @@ impl Cookie {
     }
 
     /// Returns the cookie of signals from `source` to the thread of `slot`.
-    pub(crate) fn of(state: &ProcState, slot: &ThreadSlot, source: u8) -> Cookie {
+    pub(crate) fn new(state: &ProcState, slot: &ThreadSlot, source: u8) -> Cookie {
         let generation = generation(state, slot.state.load(Relaxed));
         Cookie { source, generation, slot: slots::index(state, slot) }
     }

@@ -12,7 +12,7 @@ const FIRST: u64 = 3;
 
 /// Does `work` of the event kind `index`, 0 for CPU time. The thread's CPU clock is taken: what else runs meanwhile is not ours.
 #[inline]
-pub fn of<R>(state: &ProcState, index: usize, work: impl FnOnce() -> R) -> R {
+pub fn measure<R>(state: &ProcState, index: usize, work: impl FnOnce() -> R) -> R {
     let Some(cost) = state.header.costs.get(index) else { return work() };
     if cost.runs.fetch_add(1, Relaxed) % TIMED_EVERY != FIRST {
         return work();

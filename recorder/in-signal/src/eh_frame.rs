@@ -104,7 +104,7 @@ pub struct Machine {
     signal_frame: bool,
     ra_column: u64,
     /// Beside the interpreter's state, for what has no unwind information.
-    pub(crate) ahead: crate::ahead::Ahead,
+    pub(crate) simulator: crate::instruction_analysis::EpilogueSimulator,
 }
 
 /// A position in unwind information.

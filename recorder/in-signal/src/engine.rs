@@ -123,11 +123,11 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     if engine == kind::PERF || engine == kind::PERF_USER {
         let user_only = engine == kind::PERF_USER;
         slot.stage.store(stage::PERF_FIRST, Relaxed);
-        let cookie = Cookie::of(state, slot, FROM_PERF).pack();
+        let cookie = Cookie::new(state, slot, FROM_PERF).pack();
         result = open_cpu(tid, first, Firing::Once, user_only, has_several(state), cookie)
             .map(|handle| keep_first(slot, handle));
         if result.is_ok() && user_only {
-            let cookie = Cookie::of(state, slot, FROM_TIMER_BESIDE).pack();
+            let cookie = Cookie::new(state, slot, FROM_TIMER_BESIDE).pack();
             let every = period.max(BESIDE_MIN_NS);
             if let Ok(id) = timer::open(Some(tid), every, every, cookie) {
                 slot.engine_handle2.store(id, Relaxed);
@@ -136,7 +136,7 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
     }
     if result.is_err() && engine != kind::NONE {
         slot.stage.store(stage::TIMER, Relaxed);
-        let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
+        let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
         result =
             timer::open(Some(tid), first, period, cookie).map(|id| slot.engine_handle2.store(id, Relaxed));
     }
@@ -147,7 +147,7 @@ pub fn arm(slot: &ThreadSlot) -> Result<(), i32> {
 }
 
 fn start_ledger(state: &ProcState, slot: &ThreadSlot, tid: u32, first: u64) {
-    let cpu = clock::cpu_ns_of(tid);
+    let cpu = clock::cpu_ns_by_tid(tid);
     slot.first_ns.store(first, Relaxed);
     if slot.armed_cpu_ns.load(Relaxed) == 0 {
         slot.armed_cpu_ns.store(cpu.max(1), Relaxed);
@@ -174,7 +174,7 @@ fn keep_first(slot: &ThreadSlot, handle: u64) {
 pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
     let old = slot.engine_handle.load(Relaxed);
     let user_only = state.header.engine.load(Relaxed) == kind::PERF_USER;
-    let cookie = Cookie::of(state, slot, FROM_PERF).pack();
+    let cookie = Cookie::new(state, slot, FROM_PERF).pack();
     let period = state.session.period_ns.load(Relaxed).max(1);
     // Another thread may have disarmed this one and set IDLE. Overwriting that would prevent it from being armed again.
     let step = |from, to| slot.stage.compare_exchange(from, to, SeqCst, Relaxed).is_ok();
@@ -200,7 +200,7 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
         unsafe { perf_ring::unmap(unused) };
     }
     if won && new == 0 && slot.stage.load(Relaxed) == stage::TIMER {
-        let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
+        let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
         let tid = slot.tid.load(Relaxed);
         if let Ok(id) = timer::open(Some(tid), period, period, cookie)
             && slot.engine_handle2.compare_exchange(0, id, Relaxed, Relaxed).is_err()
@@ -213,7 +213,7 @@ pub(crate) fn make_regular(state: &ProcState, slot: &ThreadSlot) {
 /// In the handler of a thread with a perf event: goes on with a timer. `false`: there is none to be had.
 pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
     let period = state.session.period_ns.load(Relaxed).max(1);
-    let cookie = Cookie::of(state, slot, FROM_TIMER).pack();
+    let cookie = Cookie::new(state, slot, FROM_TIMER).pack();
     let Ok(id) = timer::open(Some(slot.tid.load(Relaxed)), period, period, cookie) else {
         // It will not be there for others either.
         state.private.timer_from_ns.store(0, Relaxed);
@@ -240,7 +240,7 @@ pub(crate) fn to_timer(state: &ProcState, slot: &ThreadSlot) -> bool {
 /// In the handler of a thread with a timer that [`to_timer`] gave it: goes on with a perf event, if the kernel has one.
 pub(crate) fn to_perf(state: &ProcState, slot: &ThreadSlot) {
     let period = state.session.period_ns.load(Relaxed).max(1);
-    let cookie = Cookie::of(state, slot, FROM_PERF).pack();
+    let cookie = Cookie::new(state, slot, FROM_PERF).pack();
     let Ok(new) = open_cpu(0, period, Firing::Repeatedly, false, has_several(state), cookie) else { return };
     let unused = slot.stage.compare_exchange(stage::TIMER, stage::PERF, SeqCst, Relaxed).is_err()
         || slot.engine_handle.compare_exchange(0, new, SeqCst, Relaxed).is_err();

@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::perf_event::{self, Firing, Recorded};
 use crate::perf_ring::{self, Reader, runs};
-use crate::publish::{self, Event, Taken};
+use crate::publish::{self, CapturedStack, Event};
 use crate::scratch::Scratch;
 use crate::state::ProcState;
 use crate::{clock, slots};
@@ -104,8 +104,8 @@ fn open(
     firing: Firing,
 ) -> Result<u64, i32> {
     let Some(spec) = state.session.events.get(index) else { return Err(0) };
-    let cookie = Cookie::of(state, slot, FROM_EVENTS.wrapping_add(index as u8)).pack();
-    perf_event::open(&event_of(spec, period), tid, firing, Recorded::Counter, cookie)
+    let cookie = Cookie::new(state, slot, FROM_EVENTS.wrapping_add(index as u8)).pack();
+    perf_event::open(&to_perf_event(spec, period), tid, firing, Recorded::Counter, cookie)
 }
 
 /// Whether the kernel lets the calling thread count `spec`; nothing is left behind.
@@ -114,13 +114,13 @@ fn open(
 /// The errno of the refusal.
 pub fn probe(spec: &EventSpec) -> Result<(), i32> {
     const NEVER: u64 = 1 << 60;
-    let handle = perf_event::open(&event_of(spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
+    let handle = perf_event::open(&to_perf_event(spec, NEVER), 0, Firing::Once, Recorded::Nothing, 0)?;
     // SAFETY: mapped a moment ago.
     unsafe { perf_ring::unmap(handle) };
     Ok(())
 }
 
-fn event_of(spec: &EventSpec, period: u64) -> perf_event::Event {
+fn to_perf_event(spec: &EventSpec, period: u64) -> perf_event::Event {
     let path = (&raw const spec.path) as u64;
     perf_event::Event {
         kind: spec.kind,
@@ -174,7 +174,7 @@ pub unsafe fn on_event(
             let scratch = lease.scratch();
             publish::walk(state, publish::bounds(slot), &regs, &mut fixed, scratch);
             let Scratch { frames, kernel, context, context_words, .. } = scratch;
-            let taken = Taken::of(frames, fixed.depth, context, *context_words);
+            let taken = CapturedStack::new(frames, fixed.depth, context, *context_words);
             let one = |time_ns: u64, value: u64, kernel: &[u64]| {
                 if value > 0 {
                     let fixed = SampleRecord { time_ns: time_ns.min(now), ..fixed };

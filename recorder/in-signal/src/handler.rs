@@ -13,6 +13,7 @@ use crate::cookie::{
 };
 use crate::cost;
 use crate::engine;
+use crate::engine_selection;
 use crate::events;
 use crate::interrupted::Regs;
 use crate::layout::{
@@ -21,11 +22,10 @@ use crate::layout::{
 use crate::pace;
 use crate::perf_ring::{self, Reader, runs};
 use crate::process_timer;
-use crate::publish::{self, Taken};
+use crate::publish::{self, CapturedStack};
 use crate::scratch::Scratch;
 use crate::slots;
 use crate::state::{self, ProcState};
-use crate::switches;
 use crate::trace;
 use crate::weight;
 
@@ -38,12 +38,12 @@ use crate::weight;
 #[inline(never)]
 pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *const c_void) -> bool {
     // SAFETY: by the caller's promise `info` is the kernel's siginfo_t.
-    let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return false };
+    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return false };
     let Some(state) = state::get() else { return true };
     let Some(slot) = state.slots.get(cookie.slot as usize) else { return true };
     if cookie.source == FROM_PROCESS {
         // SAFETY: by the caller's promise `context` is the kernel's.
-        unsafe { of_process(state, slot, cookie, context) };
+        unsafe { on_process_timer(state, slot, cookie, context) };
         return true;
     }
     let word = slot.state.load(Relaxed);
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn on_signal(signal: i32, info: *const c_void, context: *c
 #[cold]
 pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
     // SAFETY: by the caller's promise.
-    let Some(cookie) = (unsafe { cookie_of(signal, info) }) else { return };
+    let Some(cookie) = (unsafe { read_cookie(signal, info) }) else { return };
     let Some(state) = state::get() else { return };
     if let Some(slot) = state.slots.get(cookie.slot as usize)
         && cookie.source == FROM_PROCESS
@@ -92,7 +92,7 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
 /// # Safety
 /// `context` is the kernel's, as in [`on_signal`].
 #[cold]
-unsafe fn of_process(
+unsafe fn on_process_timer(
     state: &'static ProcState,
     armed_by: &ThreadSlot,
     cookie: Cookie,
@@ -105,7 +105,7 @@ unsafe fn of_process(
         // SAFETY: by the caller's promise.
         let regs = unsafe { Regs::interrupted(context) };
         let cookie = Cookie { slot: slots::index(state, slot), ..cookie };
-        cost::of(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
+        cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, false, &regs));
     }
 }
 
@@ -130,15 +130,15 @@ unsafe fn dispatch(
     if let Some(register) = cookie.source.checked_sub(FROM_TRACES) {
         // SAFETY: by the caller's promise.
         let work = || unsafe { trace::on_breakpoint(state, slot, cookie.slot, register, late, context) };
-        cost::of(state, event_kind::TRACE as usize, work);
+        cost::measure(state, event_kind::TRACE as usize, work);
     } else if let Some(index) = cookie.source.checked_sub(FROM_EVENTS) {
         // SAFETY: by the caller's promise.
         let work = || unsafe { events::on_event(state, slot, cookie.slot, index, context) };
-        cost::of(state, event_kind::PERF as usize, work);
+        cost::measure(state, event_kind::PERF as usize, work);
     } else {
         // SAFETY: by the caller's promise.
         let regs = unsafe { Regs::interrupted(context) };
-        cost::of(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
+        cost::measure(state, OF_CPU, || on_cpu(state, slot, cookie, late, &regs));
     }
 }
 
@@ -196,7 +196,7 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     let rested = pace::rested(slot);
     let weight = match cookie.source {
-        FROM_PROCESS => weight::of_process(state, slot),
+        FROM_PROCESS => weight::process_cpu_ns(state, slot),
         _ => weight::since_last(slot, now, if regular { period } else { 0 }),
     };
     let weight = if regular && !late { weight::until_due(slot, weight, period) } else { weight };
@@ -225,9 +225,9 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
     }
     match slot.stage.load(Relaxed) {
         stage::PERF_FIRST | stage::PERF
-            if cookie.source == FROM_PERF && switches::goes_to_timer(state, slot) => {}
+            if cookie.source == FROM_PERF && engine_selection::goes_to_timer(state, slot) => {}
         stage::PERF_FIRST if !beside => engine::make_regular(state, slot),
-        stage::TIMER if cookie.source == FROM_TIMER => switches::look_again(state, slot),
+        stage::TIMER if cookie.source == FROM_TIMER => engine_selection::look_again(state, slot),
         _ => {}
     }
     state.header.taken.fetch_add(1, Relaxed);
@@ -241,7 +241,7 @@ fn on_cpu(state: &ProcState, slot: &ThreadSlot, cookie: Cookie, late: bool, regs
 /// # Safety
 /// `info` is null or a `siginfo_t`.
 #[inline]
-unsafe fn cookie_of(signal: i32, info: *const c_void) -> Option<Cookie> {
+unsafe fn read_cookie(signal: i32, info: *const c_void) -> Option<Cookie> {
     const TRAP_PERF: i32 = 6;
     const SI_TIMER: i32 = -2;
     if info.is_null() {
@@ -287,7 +287,7 @@ fn sample(
     let scratch = lease.scratch();
     publish::walk(state, publish::bounds(slot), regs, &mut fixed, scratch);
     let Scratch { frames, kernel, context, context_words, .. } = scratch;
-    let taken = Taken::of(frames, fixed.depth, context, *context_words);
+    let taken = CapturedStack::new(frames, fixed.depth, context, *context_words);
     let (all, weight) = (overflows.as_ref().map_or(1, Reader::waiting).max(1), fixed.weight_ns);
     let mut given = 0u64;
     let mut one = |time_ns: u64, count: Option<u64>, kernel: &[u64]| {

@@ -4,9 +4,9 @@
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
 //! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
 //!
-//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`memo`] → [`rows`] → [`eh_frame`], reading by
+//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`rule_cache`] → [`unwind_table`] → [`eh_frame`], reading by
 //! [`stack`]) → [`publish`] → [`ring`]; [`layout`] is what both processes see, [`state`] what a handler knows of its process.
-//! [`events`] is the handler's part in engines other than CPU time, [`here`] records what a thread does outside handlers.
+//! [`events`] is the handler's part in engines other than CPU time, [`sync_event`] records what a thread does outside handlers.
 //! [`fatal`] takes last samples. [`thread`] and [`engine`] register and arm threads, outside handlers and inside; [`slots`] finds a
 //! thread's slot, [`cookie`] is the word by which a handler recognises a signal.
 #![no_std]
@@ -15,7 +15,6 @@
     deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)
 )]
 
-pub mod ahead;
 mod atomic;
 pub mod clock;
 pub mod command;
@@ -24,17 +23,17 @@ pub mod cookie;
 pub mod cost;
 pub mod eh_frame;
 pub mod engine;
+mod engine_selection;
 pub mod events;
 pub mod expression;
 pub mod fatal;
-mod guess;
+mod frame_pointer_fallback;
 pub mod handler;
-pub mod here;
+pub mod instruction_analysis;
 pub mod interrupted;
 mod labels;
 pub mod layout;
 pub mod loader;
-pub mod memo;
 pub mod modules;
 mod open_calls;
 mod pace;
@@ -44,18 +43,19 @@ pub mod perf_ring;
 pub mod process_timer;
 pub mod publish;
 pub mod ring;
-pub mod rows;
 pub mod rule;
+pub mod rule_cache;
 pub mod scratch;
 pub mod slots;
 pub mod stack;
 pub mod state;
-mod switches;
+pub mod sync_event;
 pub mod sys;
 pub mod thread;
 mod timer;
 pub mod tls;
 pub mod trace;
+pub mod unwind_table;
 pub mod vdso;
 pub mod walk;
 mod weight;

@@ -12,7 +12,7 @@ use crate::layout::ModuleEntry;
 
 /// `struct dl_find_object` of x86_64 and aarch64 (`<dlfcn.h>`): neither has the optional members.
 #[repr(C)]
-struct Found {
+struct DlFindObject {
     flags: u64,
     start: usize,
     end: usize,
@@ -21,7 +21,7 @@ struct Found {
     reserved: [u64; 7],
 }
 
-type FindObject = unsafe extern "C" fn(*mut c_void, *mut Found) -> i32;
+type FindObject = unsafe extern "C" fn(*mut c_void, *mut DlFindObject) -> i32;
 
 static FIND_OBJECT: AtomicUsize = AtomicUsize::new(0);
 
@@ -61,15 +61,21 @@ pub fn link_map(address: u64) -> Option<*const c_void> {
     look_up(address).map(|found| found.link_map).filter(|map| !map.is_null())
 }
 
-fn look_up(address: u64) -> Option<Found> {
+fn look_up(address: u64) -> Option<DlFindObject> {
     let function = FIND_OBJECT.load(Relaxed);
     if function == 0 {
         return None;
     }
     // SAFETY: by the contract of `set_find_object`.
     let find = unsafe { core::mem::transmute::<usize, FindObject>(function) };
-    let mut found =
-        Found { flags: 0, start: 0, end: 0, link_map: core::ptr::null(), eh_frame_hdr: 0, reserved: [0; 7] };
+    let mut found = DlFindObject {
+        flags: 0,
+        start: 0,
+        end: 0,
+        link_map: core::ptr::null(),
+        eh_frame_hdr: 0,
+        reserved: [0; 7],
+    };
     // SAFETY: it only looks the address up and fills the local; async-signal-safe by its documentation.
     let failed = unsafe { find(address as *mut c_void, &raw mut found) } != 0;
     (!failed).then_some(found)
@@ -81,7 +87,7 @@ mod tests {
     use super::*;
 
     unsafe extern "C" {
-        fn _dl_find_object(address: *mut c_void, found: *mut Found) -> i32;
+        fn _dl_find_object(address: *mut c_void, found: *mut DlFindObject) -> i32;
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl<'a> Modules<'a> {
     }
 
     /// A view of one table that nobody rewrites while the view lives.
-    pub fn of(table: &'a ModuleTable) -> Modules<'a> {
+    pub fn new(table: &'a ModuleTable) -> Modules<'a> {
         let (count, generation) =
             (table.count.load(Ordering::Relaxed) as usize, table.generation.load(Ordering::Relaxed));
         Modules { table, count: count.min(MODULES_PER_TABLE), generation, current: &table.generation }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_use_at_most_a_third_of_cpu_time() {
+    fn samples_use_at_most_a_third() {
         assert_eq!(samples(100, 33).len(), 100);
         assert_eq!(samples(100, 34).len(), 50);
         assert_eq!(samples(100, 99).len(), 34);

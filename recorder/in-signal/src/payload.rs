@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_is_cut_and_told() {
+    fn long_payload_is_truncated_and_marked() {
         let mut words = Words::new(&[1, 2, 3]);
         assert!(!words.text(&[b'x'; 2000]));
         assert_eq!(words.get().len(), MAX_EXTRA);

@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::context;
 use crate::interrupted::Regs;
 use crate::layout::{MAX_EXTRA, SampleRecord, ThreadSlot, event_word, loss, record};
-use crate::memo::Tag;
 use crate::modules::Modules;
 use crate::ring::Refused;
+use crate::rule_cache::Tag;
 use crate::scratch::Scratch;
 use crate::stack::Local;
 use crate::state::ProcState;
@@ -21,18 +21,18 @@ pub fn bounds(slot: &ThreadSlot) -> (u64, u64) {
 
 /// What a walk brought.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Taken<'s> {
+pub struct CapturedStack<'s> {
     /// Addresses, leaf first.
     pub frames: &'s [u64],
     /// What the thread works for, see [`crate::context`]; may be empty.
     pub context: &'s [u64],
 }
 
-impl<'s> Taken<'s> {
+impl<'s> CapturedStack<'s> {
     /// What [`walk()`] left in the parts of a scratch buffer.
     #[inline]
-    pub fn of(frames: &'s [u64], depth: u16, context: &'s [u64], words: usize) -> Taken<'s> {
-        Taken {
+    pub fn new(frames: &'s [u64], depth: u16, context: &'s [u64], words: usize) -> CapturedStack<'s> {
+        CapturedStack {
             frames: frames.get(..usize::from(depth)).unwrap_or_default(),
             context: context.get(..words).unwrap_or_default(),
         }
@@ -52,14 +52,14 @@ pub fn walk<'s>(
     regs: &Regs,
     fixed: &mut SampleRecord,
     scratch: &'s mut Scratch,
-) -> Taken<'s> {
+) -> CapturedStack<'s> {
     let slot = state.slots.get(fixed.slot as usize);
     scratch.context_words = context::take(state, slot, fixed, &mut scratch.context);
     // SAFETY: `tables` points at MODULE_TABLES tables by the contract of `install`.
     let modules = unsafe { Modules::now(state.tables, &state.header.modules_gen) };
     let epoch = state.private.epoch.load(Relaxed);
     let tag = Tag(modules.generation().wrapping_add(epoch) as u16);
-    let lookup = Lookup { modules, rows: state.rows, memo: &state.private.memo, tag };
+    let lookup = Lookup { modules, rows: state.rows, rule_cache: &state.private.rule_cache, tag };
     // SAFETY: the interrupted stack pointer of this thread, and its stack as it was registered.
     let mut memory = unsafe { Local::new(state.header.pid, stack, regs.sp(), &mut scratch.windows) };
     walk::prefetch(&lookup, regs, &memory, scratch.frames.get(..scratch.depth).unwrap_or_default());
@@ -74,12 +74,12 @@ pub fn walk<'s>(
     if walked.unknown_pcs != 0 {
         state.header.unknown_pcs.fetch_add(u64::from(walked.unknown_pcs), Relaxed);
     }
-    Taken::of(&scratch.frames, fixed.depth, &scratch.context, scratch.context_words)
+    CapturedStack::new(&scratch.frames, fixed.depth, &scratch.context, scratch.context_words)
 }
 
 /// Counts a sample with a context for its thread.
 #[inline]
-fn count(state: &ProcState, fixed: &SampleRecord, taken: &Taken<'_>) {
+fn count(state: &ProcState, fixed: &SampleRecord, taken: &CapturedStack<'_>) {
     if let (false, Some(slot)) = (taken.context.is_empty(), state.slots.get(fixed.slot as usize)) {
         slot.span_samples.fetch_add(1, Relaxed);
     }
@@ -127,7 +127,7 @@ pub fn sample(
     state: &ProcState,
     fixed: &SampleRecord,
     kernel: &[u64],
-    taken: &Taken<'_>,
+    taken: &CapturedStack<'_>,
 ) -> Result<(), usize> {
     let head = head(fixed, kernel.len());
     let words = head.len().wrapping_add(kernel.len()).wrapping_add(taken.words());
@@ -158,7 +158,7 @@ pub fn event(
     fixed: &SampleRecord,
     event: &Event<'_>,
     kernel: &[u64],
-    taken: &Taken<'_>,
+    taken: &CapturedStack<'_>,
 ) -> Result<(), usize> {
     let mut head = head(fixed, kernel.len());
     head[2] = event.value;

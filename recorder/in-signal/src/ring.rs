@@ -165,7 +165,7 @@ impl<'a> Ring<'a> {
                     return Ok(Claim { header: slot, ready: tag | READY, words });
                 }
                 Err(now) if now & !0xffff_ffff == lap && now & STATE != FREE => {
-                    let len = self.len_of(now, to_end);
+                    let len = self.record_len(now, to_end);
                     let _ = self.header.head.compare_exchange(
                         head,
                         head.wrapping_add(len),
@@ -180,7 +180,7 @@ impl<'a> Ring<'a> {
     }
 
     #[inline]
-    fn len_of(&self, header: u64, to_end: u64) -> u64 {
+    fn record_len(&self, header: u64, to_end: u64) -> u64 {
         if (header >> 8) & 0xff == u64::from(record::PAD) { to_end } else { (header >> 16) & 0xffff }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Ring<'a> {
                 return Next::Corrupt;
             }
             let to_end = size - (tail & (size - 1));
-            let len = self.len_of(header, to_end);
+            let len = self.record_len(header, to_end);
             match header & STATE {
                 FREE => return Next::Empty,
                 CLAIMED => return Next::InFlight,
@@ -243,7 +243,7 @@ impl<'a> Ring<'a> {
         let Some(slot) = self.word(tail) else { return false };
         let header = slot.load(Ordering::Acquire);
         let to_end = size - (tail & (size - 1));
-        let len = self.len_of(header, to_end);
+        let len = self.record_len(header, to_end);
         if header & STATE != CLAIMED || len < 1 || len > to_end {
             return false;
         }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_complex() {
+    fn rule_that_does_not_fit_is_complex() {
         for (offset, saved) in [
             ((OFFSET_MAX + 1) * 8, Saved::Nothing),
             (12, Saved::Nothing),

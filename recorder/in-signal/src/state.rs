@@ -7,9 +7,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::layout::{ModuleTable, ProcHeader, SessionPage, ThreadSlot};
-use crate::memo::Memo;
 use crate::open_calls::Traces;
 use crate::ring::Ring;
+use crate::rule_cache::RuleCache;
 use crate::scratch::Pool;
 
 /// The one timer of the engine `itimer` (`process_timer`), in the memory private to the process, all zero at the start.
@@ -22,11 +22,11 @@ pub struct ProcessTimer {
     pub(crate) bars: AtomicU32,
 }
 
-/// Memory private to the process, all zero at the start: rule memo and scratch buffers.
+/// Memory private to the process, all zero at the start: rule cache and scratch buffers.
 #[repr(C, align(4096))]
 pub struct Private {
     /// Rules of program counters seen before.
-    pub memo: Memo,
+    pub rule_cache: RuleCache,
     /// Work memory of handlers.
     pub scratch: Pool,
     /// Period that the threads are armed with, 0 before the first.
@@ -38,7 +38,7 @@ pub struct Private {
     /// Shortest period that a thread's timer keeps up with, where threads that often wait shall be sampled by one; 0: by
     /// events as all others.
     pub timer_from_ns: AtomicU64,
-    /// Part of the memo's key: incremented whenever code went away or appeared, see [`forget_rules`].
+    /// Part of the rule cache's key: incremented whenever code went away or appeared, see [`forget_rules`].
     pub epoch: AtomicU32,
 }
 

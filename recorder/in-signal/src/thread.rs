@@ -126,7 +126,7 @@ pub fn end_slot(slot: &ThreadSlot) {
     if old & slot_state::MASK != slot_state::LIVE {
         return;
     }
-    slot.end_cpu_ns.store(clock::cpu_ns_of(slot.tid.load(Relaxed)), Relaxed);
+    slot.end_cpu_ns.store(clock::cpu_ns_by_tid(slot.tid.load(Relaxed)), Relaxed);
     slot.end_mono_ns.store(clock::monotonic_ns(), Relaxed);
     let ended = (old & !slot_state::MASK) | slot_state::ENDED;
     let _ = slot.state.compare_exchange(old, ended, AcqRel, Relaxed);

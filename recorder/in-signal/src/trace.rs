@@ -54,7 +54,7 @@ fn thread<'a>(state: &'a ProcState, slot: &ThreadSlot) -> Option<&'a Thread> {
 }
 
 fn open(state: &ProcState, slot: &ThreadSlot, tid: u32, register: usize, address: u64) -> Result<u64, i32> {
-    let cookie = Cookie::of(state, slot, FROM_TRACES.wrapping_add(register as u8)).pack();
+    let cookie = Cookie::new(state, slot, FROM_TRACES.wrapping_add(register as u8)).pack();
     perf_event::open(&breakpoint(address), tid, Firing::Repeatedly, Recorded::Nothing, cookie)
 }
 

@@ -1,20 +1,20 @@
 //! The walk from the interrupted instruction to the root of the stack.
 //!
-//! Per frame: memo → rows of the module → its mapped unwind information → frame pointer as a guess. The address looked
+//! Per frame: rule cache → rows of the module → its mapped unwind information → frame pointer as a guess. The address looked
 //! up is exact for the interrupted instruction and for frames interrupted by a signal, one byte back for return
 //! addresses (a call may be the last instruction of its function). Only the stack and frame pointer are followed;
 //! when a frame needs another register the walk starts again and interprets every frame.
 
 use crate::eh_frame::{Failure, Machine};
-pub use crate::guess::follows_call;
+pub use crate::frame_pointer_fallback::follows_call;
 use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags, walk_end};
 use crate::loader;
-use crate::memo::{Memo, Tag};
 use crate::modules::{Modules, is_plain};
-use crate::rows::Rows;
 use crate::rule::{Rule, Saved, Simple};
+use crate::rule_cache::{RuleCache, Tag};
 use crate::stack::Memory;
+use crate::unwind_table::UnwindTable;
 
 /// What a walk looks things up in.
 #[derive(Clone, Copy)]
@@ -23,8 +23,8 @@ pub struct Lookup<'a> {
     pub modules: Modules<'a>,
     /// Rows arena.
     pub rows: &'a [core::sync::atomic::AtomicU64],
-    /// Memo and the tag of the present modules.
-    pub memo: &'a Memo,
+    /// Rule cache and the tag of the present modules.
+    pub rule_cache: &'a RuleCache,
     /// See [`Tag`].
     pub tag: Tag,
 }
@@ -75,10 +75,10 @@ const MAX_AHEAD: usize = 64;
 pub fn prefetch<M: Memory>(lookup: &Lookup<'_>, regs: &Regs, memory: &M, last: &[u64]) {
     let mut sp = regs.sp();
     memory.prefetch(sp);
-    lookup.memo.prefetch(regs.pc);
+    lookup.rule_cache.prefetch(regs.pc);
     if !last.is_empty() {
         for ra in last.iter().take(MAX_AHEAD).skip(1) {
-            lookup.memo.prefetch(ra.wrapping_sub(1));
+            lookup.rule_cache.prefetch(ra.wrapping_sub(1));
         }
         return;
     }
@@ -88,7 +88,7 @@ pub fn prefetch<M: Memory>(lookup: &Lookup<'_>, regs: &Regs, memory: &M, last: &
             return;
         }
         let Some(ra) = memory.plain_word(fp.wrapping_add(8)) else { return };
-        lookup.memo.prefetch(strip(ra).wrapping_sub(1));
+        lookup.rule_cache.prefetch(strip(ra).wrapping_sub(1));
         let Some(next) = memory.plain_word(fp) else { return };
         sp = fp;
         fp = next;
@@ -104,7 +104,7 @@ pub fn walk<M: Memory>(
     frames: &mut [u64],
 ) -> Walked {
     let mut full = false;
-    machine.ahead.begin_walk();
+    machine.simulator.begin_walk();
     loop {
         let result = Walked::default();
         let mut walk = Walk { lookup, memory, machine, regs: *regs, exact: true, full, switches: 0, result };
@@ -115,7 +115,7 @@ pub fn walk<M: Memory>(
             full = true;
             continue;
         }
-        let exhausted = memory.is_exhausted() || machine.ahead.is_exhausted();
+        let exhausted = memory.is_exhausted() || machine.simulator.is_exhausted();
         result.end = match end {
             Failure::Root => walk_end::ROOT,
             _ if exhausted => walk_end::TOO_LONG,
@@ -157,7 +157,7 @@ impl<M: Memory> Walk<'_, M> {
     fn caller(&mut self) -> Result<(), Failure> {
         let at = if self.exact { self.regs.pc } else { self.regs.pc.wrapping_sub(1) };
         if !self.full
-            && let Some(value) = self.lookup.memo.get(at, self.lookup.tag)
+            && let Some(value) = self.lookup.rule_cache.get(at, self.lookup.tag)
         {
             match Rule::unpack(value as u32) {
                 Rule::Simple(simple) => return self.simple(simple),
@@ -180,7 +180,7 @@ impl<M: Memory> Walk<'_, M> {
         let Some(module) = module else { return self.guess(at, None) };
         let mut rule = Rule::Complex;
         if !self.full && module.rows_off != 0 {
-            let rows = Rows::at(self.lookup.rows, module.rows_off, module.path_id);
+            let rows = UnwindTable::at(self.lookup.rows, module.rows_off, module.path_id);
             let found = rows.and_then(|rows| rows.rule(at.wrapping_sub(module.bias)));
             rule = found.unwrap_or(Rule::Complex);
         }
@@ -190,7 +190,7 @@ impl<M: Memory> Walk<'_, M> {
                 Some(rule) => rule,
             };
         }
-        self.lookup.memo.put(at, self.lookup.tag, u64::from(rule.pack()));
+        self.lookup.rule_cache.put(at, self.lookup.tag, u64::from(rule.pack()));
         match rule {
             Rule::Simple(simple) => self.simple(simple),
             Rule::Root => Err(Failure::Root),

@@ -58,7 +58,7 @@ pub fn until_due(slot: &ThreadSlot, weight: u64, period: u64) -> u64 {
 
 /// CPU time of the whole process since its sample before. The slot's clock only says how much of all its thread used.
 #[inline]
-pub fn of_process(state: &ProcState, slot: &ThreadSlot) -> u64 {
+pub fn process_cpu_ns(state: &ProcState, slot: &ThreadSlot) -> u64 {
     slot.last_cpu_ns.store(clock::thread_cpu_ns(), Relaxed);
     process_timer::since_last(state)
 }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_after_the_event_is_left_to_the_next_sample() {
+    fn time_after_the_event_belongs_to_the_next_sample() {
         // SAFETY: a ThreadSlot is atomics and padding, for which zeros are values.
         let slot: ThreadSlot = unsafe { core::mem::zeroed() };
         for (weight, due) in [(900, 900), (1000, 1000), (1050, 1050), (1700, 1000), (2300, 2000), (0, 0)] {

@@ -1,4 +1,4 @@
-//! Lengths and operands of x86_64 instructions: as much as running code ahead to its return needs (see `ahead.rs`).
+//! Lengths and operands of x86_64 instructions: as much as running code ahead to its return needs (see `instruction_analysis.rs`).
 
 /// Reads one byte of code, `None` where none may be read.
 pub trait Code {
@@ -19,7 +19,7 @@ pub enum Map {
 
 /// A ModRM operand that is not a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MemoryOperand {
     /// Base register; `None`: absolute, relative to the instruction, or with an index.
     pub base: Option<u8>,
     /// Displacement.
@@ -42,7 +42,7 @@ pub struct Instruction {
     /// The register of ModRM's `rm` field, if it names one.
     pub rm: Option<u8>,
     /// The memory of ModRM's `rm` field, if it names one.
-    pub place: Option<Place>,
+    pub place: Option<MemoryOperand>,
     /// Immediate value, sign-extended.
     pub immediate: i64,
     /// Address of the next instruction.
@@ -207,7 +207,7 @@ pub fn decode<C: Code>(code: &mut C, at: u64) -> Option<Instruction> {
                 2 => 4,
                 _ => 0,
             })?;
-            found.place = Some(Place { base, disp });
+            found.place = Some(MemoryOperand { base, disp });
         }
         // The group of `test` has an immediate, the rest of it none.
         if map == Map::One && matches!(opcode, 0xf6 | 0xf7) && found.extension < 2 {

@@ -52,7 +52,7 @@ fn leaf_frame_pointer_and_root() {
     let mut image = Image::new(info, &stack);
     let mut regs = leaf_at(CODE + 0x110, STACK);
     regs.set(arch::FP, STACK + 6 * 8);
-    // Twice: the second walk takes the memo's rules.
+    // Twice: the second walk takes the rule cache's rules.
     for _ in 0..2 {
         let (frames, walked) = image.walk(&regs, 100);
         assert_eq!(frames, [CODE + 0x110, CODE + 0x250, CODE + 0x350]);
@@ -397,7 +397,7 @@ fn hostile_information_is_survived() {
 /// Hand-written code without unwind information, interrupted anywhere: what follows is run ahead to the return.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn code_without_unwind_information_is_run_ahead() {
+fn code_without_unwind_information_is_simulated() {
     // push rbx; push rbp; mov rax,rsp; and rsp,-64; sub rsp,0x80; mov [rsp+0x40],rax; xor ebp,ebp; dec ebp; jne −4;
     // vpaddd ymm4,ymm4,ymm5; mov rsp,[rsp+0x40]; pop rbp; pop rbx; vzeroupper; ret
     let code: Vec<u8> = [

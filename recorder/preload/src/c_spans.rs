@@ -82,8 +82,8 @@ pub unsafe extern "C" fn flightline_label(key: *const c_char, value: *const c_ch
     match context::label(key, value) {
         Ok(()) => 0,
         Err(LabelError::NoSpan) => -libc::ESRCH,
-        Err(LabelError::Key) => -libc::EINVAL,
         Err(LabelError::Full) => -libc::ENOSPC,
+        Err(_) => -libc::EINVAL,
     }
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for Lossy<'_> {
 }
 
 /// Key and value; no key, or one that is not UTF-8, is one that is left out, and no value an empty one.
-fn label_of(label: &ScopeLabel) -> (&str, Lossy<'_>) {
+fn parse_label(label: &ScopeLabel) -> (&str, Lossy<'_>) {
     let bytes = |word: *const c_char| {
         if word.is_null() {
             return &[][..];
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn flightline_scope_begin(
     }
     // SAFETY: by the caller.
     let labels = if count == 0 { &[] } else { unsafe { core::slice::from_raw_parts(labels, count) } };
-    let begun = Scope::new(labels.iter().map(label_of));
+    let begun = Scope::new(labels.iter().map(parse_label));
     let left_out = begun.left_out();
     // SAFETY: as large as it has to be, as its size says; what stood in it before was no scope, by the caller.
     unsafe {

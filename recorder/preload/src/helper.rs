@@ -195,7 +195,7 @@ fn detach(program: &CStr, argv: &[*const c_char], ready: Ready, silent: bool) ->
     let (reader, writer) = pipe()?;
     let mut space = Stripped::new();
     // SAFETY: the environment of this process, which outlives the call.
-    let envp = unsafe { space.of(environment()) };
+    let envp = unsafe { space.strip(environment()) };
     // Signals stay out of the children, which share nothing but their copies of our handlers.
     let old = shadow::kernel_mask(libc::SIG_SETMASK, Some(!0));
     let child = fork(0);

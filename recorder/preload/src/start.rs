@@ -1,8 +1,8 @@
 //! Before `main` and after `exit`.
 
 use flightline_capture::{Moment, exit, os};
-use flightline_in_signal::here;
 use flightline_in_signal::layout::SESSION_ENV;
+use flightline_in_signal::sync_event;
 
 use crate::real::KeepErrno;
 use crate::{helper, machine, real};
@@ -21,7 +21,7 @@ extern "C" fn before_main() {
     let _errno = KeepErrno::new();
     real::publish();
     let (from, to) = own_code();
-    here::set_own_code(from, to);
+    sync_event::set_own_code(from, to);
     flightline_capture::context::offer();
     // What the environment says of a program with more rights than its caller is the caller's word.
     if machine::secure() || os::env(c"FLIGHTLINE").is_some_and(|word| word == c"off") {

@@ -51,5 +51,5 @@ pub fn ask_within(session: &Path, request: &str, patience: Duration) -> Result<V
         return Ok(answer);
     }
     let problem = answer["error"].as_str().unwrap_or("it refused").to_owned();
-    Err(Error::Setting { name: "recorder", problem })
+    Err(Error::Unavailable { name: "recorder", problem })
 }

@@ -30,9 +30,9 @@ pub enum Condition {
     NotLoaded,
 }
 
-/// A process that was looked at.
+/// A process and its condition.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct TargetProcess {
     /// Its id, as given.
     pub pid: u32,
     /// Its name.
@@ -47,13 +47,13 @@ pub struct Found {
 ///
 /// # Errors
 /// There is no such process, or it may not be looked at.
-pub fn find(pid: u32) -> Result<Found, Error> {
+pub fn find(pid: u32) -> Result<TargetProcess, Error> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
-    let no_process = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
+    let no_process = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
     let meta = fs::metadata(&proc).map_err(|_| no_process())?;
     let name = fs::read_to_string(proc.join("comm")).map_err(|_| no_process())?.trim_end().to_owned();
     let maps = fs::read_to_string(proc.join("maps")).map_err(|e| match e.kind() {
-        io::ErrorKind::PermissionDenied => Error::Setting {
+        io::ErrorKind::PermissionDenied => Error::Unavailable {
             name: "pid",
             problem: refused(&name, pid, meta.uid(), nix::unistd::geteuid().as_raw()),
         },
@@ -65,7 +65,7 @@ pub fn find(pid: u32) -> Result<Found, Error> {
     {
         condition = Condition::Recorded(dir);
     }
-    Ok(Found { pid, name, owner: (meta.uid(), meta.gid()), condition })
+    Ok(TargetProcess { pid, name, owner: (meta.uid(), meta.gid()), condition })
 }
 
 /// Finds the recordings of processes, also of those that are recorded from outside, which their memory maps do not show. It queries the
@@ -80,13 +80,13 @@ impl Finder {
     ///
     /// # Errors
     /// As [`find`].
-    pub fn find(&self, pid: u32) -> Result<Found, Error> {
+    pub fn find(&self, pid: u32) -> Result<TargetProcess, Error> {
         let found = find(pid)?;
         if !matches!(found.condition, Condition::NotLoaded | Condition::Deaf) {
             return Ok(found);
         }
         match self.sessions.get_or_init(recorded_processes).get(&pid) {
-            Some(session) => Ok(Found { condition: Condition::Recorded(session.clone()), ..found }),
+            Some(session) => Ok(TargetProcess { condition: Condition::Recorded(session.clone()), ..found }),
             None => Ok(found),
         }
     }
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_tell() {
+    fn condition_is_read_from_the_memory_map() {
         let lib = "7f0000000000-7f0000001000 r-xp 00000000 fe:00 12 /opt/lib/libflightline.so\n";
         let listens = "7f0000100000-7f0000110000 rw-p 00000000 00:00 0 [anon:flightline listens]\n";
         let file = "7f0000100000-7f0000101000 ---p 00000000 00:01 9 /memfd:flightline listens (deleted)\n";
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_look_is_told_who_may() {
+    fn permission_error_names_the_permitted_users() {
         assert!(refused("init", 1, 0, 1000).ends_with("belongs to user 0; ask as that user, or as root"));
         for (us, instead) in [(0, "CAP_SYS_PTRACE"), (1000, "ask as root")] {
             let told = refused("x", 7, 1000, us);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_is_told() {
+    fn missing_process_is_an_error() {
         let error = find(u32::MAX >> 1).unwrap_err().to_string();
         assert!(error.starts_with("pid: there is no process"), "{error}");
         assert_eq!(find(std::process::id()).unwrap().condition, Condition::NotLoaded);

@@ -40,7 +40,7 @@ pub fn join(pid: u32, session: &Path, interrupt: bool) -> Result<Joining, Error>
             Err(error) => refused = Some(Error::io("write", &path, error)),
         }
     }
-    Err(refused.unwrap_or_else(|| Error::Setting { name: "pid", problem: "no mailbox".into() }))
+    Err(refused.unwrap_or_else(|| Error::Unavailable { name: "pid", problem: "no mailbox".into() }))
 }
 
 fn write(path: &Path, session: &Path) -> io::Result<()> {
@@ -71,7 +71,7 @@ impl Joining {
             ),
             _ => "it did not join; it may be stopped, or have given up system calls".to_owned(),
         };
-        Err(Error::Setting { name: "pid", problem })
+        Err(Error::Unavailable { name: "pid", problem })
     }
 }
 

@@ -16,7 +16,7 @@ mod server;
 pub(crate) mod status;
 mod threads;
 
-pub use find::{Condition, Finder, Found, find};
+pub use find::{Condition, Finder, TargetProcess, find};
 pub use join::{Joining, join};
 pub(crate) use server::{Request, Server, Until};
 pub(crate) use threads::Commander;

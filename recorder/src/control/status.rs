@@ -9,7 +9,7 @@ use crate::loss::{Report, engine_name};
 pub(crate) fn report_json(report: &Report) -> Value {
     let lost: Vec<Value> = loss::NAMES
         .iter()
-        .zip(report.lost)
+        .zip(report.cpu.lost)
         .filter(|(_, (samples, ns))| samples + ns > 0)
         .map(|(cause, (samples, ns))| json!({"cause": cause, "samples": samples, "cpuSeconds": seconds(ns)}))
         .collect();
@@ -20,11 +20,11 @@ pub(crate) fn report_json(report: &Report) -> Value {
         .map(|(kind, (count, lost))| json!({"kind": kind, "events": count, "lost": lost}))
         .collect();
     json!({
-        "samples": report.samples,
-        "cpuSeconds": seconds(report.cpu_ns),
-        "sampledCpuSeconds": seconds(report.sampled_ns),
+        "samples": report.cpu.samples,
+        "cpuSeconds": seconds(report.cpu.cpu_ns),
+        "sampledCpuSeconds": seconds(report.cpu.sampled_ns),
         "lost": lost,
-        "cutStacks": report.cut,
+        "cutStacks": report.stacks.cut,
         "events": kinds,
         "threads": report.threads,
         "threadsWithoutSlot": report.no_slot,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_any_rate_is_made_less_before_samples_have_to_pay_for_it() {
+    fn fixed_cost_is_reduced_before_the_sampling_rate() {
         // Half a percent, of which 0.4 % is there at any rate: at 99 Hz samples need 0.15 %.
         let mut budget = Budget::new(0.005);
         let mut load = Load { rate: 99.0, processors: 1.0, each: 15e3, fixed: 4e6 };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rate_can_help_with_is_said_once_and_samples_go_on() {
+    fn cost_above_budget_at_any_rate_is_reported_once_and_sampling_continues() {
         let mut budget = Budget::new(0.001);
         let load = Load { rate: 99.0, processors: 1.0, each: 30e3, fixed: 1e7 };
         let (share, changes, said) = settle(&mut budget, &load);

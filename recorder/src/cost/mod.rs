@@ -8,7 +8,7 @@ pub use delivery::{Delivery, is_measuring};
 
 use flightline_in_signal::layout::event_kind::{self, KINDS};
 
-/// Taken for a run of a handler where none was timed yet, ns.
+/// Assumed for a run of a handler where none was timed yet, ns.
 const TYPICAL_NS: u64 = 5_000;
 
 /// Costs, and what they were for.
@@ -86,9 +86,9 @@ impl Sum {
     }
 }
 
-/// What was taken of a process's counts so far.
+/// The costs of a process that were reported so far.
 #[derive(Clone, Debug, Default)]
-pub struct Taken {
+pub struct ReportedCost {
     costs: [[u64; 3]; KINDS],
     cpu_ns: u64,
     lost_ns: u64,
@@ -96,7 +96,7 @@ pub struct Taken {
     reading_ns: u64,
 }
 
-impl Taken {
+impl ReportedCost {
     /// Returns the cost of a process since the last call. `costs`: of its handlers, by kind; `totals`: its CPU time, that which was lost, and its
     /// records; `reading_ns`: CPU time for reading its ring; `signal_ns`: of one signal.
     pub fn take(
@@ -155,8 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn untimed_runs_cost_what_the_timed_ones_do() {
-        let mut taken = Taken::default();
+    fn untimed_runs_are_estimated_from_timed_runs() {
+        let mut taken = ReportedCost::default();
         let mut costs = [[0; 3]; KINDS];
         costs[0] = [160, 10, 30_000];
         costs[usize::from(event_kind::LOCK)] = [2, 0, 0];
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn damaged_counts_stay_bounded() {
-        let mut taken = Taken::default();
+        let mut taken = ReportedCost::default();
         let sum = taken.add_up([[u64::MAX, 1, u64::MAX]; KINDS], (1_000, 0, 0), u64::MAX);
         let calls = KINDS as u64 - 3;
         assert_eq!((sum.handlers_ns, sum.delivery_ns, sum.calls_ns), (3_000, 1_000, calls * 1_000));

@@ -2,6 +2,7 @@
 //! they are found.
 
 use std::{
+    collections::HashMap,
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
@@ -10,43 +11,75 @@ use std::{
 use flightline_in_signal::layout::unrecorded as reason;
 
 use super::Drain;
-use crate::{from_outside::attach::Watch, loss, os::clock::monotonic_ns, shared_memory::proc_file::ProcFile};
+use crate::{loss, os::clock::monotonic_ns, recording::RecordingId, shared_memory::proc_file::ProcFile};
 
 /// Time a program gets from its being announced to its being there, ns.
 const WAIT_NS: u64 = 300_000_000;
 /// Whether a program is watched already is known when the records of its start are read, after this time, ns.
 const SETTLE_NS: u64 = 10_000_000;
 /// Programs looked for at the same time.
-const MAX_WANTED: usize = 1000;
+const MAX_ANNOUNCED: usize = 1000;
 
 /// A program that a process is about to execute, or let a child execute.
-pub(super) struct Wanted {
+pub(super) struct Announced {
     pid: u32,
     path: String,
     reason: u32,
-    pub(super) recording: usize,
+    recording: RecordingId,
     from_ns: u64,
     until_ns: u64,
+}
+
+/// Programs that processes announced, and children that are recorded from outside.
+#[derive(Default)]
+pub(super) struct ChildAttach {
+    /// Programs announced that are not there yet.
+    announced: Vec<Announced>,
+    /// Processes recorded from outside that may have children without events, and when to look for these, ns.
+    parents: Vec<(u32, u64)>,
+    /// Announcements read, by the process's file.
+    notice_seq: HashMap<PathBuf, u32>,
+}
+
+impl ChildAttach {
+    /// Returns true if a process announced something since the last call.
+    fn is_new(&mut self, file: &ProcFile) -> bool {
+        let seq = file.notice_seq();
+        if self.notice_seq.get(&file.path).copied().unwrap_or(0) == seq {
+            return false;
+        }
+        self.notice_seq.insert(file.path.clone(), seq);
+        true
+    }
+
+    /// A process is removed. Returns its last announcement, if that was not read: the program and the reason.
+    pub(super) fn take_last(&mut self, file: &ProcFile) -> Option<(String, u32)> {
+        let (seq, path, reason) = file.notice();
+        let read = self.notice_seq.remove(&file.path).unwrap_or(0);
+        (seq != read).then_some((path, reason))
+    }
+
+    /// Returns true if a program is to be recorded into a recording.
+    pub(super) fn uses(&self, id: RecordingId) -> bool {
+        self.announced.iter().any(|program| program.recording == id)
+    }
 }
 
 impl Drain {
     /// Looks whether a process announced a program that cannot be recorded from inside.
     pub(super) fn note_at(&mut self, index: usize) {
-        let process = &self.processes[index];
-        let seq = process.file.notice_seq();
-        if self.notice_seq.get(&process.file.path).copied().unwrap_or(0) == seq {
-            return;
+        let process = &self.processes.list[index];
+        if self.outside.children.is_new(&process.file) {
+            let (_, path, reason) = process.file.notice();
+            self.announced(path, reason, process.file.pid, process.state.recording);
         }
-        self.notice_seq.insert(process.file.path.clone(), seq);
-        let (_, path, reason) = process.file.notice();
-        self.announced(path, reason, process.file.pid, process.book.recording);
     }
 
-    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: usize) {
+    pub(super) fn announced(&mut self, path: String, reason: u32, pid: u32, recording: RecordingId) {
         let now = monotonic_ns();
-        let mut wanted = Wanted { pid, path, reason, recording, from_ns: now, until_ns: now + WAIT_NS };
-        if reason == reason::GO && self.watch.is_some() {
-            wanted.from_ns += SETTLE_NS;
+        let mut program = Announced { pid, path, reason, recording, from_ns: now, until_ns: now + WAIT_NS };
+        if reason == reason::GO && self.outside.watch.is_some() {
+            program.from_ns += SETTLE_NS;
         }
         let reachable = match reason {
             reason::STATIC
@@ -64,47 +97,52 @@ impl Drain {
         if reachable
             && self.settings.recordable_from_outside()
             && follow
-            && !self.stopped
-            && self.wanted.len() < MAX_WANTED
+            && !self.steering.stopped
+            && self.outside.children.announced.len() < MAX_ANNOUNCED
         {
-            self.wanted.push(wanted);
+            self.outside.children.announced.push(program);
         } else {
-            self.report_unrecorded(&wanted);
+            self.report_unrecorded(&program);
         }
     }
 
     /// A Go program loaded our object, which can do nothing in it: its runtime takes all signal handlers away. What its threads
     /// use is counted from outside, once.
-    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: usize) {
+    pub(super) fn go_joined(&mut self, file: &ProcFile, recording: RecordingId) {
         let _ = fs::remove_file(&file.path);
-        self.seen.remove(&file.path);
+        self.processes.discovery.forget(&file.path);
         let path = file.exe().to_string_lossy().into_owned();
         self.announced(path, reason::GO, file.pid, recording);
     }
 
-    fn report_unrecorded(&mut self, wanted: &Wanted) {
-        let message = loss::unrecorded(&wanted.path, wanted.reason, wanted.pid);
-        self.recordings[wanted.recording].1.notice(&message, monotonic_ns());
+    fn report_unrecorded(&mut self, program: &Announced) {
+        let message = loss::unrecorded(&program.path, program.reason, program.pid);
+        if let Some(recording) = self.outputs.recordings.get_mut(program.recording) {
+            recording.notice(&message, monotonic_ns());
+        }
         self.notices.push(message);
     }
 
     /// Begins to record announced programs that are there by now.
     pub(super) fn reach(&mut self, now: u64) {
-        for wanted in std::mem::take(&mut self.wanted) {
-            let watched = |watch: &Watch| watch.samples(wanted.pid);
-            if wanted.reason == reason::GO && self.watch.as_deref().is_some_and(watched) {
+        for program in std::mem::take(&mut self.outside.children.announced) {
+            if program.reason == reason::GO && self.outside.samples(program.pid) {
                 continue;
             }
-            if now < wanted.from_ns {
-                self.wanted.push(wanted);
+            if now < program.from_ns {
+                self.outside.children.announced.push(program);
                 continue;
             }
-            match self.find(&wanted, now) {
-                Some(pid) if self.reach_one(pid) => self.parents.push((pid, now + SETTLE_NS)),
+            match self.find(&program, now) {
+                Some(pid) if self.reach_one(pid) => {
+                    self.outside.children.parents.push((pid, now + SETTLE_NS))
+                }
                 // The kernel does not allow it.
-                Some(_) => self.report_unrecorded(&wanted),
-                None if now < wanted.until_ns && !self.stopped => self.wanted.push(wanted),
-                None => self.report_unrecorded(&wanted),
+                Some(_) => self.report_unrecorded(&program),
+                None if now < program.until_ns && !self.steering.stopped => {
+                    self.outside.children.announced.push(program)
+                }
+                None => self.report_unrecorded(&program),
             }
         }
         self.reach_children(now);
@@ -112,52 +150,53 @@ impl Drain {
 
     /// Records children that were started before the events of their parent were opened, and did not inherit them.
     fn reach_children(&mut self, now: u64) {
-        for (parent, from_ns) in std::mem::take(&mut self.parents) {
+        for (parent, from_ns) in std::mem::take(&mut self.outside.children.parents) {
             if now < from_ns {
-                self.parents.push((parent, from_ns));
+                self.outside.children.parents.push((parent, from_ns));
                 continue;
             }
             for pid in children(parent) {
-                let is_sampled = self.watch.as_ref().is_some_and(|watch| watch.samples(pid));
+                let is_sampled = self.outside.samples(pid);
                 if !is_sampled && !self.has_joined(pid) && self.reach_one(pid) {
-                    self.parents.push((pid, now + SETTLE_NS));
+                    self.outside.children.parents.push((pid, now + SETTLE_NS));
                 }
             }
         }
     }
 
     fn reach_one(&mut self, pid: u32) -> bool {
-        self.watch.as_mut().is_some_and(|watch| watch.take_back(pid)) || self.attach_again(pid).is_ok()
+        self.outside.watch.as_mut().is_some_and(|watch| watch.take_back(pid))
+            || self.attach_again(pid).is_ok()
     }
 
     /// Returns the process that executes the announced program, which is the one that announced it or a child. A shell may have executed
     /// the next program by now.
-    fn find(&self, wanted: &Wanted, now: u64) -> Option<u32> {
-        let path = Path::new(&wanted.path);
+    fn find(&self, program: &Announced, now: u64) -> Option<u32> {
+        let path = Path::new(&program.path);
         let base = if path.is_absolute() { "root" } else { "cwd" };
         let inside = path.strip_prefix("/").unwrap_or(path);
-        let file = fs::metadata(PathBuf::from(format!("/proc/{}/{base}", wanted.pid)).join(inside));
+        let file = fs::metadata(PathBuf::from(format!("/proc/{}/{base}", program.pid)).join(inside));
         let file = file.or_else(|_| fs::metadata(path)).ok()?;
         let is_announced = |pid: &u32| {
             let exe = fs::metadata(format!("/proc/{pid}/exe"));
             exe.is_ok_and(|exe| (exe.dev(), exe.ino()) == (file.dev(), file.ino()))
         };
-        let is_new = |pid: &u32| !self.watch.as_ref().is_some_and(|watch| watch.samples(*pid));
+        let is_new = |pid: &u32| !self.outside.samples(*pid);
         let candidates: Vec<u32> =
-            std::iter::once(wanted.pid).chain(children(wanted.pid)).filter(is_new).collect();
+            std::iter::once(program.pid).chain(children(program.pid)).filter(is_new).collect();
         let announced = candidates.iter().find(|pid| is_announced(pid));
         // A program that joins needs time to do so.
-        let settled = now >= wanted.until_ns - WAIT_NS + SETTLE_NS;
-        let next = || candidates.iter().find(|&&pid| self.has_executed(pid, wanted.pid));
-        announced.or_else(|| next().filter(|_| settled && successors_cannot_join(wanted.reason))).copied()
+        let settled = now >= program.until_ns - WAIT_NS + SETTLE_NS;
+        let next = || candidates.iter().find(|&&pid| self.has_executed(pid, program.pid));
+        announced.or_else(|| next().filter(|_| settled && successors_cannot_join(program.reason))).copied()
     }
 
     /// Returns true if a process runs a program that has not joined, and that is not the program of `announcer`, which its children run
     /// until they execute another.
     fn has_executed(&self, pid: u32, announcer: u32) -> bool {
         let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
-        let records = |of: u32| {
-            self.processes.iter().any(|process| process.file.pid == of && process.file.exe() == exe)
+        let records = |pid: u32| {
+            self.processes.iter().any(|process| process.file.pid == pid && process.file.exe() == exe)
         };
         !records(pid) && !records(announcer)
     }

@@ -1,5 +1,4 @@
-//! The drain's side of control: what is due by the schedule, what is asked for through the socket, which programs have
-//! not yet done what was asked.
+//! The drain's side of control: the schedule, the requests of the socket's clients, and the programs that have not applied a change yet.
 
 use std::{
     collections::HashMap,
@@ -9,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{Drain, NO_PROCESS};
+use super::{Drain, outputs::FlushRequest};
 use crate::{
     control::{Commander, Request, Server, Until, status},
     error::Error,
@@ -27,7 +26,7 @@ const APPLY_WAIT: Duration = Duration::from_secs(2);
 const CHANGE_WAIT: Duration = Duration::from_secs(1);
 /// Time a dump waits for symbols.
 const NAMES_WAIT: Duration = Duration::from_secs(30);
-/// The same where a copy is wanted at once.
+/// The same for a copy that is needed at once.
 const SAVE_NAMES_WAIT: Duration = Duration::from_millis(300);
 /// Time between two looks at programs that have not applied a change yet.
 const URGE_EVERY: Duration = Duration::from_millis(5);
@@ -36,6 +35,10 @@ pub(super) struct Steering {
     server: Option<Server>,
     pub(super) clock: Clockwork,
     pub(super) paused: bool,
+    /// Programs stop sampling.
+    pub(super) stopped: bool,
+    /// A flush that waits for symbols.
+    pub(super) flush: Option<FlushRequest>,
     change: u32,
     commanders: HashMap<PathBuf, Commander>,
     /// Samples as of the last second, and how many came in it.
@@ -50,6 +53,8 @@ impl Steering {
             server: Server::open(session_dir).ok(),
             clock: Clockwork::new(settings.schedule.clone()),
             paused: settings.schedule.waits(),
+            stopped: false,
+            flush: None,
             change: 0,
             commanders: HashMap::new(),
             rate: (0, 0),
@@ -57,7 +62,7 @@ impl Steering {
         }
     }
 
-    /// Writes what is to be recorded now to the session's page, and has programs told.
+    /// Writes what is to be recorded from now on to the session's page. Programs are sent a command about it.
     pub(super) fn change(&mut self, session: &Session, settings: &Settings, event_ns: u64) {
         self.change = session.change(settings, event_ns, self.paused);
         self.commanders.clear();
@@ -113,7 +118,7 @@ impl Drain {
             );
         }
         let other_period = new.samples_cpu_time() && new.period_ns() != self.period_ns;
-        if other_period && self.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
+        if other_period && self.outside.watch.as_ref().is_some_and(|watch| !watch.processes().is_empty()) {
             let period = Duration::from_nanos(self.period_ns);
             return wrong(format!("processes recorded from outside keep their interval of {period:?}"));
         }
@@ -123,16 +128,16 @@ impl Drain {
         if let Some(budget) = &mut self.costs.budget {
             budget.reset();
             self.metrics.every(1);
-            self.processes.iter_mut().for_each(|p| p.book.threads.sampled_every(self.period_ns));
+            self.processes.iter_mut().for_each(|p| p.state.threads.sampled_every(self.period_ns));
         }
         if other_period {
             self.change_period();
         }
         let events = self.session.events();
-        self.recordings.iter_mut().for_each(|(_, recording)| recording.name_events(events));
+        self.outputs.recordings.open_mut().for_each(|recording| recording.name_events(events));
         if self.settings.samples_cpu_time() {
-            self.report.cpu_off = false;
-            self.processes.iter_mut().for_each(|p| p.book.threads.cpu_off = false);
+            self.report.cpu.off = false;
+            self.processes.iter_mut().for_each(|p| p.state.threads.cpu_off = false);
         }
         self.change(&format!("recording {}", self.settings.spec()));
         Ok(())
@@ -145,17 +150,17 @@ impl Drain {
         loop {
             self.drain_all(monotonic_ns());
             self.resolve_all(Instant::now() >= end);
-            if self.processes.iter().all(|p| p.book.waiting() == 0) {
+            if !self.processes.any_waiting() {
                 break;
             }
-            self.images.take_loaded(self.session.rows(), URGE_EVERY);
+            self.symbols.images.take_loaded(self.session.rows(), URGE_EVERY);
         }
         let now = monotonic_ns();
         self.period_ns = self.settings.period_ns();
-        for process in &mut self.processes {
-            process.book.change_period(self.period_ns);
+        for process in self.processes.iter_mut() {
+            process.state.change_period(self.period_ns);
         }
-        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
+        for recording in self.outputs.recordings.open_mut().filter(|recording| !recording.full()) {
             recording.cut(now);
             recording.change_period(self.period_ns);
             info_events::setting(recording, &self.settings, now);
@@ -187,14 +192,12 @@ impl Drain {
         self.steering.change(&self.session, &settings, self.period_ns);
         let now = monotonic_ns();
         self.change_wall(now);
-        for (_, recording) in self.recordings.iter_mut().filter(|(_, r)| !r.full()) {
-            recording.notice(message, now);
-        }
+        self.outputs.notice(message, now);
     }
 
     /// Once a round.
     pub(super) fn steer(&mut self) {
-        if !self.stopped
+        if !self.steering.stopped
             && let Some(due) = self.steering.clock.due(Instant::now())
         {
             self.act(due);
@@ -241,14 +244,14 @@ impl Drain {
     fn settled(&self, until: Until) -> Result<Value, Until> {
         let answer = match until {
             Until::Named(latest) => {
-                let named = self.processes.iter().all(|p| p.book.waiting() == 0);
+                let named = !self.processes.any_waiting();
                 let go = named || Instant::now() > latest;
                 return Err(if go { Until::Flushed(self.session.ask_flush()) } else { until });
             }
             Until::Flushed(wanted) => (self.report.flushes_done >= wanted)
                 .then(|| {
                     let recordings = self.describe_recordings();
-                    json!({"ok": true, "outputs": self.outputs(), "bytes": self.output_bytes(), "recordings": recordings})
+                    json!({"ok": true, "outputs": self.outputs.names(), "bytes": self.outputs.bytes(), "recordings": recordings})
                 }),
             Until::Applied(change, since) => {
                 let sleeping: Vec<u32> = self.late().map(|p| p.file.pid).collect();
@@ -267,14 +270,14 @@ impl Drain {
     /// Programs that have not applied the last change yet.
     fn late(&self) -> impl Iterator<Item = &crate::process::Process> {
         let change = self.steering.change;
-        let live = self.processes.iter().filter(|p| !p.book.over && p.file.trusted_pid());
+        let live = self.processes.live().filter(|p| p.file.trusted_pid());
         live.filter(move |p| p.file.controlled().is_some_and(|applied| applied != change))
     }
 
     /// Commands to programs that have not applied the last change. A pause works without, as each thread's next sample
     /// stops it, but switches what is interposed off.
     fn urge(&mut self) {
-        if self.steering.change == 0 || self.stopped {
+        if self.steering.change == 0 || self.steering.stopped {
             self.steering.commanders.clear();
             return;
         }
@@ -288,13 +291,13 @@ impl Drain {
     /// Once a second: the rate of CPU samples, in preloaded processes and in those recorded from outside.
     pub(super) fn note_rate(&mut self) {
         let mut report = self.report.clone();
-        for process in self.processes.iter().filter(|p| !p.book.over) {
+        for process in self.processes.live() {
             report.add(process);
         }
-        for (_, _, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+        for (_, _, threads) in self.outside.watch.iter().flat_map(|watch| watch.sampled()) {
             threads.iter().for_each(|thread| report.add_thread(thread));
         }
-        let samples = report.samples.max(self.steering.rate.0);
+        let samples = report.cpu.samples.max(self.steering.rate.0);
         self.steering.rate = (samples, samples - self.steering.rate.0);
     }
 
@@ -307,8 +310,8 @@ impl Drain {
         let answer = json!({
             "ok": true,
             "state": "stopped",
-            "outputs": self.outputs(),
-            "bytes": self.output_bytes(),
+            "outputs": self.outputs.names(),
+            "bytes": self.outputs.bytes(),
             "summary": self.report.to_string(),
         });
         server.settle(&mut |_| Ok(answer.clone()));
@@ -323,38 +326,29 @@ enum Answer {
 
 impl Drain {
     fn state(&self) -> &'static str {
-        match (self.stopped, self.steering.paused) {
+        match (self.steering.stopped, self.steering.paused) {
             (true, _) => "stopped",
             (_, true) => "paused",
             _ => "recording",
         }
     }
 
-    fn outputs(&self) -> Vec<String> {
-        // One into a repository has no name before its first event.
-        self.recordings.iter().map(|(_, r)| r.name()).filter(|name| !name.is_empty()).collect()
-    }
-
     /// Which process's recording is where; process 0: of all of them.
     fn describe_recordings(&self) -> Vec<Value> {
-        let open = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
-        open.map(|(pid, recording)| {
+        let open = self.outputs.recordings.iter();
+        open.map(|(_, pid, recording)| {
             let (path, refused) = (recording.name(), recording.failure());
             json!({"pid": pid, "path": path, "copied": recording.can_be_copied(), "refused": refused})
         })
         .collect()
     }
 
-    fn output_bytes(&self) -> u64 {
-        self.recordings.iter().map(|(_, r)| r.bytes()).sum()
-    }
-
     /// Rates, losses, memory.
     fn status(&mut self) -> Value {
         let mut sum = self.report.clone();
         let mut processes = Vec::new();
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-            process.book.threads.read_slots(&process.file, self.period_ns);
+        for process in self.processes.live_mut() {
+            process.state.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             // It may have chosen since the last second.
             sum.engine(process.file.engine());
@@ -364,17 +358,17 @@ impl Drain {
             processes.push(json!({
                 "pid": process.file.pid,
                 "name": process.file.info().called(),
-                "threads": process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
-                "samples": one.samples,
-                "cpuSeconds": status::seconds(one.cpu_ns),
-                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
-                "waitingForSymbols": process.book.waiting(),
+                "threads": process.state.threads.list.iter().filter(|t| t.end_ns.is_none()).count(),
+                "samples": one.cpu.samples,
+                "cpuSeconds": status::seconds(one.cpu.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.cpu.lost.iter().map(|(_, ns)| ns).sum()),
+                "waitingForSymbols": process.state.waiting(),
                 "ringBytes": process.file.ring_bytes(),
                 "ringUsedBytes": ring.map_or(0, |ring| ring.used().saturating_mul(8)),
                 "takesCommands": process.file.controlled().is_some(),
             }));
         }
-        for (pid, name, threads) in self.watch.iter().flat_map(|watch| watch.sampled()) {
+        for (pid, name, threads) in self.outside.watch.iter().flat_map(|watch| watch.sampled()) {
             let mut one = Report::default();
             for thread in &threads {
                 one.add_thread(thread);
@@ -384,9 +378,9 @@ impl Drain {
                 "pid": pid,
                 "name": name,
                 "threads": threads.iter().filter(|t| t.end_ns.is_none()).count(),
-                "samples": one.samples,
-                "cpuSeconds": status::seconds(one.cpu_ns),
-                "lostCpuSeconds": status::seconds(one.lost.iter().map(|(_, ns)| ns).sum()),
+                "samples": one.cpu.samples,
+                "cpuSeconds": status::seconds(one.cpu.cpu_ns),
+                "lostCpuSeconds": status::seconds(one.cpu.lost.iter().map(|(_, ns)| ns).sum()),
                 "fromOutside": true,
                 "takesCommands": false,
             }));
@@ -404,8 +398,8 @@ impl Drain {
             "samplingPeriodNs": self.in_force().period_ns(),
             "budget": self.settings.budget,
             "cost": self.cost_so_far(),
-            "outputs": self.outputs(),
-            "bytes": self.output_bytes(),
+            "outputs": self.outputs.names(),
+            "bytes": self.outputs.bytes(),
             "processes": processes,
             "recordings": self.describe_recordings(),
             "recorder": {

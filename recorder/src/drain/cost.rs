@@ -1,21 +1,22 @@
-//! The drain's own cost and that of what it records: measured once a second, told every ten, kept under the budget.
+//! The cost of the drain and of recording: measured once a second, written every ten seconds, held below the budget.
 
 use std::time::Duration;
 
 use flightline_in_signal::layout::engines;
 use serde_json::{Value, json};
 
-use super::{Drain, NO_PROCESS, PAUSE};
+use super::{Drain, pacing::PAUSE};
 use crate::{
     control::status::seconds,
     cost::{Budget, Delivery, STEPS, Sum},
     os::clock::thread_cpu_ns,
     process::Process,
+    recording::RecordingId,
     settings::Settings,
 };
 
-/// Time between two tellings, ns.
-const TELL_NS: u64 = 10_000_000_000;
+/// Time between two events of a recording's cost, ns.
+const COST_EVENT_NS: u64 = 10_000_000_000;
 /// By how thrifty it has to be: how much longer the longest pause between two rounds is. No longer than rings hold.
 const PAUSES: [u32; STEPS] = [1, 2, 4];
 /// The same for metrics of process and machine.
@@ -30,7 +31,7 @@ pub(super) struct Costs {
     /// Fullest that a ring was when it was read, in 1/256.
     pub(super) ring_peak: u32,
     /// Processes that ended since the last look, by recording.
-    ended: Vec<(usize, Sum)>,
+    ended: Vec<(RecordingId, Sum)>,
     /// CPU time of the thread that writes and of the one that reads symbols, as of the last look, ns.
     own_ns: [u64; 2],
     /// CPU time of the former that rows and symbols took which the latter had read, ns.
@@ -60,12 +61,12 @@ impl Costs {
     /// The last costs of a process.
     pub(super) fn end(&mut self, process: &mut Process) {
         let sum = process.take_cost(&self.delivery);
-        self.ended.push((process.book.recording, sum));
+        self.ended.push((process.state.recording, sum));
     }
 }
 
 impl Drain {
-    /// The settings that programs are told: those asked for, or with longer intervals if the budget wants it.
+    /// Returns the settings that programs apply: those selected, or with longer intervals if the budget requires it.
     pub(super) fn in_force(&self) -> Settings {
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
         if stretch <= 1.0 { self.settings.clone() } else { self.settings.stretched(stretch) }
@@ -75,27 +76,26 @@ impl Drain {
     pub(super) fn measure(&mut self, now: u64) -> Sum {
         let mut news = std::mem::take(&mut self.costs.ended);
         for process in self.processes.iter_mut() {
-            news.push((process.book.recording, process.take_cost(&self.costs.delivery)));
+            news.push((process.state.recording, process.take_cost(&self.costs.delivery)));
         }
         let loading_ns = self.costs.loading_ns;
         let now_ns = [
             thread_cpu_ns().saturating_sub(loading_ns),
-            self.images.reader_cpu_ns().saturating_add(loading_ns),
+            self.symbols.images.reader_cpu_ns().saturating_add(loading_ns),
         ];
         let before = std::mem::replace(&mut self.costs.own_ns, now_ns);
         let own = [0, 1].map(|i| now_ns[i].saturating_sub(before[i]));
         // What it does at any rate goes to all alike, names to those that had most to read.
-        let open = |index: &usize| self.recordings.get(*index).is_some_and(|(pid, _)| *pid != NO_PROCESS);
-        news.extend((0..self.recordings.len()).filter(open).map(|index| (index, Sum::default())));
+        news.extend(self.outputs.recordings.iter().map(|(id, ..)| (id, Sum::default())));
         let parts: u64 = news.iter().map(|(_, sum)| sum.records + 1).sum();
         let reading: u64 = news.iter().map(|(_, sum)| sum.reading_ns).sum();
         let fixed = own[0].saturating_sub(reading) / news.len().max(1) as u64;
         let mut all = Sum::default();
-        for (index, mut sum) in news {
+        for (id, mut sum) in news {
             let part = |ns: u64| (u128::from(ns) * u128::from(sum.records + 1) / u128::from(parts)) as u64;
             (sum.writer_ns, sum.symbols_ns) = (sum.reading_ns + fixed, part(own[1]));
             all.add(&sum);
-            if let Some((_, recording)) = self.recordings.get_mut(index) {
+            if let Some(recording) = self.outputs.recordings.get_mut(id) {
                 recording.cost.add(&sum);
             }
         }
@@ -111,7 +111,7 @@ impl Drain {
         let first = self.costs.total == Sum::default();
         let sum = self.measure(now);
         self.costs.last_share = sum.share(interval_ns);
-        let idle = self.paused() || self.stopped || first;
+        let idle = self.paused() || self.steering.stopped || first;
         let Some(budget) = self.costs.budget.as_mut().filter(|_| !idle) else { return };
         let base_ns = sum.cpu_ns.max(interval_ns);
         let verdict = budget.second(sum.steady_ns().saturating_sub(sum.fixed_ns()), sum.fixed_ns(), base_ns);
@@ -125,22 +125,18 @@ impl Drain {
                 100.0 * beyond.fixed,
                 100.0 * asked
             );
-            for (_, recording) in
-                self.recordings.iter_mut().filter(|(pid, r)| *pid != NO_PROCESS && !r.full())
-            {
-                recording.notice(&message, now);
-            }
+            self.outputs.notice(&message, now);
             self.notices.push(message);
         }
         if verdict.other_rates {
             let settings = self.in_force();
             let sampling_ns = settings.period_ns();
-            for process in &mut self.processes {
-                process.book.threads.sampled_every(sampling_ns);
+            for process in self.processes.iter_mut() {
+                process.state.threads.sampled_every(sampling_ns);
             }
             // From here on the recording says the new interval.
-            for index in 0..self.recordings.len() {
-                self.write_cost(index, now, true);
+            for id in self.outputs.recordings.ids() {
+                self.write_cost(id, now, true);
             }
             self.steering.change(&self.session, &settings, self.period_ns);
         }
@@ -153,11 +149,8 @@ impl Drain {
         let samples_only = self.settings.engine_bits() == engines::CPU;
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
-        // Whoever reads a stream waits for its flushes; nobody waits for a file's.
-        let follows = |(_, r): &(u32, crate::recording::Recording)| {
-            r.stream().is_some_and(|stream| !stream.has_no_reader())
-        };
-        match self.recordings.iter().any(follows) {
+        // The reader of a stream waits for its flushes; a file has no such reader.
+        match self.outputs.any_followed() {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
         }
@@ -180,10 +173,10 @@ impl Drain {
         })
     }
 
-    /// Tells a recording's costs, if it is time or `must`.
-    pub(super) fn write_cost(&mut self, index: usize, now: u64, must: bool) {
-        let (pid, recording) = &mut self.recordings[index];
-        if *pid == NO_PROCESS || recording.full() || !must && recording.cost_age(now) < TELL_NS {
+    /// Writes a recording's costs, if it is time or `must`.
+    pub(super) fn write_cost(&mut self, id: RecordingId, now: u64, must: bool) {
+        let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
+        if recording.full() || !must && recording.cost_age(now) < COST_EVENT_NS {
             return;
         }
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);

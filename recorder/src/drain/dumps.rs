@@ -1,4 +1,4 @@
-//! Copies of recordings that the drain makes without being asked by anybody at the socket: at a signal, by conditions.
+//! Copies of recordings that the drain makes without a request at the socket: at a signal, by conditions.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{
     error::Error,
     os::clock::{monotonic_ns, process_cpu_ns, realtime_ns},
@@ -40,7 +40,8 @@ struct Job {
     why: String,
     earliest: Instant,
     latest: Instant,
-    told: bool,
+    /// Its recording has a message about it.
+    noted: bool,
 }
 
 /// What is known of a process that conditions are about.
@@ -72,7 +73,7 @@ pub(super) struct Dumps {
 }
 
 impl Dumps {
-    /// Whether a recording has told lately which signal ended the process, or one of those that share it.
+    /// Returns true if a recording has lately reported the signal that ended the process, or one that shares the recording.
     fn has_reported_signal(&self, pid: u32, now: u64) -> bool {
         let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
         told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
@@ -101,8 +102,7 @@ impl Drain {
     pub(super) fn dump_signalled(&mut self, signal: i32) {
         let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
         if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
-            let all: Vec<u32> =
-                self.recordings.iter().map(|(pid, _)| *pid).filter(|p| *p != NO_PROCESS).collect();
+            let all: Vec<u32> = self.outputs.recordings.iter().map(|(_, pid, _)| pid).collect();
             for pid in all {
                 self.want_dump(pid, "asked", format!("{} came", wanted.as_str()));
             }
@@ -139,9 +139,9 @@ impl Drain {
     }
 
     fn want_dump_after(&mut self, wait: Duration, pid: u32, word: &'static str, why: String) {
-        let of = |wanted: u32| self.recordings.iter().find(|(p, _)| *p == wanted);
-        let open = of(pid).or_else(|| of(0)).filter(|(_, recording)| recording.can_be_copied());
-        let open = open.map(|(pid, recording)| (*pid, PathBuf::from(recording.name())));
+        let open_for = |owner: u32| self.outputs.recordings.iter().find(|(_, pid, _)| *pid == owner);
+        let open = open_for(pid).or_else(|| open_for(0)).filter(|(.., recording)| recording.can_be_copied());
+        let open = open.map(|(_, pid, recording)| (pid, PathBuf::from(recording.name())));
         let Some((pid, path)) = open.or_else(|| self.dumps.ended.iter().find(|(p, _)| *p == pid).cloned())
         else {
             self.notices.push(format!("no dump although {why}: what goes to a pipe cannot be copied"));
@@ -153,7 +153,7 @@ impl Drain {
         }
         let earliest = Instant::now() + wait;
         let latest = earliest + NAMES_WAIT;
-        self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, told: false });
+        self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, noted: false });
     }
 
     /// Looks for panics and last words that are in the recordings since the last look: their threads may be gone by now.
@@ -171,37 +171,25 @@ impl Drain {
             told
         };
         let Dumps { panics: seen_panics, fatal: seen_fatal, program, .. } = &mut self.dumps;
-        for (pid, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
-            if panics && is_new(seen_panics.entry(*pid).or_default(), recording.panics) {
-                panicked.push(*pid);
+        for (_, pid, recording) in self.outputs.recordings.iter() {
+            if panics && is_new(seen_panics.entry(pid).or_default(), recording.counters().panics) {
+                panicked.push(pid);
             }
-            let (count, words) = &recording.fatal;
-            if signals && is_new(seen_fatal.entry(*pid).or_default(), *count) {
+            let (count, words) = &recording.counters().fatal;
+            if signals && is_new(seen_fatal.entry(pid).or_default(), *count) {
                 // What the program that we started ended by is known from its status.
-                let known = program.is_some_and(|program| [program, 0].contains(pid));
-                ended.extend((!known).then(|| (*pid, words.clone())));
+                let known = program.is_some_and(|program| [program, 0].contains(&pid));
+                ended.extend((!known).then(|| (pid, words.clone())));
             }
         }
         for pid in panicked {
-            let who = self.called(pid);
-            self.want_dump(pid, Condition::Panic.word(), format!("{who} panicked"));
+            let name = self.processes.called(pid);
+            self.want_dump(pid, Condition::Panic.word(), format!("{name} panicked"));
         }
         for (pid, words) in ended {
-            let who = self.called(pid);
-            let why = format!("{words} ended {who}");
+            let name = self.processes.called(pid);
+            let why = format!("{words} ended {name}");
             self.want_dump_after(LAST_WAIT, pid, Condition::Signal.word(), why);
-        }
-    }
-
-    /// What to call a process, with its id.
-    pub(super) fn called(&self, pid: u32) -> String {
-        let process = self.processes.iter().find(|process| process.file.pid == pid);
-        let live = process.map(|process| process.file.info().called());
-        let gone = || self.gone.iter().find(|(of, _)| *of == pid).map(|(_, name)| name.clone());
-        match live.or_else(gone) {
-            Some(name) => format!("{name} ({pid})"),
-            None if pid == 0 => "a process".to_owned(),
-            None => format!("process {pid}"),
         }
     }
 
@@ -209,10 +197,11 @@ impl Drain {
     pub(super) fn dump_triggers(&mut self, now: u64) {
         let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
         self.note_ends(now);
-        let live: Vec<usize> = (0..self.processes.len()).filter(|i| !self.processes[*i].book.over).collect();
-        self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes[*i].file.pid == *pid));
+        let live: Vec<usize> =
+            (0..self.processes.list.len()).filter(|i| !self.processes.list[*i].state.over).collect();
+        self.dumps.watched.retain(|pid, _| live.iter().any(|i| self.processes.list[*i].file.pid == *pid));
         for index in live {
-            let pid = self.processes[index].file.pid;
+            let pid = self.processes.list[index].file.pid;
             let mut watched = self.dumps.watched.remove(&pid).unwrap_or_default();
             watched.conditions.resize(policy.on.len(), (false, None));
             for (number, condition) in policy.on.iter().enumerate() {
@@ -239,7 +228,7 @@ impl Drain {
         watched: &mut Watched,
         now: u64,
     ) -> Option<String> {
-        let process = &mut self.processes[index];
+        let process = &mut self.processes.list[index];
         let pid = process.file.pid;
         if !process.file.trusted_pid() {
             return None;
@@ -256,7 +245,7 @@ impl Drain {
                 (resident > most).then(|| format!("{name} ({pid}) has {resident} bytes resident"))
             }
             Condition::Stuck(time) => {
-                let runs = process.book.runs.as_mut().and_then(|runs| runs.stuck(now, time));
+                let runs = process.state.runs.as_mut().and_then(|runs| runs.stuck(now, time));
                 let told = |(tid, ns): (u32, u64), doing: &str| {
                     format!("thread {tid} of {name} ({pid}) {doing} for {:.0} s", ns as f64 / 1e9)
                 };
@@ -281,7 +270,7 @@ impl Drain {
         }
     }
 
-    /// Each round: begins what is due, tells what is done.
+    /// Each round: begins the copy that is due, reports the one that is done.
     pub(super) fn dump_round(&mut self, now: u64) {
         self.note_ends(now);
         if let Some((copying, why)) = self.dumps.running.take_if(|(copying, _)| copying.is_finished()) {
@@ -291,19 +280,23 @@ impl Drain {
             return;
         }
         let Some(mut job) = self.dumps.waiting.pop_front() else { return };
-        let index = self.recordings.iter().position(|(pid, _)| *pid == job.pid);
-        let waits = |p: &crate::process::Process| Some(p.book.recording) == index && p.book.waiting() > 0;
+        let id = self.outputs.recordings.find(job.pid);
+        let waits = |p: &crate::process::Process| Some(p.state.recording) == id && p.state.waiting() > 0;
         let at = Instant::now();
         if at < job.earliest || at < job.latest && self.processes.iter().any(waits) {
             self.dumps.waiting.push_back(job);
             return;
         }
-        if let Some(index) = index {
-            if !std::mem::replace(&mut job.told, true) {
-                self.recordings[index].1.notice(&format!("dump: {}", job.why), now);
+        if let Some(id) = id {
+            if let Some(recording) = self.outputs.recordings.get_mut(id)
+                && !std::mem::replace(&mut job.noted, true)
+            {
+                recording.notice(&format!("dump: {}", job.why), now);
             }
-            self.flush(index, now);
-            job.path = PathBuf::from(self.recordings[index].1.name());
+            self.flush(id, now);
+            if let Some(recording) = self.outputs.recordings.get(id) {
+                job.path = PathBuf::from(recording.name());
+            }
         }
         self.begin_dump(job);
     }
@@ -311,7 +304,7 @@ impl Drain {
     fn begin_dump(&mut self, job: Job) {
         let Some(policy) = self.settings.dumps.clone() else { return };
         let why = job.why.clone();
-        // In a thread: a disk may be slow, and rings fill meanwhile.
+        // In a thread: a disk may be slow, and rings fill up.
         match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {
             Ok(copying) => self.dumps.running = Some((copying, why)),
             Err(error) => self.notices.push(format!("no dump although {why}: {error}")),

@@ -1,37 +1,62 @@
-//! How the program that we started ended, told in its recording: some signals leave it no last words.
+//! Records how the program that we started ended: after some signals, the program itself cannot.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+use std::{collections::VecDeque, os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use nix::sys::signal::Signal;
 
-use super::{Drain, NO_PROCESS};
-use crate::os::clock::monotonic_ns;
+use super::Drain;
+use crate::{os::clock::monotonic_ns, recording::RecordingId};
+
+/// Ended processes whose names are remembered.
+const MAX_NAMES: usize = 64;
 
 /// A program that a signal ended.
 #[derive(Debug)]
-pub(super) struct Killed {
+struct Killed {
     pid: u32,
     signal: i32,
+}
+
+/// Processes that ended lately.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    /// The program that we started, until its recording reports the signal.
+    killed: Option<Killed>,
+    /// Names by id, the latest first.
+    names: VecDeque<(u32, String)>,
+}
+
+impl Exits {
+    /// Remembers the name of a process that ended.
+    pub(super) fn add(&mut self, pid: u32, name: String) {
+        self.names.truncate(MAX_NAMES - 1);
+        self.names.push_front((pid, name));
+    }
+
+    /// Returns the name of a process that ended lately.
+    pub(super) fn name(&self, pid: u32) -> Option<&str> {
+        self.names.iter().find(|(ended, _)| *ended == pid).map(|(_, name)| name.as_str())
+    }
 }
 
 impl Drain {
     /// The program that we started has ended.
     pub fn program_ended(&mut self, pid: u32, status: ExitStatus) {
         if let Some(signal) = status.signal() {
-            self.killed = Some(Killed { pid, signal });
+            self.processes.exits.killed = Some(Killed { pid, signal });
         }
         self.dump_at_end(pid, status);
     }
 
-    /// A recording is about to be complete: tells what ended the program, unless that told so itself.
-    pub(super) fn record_exit_signal(&mut self, index: usize) {
-        let Some(of) = self.recordings.get(index).map(|(pid, _)| *pid) else { return };
-        let is_its = |killed: &mut Killed| of != NO_PROCESS && [killed.pid, 0].contains(&of);
-        let Some(Killed { pid, signal }) = self.killed.take_if(is_its) else { return };
+    /// Before a recording is complete: writes the signal that ended the program, unless the program itself reported it.
+    pub(super) fn record_exit_signal(&mut self, id: RecordingId) {
+        let Some(owner) = self.outputs.recordings.pid(id) else { return };
+        let is_its = |killed: &mut Killed| [killed.pid, 0].contains(&owner);
+        let Some(Killed { pid, signal }) = self.processes.exits.killed.take_if(is_its) else { return };
         // It may have been found after its end only.
-        let name = self.called(pid);
-        let recording = &mut self.recordings[index].1;
-        if recording.fatal.0 > 0 {
+        let name = self.processes.called(pid);
+        let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
+        if recording.counters().fatal.0 > 0 {
             return;
         }
         let word =
@@ -44,5 +69,20 @@ impl Drain {
             _ => "",
         };
         recording.notice(&format!("{word} ended {name}{silent}"), monotonic_ns());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_names_are_remembered() {
+        let mut exits = Exits::default();
+        let last = MAX_NAMES as u32 + 10;
+        (0..=last).for_each(|pid| exits.add(pid, format!("program {pid}")));
+        exits.add(last, "successor".to_owned());
+        assert_eq!((exits.name(last), exits.name(0)), (Some("successor"), None));
+        assert_eq!(exits.names.len(), MAX_NAMES);
     }
 }

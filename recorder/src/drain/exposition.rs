@@ -1,8 +1,8 @@
-//! What Prometheus is told: the sums of all recordings of this drain.
+//! The metrics for Prometheus: the sums of all recordings of this drain.
 
 use flightline_in_signal::layout::{event_kind, loss};
 
-use super::{Drain, NO_PROCESS};
+use super::Drain;
 use crate::{control::status::seconds, cost::Budget, os::clock::monotonic_ns, output::exposition::Text};
 
 impl Drain {
@@ -21,16 +21,17 @@ impl Drain {
     fn metrics_text(&mut self, up: bool) -> String {
         let mut sum = self.report.clone();
         let (mut processes, mut threads, mut used) = (0u64, 0u64, 0u64);
-        for process in self.processes.iter_mut().filter(|p| !p.book.over) {
-            process.book.threads.read_slots(&process.file, self.period_ns);
+        for process in self.processes.live_mut() {
+            process.state.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
             processes += 1;
-            threads += process.book.threads.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
+            threads += process.state.threads.list.iter().filter(|t| t.end_ns.is_none()).count() as u64;
             let ring = process.file.ring().map_or(0, |ring| ring.used().saturating_mul(8));
             used = used.max(ring * 256 / process.file.ring_bytes().max(1));
         }
-        let open = || self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS).map(|(_, r)| r);
-        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| open().map(of).sum::<u64>() as f64;
+        let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| {
+            self.outputs.recordings.open().map(of).sum::<u64>() as f64
+        };
         // After the end the report has what the recordings had.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
         let cost = self.costs.total;
@@ -46,21 +47,21 @@ impl Drain {
         text.gauge("paused", "1 while nothing is to be recorded.", f64::from(u8::from(self.paused())));
         text.gauge("processes", "Processes being recorded.", processes as f64);
         text.gauge("threads", "Threads alive in them.", threads as f64);
-        text.counter("samples_total", "Samples of CPU time recorded.", sum.samples as f64);
-        text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu_ns));
+        text.counter("samples_total", "Samples of CPU time recorded.", sum.cpu.samples as f64);
+        text.counter("cpu_seconds_total", "CPU time of the recorded threads.", seconds(sum.cpu.cpu_ns));
         text.counter(
             "sampled_cpu_seconds_total",
             "CPU time that samples stand for.",
-            seconds(sum.sampled_ns),
+            seconds(sum.cpu.sampled_ns),
         );
         let help = "Samples of CPU time not taken or not kept.";
-        text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.lost[i].0 as f64));
+        text.counters("lost_samples_total", help, "cause", &causes(&|i| sum.cpu.lost[i].0 as f64));
         let help = "CPU time in no sample.";
-        text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.lost[i].1)));
+        text.counters("lost_cpu_seconds_total", help, "cause", &causes(&|i| seconds(sum.cpu.lost[i].1)));
         text.counter(
             "truncated_stacks_total",
             "Samples whose stack was not walked to its root.",
-            sum.cut as f64,
+            sum.stacks.cut as f64,
         );
         text.counter(
             "threads_without_slot_total",
@@ -76,10 +77,14 @@ impl Drain {
         text.counters("events_total", help, "kind", &kinds(&|i| sum.kinds[i].0 as f64));
         let help = "Events of engines other than CPU time that found no room.";
         text.counters("lost_events_total", help, "kind", &kinds(&|i| sum.kinds[i].1 as f64));
-        let bytes = done(sum.bytes, count(&|r| r.bytes()));
+        let bytes = done(sum.output.bytes, count(&|r| r.bytes()));
         text.counter("written_bytes_total", "Bytes of recordings written.", bytes);
-        text.counter("chunks_total", "Chunks written.", done(sum.chunks, count(&|r| r.chunks)));
-        let unwritten = done(sum.unwritten, count(&|r| r.unwritten()));
+        text.counter(
+            "chunks_total",
+            "Chunks written.",
+            done(sum.output.chunks, count(&|r| r.counters().chunks)),
+        );
+        let unwritten = done(sum.output.unwritten, count(&|r| r.counters().unwritten));
         text.counter("unwritten_events_total", "Events lost because the output failed.", unwritten);
         let failing = count(&|r| u64::from(r.failure().is_some()));
         text.gauge("outputs_failing", "Outputs that cannot be written now.", failing);
@@ -90,7 +95,7 @@ impl Drain {
             "Fullest that a ring of a process ever was when it was read, of 1.",
             peak,
         );
-        let waiting: usize = self.processes.iter().map(|p| p.book.waiting()).sum();
+        let waiting: usize = self.processes.iter().map(|p| p.state.waiting()).sum();
         text.gauge("waiting_for_symbols", "Samples and events that wait for symbols.", waiting as f64);
         text.counter("signals_total", "Signals that recording sent to threads.", cost.signals as f64);
         let parts = [

@@ -2,25 +2,24 @@
 
 use std::collections::HashSet;
 
-use super::{Drain, NO_PROCESS};
-use crate::{info_events, names::images::ImageId, os::memory};
+use super::Drain;
+use crate::{names::images::ImageId, os::memory, recording::Recording};
 
 impl Drain {
     /// What it keeps in mind now, by kind: none of these numbers grows with the time that it runs.
     pub fn remembered(&self) -> [(&'static str, usize); 14] {
         let mut address = [0; 3];
-        for process in &self.processes {
-            let counts = process.book.counts();
+        for process in self.processes.iter() {
+            let counts = process.state.counts();
             address.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         let (mut names, mut threads) = ([0; 4], [0; 2]);
-        for (_, recording) in self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS) {
+        for recording in self.outputs.recordings.open() {
             names.iter_mut().zip(recording.interner.counts()).for_each(|(sum, count)| *sum += count);
             threads.iter_mut().zip(recording.counts()).for_each(|(sum, count)| *sum += count);
         }
-        let live = self.recordings.iter().filter(|(pid, _)| *pid != NO_PROCESS);
-        let spans = live.map(|(_, recording)| recording.span_constants()).sum();
-        let [files, lines] = self.images.counts();
+        let spans = self.outputs.recordings.open().map(Recording::span_constants).sum();
+        let [files, lines] = self.symbols.images.counts();
         [
             ("stacks of addresses", address[0]),
             ("addresses", address[1]),
@@ -34,42 +33,42 @@ impl Drain {
             ("spans", spans),
             ("files", files),
             ("lines", lines),
-            ("mappings", self.told_libraries.len()),
-            ("outputs", self.recordings.len()),
+            ("mappings", self.outputs.library_count()),
+            ("outputs", self.outputs.recordings.slot_count()),
         ]
     }
 
     /// Says who had no room; puts the number of processes that have memory right.
     pub(super) fn count_processes(&mut self, now: u64) {
-        self.joined = self.session.count_processes(self.joined);
+        self.processes.joined = self.session.count_processes(self.processes.joined);
         let refused = self.session.refused();
         if refused > 0 && self.report.refused == 0 {
             let notice = &self.session.no_room();
             self.notices.push(notice.clone());
-            self.recordings.iter_mut().filter(|(_, r)| !r.full()).for_each(|(_, r)| r.notice(notice, now));
+            self.outputs.notice(notice, now);
         }
         self.report.refused = refused;
     }
 
     /// Forgets what no process needs any more, and shares what they may use among them.
     pub(super) fn trim(&mut self) {
-        let running = self.processes.len();
-        self.processes.iter_mut().for_each(|process| process.book.share(running));
-        let modules = self.processes.iter().map(|p| (p.book.recording, &p.book.modules));
-        info_events::forget_libraries(&mut self.told_libraries, modules);
-        if let Some(watch) = &mut self.watch {
+        let running = self.processes.list.len();
+        self.processes.iter_mut().for_each(|process| process.state.share(running));
+        let modules = self.processes.iter().map(|p| (p.state.recording, &p.state.modules));
+        self.outputs.forget_libraries(modules);
+        if let Some(watch) = &mut self.outside.watch {
             watch.repeat_libraries();
             // Its first records are read long before a process that records itself is removed.
             watch.forget_others(|pid| self.processes.iter().any(|process| process.file.pid == pid));
         }
-        if self.images.take_read() {
+        if self.symbols.images.take_read() {
             memory::give_back();
         }
-        if self.images.many() {
-            let mut needed: HashSet<ImageId> = self.processes.iter().flat_map(|p| p.book.images()).collect();
-            needed.extend(self.watch.iter().flat_map(|watch| watch.images()));
-            needed.extend(self.off_cpu.iter_mut().flat_map(|off_cpu| off_cpu.images()));
-            self.images.keep(&needed, self.session.rows());
+        if self.symbols.images.many() {
+            let mut needed: HashSet<ImageId> = self.processes.iter().flat_map(|p| p.state.images()).collect();
+            needed.extend(self.outside.watch.iter().flat_map(|watch| watch.images()));
+            needed.extend(self.outside.off_cpu.iter_mut().flat_map(|off_cpu| off_cpu.images()));
+            self.symbols.images.keep(&needed, self.session.rows());
         }
     }
 }

@@ -3,13 +3,15 @@
 use std::os::fd::BorrowedFd;
 
 use super::Drain;
-use crate::{error::Error, from_outside::off_cpu::OffCpu, from_outside::outputs::Outputs};
+use crate::{
+    error::Error, from_outside::off_cpu::OffCpu, from_outside::outputs::Outputs, recording::RecordingId,
+};
 
 impl Drain {
     fn with_off_cpu<R>(&mut self, act: impl FnOnce(&mut OffCpu, &mut Drain) -> R) -> Option<R> {
-        let mut off_cpu = self.off_cpu.take()?;
+        let mut off_cpu = self.outside.off_cpu.take()?;
         let result = act(&mut off_cpu, self);
-        self.off_cpu = Some(off_cpu);
+        self.outside.off_cpu = Some(off_cpu);
         Some(result)
     }
 
@@ -20,27 +22,27 @@ impl Drain {
         let Some(wanted) = &self.settings.off_cpu else { return Ok(()) };
         let name = wanted.option();
         let wrong = |problem| Error::Setting { name, problem };
-        if self.off_cpu.is_none() {
+        if self.outside.off_cpu.is_none() {
             let off_cpu = OffCpu::new(wanted, &self.settings).map_err(wrong)?;
             self.notices.extend(off_cpu.lacks().map(str::to_owned));
-            self.off_cpu = Some(Box::new(off_cpu));
+            self.outside.off_cpu = Some(Box::new(off_cpu));
         }
         self.with_off_cpu(act).unwrap_or(Ok(())).map_err(wrong)
     }
 
-    /// Records off-CPU time, if that is wanted, of the program that the calling thread starts next; `joins`: it is preloaded.
+    /// Records off-CPU time, if that is selected, of the program that the calling thread starts next; `joins`: it is preloaded.
     pub fn off_cpu_child(&mut self, joins: bool) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, _| off_cpu.expect_child(joins))
     }
 
     /// It was started.
     pub fn off_cpu_started(&mut self, pid: u32) {
-        if let Some(off_cpu) = &mut self.off_cpu {
+        if let Some(off_cpu) = &mut self.outside.off_cpu {
             off_cpu.started(pid);
         }
     }
 
-    /// Records off-CPU time, if that is wanted, of a running process.
+    /// Records off-CPU time, if that is selected, of a running process.
     pub fn off_cpu_attach(&mut self, pid: u32) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, drain| off_cpu.attach(pid, drain.images()))
     }
@@ -51,17 +53,17 @@ impl Drain {
     }
 
     pub(super) fn off_cpu_wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.off_cpu.iter().flat_map(|o| o.wake())
+        self.outside.off_cpu.iter().flat_map(|o| o.wake())
     }
 
     pub(super) fn records_off_cpu(&self, pid: u32) -> bool {
-        self.off_cpu.as_ref().is_some_and(|off_cpu| off_cpu.records(pid))
+        self.outside.off_cpu.as_ref().is_some_and(|off_cpu| off_cpu.records(pid))
     }
 
     /// Processes of which only off-CPU time is recorded.
     pub(super) fn off_cpu_running(&self) -> usize {
         let alone = !self.settings.samples_cpu_time();
-        self.off_cpu.as_ref().filter(|_| alone).map_or(0, |o| o.running())
+        self.outside.off_cpu.as_ref().filter(|_| alone).map_or(0, |o| o.running())
     }
 
     pub(super) fn off_cpu_round(&mut self, now: u64) -> u32 {
@@ -69,46 +71,42 @@ impl Drain {
     }
 
     pub(super) fn off_cpu_second(&mut self) {
-        if let Some(off_cpu) = &mut self.off_cpu {
+        if let Some(off_cpu) = &mut self.outside.off_cpu {
             off_cpu.look_at_filters();
         }
     }
 
     pub(super) fn off_cpu_pause(&self) -> Option<std::time::Duration> {
-        self.off_cpu.as_ref().and_then(|o| o.longest_pause())
+        self.outside.off_cpu.as_ref().and_then(|o| o.longest_pause())
     }
 
     pub(super) fn off_cpu_resolve(&mut self, anyway: bool) {
         self.with_off_cpu(|off_cpu, drain| off_cpu.resolve(drain, anyway));
     }
 
-    pub(super) fn off_cpu_waiting(&self) -> usize {
-        self.off_cpu.as_ref().map_or(0, |o| o.waiting())
-    }
-
     pub(super) fn off_cpu_close(&mut self, now: u64) {
         self.with_off_cpu(|off_cpu, drain| off_cpu.close(drain, now));
     }
 
-    pub(super) fn off_cpu_uses(&mut self, index: usize) -> bool {
-        self.off_cpu.as_mut().is_some_and(|o| o.uses(index))
+    pub(super) fn off_cpu_write_totals(&mut self, id: RecordingId, now: u64) {
+        self.with_off_cpu(|off_cpu, drain| {
+            if let Some((recording, ..)) = drain.parts(id) {
+                off_cpu.write_losses(id, recording, now);
+            }
+        });
     }
 
-    pub(super) fn off_cpu_write_totals(&mut self, index: usize, now: u64) {
-        self.with_off_cpu(|off_cpu, drain| off_cpu.tell(index, drain.parts(index).0, now));
-    }
-
-    pub(super) fn off_cpu_forget_output(&mut self, index: usize) {
-        if let Some(off_cpu) = &mut self.off_cpu {
-            off_cpu.forget_output(index);
+    pub(super) fn off_cpu_forget_output(&mut self, id: RecordingId) {
+        if let Some(off_cpu) = &mut self.outside.off_cpu {
+            off_cpu.forget_output(id);
         }
     }
 
     /// The end: what each output lacks, and the sum.
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
-        (0..self.recordings.len()).for_each(|index| self.off_cpu_write_totals(index, now));
-        let total = self.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
-        (self.report.off_cpu, self.report.kernel_io) = (total.off_cpu, total.io);
-        self.report.traced.clone_from(&self.settings.off_cpu);
+        self.outputs.recordings.ids().into_iter().for_each(|id| self.off_cpu_write_totals(id, now));
+        let total = self.outside.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();
+        (self.report.tracepoints.off_cpu, self.report.tracepoints.kernel_io) = (total.off_cpu, total.io);
+        self.report.tracepoints.settings.clone_from(&self.settings.off_cpu);
     }
 }

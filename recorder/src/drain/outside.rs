@@ -2,29 +2,64 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::Drain;
+use super::{Drain, child_attach::ChildAttach, startup::Starting};
 use crate::{
     error::Error,
     from_outside::attach::{NamedEvent, Watch},
+    from_outside::off_cpu::OffCpu,
     loss,
     os::clock::monotonic_ns,
     perf_events,
+    recording::RecordingId,
 };
+
+/// What is recorded from outside. An engine is taken out of here while it works, because it writes to the [`Drain`].
+#[derive(Default)]
+pub(super) struct OutsideEngines {
+    /// CPU time, perf events and waits.
+    pub(super) watch: Option<Box<Watch>>,
+    /// Off-CPU time.
+    pub(super) off_cpu: Option<Box<OffCpu>>,
+    /// A program that does not sample itself yet.
+    pub(super) starting: Option<Starting>,
+    /// Programs that are to be recorded from outside once they are there.
+    pub(super) children: ChildAttach,
+}
+
+impl OutsideEngines {
+    /// Returns true if the CPU time of a process is sampled from outside.
+    pub(super) fn samples(&self, pid: u32) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
+    }
+
+    /// Returns true if something is or will be written into a recording.
+    pub(super) fn uses(&mut self, id: RecordingId) -> bool {
+        self.off_cpu.as_mut().is_some_and(|off_cpu| off_cpu.uses(id))
+            || self.watch.as_ref().is_some_and(|watch| watch.uses(id))
+            || self.children.uses(id)
+    }
+
+    /// Returns true if samples or intervals wait for symbols.
+    pub(super) fn any_waiting(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.waiting() > 0)
+            || self.off_cpu.as_ref().is_some_and(|off_cpu| off_cpu.waiting() > 0)
+    }
+}
 
 impl Drain {
     fn with_watch<R>(&mut self, act: impl FnOnce(&mut Watch, &mut Drain) -> R) -> Option<R> {
-        let mut watch = self.watch.take()?;
+        let mut watch = self.outside.watch.take()?;
         let result = act(&mut watch, self);
-        self.watch = Some(watch);
+        self.outside.watch = Some(watch);
         Some(result)
     }
 
     fn open_watch(&mut self) -> Result<&mut Watch, Error> {
-        let watch = match self.watch.take() {
+        let watch = match self.outside.watch.take() {
             Some(watch) => watch,
             None => Box::new(Watch::new(&self.settings, self.named_events()?)),
         };
-        Ok(self.watch.insert(watch))
+        Ok(self.outside.watch.insert(watch))
     }
 
     /// Returns the perf events of processes recorded from outside.
@@ -52,7 +87,7 @@ impl Drain {
             // The programs that record themselves go on, and CPU time needs no permission for uprobes.
             self.notices
                 .push(format!("processes recorded from outside are recorded without perf events: {error}"));
-            self.watch = Some(Box::new(Watch::new(&self.settings, Vec::new())));
+            self.outside.watch = Some(Box::new(Watch::new(&self.settings, Vec::new())));
         }
         self.with_watch(|watch, drain| watch.attach(drain, pid, true, monotonic_ns())).unwrap_or(Ok(()))
     }
@@ -65,26 +100,26 @@ impl Drain {
     }
 
     fn note_engine(&mut self) {
-        if let Some(watch) = &self.watch {
+        if let Some(watch) = &self.outside.watch {
             let code = if watch.sees_kernel() { loss::OUTSIDE } else { loss::OUTSIDE_USER };
             self.report.engine((code, 0));
-            self.report.copied_bytes = watch.stack_bytes();
+            self.report.stacks.copied_bytes = watch.stack_bytes();
         }
     }
 
     /// Descriptors that are readable when something recorded from outside wants to be read.
     pub(super) fn watch_wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.watch.iter().flat_map(|w| w.wake())
+        self.outside.watch.iter().flat_map(|w| w.wake())
     }
 
     /// Processes recorded from outside that still run.
     pub(super) fn watched(&self) -> usize {
-        self.watch.as_ref().map_or(0, |w| w.running())
+        self.outside.watch.as_ref().map_or(0, |w| w.running())
     }
 
     /// Returns true if CPU time or off-CPU time of a process is recorded from outside.
     pub fn watches(&self, pid: u32) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.samples(pid)) || self.records_off_cpu(pid)
+        self.outside.samples(pid) || self.records_off_cpu(pid)
     }
 
     pub(super) fn watch_round(&mut self, now: u64) -> u32 {
@@ -99,7 +134,7 @@ impl Drain {
     /// Lets the wall clock look at processes recorded from outside. Returns true if any of them ran.
     pub(super) fn watch_waits(&mut self, now: u64) -> bool {
         let ran = self.with_watch(|watch, drain| watch.look_at_waits(drain, now)).unwrap_or(false);
-        if let Some(watch) = &mut self.watch {
+        if let Some(watch) = &mut self.outside.watch {
             self.notices.extend(watch.notices());
         }
         ran
@@ -107,7 +142,7 @@ impl Drain {
 
     pub(super) fn watch_second(&mut self, now: u64) {
         self.with_watch(|watch, _| watch.look(now));
-        if let Some(watch) = &mut self.watch {
+        if let Some(watch) = &mut self.outside.watch {
             self.notices.extend(watch.notices());
         }
     }
@@ -116,14 +151,10 @@ impl Drain {
         self.with_watch(|watch, drain| watch.resolve(drain, anyway));
     }
 
-    pub(super) fn watch_write_totals(&mut self, index: usize, now: u64) {
+    pub(super) fn watch_write_totals(&mut self, id: RecordingId, now: u64) {
         let mut report = std::mem::take(&mut self.report);
-        self.with_watch(|watch, drain| watch.write_accounts(drain, index, &mut report, now));
+        self.with_watch(|watch, drain| watch.write_accounts(drain, id, &mut report, now));
         self.report = report;
-    }
-
-    pub(super) fn watch_waiting(&self) -> usize {
-        self.watch.as_ref().map_or(0, |w| w.waiting())
     }
 
     pub(super) fn watch_close(&mut self, now: u64) {
@@ -136,7 +167,7 @@ impl Drain {
 
     /// A process that was recorded from outside begins to record itself.
     pub(super) fn watch_give_up(&mut self, pid: u32, from_ns: u64) {
-        if let Some(watch) = &mut self.watch {
+        if let Some(watch) = &mut self.outside.watch {
             watch.give_up(pid, from_ns);
         }
     }

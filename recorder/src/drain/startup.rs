@@ -31,7 +31,7 @@ impl Drain {
 
     /// It was started.
     pub fn program_started(&mut self, startup: Option<Startup>, pid: u32) {
-        self.starting = startup.map(|mut startup| {
+        self.outside.starting = startup.map(|mut startup| {
             startup.pid = pid;
             Starting { startup, until_ns: monotonic_ns() + WAIT_NS }
         });
@@ -39,36 +39,36 @@ impl Drain {
 
     /// Whether the program samples itself by now: then its first moments are put into its account.
     pub(super) fn hand_over(&mut self, now: u64) {
-        let Some(starting) = &mut self.starting else { return };
+        let Some(starting) = &mut self.outside.starting else { return };
         starting.startup.read();
         let pid = starting.startup.pid;
-        let process = self.processes.iter_mut().find(|p| p.file.pid == pid && !p.book.over);
+        let process = self.processes.iter_mut().find(|p| p.file.pid == pid && !p.state.over);
         let begun = process.and_then(|process| Some((process.begun_ns(pid)?, process)));
         let Some(((index, begun_ns), process)) = begun else {
-            if now > starting.until_ns || self.stopped {
-                self.starting = None;
+            if now > starting.until_ns || self.steering.stopped {
+                self.outside.starting = None;
             }
             return;
         };
-        let Some(starting) = self.starting.take() else { return };
+        let Some(starting) = self.outside.starting.take() else { return };
         let samples = starting.startup.end(begun_ns);
-        process.refresh_modules(&mut self.images, now);
-        let recording = &mut self.recordings[process.book.recording].1;
+        process.refresh_modules(&mut self.symbols.images, now);
+        let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { return };
         let mut before = Before::new(process, index);
         let mut walker = RemoteUnwinder::new();
         let (mut rounds, depth) = (ROUNDS, self.settings.depth as usize);
         for early in &samples {
             loop {
                 let rows = self.session.rows().words();
-                let whole = before.walk(process, &mut walker, early, &mut self.images, rows, depth);
+                let whole = before.walk(process, &mut walker, early, &mut self.symbols.images, rows, depth);
                 // The mapped unwind information of a running program does as well.
-                if whole || rounds == 0 || process.file.alive() || self.images.outstanding() == 0 {
+                if whole || rounds == 0 || process.file.alive() || self.symbols.images.outstanding() == 0 {
                     break;
                 }
                 rounds -= 1;
-                self.images.take_loaded(self.session.rows(), Duration::from_millis(10));
+                self.symbols.images.take_loaded(self.session.rows(), Duration::from_millis(10));
             }
-            before.book(process, early, recording, &mut self.images);
+            before.book(process, early, recording, &mut self.symbols.images);
         }
     }
 }

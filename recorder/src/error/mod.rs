@@ -15,11 +15,18 @@ pub enum Error {
         /// The system's reason.
         source: io::Error,
     },
-    /// A setting is out of its range.
+    /// An option has a wrong value: a usage error, see [`Error::is_usage`].
     Setting {
         /// Name of the option.
         name: &'static str,
         /// What is wrong with its value and which values are allowed.
+        problem: String,
+    },
+    /// What an option names cannot be used, though its value may be right: there is no such process, the output cannot be written.
+    Unavailable {
+        /// Name of the option, or of the thing.
+        name: &'static str,
+        /// Why not, and the way out.
         problem: String,
     },
     /// The program cannot be recorded; see [`crate::error::refusal::Refusal`].
@@ -39,6 +46,11 @@ impl Error {
         Error::Io { doing: format!("{doing} {}", path.display()), source }
     }
 
+    /// Returns true if an option is wrong, not the circumstances: commands exit with status 2.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Error::Setting { .. })
+    }
+
     /// An [`Error::Shared`].
     pub(crate) fn shared(file: &Path, problem: impl Into<String>) -> Error {
         Error::Shared { file: file.display().to_string(), problem: problem.into() }
@@ -49,7 +61,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io { doing, source } => write!(f, "cannot {doing}: {}", plain(source)),
-            Error::Setting { name, problem } => write!(f, "{name}: {problem}"),
+            Error::Setting { name, problem } | Error::Unavailable { name, problem } => {
+                write!(f, "{name}: {problem}")
+            }
             Error::Program(refusal) => refusal.fmt(f),
             Error::Shared { file, problem } => write!(f, "{file}: {problem}"),
         }

@@ -7,7 +7,7 @@ use crate::{
     names::images::Images,
     os::process_info::ProcessInfo,
     process::thread::Thread,
-    recording::{Recording, ThreadHandle},
+    recording::{Recording, RecordingId, ThreadHandle},
 };
 
 /// A thread as another engine knows it.
@@ -21,14 +21,14 @@ pub struct KnownThread {
 
 /// Gives an engine the outputs, the files with code and their unwind rows. The drain implements it.
 pub trait Outputs {
-    /// Returns the output of process `pid` and its index. Opens it if it is new.
+    /// Returns the recording of process `pid` and its key. Opens it if it is new.
     ///
     /// # Errors
     /// It cannot be opened.
-    fn recording_for(&mut self, pid: u32) -> Result<(usize, &mut Recording), Error>;
+    fn recording_for(&mut self, pid: u32) -> Result<(RecordingId, &mut Recording), Error>;
 
-    /// Returns the output with an index, the files of the session and their unwind rows.
-    fn parts(&mut self, index: usize) -> (&mut Recording, &mut Images, &[AtomicU64]);
+    /// Returns a recording, the files of the session and their unwind rows. `None` if the recording is retired.
+    fn parts(&mut self, id: RecordingId) -> Option<(&mut Recording, &mut Images, &[AtomicU64])>;
 
     /// Returns the files of the session.
     fn images(&mut self) -> &mut Images;
@@ -42,17 +42,17 @@ pub trait Outputs {
     /// Returns true if an engine that samples records a process.
     fn knows(&self, pid: u32) -> bool;
 
-    /// Returns a thread in output `index` as an engine that samples knows it, and gives it the name `name` there unless that is empty.
-    fn known_thread(&mut self, pid: u32, tid: u32, name: &str, index: usize) -> KnownThread;
+    /// Returns a thread in a recording as an engine that samples knows it, and gives it the name `name` there unless that is empty.
+    fn known_thread(&mut self, pid: u32, tid: u32, name: &str, id: RecordingId) -> KnownThread;
 
     /// Returns true if the recording is paused.
     fn is_paused(&self) -> bool;
 
-    /// Describes a running process in the output with an index, if no other engine does.
-    fn describe_running_process(&mut self, pid: u32, index: usize);
+    /// Describes a running process in a recording, if no other engine does.
+    fn describe_running_process(&mut self, pid: u32, id: RecordingId);
 
-    /// Describes a process in the output with an index.
-    fn describe_process(&mut self, process: &ProcessInfo, index: usize, now_ns: u64);
+    /// Describes a process in a recording.
+    fn describe_process(&mut self, process: &ProcessInfo, id: RecordingId, now_ns: u64);
 
     /// Adds the events of a process that is over, by kind: recorded, lost.
     fn report_kinds(&mut self, counts: &[(u64, u64)]);

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_loader() {
+    fn loader_words_are_read() {
         let pid = std::process::id();
         let read = |kind, offset, words: &[u64]| {
             Word { at: 0x10, kind, offset }.read(pid, (words.as_ptr() as u64).wrapping_sub(0x10))
@@ -214,11 +214,11 @@ mod tests {
         );
         assert_eq!(place::dynamic(1 << 24, 0), None);
         for distance in [-1, -8, 1 << 20, -(1 << 29)] {
-            assert_eq!(place::read(place::fixed(distance)), Some(place::Place::Fixed(distance as u64)));
+            assert_eq!(place::read(place::fixed(distance)), Some(place::TlsLocation::Fixed(distance as u64)));
         }
         assert_eq!(
             place::read(place::dynamic(9, 0xffff_fff8).unwrap()),
-            Some(place::Place::Dynamic(9, 0xffff_fff8))
+            Some(place::TlsLocation::Dynamic(9, 0xffff_fff8))
         );
     }
 

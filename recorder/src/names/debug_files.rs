@@ -54,8 +54,8 @@ impl DebugDirs {
         DebugDirs { dirs: inside.chain(self.dirs.iter().cloned()).collect(), cache: self.cache.clone() }
     }
 
-    /// The debug file of the program `elf`, which is at `path`.
-    pub fn of(&self, elf: &ElfFile64<'_, Endianness>, path: &Path) -> Option<(Arc<Mmap>, PathBuf)> {
+    /// Returns the debug file of the program `elf`, which is at `path`.
+    pub fn find(&self, elf: &ElfFile64<'_, Endianness>, path: &Path) -> Option<(Arc<Mmap>, PathBuf)> {
         let id = elf.build_id().ok().flatten().filter(|id| id.len() > 1);
         let by_link =
             elf.gnu_debuglink().ok().flatten().map(|(name, crc)| (self.link_places(name, path), crc));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn crc_of_the_standard_check() {
+    fn crc_matches_the_standard_check_value() {
         assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
     }
 

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn bias_of_a_mapping() {
+    fn mapping_bias_is_computed() {
         let text = Segment {
             kind: PT_LOAD.0,
             flags: PF_X.0,

@@ -8,7 +8,7 @@ use crate::{
     names::dwarf::SourceFrame,
     names::images::{ANONYMOUS, ImageId, Images, JIT, UNKNOWN},
     names::intern::{Frame, FrameIndex, Interner, Origin},
-    names::jit::{Found, Jit},
+    names::jit::{Jit, JitSymbol},
     names::kernel,
     names::modules::ModuleMap,
 };
@@ -103,20 +103,20 @@ fn look_up(
     // Code made at run time lies in memory of no file, or of one that is no program.
     if !images.get(id).has_code() {
         let found = jit.find(address);
-        if let Found::Named(name, line) = &found {
+        if let JitSymbol::Named(name, line) = &found {
             let origin = || Origin { class: Arc::from("jit"), ..Origin::default() };
             let method = interner.named(JIT, name, origin);
             let kind = frame_type::JIT_COMPILED;
             stack.push(interner.frame(Frame { method, line: *line, address: 0, kind }));
             return Resolved::Known;
         }
-        if found == Found::NotYet && !anyway {
+        if found == JitSymbol::NotYet && !anyway {
             return Resolved::Unnamed;
         }
         if id == ANONYMOUS {
             let method = interner.method(id, 0, || (images.get(id).origin(), "[anon]".to_owned()));
             stack.push(interner.frame(Frame { method, line: 0, address: 0, kind: frame_type::CPP }));
-            return if found == Found::NotYet { Resolved::ForNow } else { Resolved::Known };
+            return if found == JitSymbol::NotYet { Resolved::ForNow } else { Resolved::Known };
         }
     }
     let file_address = address.wrapping_sub(mapping.bias);

@@ -45,7 +45,7 @@ const MAX_KNOWN: usize = 1 << 16;
 
 enum State {
     Listed(Option<File>),
-    Asked,
+    Requested,
     Loaded,
 }
 
@@ -64,13 +64,13 @@ pub struct Image {
     /// How its code finds other tracers' variables, once looked for.
     pub(crate) context_words: OnceLock<Words>,
     root: Option<PathBuf>,
-    lines: Known,
+    lines: ImageLines,
     state: State,
 }
 
-/// What is known of the lines of an image.
+/// The source lines of an image, as far as they were read.
 #[derive(Default)]
-struct Known {
+struct ImageLines {
     /// It has debug information.
     any: bool,
     /// By address; `None` while it is being looked up.
@@ -140,7 +140,7 @@ impl Images {
         let class = path.file_name().map_or_else(|| path.to_string_lossy(), |n| n.to_string_lossy());
         // JMC takes a class name that starts with a bracket for an array type and fails: no "[vdso]".
         let class = Arc::from(class.trim_start_matches('[').trim_end_matches(']'));
-        let (symbols, lines) = (Arc::default(), Known::default());
+        let (symbols, lines) = (Arc::default(), ImageLines::default());
         self.list.insert(
             id,
             Image {
@@ -267,7 +267,7 @@ impl Images {
         let vdso = self.vdso;
         let goes = |id: &ImageId, image: &Image| {
             let kept = *id == ANONYMOUS || vdso == Some(*id) || needed.contains(id);
-            !kept && !matches!(image.state, State::Asked)
+            !kept && !matches!(image.state, State::Requested)
         };
         for (id, image) in self.list.extract_if(|id, image| goes(id, image)) {
             arena.remove(image.rows_off);
@@ -284,7 +284,7 @@ impl Images {
         let Some(image) = self.list.get_mut(&id) else { return true };
         let file = match &mut image.state {
             State::Loaded => return true,
-            State::Asked => return false,
+            State::Requested => return false,
             State::Listed(file) => file.take(),
         };
         let source = if self.vdso == Some(id) {
@@ -301,7 +301,7 @@ impl Images {
         };
         let (path, root) = (image.path.clone(), image.root.clone());
         if self.reader.ask(Request::Load { id, path, root, source }) {
-            image.state = State::Asked;
+            image.state = State::Requested;
             self.asked += 1;
             false
         } else {
@@ -336,7 +336,7 @@ impl Images {
             if self.reader.ask(Request::Source { id, addresses }) {
                 self.asked += 1;
             } else {
-                image.lines = Known::default();
+                image.lines = ImageLines::default();
             }
         }
     }
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_nobody_names_are_forgotten() {
+    fn unreferenced_files_are_forgotten() {
         let mut session = Session::create(&Settings::default()).unwrap();
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_of_the_same_name_is_not_taken() {
+    fn another_file_with_the_same_name_is_rejected() {
         let mut images = Images::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let nameless = images.image_for_file(&exe, None, Some((1, 1)), &[]);

@@ -34,6 +34,8 @@ const TOO_MANY: &str = "[too many types]";
 const FRAME_BYTES: usize = 5 + 5 + 5 + 1;
 /// Most bytes a constant takes besides its text: keys, sizes, a new pool.
 const CONSTANT_BYTES: usize = 48;
+/// Symbols of a class: name, path, build id.
+const CLASS_SYMBOLS: u64 = 3;
 /// Most bytes of text that say which file a class is.
 const ORIGIN_BYTES: usize = 512;
 
@@ -77,24 +79,113 @@ struct Class {
     origin: Origin,
 }
 
-/// Dictionary of one output.
-pub struct Interner {
-    methods: Vec<Method>,
+/// Methods and the ways to find them.
+#[derive(Default)]
+struct MethodTable {
+    list: Vec<Method>,
     by_function: HashMap<(ImageId, u64), MethodIndex>,
     by_name: HashMap<(ImageId, Arc<str>), MethodIndex>,
-    frames: Vec<Frame>,
+}
+
+/// Frames, each once.
+#[derive(Default)]
+struct FrameTable {
+    list: Vec<Frame>,
     by_frame: HashMap<Frame, FrameIndex>,
-    classes: Vec<Class>,
-    by_image: HashMap<ImageId, u32>,
+}
+
+/// Classes and the ways to find them.
+#[derive(Default)]
+struct ClassTable {
+    list: Vec<Class>,
+    by_image: HashMap<ImageId, ClassIndex>,
     /// Classes that are no files: kinds of locks, types of exceptions.
-    kinds: HashMap<Arc<str>, ClassIndex>,
+    by_name: HashMap<Arc<str>, ClassIndex>,
+}
+
+/// Stack traces and the chunks that have them.
+struct TraceTable {
     /// First element: 1 if truncated. The others: frames, leaf first.
-    traces: StackTable<u32>,
-    trace_chunk: Vec<u32>,
+    stacks: StackTable<u32>,
+    /// The chunk that each trace was written to last.
+    written_in: Vec<u32>,
+}
+
+/// Keys of symbols. Key 1 is the descriptor that all methods share.
+struct SymbolKeys {
+    last: u64,
+    /// The chunk that the descriptor was written to last.
+    descriptor_chunk: u32,
+}
+
+impl FrameTable {
+    fn get(&self, index: FrameIndex) -> Option<&Frame> {
+        self.list.get(index as usize)
+    }
+
+    fn intern(&mut self, frame: Frame) -> FrameIndex {
+        *self.by_frame.entry(frame).or_insert_with(|| {
+            self.list.push(frame);
+            self.list.len() as u32 - 1
+        })
+    }
+}
+
+impl MethodTable {
+    fn get(&self, index: MethodIndex) -> Option<&Method> {
+        self.list.get(index as usize)
+    }
+
+    fn push(&mut self, method: Method) -> MethodIndex {
+        self.list.push(method);
+        self.list.len() as u32 - 1
+    }
+}
+
+impl ClassTable {
+    fn get(&self, index: ClassIndex) -> Option<&Class> {
+        self.list.get(index as usize)
+    }
+
+    fn push(&mut self, symbol: u64, origin: Origin) -> ClassIndex {
+        self.list.push(Class { chunk: 0, symbol, origin });
+        self.list.len() as u32 - 1
+    }
+}
+
+impl TraceTable {
+    fn intern(&mut self, sequence: &[u32]) -> TraceIndex {
+        let (index, new) = self.stacks.intern(sequence);
+        if new {
+            self.written_in.push(0);
+        }
+        index
+    }
+
+    /// Returns the frames of a trace, leaf first.
+    fn frames(&self, trace: TraceIndex) -> &[u32] {
+        self.stacks.get(trace).get(1..).unwrap_or(&[])
+    }
+}
+
+impl SymbolKeys {
+    /// Returns the first of `count` new keys.
+    fn next(&mut self, count: u64) -> u64 {
+        let first = self.last + 1;
+        self.last += count;
+        first
+    }
+}
+
+/// Dictionary of one output.
+pub struct Interner {
+    methods: MethodTable,
+    frames: FrameTable,
+    classes: ClassTable,
+    traces: TraceTable,
+    symbols: SymbolKeys,
     /// Keys given to traces, methods and classes before the dictionary was thrown away.
     before: [u64; 3],
-    last_symbol: u64,
-    descriptor_chunk: u32,
     /// Number of the present chunk, from 1.
     chunk: u32,
     name_bytes: usize,
@@ -107,20 +198,12 @@ impl Interner {
     /// An empty dictionary.
     pub fn new() -> Interner {
         Interner {
-            methods: Vec::new(),
-            by_function: HashMap::new(),
-            by_name: HashMap::new(),
-            frames: Vec::new(),
-            by_frame: HashMap::new(),
-            classes: Vec::new(),
-            by_image: HashMap::new(),
-            kinds: HashMap::new(),
-            traces: StackTable::new(),
-            trace_chunk: Vec::new(),
+            methods: MethodTable::default(),
+            frames: FrameTable::default(),
+            classes: ClassTable::default(),
+            traces: TraceTable { stacks: StackTable::new(), written_in: Vec::new() },
+            symbols: SymbolKeys { last: 1, descriptor_chunk: 0 },
             before: [0; 3],
-            // Key 1 is the descriptor that all methods share.
-            last_symbol: 1,
-            descriptor_chunk: 0,
             chunk: 1,
             name_bytes: 0,
             lines: true,
@@ -128,8 +211,8 @@ impl Interner {
         }
     }
 
-    /// One whose frames tell `lines`, addresses and inlined functions; without them stacks of the same functions are one.
-    pub fn telling(lines: bool) -> Interner {
+    /// An empty dictionary whose frames have `lines`, addresses and inlined functions; without them stacks of the same functions are one.
+    pub fn with_lines(lines: bool) -> Interner {
         Interner { lines, ..Interner::new() }
     }
 
@@ -140,29 +223,29 @@ impl Interner {
         start: u64,
         describe: impl FnOnce() -> (Origin, String),
     ) -> MethodIndex {
-        if let Some(&index) = self.by_function.get(&(image, start)) {
+        if let Some(&index) = self.methods.by_function.get(&(image, start)) {
             return index;
         }
         let (origin, name) = describe();
         let index = self.new_method(image, || origin, name.into());
-        self.by_function.insert((image, start), index);
+        self.methods.by_function.insert((image, start), index);
         index
     }
 
     /// The method of this name in `image`: functions that have no address of their own.
     pub fn named(&mut self, image: ImageId, name: &Arc<str>, origin: impl FnOnce() -> Origin) -> MethodIndex {
         let key = (image, name.clone());
-        if let Some(&index) = self.by_name.get(&key) {
+        if let Some(&index) = self.methods.by_name.get(&key) {
             return index;
         }
         let index = self.new_method(image, origin, name.clone());
-        self.by_name.insert(key, index);
+        self.methods.by_name.insert(key, index);
         index
     }
 
     fn new_method(&mut self, image: ImageId, origin: impl FnOnce() -> Origin, name: Arc<str>) -> MethodIndex {
         let name = if name.is_empty() { Arc::from("[unknown]") } else { name };
-        let class = match self.by_image.get(&image) {
+        let class = match self.classes.by_image.get(&image) {
             Some(&class) => class,
             None => {
                 let mut origin = origin();
@@ -173,18 +256,14 @@ impl Interner {
                 if origin.path.len() + origin.build_id.len() > ORIGIN_BYTES {
                     origin.path = Arc::default();
                 }
-                let symbol = self.next_symbol();
-                self.last_symbol += 2;
-                self.classes.push(Class { chunk: 0, symbol, origin });
-                let index = self.classes.len() as u32 - 1;
-                self.by_image.insert(image, index);
+                let index = self.classes.push(self.symbols.next(CLASS_SYMBOLS), origin);
+                self.classes.by_image.insert(image, index);
                 index
             }
         };
-        let symbol = self.next_symbol();
+        let symbol = self.symbols.next(1);
         self.name_bytes += name.len();
-        self.methods.push(Method { chunk: 0, class, symbol, name });
-        self.methods.len() as u32 - 1
+        self.methods.push(Method { chunk: 0, class, symbol, name })
     }
 
     /// The index of a frame.
@@ -192,41 +271,35 @@ impl Interner {
         if !self.lines {
             frame.line = 0;
         }
-        *self.by_frame.entry(frame).or_insert_with(|| {
-            self.frames.push(frame);
-            self.frames.len() as u32 - 1
-        })
+        self.frames.intern(frame)
     }
 
     /// A class that is no file.
     pub fn class(&mut self, name: &str) -> ClassIndex {
         let name = if name.is_empty() { "[unknown]" } else { name };
-        let known = self.kinds.len() < MAX_KINDS || self.kinds.contains_key(name);
+        let known = self.classes.by_name.len() < MAX_KINDS || self.classes.by_name.contains_key(name);
         let name = if known { name } else { TOO_MANY };
-        if let Some(&index) = self.kinds.get(name) {
+        if let Some(&index) = self.classes.by_name.get(name) {
             return index;
         }
         let name: Arc<str> = Arc::from(name);
-        let symbol = self.next_symbol();
-        self.last_symbol += 2;
         self.name_bytes += name.len();
         let origin = Origin { class: name.clone(), ..Origin::default() };
-        self.classes.push(Class { chunk: 0, symbol, origin });
-        let index = self.classes.len() as ClassIndex - 1;
-        self.kinds.insert(name, index);
+        let index = self.classes.push(self.symbols.next(CLASS_SYMBOLS), origin);
+        self.classes.by_name.insert(name, index);
         index
     }
 
     /// Most bytes that [`Interner::write_class`] takes.
     pub fn class_cost(&self, class: ClassIndex) -> usize {
-        self.classes.get(class as usize).map_or(0, |c| c.origin.class.len() + 2 * CONSTANT_BYTES)
+        self.classes.get(class).map_or(0, |c| c.origin.class.len() + 2 * CONSTANT_BYTES)
     }
 
     /// The pool key of a class that is no file, which is queued if this chunk does not have it yet; 0 if that is not
     /// possible.
     pub fn write_class(&mut self, class: ClassIndex, to: &mut ChunkWriter) -> u64 {
         let key = self.before[2] + u64::from(class) + 1;
-        let Some(class) = self.classes.get_mut(class as usize) else { return 0 };
+        let Some(class) = self.classes.list.get_mut(class as usize) else { return 0 };
         if class.chunk != self.chunk {
             if class.write(key, to).is_err() {
                 return 0;
@@ -238,26 +311,15 @@ impl Interner {
 
     /// Names of a trace's functions, leaf first.
     pub fn names(&self, trace: TraceIndex) -> impl Iterator<Item = &str> {
-        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
-        let methods = frames
-            .iter()
-            .filter_map(|&frame| self.methods.get(self.frames.get(frame as usize)?.method as usize));
+        let frames = self.traces.frames(trace).iter();
+        let methods = frames.filter_map(|&frame| self.methods.get(self.frames.get(frame)?.method));
         methods.map(|method| &*method.name)
-    }
-
-    fn next_symbol(&mut self) -> u64 {
-        self.last_symbol += 1;
-        self.last_symbol
     }
 
     /// The trace of these frames, leaf first.
     pub fn trace(&mut self, sequence: &[u32]) -> TraceIndex {
         let sequence = &sequence[..sequence.len().min(MAX_FRAMES + 1)];
-        let (index, new) = self.traces.intern(sequence);
-        if new {
-            self.trace_chunk.push(0);
-        }
-        index
+        self.traces.intern(sequence)
     }
 
     /// The pool key of a trace.
@@ -267,10 +329,10 @@ impl Interner {
 
     /// A trace as a call: its innermost method that is not inlined, and the trace of its callers.
     pub fn call(&mut self, trace: TraceIndex) -> Option<(MethodIndex, TraceIndex)> {
-        let (truncated, frames) = self.traces.get(trace).split_first()?;
-        let of = |frame: &u32| self.frames.get(*frame as usize);
-        let at = frames.iter().position(|frame| of(frame).is_some_and(|f| f.kind != frame_type::INLINED))?;
-        let method = of(&frames[at])?.method;
+        let (truncated, frames) = self.traces.stacks.get(trace).split_first()?;
+        let is_called = |&frame: &u32| self.frames.get(frame).is_some_and(|f| f.kind != frame_type::INLINED);
+        let at = frames.iter().position(is_called)?;
+        let method = self.frames.get(frames[at])?.method;
         let callers: Vec<u32> = std::iter::once(truncated).chain(&frames[at + 1..]).copied().collect();
         Some((method, self.trace(&callers)))
     }
@@ -283,14 +345,14 @@ impl Interner {
 
     /// The pool key of a method, which is queued if this chunk does not have it yet; 0 if that is not possible.
     pub fn write_method(&mut self, method: MethodIndex, to: &mut ChunkWriter) -> u64 {
-        let known = (method as usize) < self.methods.len() && self.queue_method(method, to).is_ok();
+        let known = (method as usize) < self.methods.list.len() && self.queue_method(method, to).is_ok();
         if known { self.before[1] + u64::from(method) + 1 } else { 0 }
     }
 
     /// Whether a trace is written in the present chunk already.
     #[inline]
     pub fn written(&self, trace: TraceIndex) -> bool {
-        self.trace_chunk.get(trace as usize) == Some(&self.chunk)
+        self.traces.written_in.get(trace as usize) == Some(&self.chunk)
     }
 
     /// Upper bound of the bytes [`Interner::write`] would take.
@@ -304,19 +366,18 @@ impl Interner {
     }
 
     fn cost_in(&self, trace: TraceIndex, chunk: u32) -> usize {
-        let frames = self.traces.get(trace).get(1..).unwrap_or(&[]);
+        let frames = self.traces.frames(trace);
         let mut bytes = 5 * CONSTANT_BYTES + frames.len() * FRAME_BYTES;
         for &frame in frames {
-            bytes +=
-                self.frames.get(frame as usize).map_or(0, |frame| self.method_cost_in(frame.method, chunk));
+            bytes += self.frames.get(frame).map_or(0, |frame| self.method_cost_in(frame.method, chunk));
         }
         bytes
     }
 
     fn method_cost_in(&self, method: MethodIndex, chunk: u32) -> usize {
-        let method = self.methods.get(method as usize).filter(|m| m.chunk != chunk);
+        let method = self.methods.get(method).filter(|m| m.chunk != chunk);
         let Some(method) = method else { return 0 };
-        let class = self.classes.get(method.class as usize).filter(|c| c.chunk != chunk);
+        let class = self.classes.get(method.class).filter(|c| c.chunk != chunk);
         let class = class.map_or(0, |class| class.origin.bytes() + 6 * CONSTANT_BYTES);
         method.name.len() + 2 * CONSTANT_BYTES + class
     }
@@ -329,14 +390,13 @@ impl Interner {
 
     #[cold]
     fn write_new(&mut self, trace: TraceIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
-        let frames = self.traces.get(trace).len();
-        for at in 1..frames {
-            let frame = self.traces.get(trace).get(at).and_then(|&frame| self.frames.get(frame as usize));
+        for at in 0..self.traces.frames(trace).len() {
+            let frame = self.traces.frames(trace).get(at).and_then(|&frame| self.frames.get(frame));
             if let Some(&Frame { method, .. }) = frame {
                 self.queue_method(method, to)?;
             }
         }
-        let Some((truncated, frames)) = self.traces.get(trace).split_first() else { return Ok(()) };
+        let Some((truncated, frames)) = self.traces.stacks.get(trace).split_first() else { return Ok(()) };
         let methods_before = self.before[1];
         let key = self.key(trace);
         let known = &self.frames;
@@ -344,14 +404,14 @@ impl Interner {
             s.boolean(*truncated != 0).array(frames.len());
             for &frame in frames {
                 let nothing = Frame { method: 0, line: 0, address: 0, kind: frame_type::CPP };
-                let frame = known.get(frame as usize).unwrap_or(&nothing);
+                let frame = known.get(frame).unwrap_or(&nothing);
                 s.key(methods_before + u64::from(frame.method) + 1)
                     .int(frame.line as i32)
                     .int(frame.address as i32);
                 s.key(frame.kind);
             }
         })?;
-        if let Some(chunk) = self.trace_chunk.get_mut(trace as usize) {
+        if let Some(chunk) = self.traces.written_in.get_mut(trace as usize) {
             *chunk = self.chunk;
         }
         Ok(())
@@ -359,17 +419,19 @@ impl Interner {
 
     /// Queues a method and whatever it refers to, as far as the present chunk does not have it yet.
     fn queue_method(&mut self, index: MethodIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
-        let Some(method) = self.methods.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
+        let Some(method) = self.methods.list.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
             return Ok(());
         };
-        if self.descriptor_chunk != self.chunk {
+        if self.symbols.descriptor_chunk != self.chunk {
             to.constant(schema::SYMBOL, 1, |s| {
                 s.string("()L;");
             })?;
-            self.descriptor_chunk = self.chunk;
+            self.symbols.descriptor_chunk = self.chunk;
         }
         let class_key = self.before[2] + u64::from(method.class) + 1;
-        if let Some(class) = self.classes.get_mut(method.class as usize).filter(|c| c.chunk != self.chunk) {
+        if let Some(class) =
+            self.classes.list.get_mut(method.class as usize).filter(|c| c.chunk != self.chunk)
+        {
             class.write(class_key, to)?;
             class.chunk = self.chunk;
         }
@@ -388,28 +450,34 @@ impl Interner {
         self.chunk += 1;
         if self.bytes() > bound {
             let [traces, methods, classes] = &mut self.before;
-            *traces += self.traces.len() as u64;
-            *methods += self.methods.len() as u64;
-            *classes += self.classes.len() as u64;
-            let (before, last_symbol) = (self.before, self.last_symbol);
+            *traces += self.traces.stacks.len() as u64;
+            *methods += self.methods.list.len() as u64;
+            *classes += self.classes.list.len() as u64;
+            let (before, symbols) =
+                (self.before, SymbolKeys { last: self.symbols.last, descriptor_chunk: 0 });
             let (chunk, generation) = (self.chunk, self.generation + 1);
-            *self = Interner { before, last_symbol, chunk, generation, ..Interner::new() };
+            *self = Interner { before, symbols, chunk, generation, ..Interner::with_lines(self.lines) };
         }
     }
 
     /// How many stacks, frames, methods and classes it knows.
     pub fn counts(&self) -> [usize; 4] {
-        [self.traces.len(), self.frames.len(), self.methods.len(), self.classes.len()]
+        [self.traces.stacks.len(), self.frames.list.len(), self.methods.list.len(), self.classes.list.len()]
     }
 
     /// Memory in use, in bytes.
     pub fn bytes(&self) -> usize {
-        self.traces.bytes()
-            + self.trace_chunk.capacity() * 4
+        self.traces.stacks.bytes()
+            + self.traces.written_in.capacity() * 4
             + self.name_bytes
-            + self.methods.capacity() * (size_of::<Method>() + 32)
-            + self.classes.iter().map(|class| class.origin.bytes() + 2 * size_of::<Class>()).sum::<usize>()
-            + self.frames.capacity() * (2 * size_of::<Frame>() + 8)
+            + self.methods.list.capacity() * (size_of::<Method>() + 32)
+            + self
+                .classes
+                .list
+                .iter()
+                .map(|class| class.origin.bytes() + 2 * size_of::<Class>())
+                .sum::<usize>()
+            + self.frames.list.capacity() * (2 * size_of::<Frame>() + 8)
     }
 }
 
@@ -482,13 +550,13 @@ mod tests {
     fn a_call_is_a_method_within_its_cost_and_its_callers() {
         let mut interner = Interner::new();
         let [inlined, called, caller] = [1, 2, 3].map(|start| frame(&mut interner, 0, start));
-        interner.frames[inlined as usize].kind = frame_type::INLINED;
+        interner.frames.list[inlined as usize].kind = frame_type::INLINED;
         for (truncated, callers) in [(0, &[caller][..]), (1, &[])] {
             let trace = [&[truncated, inlined, called], callers].concat();
             let trace = interner.trace(&trace);
             let (method, of_callers) = interner.call(trace).unwrap();
-            assert_eq!(method, interner.frames[called as usize].method);
-            assert_eq!(interner.traces.get(of_callers), [&[truncated], callers].concat());
+            assert_eq!(method, interner.frames.list[called as usize].method);
+            assert_eq!(interner.traces.stacks.get(of_callers), [&[truncated], callers].concat());
             let mut to = chunk();
             let (before, cost) = (to.pending(), interner.method_cost(method));
             let key = interner.write_method(method, &mut to);
@@ -542,9 +610,17 @@ mod tests {
         assert!(interner.key(again) > key);
     }
 
+    #[test]
+    fn dictionary_without_lines_stays_without_them_when_it_is_cleared() {
+        let mut interner = Interner::with_lines(false);
+        frame(&mut interner, 1, 1);
+        interner.next_chunk(0);
+        assert!(interner.generation == 1 && !interner.lines);
+    }
+
     impl Interner {
         fn trace_for_test(&self, sequence: &[u32]) -> TraceIndex {
-            (0..self.traces.len() as u32).find(|&i| self.traces.get(i) == sequence).unwrap()
+            (0..self.traces.stacks.len() as u32).find(|&i| self.traces.stacks.get(i) == sequence).unwrap()
         }
     }
 }

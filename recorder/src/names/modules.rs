@@ -388,7 +388,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_maps() {
+    fn maps_lines_are_parsed() {
         let line = "7f00deadb000-7f00deadc000 r-xp 00001000 fd:01 1234567                    /usr/lib/a b.so (deleted)";
         let expected = Line {
             start: 0x7f00_dead_b000,

@@ -80,7 +80,7 @@ impl Symbols {
         let full = table(&elf, file, Section::Full);
         let mut lines = open_lines(file, path, dirs);
         if full.is_none() || lines.is_none() {
-            let separate = dirs.of(&elf, path);
+            let separate = dirs.find(&elf, path);
             if let (None, Some((map, path))) = (&lines, &separate) {
                 lines = open_lines(map, path, dirs);
             }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_a_function_of_this_program() {
+    fn finds_a_function_in_this_program() {
         landmark();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let symbols = Symbols::read(&map("/proc/self/exe"), &exe, &DebugDirs::default()).0;
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_by_name_are_those_of_the_symbols() {
+    fn ranges_by_name_match_the_symbols() {
         landmark();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
         let symbols = Symbols::read(&map("/proc/self/exe"), &exe, &DebugDirs::default()).0;

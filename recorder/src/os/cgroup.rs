@@ -67,7 +67,7 @@ pub struct Usage {
 
 impl Group {
     /// The group of `pid`, `None` if it is in the root group of everything: then nothing limits or counts it.
-    pub fn of(pid: u32) -> Option<Group> {
+    pub fn for_process(pid: u32) -> Option<Group> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         Group::locate(&groups, &mounts)
@@ -285,7 +285,7 @@ fn count_cpus(list: &str) -> Option<i64> {
 /// Returns true if this process is in a control group, and so probably those that it records.
 pub fn in_container() -> bool {
     static IN_CONTAINER: OnceLock<bool> = OnceLock::new();
-    *IN_CONTAINER.get_or_init(|| Group::of(std::process::id()).is_some())
+    *IN_CONTAINER.get_or_init(|| Group::for_process(std::process::id()).is_some())
 }
 
 #[cfg(test)]
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors() {
+    fn processor_lists_are_counted() {
         assert_eq!(count_cpus("0-3,8\n"), Some(5));
         for bad in ["", "3-1", "a-b", "0-"] {
             assert_eq!(count_cpus(bad), None, "{bad}");

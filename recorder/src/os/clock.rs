@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn told_after_the_round_began() {
+    fn time_after_round_start_is_accepted() {
         let round_ns = monotonic_ns();
         std::thread::sleep(std::time::Duration::from_millis(2));
         let told_ns = round_ns + 1_000_000;

@@ -39,22 +39,22 @@ mod tests {
     use crate::os::test_isolation::alone;
 
     /// Pages that a block shares with no other begin with the allocator's own two words.
-    fn has_pages_of_its_own(bytes: usize) -> bool {
+    fn has_own_pages(bytes: usize) -> bool {
         let block = vec![1u8; bytes];
         block.as_ptr() as usize % 4096 == 16
     }
 
     /// In a process of its own: elsewhere other tests leave room in the heap, which is taken first.
     #[test]
-    fn what_was_let_go_does_not_change_what_is_kept() {
-        if !alone(module_path!(), "what_was_let_go_does_not_change_what_is_kept") {
+    fn released_pages_leave_the_rest_unchanged() {
+        if !alone(module_path!(), "released_pages_leave_the_rest_unchanged") {
             return;
         }
         super::keep_little();
         for megabytes in [31, 24, 8] {
             drop(std::hint::black_box(vec![1u8; megabytes << 20]));
             let sizes = [300 << 10, 1 << 20, 5 << 20, 16 << 20];
-            assert_eq!(sizes.map(has_pages_of_its_own), [true; 4], "after {megabytes} MiB");
+            assert_eq!(sizes.map(has_own_pages), [true; 4], "after {megabytes} MiB");
         }
     }
 }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_proc() {
+    fn proc_lines_are_parsed() {
         let text = "cpu  10 1 9 70 5 1 2 2 0 0\ncpu0 1 2 3\nintr 5 5\nctxt 4242\n";
         let old = parse_machine("cpu 0 0 0 0 0 0 0 0\nctxt 42").unwrap();
         let new = parse_machine(text).unwrap();

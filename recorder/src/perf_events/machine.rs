@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_processors() {
+    fn processor_lists_are_parsed() {
         assert_eq!(ranges("0-3,8"), [0, 1, 2, 3, 8]);
         assert_eq!(ranges("0"), [0]);
         assert_eq!(ranges(""), [0u32; 0]);

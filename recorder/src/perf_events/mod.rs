@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_every_kind() {
+    fn every_kind_has_names() {
         let config = |name| {
             let spec = meaning(name).unwrap_or_else(|e| panic!("{name}: {e}")).spec;
             (spec.kind, spec.config)

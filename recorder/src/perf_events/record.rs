@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_a_tracepoint() {
+    fn tracepoint_sample_is_parsed() {
         let mut body = words(&[77, 7 | 9 << 32, 1234, 2, CONTEXT_KERNEL, 0xffff_8000_0000_1000]);
         body.extend(12u32.to_le_bytes());
         body.extend(b"tracepoint 1");

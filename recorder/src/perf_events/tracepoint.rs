@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_refused() {
+    fn foreign_names_are_refused() {
         for (group, event) in [("..", "x"), ("a/b", "x"), ("sched", ""), ("sched", "../x")] {
             assert!(find(group, event).is_err());
         }

@@ -22,8 +22,8 @@ pub(super) struct Contexts {
 const LOCAL_ROOT: &str = "datadog.local_root_span_id";
 
 impl Contexts {
-    /// What `words` of a record say, see [`flightline_in_signal::context`]; `None` if they hold nothing that can be.
-    pub(super) fn of(&mut self, file: &ProcFile, words: &[u64]) -> Option<Arc<Worked>> {
+    /// Returns the context that `words` of a record hold ([`flightline_in_signal::context`]); `None` if they hold none.
+    pub(super) fn context(&mut self, file: &ProcFile, words: &[u64]) -> Option<Arc<Worked>> {
         if words.is_empty() {
             return None;
         }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_big_endian_and_the_last_label_of_a_key_counts() {
+    fn ids_are_big_endian_and_the_last_duplicate_label_counts() {
         let attrs = b"\x01\x01a\x02\x02\"\n\x01\x02bc\xff\x00";
         let name = |key| (key < 3).then(|| format!("k{key}"));
         let worked = decode(&words(true, attrs, attrs.len()), name).unwrap();

@@ -186,7 +186,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn of(period_ns: u64, first_ns: u64) -> Ledger {
+    fn new_ledger(period_ns: u64, first_ns: u64) -> Ledger {
         let mut ledger = Ledger::new(period_ns);
         ledger.first_expiry(first_ns);
         ledger
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_sample_per_period_is_an_event_each() {
         for first in [1, 5 * MS, 10 * MS] {
-            let mut ledger = of(10 * MS, first);
+            let mut ledger = new_ledger(10 * MS, first);
             assert_eq!(ledger.sample(first), 1, "first sample after {first}");
             for _ in 0..1000 {
                 assert_eq!(ledger.sample(10 * MS), 1);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn table_of_weights() {
+    fn weights_become_events() {
         // (weights in ms with a period of 10 ms and a first expiry of 10 ms, events)
         let table: &[(&[u64], &[u32])] = &[
             (&[10, 10, 10], &[1, 1, 1]),
@@ -215,7 +215,7 @@ mod tests {
             (&[0, 0, 0], &[0, 0, 0]),
         ];
         for (weights, events) in table {
-            let mut ledger = of(10 * MS, 10 * MS);
+            let mut ledger = new_ledger(10 * MS, 10 * MS);
             let got: Vec<u32> = weights.iter().map(|w| ledger.sample(w * MS)).collect();
             assert_eq!(&got, events, "{weights:?}");
         }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn events_follow_the_sum_within_half_a_period() {
         let mut x = 12345u64;
-        let mut ledger = of(1_000_003, 500_000);
+        let mut ledger = new_ledger(1_000_003, 500_000);
         let (mut sum, mut events) = (500_003u64, 0u64);
         for _ in 0..100_000 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -252,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_the_first_expiry_is_in_proportion() {
+    fn samples_before_the_first_expiry_are_in_proportion() {
         let (mut events, mut first) = (0, 0);
         for start in 0..10 {
-            let mut ledger = of(10 * MS, 4 * MS);
+            let mut ledger = new_ledger(10 * MS, 4 * MS);
             let mut carry = (start * MS) as i64 - 5 * MS as i64;
             events += (0..3).map(|_| ledger.sample_before(MS, &mut carry)).sum::<u32>();
             first += ledger.sample(4 * MS);
@@ -267,21 +267,21 @@ mod tests {
 
     #[test]
     fn damaged_weights_stay_bounded() {
-        let mut ledger = of(100_000, 1);
+        let mut ledger = new_ledger(100_000, 1);
         assert_eq!(ledger.sample(u64::MAX), MAX_EVENTS as u32);
         assert!(ledger.sample(100_000) <= 3);
-        let mut ledger = of(u64::MAX, u64::MAX);
+        let mut ledger = new_ledger(u64::MAX, u64::MAX);
         assert!(ledger.sample(u64::MAX) <= 2);
-        of(0, 0).sample(5);
+        new_ledger(0, 0).sample(5);
     }
 
     #[test]
-    fn what_was_used_before_the_recording_is_not_lost() {
+    fn cpu_time_before_the_recording_is_not_lost() {
         // (clock when armed, how long the recording lasted by then) → lost, from before, in ms
         for ((armed, most), (lost, before)) in
             [((5, 1000), (5, 0)), ((5000, 2), (2, 4998)), ((5000, 0), (0, 5000)), ((0, 7), (0, 0))]
         {
-            let mut ledger = of(10 * MS, 10 * MS);
+            let mut ledger = new_ledger(10 * MS, 10 * MS);
             ledger.arm(armed * MS, most * MS);
             assert_eq!((ledger.lost_ns[loss::UNARMED], ledger.before_ns), (lost * MS, before * MS));
             ledger.sample(10 * MS);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn conservation() {
-        let mut ledger = of(10 * MS, 3 * MS);
+        let mut ledger = new_ledger(10 * MS, 3 * MS);
         ledger.sample(3 * MS);
         ledger.sample(10 * MS);
         ledger.lose(flightline_in_signal::layout::loss::RING_FULL, 2, 20 * MS);

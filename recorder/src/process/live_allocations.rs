@@ -1,13 +1,11 @@
-//! Allocations that were not freed: told while the process runs, and when it has ended.
+//! Allocations that were not freed: recorded while the process runs, and when it has ended.
 
-use super::book::{Book, Pending, What};
-use crate::{
-    recording::{Recording, events},
-    settings::PENDING_SAMPLES,
-};
+use super::process_state::ProcessState;
+use super::waiting_samples::{Payload, WaitingSample};
+use crate::recording::{Recording, events};
 
-impl Book {
-    /// Tells what was not freed, when nothing more will be. It waits for symbols like anything else.
+impl ProcessState {
+    /// Records the allocations that were not freed, when the process has ended. They wait for symbols like other events.
     pub(super) fn record_live(&mut self, recording: &mut Recording, now_ns: u64) {
         let (left, unkept) = self.engines.live.take();
         if unkept > 0 {
@@ -18,37 +16,27 @@ impl Book {
         self.record_left_allocations(left, now_ns);
     }
 
-    /// Records what is alive, if this was last recorded `every_ns` ago. The first interval begins at `start_ns`, with the process.
-    pub fn record_alive(&mut self, start_ns: u64, every_ns: u64, now_ns: u64) {
-        if self.alive_told_ns == 0 {
-            self.alive_told_ns = start_ns;
-        }
-        if now_ns - self.alive_told_ns.min(now_ns) >= every_ns && self.waiting() < PENDING_SAMPLES {
-            self.alive_told_ns = now_ns;
-            let alive = self.engines.live.alive();
-            self.record_left_allocations(alive, now_ns);
-        }
+    /// Records the allocations that are live now.
+    pub(super) fn record_alive(&mut self, now_ns: u64) {
+        let alive = self.engines.live.alive();
+        self.record_left_allocations(alive, now_ns);
     }
 
     fn record_left_allocations(&mut self, left: Vec<events::alloc::Left>, now_ns: u64) {
-        // Most have symbols already: a program that does nothing more would never be asked again.
-        self.news |= !left.is_empty();
-        for (thread, stack, what) in left {
-            let (stack, new) = self.stacks.intern(&stack);
-            if new {
-                self.traces.push(0);
-            }
-            let what = What::Event(Box::new(what));
-            let map = self.map_now();
-            self.pending.push(Pending {
-                map,
-                thread,
-                stack: Some(stack),
-                time_ns: now_ns,
-                what,
-                worked: None,
-                entry: None,
-            });
+        if left.is_empty() {
+            return;
         }
+        let map = self.waiting.map(&self.modules);
+        let stacks = &mut self.stacks;
+        let samples = left.into_iter().map(|(thread, stack, event)| WaitingSample {
+            map: map.clone(),
+            thread,
+            stack: Some(stacks.intern(&stack)),
+            time_ns: now_ns,
+            payload: Payload::Event(Box::new(event)),
+            context: None,
+            entry: None,
+        });
+        self.waiting.add_live_allocations(samples);
     }
 }

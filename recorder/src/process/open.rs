@@ -12,8 +12,9 @@ use flightline_in_signal::context::{CAR_BYTES, car, finish, is_car};
 use flightline_in_signal::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, slot_state};
 use flightline_in_signal::sys;
 
-use super::book::Book;
 use super::context::decode;
+use super::process_state::ProcessState;
+use super::sample::Origin;
 use super::threads::ThreadIndex;
 use crate::recording::{OpenSpan, Recording, Scope, Span, Worked};
 use crate::shared_memory::proc_file::ProcFile;
@@ -54,7 +55,7 @@ impl Open {
 }
 
 #[derive(Debug, Default)]
-struct Of {
+struct ThreadScopes {
     /// When the thread was sampled last.
     sampled_ns: u64,
     /// It was sampled since it was looked at.
@@ -65,7 +66,7 @@ struct Of {
 /// Threads of a process that work for something, and at what.
 #[derive(Debug, Default)]
 pub(super) struct OpenScopes {
-    threads: HashMap<ThreadIndex, Of>,
+    threads: HashMap<ThreadIndex, ThreadScopes>,
     looked_ns: u64,
 }
 
@@ -151,12 +152,12 @@ impl OpenScopes {
     }
 }
 
-impl Book {
-    /// A thread was sampled, for `self.worked`.
+impl ProcessState {
+    /// Notes that the activation of a sample's context goes on.
     #[inline]
-    pub(super) fn note_open(&mut self, thread: ThreadIndex, time_ns: u64) {
-        if self.worked.as_ref().is_some_and(|worked| worked.seq != 0) {
-            self.open.sampled(thread, time_ns);
+    pub(super) fn note_open(&mut self, origin: Origin<'_>) {
+        if origin.context.is_some_and(|context| context.seq != 0) {
+            self.open.sampled(origin.thread, origin.time_ns);
         }
     }
 
@@ -176,7 +177,7 @@ impl Book {
     }
 
     /// Has the recording tell at a chunk's end what goes on now, where chunks are read alone.
-    pub(super) fn keep_open(&mut self, file: &ProcFile, recording: &mut Recording) {
+    pub(super) fn update_open_spans(&mut self, file: &ProcFile, recording: &mut Recording) {
         if !recording.writes_open_spans() {
             return;
         }
@@ -294,13 +295,13 @@ mod tests {
     use super::*;
 
     #[repr(align(64))]
-    struct Held([u64; (CAR_BYTES + RECORD_BYTES) / 8]);
+    struct RecordWithCar([u64; (CAR_BYTES + RECORD_BYTES) / 8]);
 
     const MAGIC: u64 = flightline_in_signal::context::CAR_MAGIC as u64;
     static TEXT: &str = "a name";
 
-    fn held(seq: u64, previous: u64) -> Box<Held> {
-        let mut held = Box::new(Held([0; (CAR_BYTES + RECORD_BYTES) / 8]));
+    fn held(seq: u64, previous: u64) -> Box<RecordWithCar> {
+        let mut held = Box::new(RecordWithCar([0; (CAR_BYTES + RECORD_BYTES) / 8]));
         let words = &mut held.0;
         words[car::MAGIC] = MAGIC | (TEXT.len() as u64) << 32;
         words[car::VERSION] = seq;
@@ -320,12 +321,12 @@ mod tests {
         Some(found.into_iter().map(of).collect())
     }
 
-    fn at(held: &Held) -> u64 {
+    fn at(held: &RecordWithCar) -> u64 {
         &raw const held.0[CAR_BYTES / 8] as u64
     }
 
     #[test]
-    fn what_is_in_force_and_below_is_read() {
+    fn active_spans_are_read() {
         let name = || TEXT.to_owned();
         assert_eq!(look(0), Some(Vec::new()));
         let outer = held(1, 0);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_is_not_open() {
+    fn ended_spans_are_not_open() {
         let mut open = OpenScopes::default();
         open.sampled(3, 9);
         open.threads.get_mut(&3).unwrap().open = [1, 2, 4].map(scope).to_vec();

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_who_published_last() {
+    fn names_are_from_the_last_publication() {
         let (first, second) = (payload(&["root", "path"]), payload(&["root", "tenant", ""]));
         let (old, mut new) = (mapped(&first), mapped(&second));
         new.stamp = 8;

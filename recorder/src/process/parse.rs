@@ -1,20 +1,19 @@
 //! Records of the ring, as a program wrote them, become samples.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use flightline_in_signal::layout::{MAX_EXTRA, event_kind, record, sample_flags};
+use flightline_in_signal::layout::{MAX_EXTRA, SampleRecord, event_kind, record, sample_flags};
 use flightline_in_signal::payload::fatal;
 
-use super::book::{Book, FIXED};
 use super::context;
 use super::thread::name_from_words;
 use crate::{
-    names::images::Images,
-    recording::{Recording, events},
-    shared_memory::proc_file::ProcFile,
+    recording::{Worked, events},
+    shared_memory::journal::Entry,
 };
 
-/// One sample as read from the ring; its addresses are in `Book::words`.
+/// One sample as read from the ring; its addresses are in [`Record::stack`].
 pub(super) struct Sample {
     pub(super) time_ns: u64,
     pub(super) tid: u32,
@@ -40,48 +39,46 @@ pub(super) struct Renamed {
     pub(super) name: String,
 }
 
-impl Book {
+/// Words of a sample before its addresses.
+const FIXED: usize = size_of::<SampleRecord>() / 8;
+
+/// The variable part of a record that was read last. Its buffers are reused for the next one.
+#[derive(Default)]
+pub(super) struct Record {
+    /// Raw stack: [`super::stack_resolver::STACK_HEAD`] words, then addresses.
+    pub(super) stack: Vec<u64>,
+    /// Further words of an event.
+    pub(super) extra: Vec<u64>,
+    /// The context as the thread's handler read it; empty if there is none.
+    pub(super) context_words: Vec<u64>,
+    /// The same, decoded.
+    pub(super) context: Option<Arc<Worked>>,
+    /// Its copy in the journal, until a sample that waits takes it out.
+    pub(super) entry: Option<Entry>,
+}
+
+impl Parsed {
+    /// Returns true if a record is the report of a fatal signal, which ends the process.
+    pub(super) fn is_fatal_signal(&self) -> bool {
+        matches!(self, Parsed::Event(_, head) if head.kind == event_kind::SIGNAL && head.index == fatal::FATAL)
+    }
+}
+
+impl Record {
     /// Reads a record; `None` if it is of no known kind or does not hold what a program writes.
     #[inline]
-    pub(super) fn parse_record(&mut self, kind: u8, payload: &[AtomicU64]) -> Option<Parsed> {
+    pub(super) fn parse(&mut self, kind: u8, payload: &[AtomicU64]) -> Option<Parsed> {
         match kind {
-            record::SAMPLE => self.parse(payload, FIXED).map(Parsed::Sample),
+            record::SAMPLE => self.parse_sample(payload, FIXED).map(Parsed::Sample),
             record::EVENT => self.parse_event(payload).map(|(sample, head)| Parsed::Event(sample, head)),
             record::NAME => parse_name(payload).map(Parsed::Name),
             _ => None,
         }
     }
 
-    /// Whether a record is the word of a process that a signal ends.
-    pub(super) fn is_last_word(parsed: &Parsed) -> bool {
-        matches!(parsed, Parsed::Event(_, head) if head.kind == event_kind::SIGNAL && head.index == fatal::FATAL)
-    }
-
-    /// Books what [`Book::parse_record`] read last.
+    /// Reads a sample record; its stack goes to `self.stack`.
     #[inline]
-    pub(super) fn take_parsed(
-        &mut self,
-        file: &ProcFile,
-        parsed: Parsed,
-        recording: &mut Recording,
-        images: &mut Images,
-        now_ns: u64,
-    ) {
-        self.records += 1;
-        self.worked = match parsed {
-            Parsed::Name(_) => None,
-            _ => self.contexts.of(file, &self.context_words),
-        };
-        match parsed {
-            Parsed::Sample(sample) => self.take(file, &sample, recording, images, now_ns),
-            Parsed::Event(sample, head) => self.take_event(file, &sample, head, recording, images, now_ns),
-            Parsed::Name(renamed) => self.take_name(file, renamed),
-        }
-    }
-
-    /// Reads a sample record; its stack goes to `self.words`.
-    #[inline]
-    fn parse(&mut self, payload: &[AtomicU64], stack_at: usize) -> Option<Sample> {
+    fn parse_sample(&mut self, payload: &[AtomicU64], stack_at: usize) -> Option<Sample> {
         let word = |i: usize| payload.get(i).map(|w| w.load(Relaxed));
         let (tid_slot, depth_flags) = (word(1)?, word(3)?);
         let addresses = payload.get(stack_at..)?;
@@ -89,10 +86,10 @@ impl Book {
         let addresses = addresses.get(..depth)?;
         let flags = (depth_flags >> 16) as u16;
         let truncated = flags & sample_flags::TRUNCATED != 0;
-        self.words.clear();
-        self.words.push(u64::from(truncated));
-        self.words.push(word(4)?);
-        self.words.extend(addresses.iter().map(|a| a.load(Relaxed)));
+        self.stack.clear();
+        self.stack.push(u64::from(truncated));
+        self.stack.push(word(4)?);
+        self.stack.extend(addresses.iter().map(|a| a.load(Relaxed)));
         self.context_words.clear();
         if flags & sample_flags::CONTEXT != 0 {
             let behind = payload.get(stack_at.checked_add(depth)?..)?;
@@ -109,14 +106,14 @@ impl Book {
         })
     }
 
-    /// Reads an event record; its extra words go to `self.extra`, its stack to `self.words`.
+    /// Reads an event record; its extra words go to `self.extra`, its stack to `self.stack`.
     fn parse_event(&mut self, payload: &[AtomicU64]) -> Option<(Sample, events::Head)> {
         let word = payload.get(FIXED)?.load(Relaxed);
         let extra = (word >> 32) as usize;
         let stack_at = (FIXED + 1).checked_add(extra).filter(|_| extra <= MAX_EXTRA)?;
         self.extra.clear();
         self.extra.extend(payload.get(FIXED + 1..stack_at)?.iter().map(|w| w.load(Relaxed)));
-        let sample = self.parse(payload, stack_at)?;
+        let sample = self.parse_sample(payload, stack_at)?;
         let head = events::Head { kind: word as u16, index: (word >> 16) as u16, value: sample.weight_ns };
         // No program writes these: they are made here.
         (head.kind != event_kind::WALL).then_some((sample, head))

@@ -7,16 +7,15 @@ use flightline_in_signal::layout::{loss, sample_flags, walk_end};
 
 use super::{
     Process,
-    book::{Pending, What},
-    thread::WALK_ENDS,
+    sample::{Origin, RawSample, SampleSink},
     threads::ThreadIndex,
+    waiting_samples::Payload,
 };
 use crate::{
     names::images::Images,
     perf_events::record::Sample,
     recording::Recording,
     remote_unwinder::{RemoteUnwinder, Stopped},
-    settings::PENDING_SAMPLES,
 };
 
 /// A sample that waits for the hand-over.
@@ -46,17 +45,19 @@ impl Early {
 pub struct Before {
     index: ThreadIndex,
     carry_ns: i64,
-    /// Why the stack walked last was cut.
+    /// The raw stack that was walked last.
+    stack: Vec<u64>,
+    /// Why that was cut.
     reason: Option<u16>,
 }
 
 impl Process {
     /// Its first thread, and since when that samples itself.
     pub fn begun_ns(&mut self, tid: u32) -> Option<(ThreadIndex, u64)> {
-        let Process { file, book, .. } = self;
-        book.threads.read_slots(file, book.period_ns);
-        let index = book.threads.by_id(file, tid, book.period_ns)?;
-        let thread = book.threads.list.get(index)?;
+        let Process { file, state, .. } = self;
+        state.threads.read_slots(file, state.sampling.period_ns);
+        let index = state.threads.by_id(file, tid, state.sampling.period_ns)?;
+        let thread = state.threads.list.get(index)?;
         (thread.armed_ns() != 0).then_some((index, thread.start_ns))
     }
 }
@@ -64,13 +65,14 @@ impl Process {
 impl Before {
     /// Samples of thread `index`.
     pub fn new(process: &Process, index: ThreadIndex) -> Before {
-        let period = process.book.period_ns.max(1);
-        let seed = process.book.threads.list.get(index).map_or(0, |thread| thread.seed());
+        let period = process.state.sampling.period_ns.max(1);
+        let seed = process.state.threads.list.get(index).map_or(0, |thread| thread.seed());
         let random = (seed ^ seed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
-        Before { index, carry_ns: (random % period) as i64 - (period / 2) as i64, reason: None }
+        let carry_ns = (random % period) as i64 - (period / 2) as i64;
+        Before { index, carry_ns, stack: Vec::new(), reason: None }
     }
 
-    /// Walks a copied stack into the process's words. `false` if it does not reach the root, or by a guess only as the process
+    /// Walks a copied stack. `false` if it does not reach the root, or by a guess only as the process
     /// is gone and its files are not read yet.
     pub fn walk(
         &mut self,
@@ -81,16 +83,16 @@ impl Before {
         rows: &[AtomicU64],
         depth: usize,
     ) -> bool {
-        let book = &mut process.book;
+        let state = &process.state;
         let kernel = &early.kernel;
-        book.words.clear();
-        book.words.extend([0, 1]);
-        book.words.extend_from_slice(kernel);
+        self.stack.clear();
+        self.stack.extend([0, 1]);
+        self.stack.extend_from_slice(kernel);
         self.reason = None;
         let Some(regs) = early.regs.as_ref().filter(|_| kernel.is_empty() || !early.stack.is_empty()) else {
             // In exec the kernel's frames are all there is.
             self.reason = kernel.is_empty().then_some(walk_end::NO_INFO);
-            book.words[0] = u64::from(self.reason.is_some());
+            self.stack[0] = u64::from(self.reason.is_some());
             return true;
         };
         let stopped = Stopped {
@@ -100,16 +102,16 @@ impl Before {
             copied: (regs.sp(), &early.stack),
             runs_on: true,
         };
-        let (walked, frames) = walker.walk(&stopped, &book.modules, images, rows, depth);
+        let (walked, frames) = walker.walk(&stopped, &state.modules, images, rows, depth);
         let mut exact = walked.exact_frames;
         if !kernel.is_empty() {
             exact = exact.checked_shl(kernel.len() as u32).unwrap_or(0) | 1;
         }
         let truncated = walked.flags & sample_flags::TRUNCATED != 0;
         self.reason = truncated.then_some(walked.end);
-        book.words[..2].copy_from_slice(&[u64::from(truncated), exact]);
-        book.words.extend_from_slice(frames);
-        let image = |address: &u64| book.modules.find(*address).map(|mapping| mapping.image);
+        self.stack[..2].copy_from_slice(&[u64::from(truncated), exact]);
+        self.stack.extend_from_slice(frames);
+        let image = |address: &u64| state.modules.find(*address).map(|mapping| mapping.image);
         let unread =
             !process.file.alive() && frames.iter().filter_map(image).any(|image| !images.want(image));
         !truncated && !unread
@@ -123,9 +125,9 @@ impl Before {
         recording: &mut Recording,
         images: &mut Images,
     ) {
-        let Process { file, book, .. } = process;
-        let selection = book.threads.selection.as_ref();
-        let Some(thread) = book.threads.list.get_mut(self.index) else { return };
+        let Process { file, state, .. } = process;
+        let selection = state.threads.selection.as_ref();
+        let Some(thread) = state.threads.list.get_mut(self.index) else { return };
         // The program says how much there was.
         let unarmed_ns = thread.ledger.lost_ns[loss::UNARMED];
         let weight_ns = early.weight_ns.min(unarmed_ns);
@@ -135,29 +137,24 @@ impl Before {
         thread.ledger.unlose(loss::UNARMED, weight_ns);
         let events = thread.ledger.sample_before(weight_ns, &mut self.carry_ns);
         if let Some(reason) = self.reason {
-            thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
-            book.cut += 1;
+            thread.stacks.add_truncated(reason);
+            state.ring.cut += 1;
         }
-        book.samples += 1;
-        if events == 0 || !book.cpu_samples {
+        state.ring.samples += 1;
+        if events == 0 || !state.sampling.cpu_samples {
             return;
         }
-        book.check_versions(recording);
-        let (stack, new) = book.stacks.intern(&book.words);
-        if new {
-            book.traces.push(0);
-        }
-        let anyway = book.waiting() >= PENDING_SAMPLES;
-        let (thread, time_ns) = (self.index, early.time_ns);
-        match book.trace(stack, recording, images, anyway) {
-            Some(trace) => {
-                book.worked = None;
-                book.write(file, thread, trace, time_ns, events, recording);
-            }
-            None => {
-                let (map, what) = (book.map_now(), What::Cpu(events));
-                let (stack, worked, entry) = (Some(stack), None, None);
-                book.put_aside(Pending { map, thread, stack, time_ns, what, worked, entry });
+        state.check_versions(recording);
+        let sink = &mut SampleSink { file, recording, images };
+        let stack = state.stacks.intern(&self.stack);
+        let anyway = state.waiting.are_too_many();
+        let origin = Origin { thread: self.index, time_ns: early.time_ns, context: None };
+        match state.trace(stack, sink, anyway) {
+            Ok(trace) => state.write_cpu(origin, trace, events, sink),
+            Err(missing) => {
+                let entry = &mut None;
+                let mut raw = RawSample { origin, stack: &self.stack, truncation: self.reason, entry };
+                state.put_aside(&mut raw, Some(stack), Payload::Cpu(events), missing);
             }
         }
     }

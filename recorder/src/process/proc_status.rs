@@ -18,10 +18,10 @@ pub(super) fn unseen_limit(period_ns: u64) -> u64 {
 pub(super) fn look_up_name(thread: &mut Thread, file: &ProcFile) -> bool {
     let name = fs::read(format!("/proc/{}/task/{}/comm", file.pid, thread.tid));
     let Ok(name) = name else { return !file.trusted_pid() };
-    thread.name_checked = true;
+    thread.name.is_known = true;
     let name = String::from_utf8_lossy(&name);
     let name = name.trim_end_matches('\n');
-    if name != thread.name {
+    if name != thread.name() {
         thread.rename_at(name.to_owned(), clock::monotonic_ns(), true);
     }
     true
@@ -58,7 +58,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     // What is still in the ring did get through.
     let written = slot.map_or(0, |slot| slot.sampled_ns.load(Relaxed));
     let in_ring = written.saturating_sub(thread.ledger.arrived_ns);
-    let booked = thread.ledger.booked_ns() - thread.blocked_ns;
+    let booked = thread.ledger.booked_ns() - thread.blocked.ns;
     thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran);
     let unseen = ran.saturating_sub(booked.saturating_add(in_ring));
     if unseen < unseen_limit(period_ns) {

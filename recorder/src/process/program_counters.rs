@@ -8,56 +8,62 @@ use flightline_in_signal::layout::{
     slot_state,
 };
 
-use super::{Process, thread::Counted};
+use super::{Process, program_account::Counted};
 use crate::{
     recording::Recording,
-    shared_memory::journal::reported_counters::{self, COUNTS, Counts, Whose},
+    shared_memory::journal::reported_counters::{self, COUNTS, CounterOwner, Counts},
 };
 
 impl Process {
     /// Keeps for a recovery what was told with the batch that is being queued.
     pub fn save_reported(&mut self, recording: &Recording) {
         let Some(batches) = recording.batches() else { return };
-        let Process { file, book, told, .. } = self;
-        let (path, events) = (file.reported_path(), book.engines.told);
-        told.keep(&path, batches, Whose::Process, &from_process_counts([events.of_program, events.short]));
-        for thread in book.threads.list.iter().filter(|t| !t.moved) {
+        let Process { file, state, told, .. } = self;
+        let (path, events) = (file.reported_path(), state.engines.told);
+        told.keep(
+            &path,
+            batches,
+            CounterOwner::Process,
+            &from_process_counts([events.of_program, events.short]),
+        );
+        for thread in state.threads.list.iter().filter(|t| !t.moved) {
             if let Some((slot, generation)) = thread.slot() {
                 let counts = from_thread_counts(&thread.told.counted);
-                told.keep(&path, batches, Whose::Thread(slot, generation), &counts);
+                told.keep(&path, batches, CounterOwner::Thread(slot, generation), &counts);
             }
         }
     }
 
     /// Tells what the program counted after what was told with batch `committed`. Returns how many samples and events it lost.
     pub fn record_remaining(&mut self, committed: u64, recording: &mut Recording, now_ns: u64) -> u64 {
-        let Process { file, book, .. } = self;
+        let Process { file, state, .. } = self;
         let found = reported_counters::read(&file.reported_path(), committed);
-        let counts = found.of(Whose::Process);
+        let counts = found.get(CounterOwner::Process);
         let kinds =
             |from: usize| std::array::from_fn(|kind| (counts[from + 2 * kind], counts[from + 2 * kind + 1]));
         let before: [(u64, u64); KINDS] = kinds(0);
-        book.engines.resume(before, kinds(2 * KINDS));
+        state.engines.resume(before, kinds(2 * KINDS));
         let counted = file.events_lost();
-        book.engines.write_losses(recording, &counted, now_ns);
-        book.engines.write_short_events(recording, &file.events_short(), now_ns);
+        state.engines.write_losses(recording, &counted, now_ns);
+        state.engines.write_short_events(recording, &file.events_short(), now_ns);
         let more = counted.iter().zip(before).map(|(now, before)| now.0.saturating_sub(before.0));
         let mut sum = more.fold(0, u64::saturating_add);
         for number in 0..file.slots() {
             let Some(slot) = file.slot(number) else { break };
-            let state = slot.state.load(Acquire);
+            let slot_state_word = slot.state.load(Acquire);
             // Of one that has ended the counts stand there until the next one comes.
-            if state & slot_state::MASK == slot_state::INIT || slot.lost.iter().all(|n| n.load(Relaxed) == 0)
+            if slot_state_word & slot_state::MASK == slot_state::INIT
+                || slot.lost.iter().all(|n| n.load(Relaxed) == 0)
             {
                 continue;
             }
-            let holder = (number, state & !slot_state::MASK);
-            let known = book.threads.list.iter().position(|t| t.slot() == Some(holder));
-            let index = known.or_else(|| book.threads.at_slot(file, number, book.period_ns));
-            let Some(thread) = index.and_then(|index| book.threads.list.get_mut(index)) else { continue };
-            let constant = thread.constant(file, book.group, recording);
+            let holder = (number, slot_state_word & !slot_state::MASK);
+            let known = state.threads.list.iter().position(|t| t.slot() == Some(holder));
+            let index = known.or_else(|| state.threads.at_slot(file, number, state.sampling.period_ns));
+            let Some(thread) = index.and_then(|index| state.threads.list.get_mut(index)) else { continue };
+            let constant = thread.constant(file, state.group, recording);
             let (ns, samples) = thread.counted();
-            let before = found.of(Whose::Thread(holder.0, holder.1));
+            let before = found.get(CounterOwner::Thread(holder.0, holder.1));
             for (cause, name) in NAMES.iter().enumerate() {
                 let samples = samples[cause].saturating_sub(before[CAUSES + cause]);
                 let ns = ns[cause].saturating_sub(before[cause]);

@@ -7,8 +7,9 @@ use flightline_in_signal::layout::{
     loss::{self, CAUSES},
 };
 
-use super::former_names::FormerNames;
 use super::proc_status::look_up_name;
+use super::program_account::{Counted, ProgramAccount};
+use super::thread_name::ThreadName;
 use crate::{
     process::ledger::Ledger,
     process::wall::Share,
@@ -26,62 +27,82 @@ pub struct Thread {
     pub tid: u32,
     /// Slot and its generation, while it has one.
     pub(super) slot: Option<(u32, u32)>,
-    /// Name as last seen.
-    pub name: String,
-    /// Names before that.
-    former: FormerNames,
-    /// Handle of the output's thread constant, given by [`crate::recording`] at first use.
-    pub constant: Option<ThreadHandle>,
-    /// The same in the group of a title of the process, and that group.
-    titled: Option<(u32, ThreadHandle)>,
+    pub(super) name: ThreadName,
     /// Its account.
     pub ledger: Ledger,
-    /// What the output was told of the account so far.
-    pub told: Told,
-    /// Stacks that were cut, by [`flightline_in_signal::layout::walk_end`].
-    pub cut: [u64; WALK_ENDS],
-    /// Number of stacks of events other than CPU samples, whose truncated ones `cut` includes.
-    pub other_stacks: u64,
-    /// Samples that a timer took.
-    pub by_timer: u64,
+    /// The program's side of the account.
+    pub(super) program: ProgramAccount,
+    /// CPU time without a sample because the signal is blocked.
+    pub(super) blocked: BlockedSignal,
+    /// Its recorded stacks.
+    pub stacks: StackCounts,
+    /// The part of its account that has been written to the output.
+    pub told: ReportedThread,
     /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
     pub start_ns: u64,
-    /// When the recording began, monotonic ns.
-    pub(super) recording_ns: u64,
     /// See `start_ns`.
     pub end_ns: Option<u64>,
-    /// Losses counted by the program, by cause, as last read: ns and samples.
-    pub(super) shared: Counted,
-    /// Samples the program says it wrote, and their weights.
-    pub(super) written: (u64, u64),
-    /// Progress at the last search for blocked threads.
-    pub(super) searched_at: u64,
-    /// CPU time without sample, put down to a blocked signal until more is known.
-    pub(super) blocked_ns: u64,
-    pub(super) name_checked: bool,
-    /// Progress when the name was looked up.
-    pub(super) named_at: u64,
-    pub(super) armed: bool,
-    pub(super) first_ns: u64,
     /// Its account went on in another image.
     pub moved: bool,
-    pub(super) armed_ns: u64,
     /// Whether it is recorded at all, once its name is known.
-    pub(super) selected: Option<bool>,
-    /// User and system time when its load was read last, in clock ticks, and when that was.
-    pub(super) load: Option<([u64; 2], u64)>,
-    /// Progress when its load was read last.
-    pub(super) load_at: u64,
+    selected: Option<bool>,
+    load: LoadReading,
     /// Its account of wall-clock time.
     pub wall: Share,
 }
 
-/// Losses by cause: ns and samples.
-pub type Counted = ([u64; CAUSES], [u64; CAUSES]);
+/// Numbers of stacks that were recorded.
+#[derive(Clone, Default)]
+pub struct StackCounts {
+    /// Truncated stacks, by [`flightline_in_signal::layout::walk_end`].
+    pub cut: [u64; WALK_ENDS],
+    /// Stacks of events other than CPU samples, whose truncated ones `cut` includes.
+    pub other: u64,
+    /// Samples that a timer took.
+    pub by_timer: u64,
+}
+
+impl StackCounts {
+    /// Counts a truncated stack.
+    #[inline]
+    pub fn add_truncated(&mut self, reason: u16) {
+        self.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+    }
+}
+
+/// CPU time that goes by without a sample because the program blocks the signal.
+#[derive(Default)]
+pub(super) struct BlockedSignal {
+    /// CPU time put down to a blocked signal until more is known, ns. The ledger has it as lost.
+    pub ns: u64,
+    /// Progress of the thread at the last search.
+    searched_at: Option<u64>,
+}
+
+impl BlockedSignal {
+    /// Returns true if the thread has made no progress since the last search.
+    pub fn search_is_due(&mut self, progress: u64) -> bool {
+        self.searched_at.replace(progress) == Some(progress)
+    }
+
+    /// Takes the time back: it has another cause, or its cause is known exactly.
+    fn withdraw(&mut self, ledger: &mut Ledger) {
+        ledger.unlose(loss::BLOCKED, std::mem::take(&mut self.ns));
+    }
+}
+
+/// The last reading of a thread's CPU load.
+#[derive(Default)]
+struct LoadReading {
+    /// User and system time in clock ticks, and when they were read.
+    ticks: Option<([u64; 2], u64)>,
+    /// Progress of the thread then.
+    progress: u64,
+}
 
 /// What has been written of a thread's account.
 #[derive(Default, Clone)]
-pub struct Told {
+pub struct ReportedThread {
     /// Whether ThreadStart was written.
     pub start: bool,
     /// Whether ThreadEnd was written.
@@ -100,10 +121,8 @@ pub struct Told {
 #[derive(Clone)]
 pub struct Account {
     pub(super) ledger: Ledger,
-    pub(super) told: Told,
-    pub(super) cut: [u64; WALK_ENDS],
-    pub(super) other_stacks: u64,
-    pub(super) by_timer: u64,
+    pub(super) told: ReportedThread,
+    pub(super) stacks: StackCounts,
 }
 
 /// A signal that is blocked for so long, ns of CPU time, is blocked by the program.
@@ -114,31 +133,17 @@ impl Thread {
         Thread {
             tid,
             slot: None,
-            name: String::new(),
-            former: FormerNames::default(),
-            constant: None,
-            titled: None,
+            name: ThreadName::default(),
             ledger: Ledger::new(period_ns),
-            told: Told::default(),
-            cut: [0; WALK_ENDS],
-            other_stacks: 0,
-            by_timer: 0,
+            program: ProgramAccount::default(),
+            blocked: BlockedSignal::default(),
+            stacks: StackCounts::default(),
+            told: ReportedThread::default(),
             start_ns,
-            recording_ns: 0,
             end_ns: None,
-            shared: ([0; CAUSES], [0; CAUSES]),
-            written: (0, 0),
-            blocked_ns: 0,
-            name_checked: false,
-            named_at: u64::MAX,
-            armed: false,
-            first_ns: 0,
-            searched_at: u64::MAX,
             moved: false,
-            armed_ns: 0,
             selected: None,
-            load: None,
-            load_at: 0,
+            load: LoadReading::default(),
             wall: Share::default(),
         }
     }
@@ -147,47 +152,40 @@ impl Thread {
     pub fn outside(tid: u32, name: String, period_ns: u64, start_ns: u64) -> Thread {
         let mut thread = Thread::new(tid, period_ns, start_ns);
         thread.ledger.first_expiry(period_ns);
-        thread.name = name;
-        thread.name_checked = true;
+        thread.name.rename(name);
+        thread.name.is_known = true;
         thread
+    }
+
+    /// Its name as last seen.
+    pub fn name(&self) -> &str {
+        self.name.text()
+    }
+
+    /// Handle of its constant in the output under its present name, if it has one.
+    pub fn handle(&self) -> Option<ThreadHandle> {
+        self.name.handle()
     }
 
     /// Counts a stack of an event other than CPU time.
     pub fn count_other_stack(&mut self) {
-        self.other_stacks += 1;
+        self.stacks.other += 1;
     }
 
     /// Forgets its constants: it goes on in another process.
     pub fn leave_group(&mut self) {
-        self.constant = None;
-        self.titled = None;
+        self.name.forget_constants();
     }
 
     /// Another name from now on: another key in the output.
     pub fn rename(&mut self, name: String) {
-        if name != self.name {
-            self.name = name;
-            self.constant = None;
-            self.titled = None;
-        }
+        self.name.rename(name);
     }
 
     /// Another name from `time_ns` on. `waits`: samples of before may still have to be written.
     pub(super) fn rename_at(&mut self, name: String, time_ns: u64, waits: bool) {
-        self.name_checked = true;
-        if !waits {
-            self.former.clear();
-        }
-        if name == self.name {
-            // Seen before this record was read.
-            return self.former.end_last_at(time_ns);
-        }
-        let old = std::mem::replace(&mut self.name, name);
-        let constant = self.constant.take();
-        self.titled = None;
-        self.selected = None;
-        if waits {
-            self.former.add(time_ns, old, constant);
+        if self.name.rename_at(name, time_ns, waits) {
+            self.selected = None;
         }
     }
 
@@ -200,7 +198,7 @@ impl Thread {
         (group, titled): (u32, u32),
         recording: &mut Recording,
     ) -> usize {
-        if let Some(former) = self.former.constant_at(time_ns, self.tid, group, recording) {
+        if let Some(former) = self.name.former_constant(time_ns, self.tid, group, recording) {
             return former;
         }
         let constant = self.constant(file, group, recording);
@@ -209,17 +207,12 @@ impl Thread {
 
     /// The thread's constant in the output in the group of a title.
     pub fn titled_constant(&mut self, titled: u32, recording: &mut Recording) -> usize {
-        let known = self.titled.take().filter(|(group, _)| *group == titled).map(|(_, handle)| handle);
-        let mut handle = known.unwrap_or_else(|| recording.add_thread(self.tid, &self.name, titled));
-        let index = recording.thread_index(&mut handle, self.tid, &self.name, titled);
-        self.titled = Some((titled, handle));
-        index
+        self.name.titled_constant(self.tid, titled, recording)
     }
 
     /// The thread's constant in the output under the name it has here.
     pub fn named_constant(&mut self, group: u32, recording: &mut Recording) -> usize {
-        let handle = self.constant.get_or_insert_with(|| recording.add_thread(self.tid, &self.name, group));
-        recording.thread_index(handle, self.tid, &self.name, group)
+        self.name.constant(self.tid, group, recording)
     }
 
     /// Closes the account of a thread sampled from outside. `tail_ns` is the CPU time that its events counted after their last samples.
@@ -258,61 +251,45 @@ impl Thread {
     /// The thread's constant in the output.
     #[inline]
     pub fn constant(&mut self, file: &ProcFile, group: u32, recording: &mut Recording) -> usize {
-        if self.constant.is_none() && !self.name_checked {
+        if self.name.handle().is_none() && !self.name.is_known {
             look_up_name(self, file);
         }
         self.named_constant(group, recording)
     }
 
-    /// Reads the program's side of the account.
-    pub(super) fn read_slot(&mut self, slot: &ThreadSlot) {
-        let armed = slot.armed_cpu_ns.load(Relaxed).min(SANE_NS);
-        if armed != 0 && !self.armed {
-            self.armed = true;
-            self.armed_ns = armed;
-            self.first_ns = slot.first_ns.load(Relaxed);
-            self.ledger.first_expiry(self.first_ns);
-            self.ledger.arm(armed, self.start_ns.saturating_sub(self.recording_ns));
+    /// Reads the program's side of the account. The recording began at `recording_ns`, monotonic.
+    pub(super) fn read_slot(&mut self, slot: &ThreadSlot, recording_ns: u64) {
+        if let Some((armed_ns, first_ns)) = self.program.read_armed(slot) {
+            self.ledger.first_expiry(first_ns);
+            self.ledger.arm(armed_ns, self.start_ns.saturating_sub(recording_ns));
         }
         for cause in 0..CAUSES {
-            let ns = slot.lost_ns.get(cause).map_or(0, |v| v.load(Relaxed)).min(SANE_NS);
-            let samples = slot.lost.get(cause).map_or(0, |v| u64::from(v.load(Relaxed)));
-            let (old_ns, old_samples) = (self.shared.0[cause], self.shared.1[cause]);
-            // What a program writes may go backwards only by damage: then it is ignored.
-            if ns >= old_ns && samples >= old_samples {
-                if cause == loss::BLOCKED && ns > old_ns {
-                    // The handler knows exactly what was only estimated from outside.
-                    self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
-                    self.blocked_ns = 0;
-                }
-                self.ledger.lose(cause, samples - old_samples, ns - old_ns);
-                self.shared.0[cause] = ns;
-                self.shared.1[cause] = samples;
+            let Some((samples, ns)) = self.program.read_lost(slot, cause) else { continue };
+            if cause == loss::BLOCKED && ns > 0 {
+                // The handler knows exactly what was only estimated from outside.
+                self.blocked.withdraw(&mut self.ledger);
             }
+            self.ledger.lose(cause, samples, ns);
         }
-        self.written = (slot.samples.load(Relaxed).min(SANE_NS), slot.sampled_ns.load(Relaxed).min(SANE_NS));
-        let clock = slot.last_cpu_ns.load(Relaxed).max(slot.end_cpu_ns.load(Relaxed)).min(SANE_NS);
-        self.ledger.cpu_ns = self.ledger.cpu_ns.max(clock);
-        if self.name.is_empty() {
-            self.name = slot_name(slot);
-        }
+        self.ledger.cpu_ns = self.ledger.cpu_ns.max(self.program.read_written(slot));
+        self.name.set_first(|| slot_name(slot));
     }
 
     /// Losses that the program counted itself, as last read.
     pub fn counted(&self) -> Counted {
-        self.shared
+        self.program.lost()
     }
 
     /// CPU time that seems to be lost because the signal is blocked, and that is not recorded as lost yet. The next sample can show that it is
     /// not lost: the recorder's own handler blocks the signal too.
     pub fn unconfirmed_ns(&self) -> u64 {
-        if self.end_ns.is_some() || self.blocked_ns >= CONFIRMED_NS { 0 } else { self.blocked_ns }
+        if self.end_ns.is_some() || self.blocked.ns >= CONFIRMED_NS { 0 } else { self.blocked.ns }
     }
 
     /// The same, and what was recorded as lost because the signal is blocked, before the program counted it.
     pub fn accounted(&self) -> Counted {
-        let mut counted = self.shared;
-        let recorded = self.blocked_ns - self.unconfirmed_ns();
+        let mut counted = self.counted();
+        let recorded = self.blocked.ns - self.unconfirmed_ns();
         counted.0[loss::BLOCKED] = counted.0[loss::BLOCKED].saturating_add(recorded);
         counted
     }
@@ -324,7 +301,7 @@ impl Thread {
 
     /// Its CPU clock when it was first seen by us, ns.
     pub fn armed_ns(&self) -> u64 {
-        self.armed_ns
+        self.program.armed_ns()
     }
 
     /// Whether it is one of those that are to be recorded.
@@ -333,17 +310,17 @@ impl Thread {
         if let Some(known) = self.selected {
             return known;
         }
-        if !self.name_checked {
+        if !self.name.is_known {
             look_up_name(self, file);
         }
-        let selected = selection.holds(self.tid, &self.name);
+        let selected = selection.holds(self.tid, self.name.text());
         self.selected = Some(selected);
         selected
     }
 
     /// The same for a thread that is recorded from outside, whose name is told whenever it changes.
     pub fn selected_outside(&mut self, selection: Option<&ThreadSelection>) -> bool {
-        let selected = selection.is_none_or(|selection| selection.holds(self.tid, &self.name));
+        let selected = selection.is_none_or(|selection| selection.holds(self.tid, self.name.text()));
         self.selected = Some(selected);
         selected
     }
@@ -356,12 +333,12 @@ impl Thread {
     /// Whether it did anything since its load was read last (outer), and what was read then, if it was (inner).
     pub fn load_due(&mut self) -> Option<Option<([u64; 2], u64)>> {
         let progress = self.progress();
-        (progress != std::mem::replace(&mut self.load_at, progress)).then_some(self.load)
+        (progress != std::mem::replace(&mut self.load.progress, progress)).then_some(self.load.ticks)
     }
 
     /// Its load was read.
     pub fn load_read(&mut self, ticks: [u64; 2], now_ns: u64) {
-        self.load = Some((ticks, now_ns));
+        self.load.ticks = Some((ticks, now_ns));
     }
 
     /// Something that differs between threads.
@@ -371,40 +348,38 @@ impl Thread {
 
     /// Goes on with the account that the same thread had before exec.
     pub(super) fn resume(&mut self, account: Account, period_ns: u64) {
-        let Account { mut ledger, told, cut, other_stacks, by_timer } = account;
+        let Account { mut ledger, told, stacks } = account;
         ledger.restart(period_ns);
         self.ledger = ledger;
-        // The new image counts anew.
-        self.told = Told { start: true, end: false, counted: Default::default(), ..told };
-        self.cut = cut;
-        self.other_stacks = other_stacks;
-        self.by_timer = by_timer;
+        // The new image counts from zero.
+        self.told = ReportedThread { start: true, end: false, counted: Default::default(), ..told };
+        self.stacks = stacks;
     }
 
     /// CPU time that went by unseen because the signal is blocked, as of now.
     pub(super) fn set_blocked(&mut self, ns: u64) {
-        let new = ns.max(self.blocked_ns);
-        self.ledger.lose(loss::BLOCKED, 0, new - self.blocked_ns);
-        self.blocked_ns = new;
+        let new = ns.max(self.blocked.ns);
+        self.ledger.lose(loss::BLOCKED, 0, new - self.blocked.ns);
+        self.blocked.ns = new;
     }
 
-    /// What a sample of `weight_ns` stands for: the first one after our signal was unblocked carries the CPU time since
+    /// The CPU time that a sample of `weight_ns` represents: the first one after our signal was unblocked carries the CPU time since
     /// it was blocked too, which its stack has nothing to do with.
     pub fn own_weight(&mut self, weight_ns: u64, period_ns: u64) -> u64 {
-        if self.blocked_ns == 0 {
+        if self.blocked.ns == 0 {
             return weight_ns;
         }
         let own = weight_ns.min(period_ns);
-        self.ledger.unlose(loss::BLOCKED, self.blocked_ns);
+        self.blocked.withdraw(&mut self.ledger);
         self.ledger.lose(loss::BLOCKED, 0, weight_ns - own);
-        self.blocked_ns = 0;
         own
     }
 
     /// Samples that the program wrote and that never came out of the ring.
     pub(super) fn book_torn(&mut self) {
-        let missing = self.written.1.saturating_sub(self.ledger.arrived_ns);
-        let samples = self.written.0.saturating_sub(self.ledger.arrived);
+        let (written, written_ns) = self.program.written();
+        let missing = written_ns.saturating_sub(self.ledger.arrived_ns);
+        let samples = written.saturating_sub(self.ledger.arrived);
         if missing > 0 && samples > 0 {
             self.ledger.lose(loss::TORN, samples, missing);
         }
@@ -414,12 +389,10 @@ impl Thread {
     pub(super) fn close(&mut self, period_ns: u64, stopped: bool) {
         let tail = self.ledger.tail_ns();
         // Before the first sample its random expiry says whether one was due.
-        let never_sampled = self.written.0 == 0 && self.shared.1.iter().sum::<u64>() == 0;
-        let first_due = never_sampled && self.first_ns > 0 && tail >= self.first_ns;
-        if tail <= period_ns && !first_due {
+        if tail <= period_ns && !self.program.first_sample_is_overdue(tail) {
             return;
         }
-        let cause = match (stopped, self.blocked_ns) {
+        let cause = match (stopped, self.blocked.ns) {
             (true, _) => loss::STOPPED,
             (false, 0) => loss::UNSEEN,
             _ => loss::BLOCKED,
@@ -430,14 +403,12 @@ impl Thread {
 
     /// Samples and losses so far: a thread without progress is idle, or unseen.
     pub(super) fn progress(&self) -> u64 {
-        self.ledger.arrived + self.shared.1.iter().sum::<u64>()
+        self.ledger.arrived + self.program.lost_samples()
     }
 }
 
 /// The scheduler's clock of a thread may be ahead of its events by one part in so many. On a busy virtual machine it was ahead by 6 %.
 const CLOCKS_DIFFER_PART: u64 = 8;
-/// Two years: more CPU time than any thread has, and far from where sums overflow.
-const SANE_NS: u64 = 1 << 56;
 
 /// The stack a thread was registered with, as its program says.
 pub fn registered_stack(slot: &ThreadSlot) -> (u64, u64) {
@@ -461,12 +432,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocked_time_is_no_weight_of_the_next_sample() {
+    fn blocked_time_does_not_count_for_the_next_sample() {
         let mut thread = Thread::new(1, 1000, 0);
         assert_eq!(thread.own_weight(9_000, 1000), 9_000, "a long system call");
         thread.set_blocked(5_000);
         assert_eq!(thread.own_weight(8_000, 1000), 1_000);
-        assert_eq!((thread.ledger.lost_ns[loss::BLOCKED], thread.blocked_ns), (7_000, 0));
+        assert_eq!((thread.ledger.lost_ns[loss::BLOCKED], thread.blocked.ns), (7_000, 0));
     }
 
     #[test]
@@ -482,8 +453,7 @@ mod tests {
         ];
         for (first, samples, tail, blocked, stopped, expected) in table {
             let mut thread = Thread::new(1, 1000, 0);
-            thread.first_ns = first;
-            thread.written.0 = samples;
+            thread.program = ProgramAccount::for_test(first, samples);
             thread.ledger.cpu_ns = tail;
             if blocked {
                 thread.ledger.cpu_ns += 10;

@@ -64,10 +64,10 @@ impl Threads {
             && thread.tid == tid
             && thread.end_ns.is_none()
         {
-            if !thread.armed
+            if !thread.program.is_armed()
                 && let Some(shared) = file.slot(slot)
             {
-                thread.read_slot(shared);
+                thread.read_slot(shared, self.recording_ns);
             }
             return index;
         }
@@ -131,7 +131,6 @@ impl Threads {
         }
         let tid = slot.tid.load(Relaxed);
         let mut thread = Thread::new(tid, period_ns, slot.start_mono_ns.load(Relaxed));
-        thread.recording_ns = self.recording_ns;
         if let Some((_, account)) = self.before_exec.take_if(|(first, _)| *first == tid) {
             thread.resume(*account, period_ns);
         }
@@ -140,9 +139,9 @@ impl Threads {
             thread.ledger.count_whole_process();
         }
         thread.slot = Some((number, generation));
-        thread.read_slot(slot);
+        thread.read_slot(slot, self.recording_ns);
         // Each later name is in the ring, at its place among the samples.
-        thread.name_checked = file.names_recorded && !thread.name.is_empty();
+        thread.name.is_known = file.names_recorded && !thread.name().is_empty();
         let index = self.list.len();
         self.list.push(thread);
         if self.by_slot.len() <= number as usize {
@@ -229,7 +228,7 @@ impl Threads {
             let Some(slot) = file.slot(number) else { continue };
             let index = self.index_for_slot(file, number, slot, period_ns);
             if let Some(thread) = self.list.get_mut(index) {
-                thread.read_slot(slot);
+                thread.read_slot(slot, self.recording_ns);
                 thread.end_ns = Some(slot.end_mono_ns.load(Relaxed).max(thread.start_ns));
                 thread.close(period_ns.max(self.sampling_ns), stopped);
                 self.by_tid.retain(|_, i| *i != index);
@@ -249,7 +248,7 @@ impl Threads {
             if matches!(slot.state.load(Acquire) & slot_state::MASK, slot_state::LIVE | slot_state::ENDED) {
                 let index = self.index_for_slot(file, number, slot, period_ns);
                 if let Some(thread) = self.list.get_mut(index) {
-                    thread.read_slot(slot);
+                    thread.read_slot(slot, self.recording_ns);
                 }
             }
         }
@@ -258,9 +257,8 @@ impl Threads {
     /// Once a second: names, and threads that are gone.
     pub fn look(&mut self, file: &ProcFile) {
         for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
-            let idle = thread.progress() == thread.named_at;
-            thread.named_at = thread.progress();
-            if (!idle || !thread.name_checked) && !look_up_name(thread, file) {
+            let progress = thread.progress();
+            if thread.name.look_up_is_due(progress) && !look_up_name(thread, file) {
                 end_vanished(thread, file);
             }
             if thread.ledger.of_process {
@@ -293,10 +291,9 @@ impl Threads {
         let mut any = false;
         for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
             let progress = thread.progress();
-            if progress == thread.searched_at {
+            if thread.blocked.search_is_due(progress) {
                 any |= look_for_blocked(thread, file, period_ns);
             }
-            thread.searched_at = progress;
         }
         // What belongs to nobody (threads without a slot) must not make us search for ever.
         if all && !any {
@@ -328,9 +325,7 @@ impl Threads {
         let account = Account {
             ledger: thread.ledger.clone(),
             told: thread.told.clone(),
-            cut: thread.cut,
-            other_stacks: thread.other_stacks,
-            by_timer: thread.by_timer,
+            stacks: thread.stacks.clone(),
         };
         Some((tid, Box::new(account)))
     }

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_a_start_are_no_title() {
+    fn start_arguments_are_not_a_title() {
         let of = |bytes: &str, arguments: &[&str], exe: &str| {
             let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
             title(bytes.as_bytes(), &arguments, exe)

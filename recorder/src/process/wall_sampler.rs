@@ -5,7 +5,7 @@ use std::{
         AtomicU64,
         Ordering::{Acquire, Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use flightline_in_signal::{
@@ -14,18 +14,17 @@ use flightline_in_signal::{
     layout::{MAX_CONTEXT, sample_flags},
 };
 use jfr_format::schema::thread_state;
-use nix::time::ClockId;
 
-use super::book::Book;
+use super::process_activity::{ProcessActivity, Reading};
+use super::process_state::ProcessState;
+use super::sample::SampleSink;
 use super::thread::registered_stack;
 use super::threads::ThreadIndex;
+use super::watched_threads::{WatchedThread, WatchedThreads};
 use crate::{
-    names::images::Images,
-    os::clock::process_cpu_ns,
-    process::wall::schedstat::{self, Files, Place, SchedStat},
+    process::wall::schedstat::{self, Files, SchedStat, SyscallState},
     process::wall::thread_timeline::{self, Doing, Watch},
     process::wall::{Share, Wait},
-    recording::Recording,
     remote_unwinder::{RemoteUnwinder, Stopped},
     shared_memory::proc_file::ProcFile,
 };
@@ -54,33 +53,6 @@ pub struct Sample {
     pub context: Vec<u64>,
 }
 
-struct Entry {
-    slot: u32,
-    generation: u32,
-    files: Files,
-    watch: Watch,
-    /// When it was looked at, ns.
-    looked_ns: u64,
-    /// The stack was cut while modules were still being read.
-    again: bool,
-    /// The reading with which the piece began that it was last seen in ([`crate::process::wall::off_cpu_slices`]); 0: the thread makes no readings.
-    piece_ns: u64,
-}
-
-impl Entry {
-    /// It has not run until `now_ns`.
-    fn stayed(&mut self, share: &mut Share, now_ns: u64) {
-        let Some(pieces) = share.pieces.as_mut().filter(|_| self.piece_ns != 0) else {
-            return self.watch.stayed(now_ns);
-        };
-        if self.watch.waits() {
-            let ns = pieces.seen(self.piece_ns, self.watch.off_ns(now_ns), now_ns);
-            let ns = self.watch.bounded(ns, now_ns, pieces.noticed_ns);
-            self.watch.waited(now_ns, ns);
-        }
-    }
-}
-
 /// What a thread that waits works for. Nothing is torn if it has not run when this is over.
 fn read_context(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
     let pointer = file.slot(slot).map_or(0, |slot| slot.thread_pointer.load(Relaxed));
@@ -93,40 +65,47 @@ fn read_context(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
 pub struct Sampler {
     pid: u32,
     period_ns: u64,
-    clock: Clock,
-    clock_ns: u64,
-    /// When something of the process was last seen to have run, ns.
-    moved_ns: u64,
-    /// Until when nothing has run since, ns.
-    still_ns: u64,
-    /// Both as they were before: what was looked at after the first has waited until the second.
-    still_before: (u64, u64),
-    /// Some were not looked at since something ran: one of them may have.
+    activity: ProcessActivity,
+    /// Some were not looked at since a thread ran: one of them may have.
     behind: bool,
-    first: bool,
-    missing_ns: u64,
-    scan_after_ns: u64,
-    entries: Vec<Entry>,
-    /// When each entry is looked at next, ns; apart from the entries because all are read at every tick.
-    due_ns: Vec<u64>,
-    by_slot: Vec<Option<(u32, usize)>>,
-    outside: RemoteUnwinder,
-    /// What went by before is not recorded, ns.
+    scan: FullScan,
+    threads: WatchedThreads,
+    unwinder: RemoteUnwinder,
+    /// Time before this is not recorded, CLOCK_MONOTONIC ns.
     since_ns: u64,
     denied: bool,
-    told_denied: bool,
+    denied_reported: bool,
 }
 
-/// Where what is found goes to.
+/// When all threads are looked at, whether it is their turn or not.
+#[derive(Default)]
+struct FullScan {
+    /// CPU time that no thread looked at accounts for, ns.
+    missing_ns: u64,
+    /// Not before this time, CLOCK_MONOTONIC ns.
+    after_ns: u64,
+}
+
+impl FullScan {
+    /// Returns true if so much CPU time is missing that a thread must have run before its turn.
+    fn is_due(&self, period_ns: u64, now_ns: u64) -> bool {
+        self.missing_ns > MISSING_NS.max(period_ns / 2) && now_ns >= self.after_ns
+    }
+
+    /// All threads were looked at, which took so long.
+    fn done(&mut self, took: Duration, now_ns: u64) {
+        self.missing_ns = 0;
+        let pause_ns = u64::try_from((took * SCAN_PART).as_nanos()).unwrap_or(u64::MAX);
+        self.after_ns = now_ns.saturating_add(pause_ns);
+    }
+}
+
+/// The state of the process that is looked at, and where its waits go.
 pub struct Output<'a> {
-    /// The process's shared file.
-    pub file: &'a ProcFile,
-    /// Its books.
-    pub book: &'a mut Book,
-    /// Its recording.
-    pub recording: &'a mut Recording,
-    /// Files whose code runs.
-    pub images: &'a mut Images,
+    /// The process's state.
+    pub state: &'a mut ProcessState,
+    /// The file, recording and images of the process.
+    pub sink: SampleSink<'a>,
     /// Rows arena.
     pub rows: &'a [AtomicU64],
     /// CLOCK_MONOTONIC ns.
@@ -139,70 +118,63 @@ impl Sampler {
         Sampler {
             pid,
             period_ns,
-            clock: Clock { pid, timer: None },
-            clock_ns: 0,
-            moved_ns: 0,
-            still_ns: 0,
-            still_before: (0, 0),
+            activity: ProcessActivity::new(pid),
             behind: false,
-            first: true,
-            missing_ns: 0,
-            scan_after_ns: 0,
-            entries: Vec::new(),
-            due_ns: Vec::new(),
-            by_slot: Vec::new(),
-            outside: RemoteUnwinder::new(),
+            scan: FullScan::default(),
+            threads: WatchedThreads::default(),
+            unwinder: RemoteUnwinder::new(),
             since_ns: 0,
             denied: false,
-            told_denied: false,
+            denied_reported: false,
         }
     }
 
     /// Begins again. Time since the last look is not recorded.
     pub fn restart(&mut self, now_ns: u64) {
         self.since_ns = now_ns;
-        self.first = true;
-        self.entries.clear();
-        self.due_ns.clear();
-        self.by_slot.clear();
+        self.activity.restart();
+        self.scan.missing_ns = 0;
+        self.threads.remove_all();
     }
 
     /// Looks at the threads whose turn it is. `false`: nothing of the process ran since the last call.
     pub fn tick(&mut self, out: &mut Output<'_>) -> bool {
-        if !out.file.trusted_pid() {
+        if !out.sink.file.trusted_pid() {
             return false;
         }
-        let Some(clock_ns) = process_cpu_ns(self.pid) else { return false };
-        let moved = clock_ns.saturating_sub(self.clock_ns);
-        if moved == 0 && !self.first {
-            self.still_ns = out.now_ns;
-            if self.behind {
-                self.look_at_due(out);
-                let looked_at = self.entries.iter().zip(&self.due_ns);
-                self.behind = looked_at
-                    .into_iter()
-                    .any(|(entry, due)| entry.looked_ns < self.moved_ns && *due < u64::MAX);
+        let ran_ns = match self.activity.read(out.now_ns) {
+            Reading::Ran(ran_ns) => ran_ns,
+            Reading::Still => {
+                self.look_at_those_behind(out);
+                return false;
             }
-            return false;
-        }
-        self.clock_ns = clock_ns;
-        self.still_before = (self.moved_ns, self.still_ns);
-        self.moved_ns = out.now_ns;
-        self.missing_ns = if self.first { 0 } else { self.missing_ns + moved };
-        self.first = false;
+            Reading::Unknown => return false,
+        };
+        self.scan.missing_ns += ran_ns;
         self.find_threads(out);
         self.look_at_due(out);
         self.behind = true;
-        let limit = MISSING_NS.max(self.period_ns / 2);
-        if self.missing_ns > limit && out.now_ns >= self.scan_after_ns {
+        if self.scan.is_due(self.period_ns, out.now_ns) {
             self.look_at_all(out);
         }
         true
     }
 
+    /// Looks at threads that were not looked at since a thread ran, if it is their turn.
+    fn look_at_those_behind(&mut self, out: &mut Output<'_>) {
+        if !self.behind {
+            return;
+        }
+        self.look_at_due(out);
+        let is_behind = |(thread, due): (&WatchedThread, u64)| {
+            self.activity.moved_since(thread.looked_ns) && due < u64::MAX
+        };
+        self.behind = self.threads.iter().any(is_behind);
+    }
+
     fn look_at_due(&mut self, out: &mut Output<'_>) {
-        for index in 0..self.entries.len() {
-            if self.due_ns.get(index).is_some_and(|due| *due <= out.now_ns) {
+        for index in 0..self.threads.len() {
+            if self.threads.due_ns(index).is_some_and(|due| due <= out.now_ns) {
                 self.look(index, out);
             }
         }
@@ -211,29 +183,24 @@ impl Sampler {
     /// A thread ran before its turn to be looked at.
     fn look_at_all(&mut self, out: &mut Output<'_>) {
         let begun = Instant::now();
-        for index in 0..self.entries.len() {
-            if self.due_ns.get(index).is_some_and(|due| (out.now_ns + 1..u64::MAX).contains(due)) {
+        for index in 0..self.threads.len() {
+            if self.threads.due_ns(index).is_some_and(|due| (out.now_ns + 1..u64::MAX).contains(&due)) {
                 self.look(index, out);
             }
         }
-        self.missing_ns = 0;
-        let took = u64::try_from((begun.elapsed() * SCAN_PART).as_nanos()).unwrap_or(u64::MAX);
-        self.scan_after_ns = out.now_ns.saturating_add(took);
+        self.scan.done(begun.elapsed(), out.now_ns);
     }
 
     fn find_threads(&mut self, out: &mut Output<'_>) {
-        let by_slot = &self.by_slot;
-        let known = |slot: u32, generation: u32| {
-            by_slot.get(slot as usize).copied().flatten().is_some_and(|(g, _)| g == generation)
-        };
-        let new = out.book.threads.new_live_slots(out.file, known);
+        let known = |slot: u32, generation: u32| self.threads.holds(slot, generation);
+        let new = out.state.threads.new_live_slots(out.sink.file, known);
         // A slot is used again: the waits of its last thread are recorded now.
-        if new.iter().any(|(slot, _)| self.by_slot.get(*slot as usize).is_some_and(Option::is_some)) {
+        if new.iter().any(|(slot, _)| self.threads.holds_slot(*slot)) {
             self.finish(out, false);
         }
         for (slot, generation) in new {
-            let Some(index) = out.book.thread_at(out.file, slot) else { continue };
-            let Some(thread) = out.book.threads.list.get(index) else { continue };
+            let Some(index) = out.state.thread_at(out.sink.file, slot) else { continue };
+            let Some(thread) = out.state.threads.list.get(index) else { continue };
             let Ok(files) = Files::open(self.pid, thread.tid) else { continue };
             let mut before = SchedStat { ran_ns: thread.armed_ns(), queued_ns: 0, slices: 0 };
             if self.since_ns > thread.start_ns {
@@ -243,49 +210,42 @@ impl Sampler {
             }
             let start_ns = thread.start_ns.max(self.since_ns).min(out.now_ns);
             let watch = Watch::new(self.period_ns, start_ns, before, Doing::Running);
-            self.entries.push(Entry {
+            self.threads.push(WatchedThread {
                 slot,
                 generation,
                 files,
                 watch,
                 looked_ns: 0,
                 again: false,
-                piece_ns: 0,
+                slice_ns: 0,
             });
-            self.due_ns.push(0);
-            let at = slot as usize;
-            if self.by_slot.len() <= at {
-                self.by_slot.resize(at + 1, None);
-            }
-            self.by_slot[at] = Some((generation, self.entries.len() - 1));
         }
-        if self.entries.len() >= MANY {
-            self.clock.make_cheap();
+        if self.threads.len() >= MANY {
+            self.activity.make_clock_cheap();
         }
     }
 
     fn look(&mut self, index: usize, out: &mut Output<'_>) {
-        let Some(entry) = self.entries.get_mut(index) else { return };
-        let Some(thread) = out.book.threads.index_for_generation(entry.slot, entry.generation) else {
+        let Some(entry) = self.threads.get_mut(index) else { return };
+        let Some(thread) = out.state.threads.index_for_generation(entry.slot, entry.generation) else {
             // It has ended, although the kernel may still have it: `finish` records the rest.
-            self.due_ns[index] = u64::MAX;
+            self.threads.set_due(index, u64::MAX);
             return;
         };
-        let (since_ns, still_ns) = self.still_before;
-        let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+        let Some(share) = out.state.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
             return;
         };
-        if entry.looked_ns >= since_ns && still_ns > entry.looked_ns {
+        if let Some(still_ns) = self.activity.still_until(entry.looked_ns) {
             entry.stayed(share, still_ns);
         }
         entry.looked_ns = out.now_ns;
         let Ok(stat) = entry.files.schedstat() else {
             // It has ended; its slot will say when.
-            self.due_ns[index] = u64::MAX;
+            self.threads.set_due(index, u64::MAX);
             return;
         };
         // Read between two readings of the account: both are of one time if the account has not changed.
-        let readings = out.file.slot(entry.slot).map_or([0; 2], |slot| {
+        let readings = out.sink.file.slot(entry.slot).map_or([0; 2], |slot| {
             let now = slot.off_ns.load(Acquire);
             [now, slot.first_off_ns.load(Relaxed)]
         });
@@ -293,40 +253,40 @@ impl Sampler {
         let mut used = thread_timeline::Used::default();
         if entry.watch.unchanged(stat) {
             entry.stayed(share, out.now_ns);
-            if entry.again && out.images.outstanding() == 0 {
+            if entry.again && out.sink.images.outstanding() == 0 {
                 self.walk_again(index, stat, out);
             }
         } else {
             let (doing, again) = self.observe(index, stat, out);
-            let Some(entry) = self.entries.get_mut(index) else { return };
+            let Some(entry) = self.threads.get_mut(index) else { return };
             entry.again = again;
-            let Some(thread) = out.book.threads.list.get_mut(thread) else { return };
+            let Some(thread) = out.state.threads.list.get_mut(thread) else { return };
             (used, ended) = match readings {
                 [0, _] => entry.watch.changed(out.now_ns, stat, doing),
                 readings => changed(entry, &mut thread.wall, readings, out.now_ns, stat, doing),
             };
-            self.missing_ns = self.missing_ns.saturating_sub(used.ran_ns);
+            self.scan.missing_ns = self.scan.missing_ns.saturating_sub(used.ran_ns);
         }
-        let Some(entry) = self.entries.get_mut(index) else { return };
-        let long = entry.watch.long_wait();
-        self.due_ns[index] = entry.watch.next_ns();
-        if let Some(thread) = out.book.threads.list.get_mut(thread) {
+        let Some(entry) = self.threads.get_mut(index) else { return };
+        let (long, next_ns) = (entry.watch.long_wait(), entry.watch.next_ns());
+        self.threads.set_due(index, next_ns);
+        if let Some(thread) = out.state.threads.list.get_mut(thread) {
             thread.wall.queued_ns += used.queued_ns;
         }
         for wait in ended.into_iter().flatten().chain(long) {
-            self.tell(thread, &wait, out);
+            self.record_wait(thread, &wait, out);
         }
     }
 
     /// Where a thread is whose account is `stat`, and whether its stack is worth another look.
     fn observe(&mut self, index: usize, stat: SchedStat, out: &mut Output<'_>) -> (Doing, bool) {
         let running = (Doing::Running, false);
-        let Some(entry) = self.entries.get_mut(index) else { return running };
+        let Some(entry) = self.threads.get_mut(index) else { return running };
         let Ok(place) = entry.files.place() else { return running };
         let (call, sp, pc) = match place {
-            Place::Running => return running,
-            Place::Waiting { call, sp, pc } => (call, sp, pc),
-            Place::Denied => {
+            SyscallState::Running => return running,
+            SyscallState::Waiting { call, sp, pc } => (call, sp, pc),
+            SyscallState::Denied => {
                 self.denied = true;
                 return (Doing::Waiting(thread_state::SLEEPING, Vec::new(), Vec::new()), false);
             }
@@ -336,35 +296,36 @@ impl Sampler {
         let mut regs = Regs::unknown();
         regs.pc = pc;
         regs.set(arch::SP, sp);
-        let stack = out.file.slot(entry.slot).map_or((0, 0), registered_stack);
+        let stack = out.sink.file.slot(entry.slot).map_or((0, 0), registered_stack);
         let stopped = Stopped { pid: self.pid, regs: &regs, stack, copied: (0, &[]), runs_on: false };
-        let (walked, frames) = self.outside.walk(&stopped, &out.book.modules, out.images, out.rows, DEPTH);
+        let (walked, frames) =
+            self.unwinder.walk(&stopped, &out.state.modules, out.sink.images, out.rows, DEPTH);
         let cut = walked.flags & sample_flags::TRUNCATED != 0;
         let mut words = Vec::with_capacity(frames.len() + 2);
         words.push(if cut { 1 + u64::from(walked.end) } else { 0 });
         words.push(walked.exact_frames);
         words.extend_from_slice(frames);
         if walked.unknown_pcs != 0 {
-            out.book.unknown_address();
+            out.state.stacks.note_unknown_address();
         }
-        let context = read_context(self.pid, entry.slot, out.file);
+        let context = read_context(self.pid, entry.slot, out.sink.file);
         // If the thread ran since its registers were read, its stack does not belong to them.
         if entry.files.schedstat().ok() != Some(stat) {
             return running;
         }
         if !context.is_empty()
-            && let Some(slot) = out.file.slot(entry.slot)
+            && let Some(slot) = out.sink.file.slot(entry.slot)
         {
             // The span may have ended when the wait is recorded.
             slot.span_samples.fetch_add(1, Relaxed);
         }
-        (Doing::Waiting(state, words, context), cut && out.images.outstanding() > 0)
+        (Doing::Waiting(state, words, context), cut && out.sink.images.outstanding() > 0)
     }
 
     /// Walks the stack of a wait again, as more modules are known now.
     fn walk_again(&mut self, index: usize, stat: SchedStat, out: &mut Output<'_>) {
         let (doing, again) = self.observe(index, stat, out);
-        if let Some(entry) = self.entries.get_mut(index) {
+        if let Some(entry) = self.threads.get_mut(index) {
             entry.again = again;
             if matches!(doing, Doing::Waiting(..)) {
                 entry.watch.seen_better(doing);
@@ -372,8 +333,8 @@ impl Sampler {
         }
     }
 
-    fn tell(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
-        let Some(thread_of) = out.book.threads.list.get_mut(thread) else { return };
+    fn record_wait(&self, thread: ThreadIndex, wait: &Wait, out: &mut Output<'_>) {
+        let Some(thread_of) = out.state.threads.list.get_mut(thread) else { return };
         let seed = thread_of.seed();
         let samples = thread_of.wall.without(wait.state, seed, wait.idle_ns, self.period_ns);
         if samples > 0 {
@@ -382,56 +343,49 @@ impl Sampler {
             // Times add up as samples do: what waited for less than an interval may have none.
             let span_ns = u64::from(samples).saturating_mul(self.period_ns);
             let sample = Sample { time_ns, state, samples, span_ns, context };
-            out.book.wall_sample(
-                out.file,
-                thread,
-                &sample,
-                &wait.stack,
-                out.recording,
-                out.images,
-                out.now_ns,
-            );
+            out.state.take_wait(thread, &sample, &wait.stack, &mut out.sink, out.now_ns);
         }
     }
 
     /// Updates all waits and records those that last long; about once a second.
     pub fn settle(&mut self, out: &mut Output<'_>) {
         // A thread that was looked at since something ran waits until something of the process runs.
-        if self.tick(out) || self.first {
+        if self.tick(out) || self.activity.is_first() {
             return;
         }
-        for index in 0..self.entries.len() {
-            let Some(entry) = self.entries.get_mut(index) else { break };
-            let behind = entry.looked_ns < self.moved_ns && self.due_ns[index] < u64::MAX;
-            if behind || entry.again && out.images.outstanding() == 0 {
+        for index in 0..self.threads.len() {
+            let live = self.threads.due_ns(index).is_some_and(|due| due < u64::MAX);
+            let Some(entry) = self.threads.get_mut(index) else { break };
+            let behind = live && self.activity.moved_since(entry.looked_ns);
+            if behind || entry.again && out.sink.images.outstanding() == 0 {
                 self.look(index, out);
                 continue;
             }
-            let Some(thread) = out.book.threads.index_for_generation(entry.slot, entry.generation) else {
+            let Some(thread) = out.state.threads.index_for_generation(entry.slot, entry.generation) else {
                 continue;
             };
-            let Some(share) = out.book.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
+            let Some(share) = out.state.threads.list.get_mut(thread).map(|thread| &mut thread.wall) else {
                 continue;
             };
             entry.stayed(share, out.now_ns);
             if let Some(wait) = entry.watch.long_wait() {
-                self.tell(thread, &wait, out);
+                self.record_wait(thread, &wait, out);
             }
         }
     }
 
     /// Records the rest of threads that have ended; of all threads, if `all`.
     pub fn finish(&mut self, out: &mut Output<'_>, all: bool) {
-        for index in 0..out.book.threads.list.len() {
-            let Some(thread) = out.book.threads.list.get_mut(index) else { break };
+        for index in 0..out.state.threads.list.len() {
+            let Some(thread) = out.state.threads.list.get_mut(index) else { break };
             let Some(end_ns) = thread.end_ns.filter(|_| !thread.wall.done) else { continue };
             thread.wall.done = true;
             let lived = end_ns.saturating_sub(thread.start_ns);
             let used = thread.ledger.cpu_ns.saturating_sub(thread.armed_ns());
             let queued_ns = std::mem::take(&mut thread.wall.queued_ns);
             let slot = thread.slot();
-            let mut entry = slot.and_then(|(number, generation)| self.take(number, generation));
-            let noticed = thread.wall.pieces.as_ref().map_or(0, |pieces| pieces.noticed_ns);
+            let mut entry = slot.and_then(|(number, generation)| self.threads.remove(number, generation));
+            let noticed = thread.wall.slices.as_ref().map_or(0, |slices| slices.noticed_ns);
             let seen = entry.as_ref().map_or(0, |e| e.watch.idle_ns + e.watch.queued_ns);
             let seen = seen.saturating_add(noticed);
             // Of a thread that was there before we began, only what was looked at is known.
@@ -444,48 +398,40 @@ impl Sampler {
             }
             let placed = entry.as_mut().is_some_and(|e| e.watch.add_idle(rest));
             if let Some(wait) = entry.as_mut().and_then(|e| e.watch.take_wait()) {
-                self.tell(index, &wait, out);
+                self.record_wait(index, &wait, out);
             }
             let unplaced = if placed { 0 } else { rest };
             // Waits that no look saw have no place, but their time counts.
             let start_ns = end_ns.saturating_sub(unplaced);
             let (state, stack) = (thread_state::SLEEPING, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: unplaced, state, stack, context: Vec::new() }, out);
+            self.record_wait(
+                index,
+                &Wait { start_ns, idle_ns: unplaced, state, stack, context: Vec::new() },
+                out,
+            );
             let start_ns = end_ns.saturating_sub(queued_ns);
             let (state, stack) = (thread_state::WAITING_FOR_CPU, Vec::new());
-            self.tell(index, &Wait { start_ns, idle_ns: queued_ns, state, stack, context: Vec::new() }, out);
+            self.record_wait(
+                index,
+                &Wait { start_ns, idle_ns: queued_ns, state, stack, context: Vec::new() },
+                out,
+            );
         }
         if all {
-            for mut entry in std::mem::take(&mut self.entries) {
+            for mut entry in self.threads.remove_all() {
                 if let (Some(wait), Some(thread)) = (
                     entry.watch.take_wait(),
-                    out.book.threads.index_for_generation(entry.slot, entry.generation),
+                    out.state.threads.index_for_generation(entry.slot, entry.generation),
                 ) {
-                    self.tell(thread, &wait, out);
+                    self.record_wait(thread, &wait, out);
                 }
             }
-            self.due_ns.clear();
-            self.by_slot.clear();
         }
-    }
-
-    fn take(&mut self, slot: u32, generation: u32) -> Option<Entry> {
-        let known = self.by_slot.get_mut(slot as usize)?;
-        let (_, index) = known.take_if(|(g, _)| *g == generation)?;
-        let entry = self.entries.swap_remove(index);
-        self.due_ns.swap_remove(index);
-        if let Some(moved) = self.entries.get(index)
-            && let Some(Some((generation, at))) = self.by_slot.get_mut(moved.slot as usize)
-            && *generation == moved.generation
-        {
-            *at = index;
-        }
-        Some(entry)
     }
 
     /// A notice for the user; returned once.
     pub fn notice(&mut self) -> Option<String> {
-        if self.denied && !std::mem::replace(&mut self.told_denied, true) {
+        if self.denied && !std::mem::replace(&mut self.denied_reported, true) {
             return Some(format!(
                 "process {}: not allowed to see where its threads wait, so their waits have no stacks; run flightline as the \
                  same user, or with CAP_SYS_PTRACE",
@@ -499,71 +445,29 @@ impl Sampler {
 /// A thread that measures its own time without a processor was looked at.
 /// Returns what it used, and the waits that ended.
 fn changed(
-    entry: &mut Entry,
+    entry: &mut WatchedThread,
     share: &mut Share,
-    [piece_ns, first_ns]: [u64; 2],
+    [slice_ns, first_ns]: [u64; 2],
     now_ns: u64,
     stat: SchedStat,
     doing: Doing,
 ) -> (thread_timeline::Used, [Option<Wait>; 2]) {
-    let before = if entry.piece_ns == 0 { entry.watch.hand_over(first_ns, now_ns) } else { None };
-    entry.piece_ns = piece_ns;
-    let pieces = share.pieces.get_or_insert_default();
+    let before = if entry.slice_ns == 0 { entry.watch.hand_over(first_ns, now_ns) } else { None };
+    entry.slice_ns = slice_ns;
+    let slices = share.slices.get_or_insert_default();
     let waits = matches!(doing, Doing::Waiting(..));
-    let ns = if waits { pieces.seen(piece_ns, now_ns.saturating_sub(stat.ran_ns), now_ns) } else { 0 };
-    let ns = entry.watch.bounded(ns, now_ns, pieces.noticed_ns);
+    let off_ns = now_ns.saturating_sub(stat.ran_ns);
+    let ns = if waits { entry.seen(slices, off_ns, now_ns) } else { 0 };
     let (mut used, ended) = entry.watch.found(now_ns, stat, doing, ns);
     match entry.watch.place() {
-        Some(place) => pieces.at(piece_ns, place),
+        Some(place) => slices.at(slice_ns, place),
         // A thread that works for long in one span makes no reading; its next sample has this time.
-        None if pieces.queued(piece_ns, used.queued_ns, now_ns) => {
+        None if slices.queued(slice_ns, used.queued_ns, now_ns) => {
             entry.watch.queued_ns += used.queued_ns;
             return (used, [before, ended]);
         }
         None => {}
     }
-    pieces.queued_ns = pieces.queued_ns.saturating_add(std::mem::take(&mut used.queued_ns));
+    slices.queued_ns = slices.queued_ns.saturating_add(std::mem::take(&mut used.queued_ns));
     (used, [before, ended])
-}
-
-/// The CPU clock of a process.
-struct Clock {
-    pid: u32,
-    /// A `timer_t`, as a number so that it may change threads.
-    timer: Option<usize>,
-}
-
-impl Clock {
-    /// The kernel adds a process's CPU time up thread by thread at every reading, unless a timer on that clock makes it keep
-    /// the sum: one that never expires.
-    fn make_cheap(&mut self) {
-        if self.timer.is_some() {
-            return;
-        }
-        let clock = ClockId::from_raw((!(self.pid as i32) << 3) | 2);
-        // SAFETY: all zero is a valid structure.
-        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
-        event.sigev_notify = libc::SIGEV_SIGNAL;
-        event.sigev_signo = libc::SIGURG;
-        let mut timer: libc::timer_t = std::ptr::null_mut();
-        // SAFETY: valid pointers to locals.
-        if unsafe { libc::timer_create(clock.as_raw(), &raw mut event, &raw mut timer) } != 0 {
-            return;
-        }
-        self.timer = Some(timer as usize);
-        let never = libc::timespec { tv_sec: 1 << 32, tv_nsec: 0 };
-        let spec =
-            libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
-        // SAFETY: our own timer and a valid structure. If it fails the clock is only slower.
-        unsafe { libc::timer_settime(timer, 0, &raw const spec, std::ptr::null_mut()) };
-    }
-}
-
-impl Drop for Clock {
-    fn drop(&mut self) {
-        if let Some(timer) = self.timer {
-            // SAFETY: our own timer, deleted once.
-            unsafe { libc::timer_delete(timer as libc::timer_t) };
-        }
-    }
 }

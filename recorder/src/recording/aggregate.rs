@@ -1,4 +1,4 @@
-//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time they stand for.
+//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time that they represent.
 //!
 //! It is a `profiler.WallClockSample`, the one sample event with a weight that other readers know. What is added up counts as
 //! not written: it comes back from the journal if we are killed.
@@ -22,7 +22,7 @@ pub(super) struct Aggregate {
     held: HashMap<(usize, TraceIndex), (u64, u64)>,
     /// Their records in the journal.
     entries: Vec<Entry>,
-    /// What was booked last is among them.
+    /// The newest sample is among them.
     pub(super) newest: bool,
     /// They are being written.
     pub(super) writing: bool,
@@ -64,14 +64,14 @@ impl Aggregate {
 }
 
 impl Recording {
-    /// Events of CPU time stand for another time from now on. Call it when a chunk has just begun.
+    /// Sets the CPU time that each sample represents from now on. Call it when a chunk has just begun.
     pub fn change_period(&mut self, period_ns: u64) {
         if let Some(aggregate) = &mut self.aggregate {
             aggregate.period_ns = period_ns;
         }
     }
 
-    /// Whether an interval of adding up is over.
+    /// Returns true if the interval for which samples are added up is over.
     pub fn sums_due(&self, now_ns: u64) -> bool {
         self.aggregate.as_ref().is_some_and(|a| now_ns.saturating_sub(a.since_ns) >= a.every_ns)
     }
@@ -93,20 +93,18 @@ impl Recording {
             let time = self.ticks(first_ns);
             let span = self.span(count.saturating_mul(period_ns));
             let samples = i32::try_from(count).unwrap_or(i32::MAX);
-            let before = self.failure.is_some();
+            let before = self.output.has_failed();
             self.event_with_stack(WALL_CLOCK_SAMPLE, thread, Some(trace), 16, |e, thread, stack| {
                 e.ticks(time).key(thread).key(stack).key(thread_state::DEFAULT).int(samples).ticks(span);
             });
-            if before || self.failure.is_some() {
-                self.unwritten += count;
+            if before || self.output.has_failed() {
+                self.counters.unwritten += count;
             } else {
-                self.events += count;
-                self.unsent += count;
+                self.counters.events += count;
+                self.counters.unsent += count;
             }
         }
-        if let Some(journal) = &self.journal {
-            entries.into_iter().for_each(|entry| journal.queued(entry));
-        }
+        entries.into_iter().for_each(|entry| self.output.queued(Some(entry)));
         if let Some(aggregate) = &mut self.aggregate {
             aggregate.writing = false;
         }

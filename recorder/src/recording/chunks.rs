@@ -1,30 +1,17 @@
 //! When a chunk is flushed, ended and followed by the next one.
 
-use std::sync::atomic::AtomicU64;
+use std::{sync::atomic::AtomicU64, time::Duration};
 
-use jfr_format::{
-    ids::{Ticks, TypeId},
-    metadata::Declared,
-    schema,
-    write::{ChunkWriter, Geometry, min_fixed_size},
-};
+use jfr_format::{ids::TypeId, schema};
 
-use super::Recording;
+use super::{Recording, output_state::OutputState};
 use crate::{
-    os::clock::both_ns,
-    output::repository::MOST_CHUNK_BYTES,
-    settings::{DICTIONARY_BYTES, Settings},
+    os::clock::both_ns, output::repository::MOST_CHUNK_BYTES, settings::DICTIONARY_BYTES,
     shared_memory::journal::Entry,
 };
 
 /// A fixed chunk is closed after this time even if there is room left, ns.
 const FIXED_CHUNK_NS: u64 = 15_000_000_000;
-/// Time for which the size of the next fixed chunk is chosen, ns.
-const AIM_NS: u64 = 3_000_000_000;
-/// Least age of a chunk that tells the rate, ns.
-const LEAST_NS: u64 = 500_000_000;
-/// Smallest and largest fixed chunk beside its frame, bytes.
-const FIXED_BYTES: [u64; 2] = [48 << 10, 8 << 20];
 /// Time between clock anchors, ns.
 const ANCHOR_NS: u64 = 10_000_000_000;
 
@@ -35,33 +22,63 @@ const MOST_QUEUED_BYTES: usize = 128 << 10;
 /// The same in the midst of a record, where there is a journal: its events are committed together, unless they are that many.
 const MOST_OF_RECORD_BYTES: usize = 4 << 20;
 
+/// When the queue is flushed.
+pub(super) struct FlushSchedule {
+    interval_ns: u64,
+    last_flush_ns: u64,
+    last_anchor_ns: u64,
+}
+
+impl FlushSchedule {
+    pub(super) fn new(interval: Duration, now_ns: u64) -> FlushSchedule {
+        let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        FlushSchedule { interval_ns, last_flush_ns: now_ns, last_anchor_ns: 0 }
+    }
+
+    /// Returns the time until the next flush, ns.
+    fn due_in(&self, now_ns: u64) -> u64 {
+        self.interval_ns.saturating_sub(now_ns.saturating_sub(self.last_flush_ns))
+    }
+
+    /// Notes a flush; returns true if it is time for a clock anchor, too.
+    fn note_flush(&mut self, now_ns: u64) -> bool {
+        self.last_flush_ns = now_ns;
+        let anchor = now_ns.saturating_sub(self.last_anchor_ns) >= ANCHOR_NS;
+        if anchor {
+            self.last_anchor_ns = now_ns;
+        }
+        anchor
+    }
+}
+
 impl Recording {
     /// Makes sure that an event of type `id` is declared, by the next chunk, and that `cost` bytes fit: by a flush, or by the
     /// next chunk. `false` if the output is gone.
     #[inline]
     pub(super) fn make_room(&mut self, id: TypeId, cost: impl Fn(&Recording) -> usize) -> bool {
-        if self.failure.is_some() || self.finished {
+        if !self.output.is_writable() {
             return false;
         }
-        if !self.writer.declares(id) {
+        if !self.chunk.writer.declares(id) {
             self.declare(id);
-            if self.failure.is_some() {
+            if self.output.has_failed() {
                 return false;
             }
         }
-        let beside = self.room_for_spans();
-        if beside > 0 && !self.writer.declares(schema::SAMPLE_CONTEXT) {
+        let context_bytes = self.spans.sampled_context_bytes();
+        if context_bytes > 0 && !self.chunk.writer.declares(schema::SAMPLE_CONTEXT) {
             self.declare(schema::SAMPLE_CONTEXT);
         }
-        let cost = |recording: &Recording| cost(recording) + beside;
-        let most = if self.journal.is_some() { MOST_OF_RECORD_BYTES } else { MOST_QUEUED_BYTES };
-        (self.writer.room() >= cost(self) && self.writer.pending() < most) || self.make_room_slowly(&cost)
+        let cost = |recording: &Recording| cost(recording) + context_bytes;
+        let most = if self.output.journal.is_some() { MOST_OF_RECORD_BYTES } else { MOST_QUEUED_BYTES };
+        (self.chunk.writer.room() >= cost(self) && self.chunk.writer.pending() < most)
+            || self.make_room_slowly(&cost)
     }
 
     /// Before the events of a record are queued: all of them come into one batch, so that a recovery writes all or none.
     #[inline]
     pub fn begin_record(&mut self) {
-        if self.writer.pending() >= MOST_QUEUED_BYTES && self.journal.is_some() {
+        if self.chunk.writer.pending() >= MOST_QUEUED_BYTES && self.output.journal.is_some() {
             self.write_batch();
         }
     }
@@ -69,20 +86,20 @@ impl Recording {
     /// Writes out what is queued, in the midst of a round.
     #[cold]
     fn write_batch(&mut self) {
-        if self.failure.is_none() && !self.finished {
+        if self.output.is_writable() {
             self.make_room_slowly(&|_| 0);
         }
     }
 
     /// Copies a record to the journal, if there is one. If that is full, room is made by writing what is queued.
     pub fn keep(&mut self, process: u64, place: u64, kind: u8, payload: &[AtomicU64]) -> Option<Entry> {
-        self.open_later();
-        let kept = self.journal.as_mut()?.append(process, place, kind, payload);
-        if kept.is_some() || self.writer.pending() < QUEUED_BYTES {
-            return kept;
+        self.open_before_record();
+        let entry = self.output.journal.as_mut()?.append(process, place, kind, payload);
+        if entry.is_some() || self.chunk.writer.pending() < QUEUED_BYTES {
+            return entry;
         }
         self.write_batch();
-        self.journal.as_mut()?.append(process, place, kind, payload)
+        self.output.journal.as_mut()?.append(process, place, kind, payload)
     }
 
     #[cold]
@@ -90,96 +107,102 @@ impl Recording {
         let now = crate::os::clock::monotonic_ns();
         self.write_out(now);
         // At a chunk's end nothing begins another one.
-        let may_end = !self.open.telling();
-        if self.failure.is_none() && may_end && self.sink.repository().is_some() && self.big() {
-            // Whoever wants room has keys of stacks in hand: the dictionary stays.
+        let may_end = !self.spans.is_writing_open();
+        if !self.output.has_failed() && may_end && self.output.sink.repository().is_some() && self.big() {
+            // The caller has keys of stacks in hand: the dictionary stays.
             self.next_chunk(now, 0, usize::MAX);
         }
         // In a new chunk it costs more, as nothing is written there yet; so perhaps another, larger one.
         for _ in 0..2 {
-            if self.writer.room() < cost(self) && self.failure.is_none() && may_end {
+            if self.chunk.writer.room() < cost(self) && !self.output.has_failed() && may_end {
                 self.next_chunk(now, cost(self) as u64, usize::MAX);
             }
         }
-        self.failure.is_none() && self.writer.room() >= cost(self)
+        !self.output.has_failed() && self.chunk.writer.room() >= cost(self)
     }
 
     /// After a round of the drain: writes out what is queued if it is much, so that little is lost by a full disk.
     pub fn settle(&mut self, now_ns: u64) {
-        if self.writer.pending() > QUEUED_BYTES && self.failure.is_none() && !self.finished {
+        if self.chunk.writer.pending() > QUEUED_BYTES && self.output.is_writable() {
             self.write_out(now_ns);
             // A repository must be able to remove what it holds before the next flush.
-            if self.big() && self.failure.is_none() {
+            if self.big() && !self.output.has_failed() {
                 self.next_chunk(now_ns, 0, DICTIONARY_BYTES);
             }
         }
     }
 
-    /// Whether it is time for [`Recording::flush`].
+    /// Returns true if it is time for [`Recording::flush`].
     pub fn flush_due(&self, now_ns: u64) -> bool {
         self.flush_in(now_ns) == 0
     }
 
     /// Time until then, ns.
     pub fn flush_in(&self, now_ns: u64) -> u64 {
-        self.flush_ns.saturating_sub(now_ns.saturating_sub(self.last_flush_ns))
+        self.flushes.due_in(now_ns)
     }
 
-    /// Writes out what is queued; begins another chunk when this one is old or big.
+    /// Writes out what is queued.
     pub fn flush(&mut self, now_ns: u64) {
-        if self.failure.is_some() || self.finished {
+        if !self.output.is_writable() {
             return;
         }
-        self.last_flush_ns = now_ns;
+        let anchor = self.flushes.note_flush(now_ns);
         if self.sums_due(now_ns) {
             self.write_sums(now_ns);
         }
-        if now_ns.saturating_sub(self.last_anchor_ns) >= ANCHOR_NS {
-            self.last_anchor_ns = now_ns;
+        if anchor {
             self.anchor();
         }
         self.write_out(now_ns);
-        self.sync();
-        let longest = match self.sink.repository() {
+        self.output.sync();
+    }
+
+    /// Begins another chunk if this one is old or big.
+    pub fn rotate(&mut self, now_ns: u64) {
+        if !self.output.is_writable() {
+            return;
+        }
+        let longest = match self.output.sink.repository() {
             Some(sink) => sink.repository().chunk_age_limit().as_nanos() as u64,
-            None if self.fixed => FIXED_CHUNK_NS,
+            None if self.chunk.fixed => FIXED_CHUNK_NS,
             None => u64::MAX,
         };
-        let old = now_ns.saturating_sub(self.chunk_start_ns) > longest;
-        if old || self.big() || self.interner.bytes() > DICTIONARY_BYTES || self.many_constants() {
+        let old = self.chunk.age_ns(now_ns) > longest;
+        if old || self.big() || self.interner.bytes() > DICTIONARY_BYTES || self.threads.are_many() {
             self.next_chunk(now_ns, 0, DICTIONARY_BYTES);
         }
     }
 
     /// Begins another chunk, for what is recorded otherwise from now on.
     pub fn cut(&mut self, now_ns: u64) {
-        if self.failure.is_none() && !self.finished {
+        if self.output.is_writable() {
             self.write_out(now_ns);
             self.next_chunk(now_ns, 0, DICTIONARY_BYTES);
         }
     }
 
-    /// Before a flush that somebody asked for: by its segment a reader of the stream knows that all before it has come, so there
+    /// Before a flush that a client requested: by its segment a reader of the stream knows that all before it has come, so there
     /// must be something in it.
     pub fn mark_flush(&mut self) {
-        if self.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.has_no_reader()) {
+        if self.chunk.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.has_no_reader()) {
             self.anchor();
         }
     }
 
-    /// Whether the chunk has the size at which it is closed.
+    /// Returns true if the chunk has the size at which it is closed.
     fn big(&mut self) -> bool {
-        let size = self.sink.bytes() - self.chunk_start_byte;
-        match self.sink.repository() {
+        let size = self.chunk.size(&self.output.sink);
+        match self.output.sink.repository() {
             Some(sink) => size > sink.repository().chunk_limit(),
-            None => !self.fixed && size > MOST_CHUNK_BYTES,
+            None => !self.chunk.fixed && size > MOST_CHUNK_BYTES,
         }
     }
 
     /// Pushes what waits for slow readers, lets others in.
     pub fn push(&mut self) {
-        if self.failure.is_none()
-            && let Err(error) = self.sink.push()
+        if !self.output.has_failed()
+            && let Err(error) = self.output.sink.push()
         {
             self.fail(&error);
         }
@@ -188,7 +211,7 @@ impl Recording {
 
     /// Bytes that wait for a slow reader.
     pub fn waiting(&self) -> usize {
-        if self.failure.is_some() { 0 } else { self.sink.waiting() }
+        if self.output.has_failed() { 0 } else { self.output.sink.waiting() }
     }
 
     /// Both clocks, now.
@@ -201,32 +224,26 @@ impl Recording {
     }
 
     pub(super) fn write_out(&mut self, now_ns: u64) {
-        self.make_later();
-        if self.failure.is_some() {
+        self.open_lazy();
+        if self.output.has_failed() {
             return;
         }
         let now = self.ticks(now_ns);
-        match self.writer.flush(now, &mut self.sink) {
+        match self.chunk.writer.flush(now, &mut self.output.sink) {
             Ok(()) => {
-                self.unsent = 0;
+                self.counters.unsent = 0;
                 self.commit();
             }
             Err(error) => self.fail(&error),
         }
     }
 
-    /// What was written goes on to the disk, if that is asked for.
-    fn sync(&self) {
-        if let Some(syncer) = &self.syncer {
-            self.sink.sync(syncer);
-        }
-    }
-
     /// Notes in the journal that what was queued is in the output.
     pub(super) fn commit(&mut self) {
-        let (at, header) = self.writer.header();
-        if let (Some(journal), Some(header), Some(path)) = (&mut self.journal, header, self.sink.file()) {
-            journal.commit(path, at.0, self.sink.position().0, header);
+        let (at, header) = self.chunk.writer.header();
+        let OutputState { sink, journal, .. } = &mut self.output;
+        if let (Some(journal), Some(header), Some(path)) = (journal, header, sink.file()) {
+            journal.commit(path, at.0, sink.position().0, header);
         }
     }
 
@@ -234,13 +251,13 @@ impl Recording {
         self.write_sums(now_ns);
         self.write_open_spans();
         let now = self.ticks(now_ns);
-        let size = self.sink.bytes() - self.chunk_start_byte;
-        if let Err(error) = self.writer.finish(now, false, &mut self.sink) {
+        let size = self.chunk.size(&self.output.sink);
+        if let Err(error) = self.chunk.writer.finish(now, false, &mut self.output.sink) {
             return self.fail(&error);
         }
-        self.unsent = 0;
+        self.counters.unsent = 0;
         self.commit();
-        self.sync();
+        self.output.sync();
         if let Err(error) = self.next_file() {
             return self.fail(&error);
         }
@@ -248,82 +265,43 @@ impl Recording {
     }
 
     pub(super) fn begin_chunk(&mut self, now_ns: u64, size: u64, need: u64, dictionary: usize) {
-        // JMC takes two chunks that start at the same time for one, and what is drained at once may fill several. Between two of them
-        // there is a tick for one that tells a reader of a stream what it lost.
-        let now = Ticks(self.ticks(now_ns).0.max(self.writer.start().0 + 2));
-        let geometry = if self.fixed {
-            let lasted = now_ns.saturating_sub(self.chunk_start_ns);
-            // A chunk that was soon over is mostly its frame: it says nothing of the rate.
-            if lasted >= LEAST_NS {
-                let content = size.saturating_sub(u64::from(min_fixed_size(&self.declared)));
-                self.wished_bytes = content.saturating_mul(AIM_NS) / lasted;
-            }
-            Geometry::Fixed { size: fixed_size(self.wished_bytes.max(2 * need), &self.declared) }
-        } else {
-            Geometry::Patched
-        };
-        match ChunkWriter::declaring(&self.declared, geometry, &self.line, self.sink.position(), now) {
-            Ok(mut writer) => {
-                if let Some(next) = self.writer.next_segment() {
-                    writer.tell_segments(next);
-                }
-                self.writer = writer;
-            }
-            Err(error) => return self.fail(&std::io::Error::other(error)),
+        if let Err(error) = self.chunk.begin_next(&self.output.sink, now_ns, size, need) {
+            return self.fail(&std::io::Error::other(error));
         }
-        self.chunk += 1;
-        self.chunks += 1;
+        self.counters.chunks += 1;
         self.interner.next_chunk(dictionary);
-        // Otherwise somebody is about to write an event.
+        // Otherwise the caller is about to write an event.
         if dictionary != usize::MAX {
-            self.trim_constants();
+            self.threads.trim(self.chunk.number);
+            self.names.trim(self.chunk.number);
         }
-        self.chunk_start_ns = now_ns;
-        self.chunk_start_byte = self.sink.bytes();
-    }
-
-    /// Number of the chunk being written.
-    pub fn chunk(&self) -> u32 {
-        self.chunk
     }
 
     /// Ends the recording.
     pub fn finish(&mut self) {
-        if self.finished {
+        if self.output.is_finished() {
             return;
         }
-        if self.forget_later() {
-            self.finished = true;
-            return;
+        if self.discard_lazy() {
+            return self.output.set_finished();
         }
-        self.make_later();
-        if self.failure.is_none() {
+        self.open_lazy();
+        if !self.output.has_failed() {
             self.write_sums(crate::os::clock::monotonic_ns());
             self.anchor();
             let now = self.ticks(crate::os::clock::monotonic_ns());
-            if let Err(error) = self.writer.finish(now, true, &mut self.sink) {
+            if let Err(error) = self.chunk.writer.finish(now, true, &mut self.output.sink) {
                 self.fail(&error);
             }
         }
         if let Some(stream) = self.stream_mut() {
             stream.finish();
         }
-        self.sync();
+        self.output.sync();
         self.commit();
-        if let Some(journal) = self.journal.take() {
+        if let Some(journal) = self.output.journal.take() {
             journal.remove();
         }
-        self.finished = true;
+        self.output.set_finished();
     }
-}
-
-/// A size for a fixed chunk that leaves `content` bytes beside its frame.
-pub(super) fn fixed_size(content: u64, declared: &Declared) -> u32 {
-    let size = content.clamp(FIXED_BYTES[0], FIXED_BYTES[1]) + u64::from(min_fixed_size(declared));
-    (size.next_multiple_of(4096)) as u32
-}
-
-/// What the first chunk should have room for: names and stacks, and the samples that a busy thread makes in three seconds.
-pub(super) fn first_content(settings: &Settings) -> u64 {
-    (settings.rate() * 3.0 * 14.0) as u64 + FIXED_BYTES[0]
 }

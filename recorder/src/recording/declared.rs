@@ -1,12 +1,12 @@
 //! Which event types a chunk declares: those that this recording's engines write. Another engine may be switched on later;
 //! its first event begins a chunk that declares its types too.
 
-use jfr_format::{ids::TypeId, metadata::Declared, schema::*};
+use jfr_format::{ids::TypeId, schema::*};
 
 use super::Recording;
 use crate::settings::{OffCpu, Settings, Spans};
 
-/// What every recording may say.
+/// Event types that every chunk declares.
 const ALWAYS: &[TypeId] = &[
     EXECUTION_SAMPLE,
     ACTIVE_RECORDING,
@@ -27,7 +27,7 @@ const ALWAYS: &[TypeId] = &[
     RECORDER_COST,
 ];
 
-/// What a stream says of itself.
+/// Event types about the stream itself.
 const STREAM: &[TypeId] = &[SEGMENT, STREAM_LOSS, DATA_LOSS];
 
 /// Events that come together: where one is needed the others will be.
@@ -52,7 +52,7 @@ const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
 const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
 const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
 const OFF: &[TypeId] = &[OFF_CPU, OPEN_OFF_CPU, BELOW_THRESHOLD];
-/// Of requests to disks, and of memory: few recordings have both.
+/// Requests to disks, and growth of memory: few recordings have both.
 const BLOCK: &[TypeId] = &[BLOCK_IO, BELOW_THRESHOLD];
 const GROWTH: &[TypeId] = &[MEMORY_GROWTH];
 const IO: &[TypeId] = &[
@@ -69,7 +69,7 @@ const THROW: &[TypeId] = &[JAVA_EXCEPTION_THROW, JAVA_ERROR_THROW];
 const TRACE: &[TypeId] = &[METHOD_TRACE];
 const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
 const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
-/// Declared from the start only where all are asked for: few programs have spans, and those with one pay for the beginning of one
+/// Declared from the start only where all are requested: few programs have spans, and those with one pay for the beginning of one
 /// more chunk (some 10 KB, once), the others would pay 2 KB in each chunk.
 const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
 /// Everything but CPU samples may find the ring full.
@@ -78,7 +78,7 @@ const LOSS: &[TypeId] = &[EVENT_LOSS];
 const GROUPS: &[&[TypeId]] =
     &[METRICS, CONTAINER, WALL, ALLOC, LOCK, IO, OFF, BLOCK, GROWTH, THROW, TRACE, EVENTS, SIGNALS, SPANS];
 
-/// What a recording with these settings declares from the start.
+/// Returns the event types that a recording with these settings declares from the start.
 pub(super) fn at_start(
     settings: &Settings,
     stream: bool,
@@ -113,10 +113,9 @@ impl Recording {
     /// Begins a chunk that declares `id` too.
     #[cold]
     pub(super) fn declare(&mut self, id: TypeId) {
-        self.types.push(id);
+        self.open_before_record();
         let with = GROUPS.iter().filter(|group| group.contains(&id));
-        self.types.extend(with.flat_map(|group| group.iter().copied()));
-        self.declared = Declared::of(self.types.iter().copied());
+        self.chunk.declare_next(std::iter::once(id).chain(with.flat_map(|group| group.iter().copied())));
         self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);
     }
 }
@@ -125,20 +124,21 @@ impl Recording {
 mod tests {
     use super::*;
     use crate::settings::{PerfEvent, Trace};
+    use jfr_format::metadata::Declared;
     use jfr_format::schema::{self, Kind};
     use std::time::Duration;
 
     fn bytes(settings: &Settings) -> usize {
-        Declared::of(at_start(settings, false, || false)).event().len()
+        Declared::new(at_start(settings, false, || false)).event().len()
     }
 
     #[test]
-    fn a_chunk_of_cpu_samples_begins_with_little() {
+    fn cpu_sample_chunk_has_a_small_header() {
         let cpu = Settings::default();
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
         let bare = Settings { metrics: None, ..Settings::default() };
         assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
-        // What spans would add to it.
+        // The bytes that spans would add.
         let spans = bytes(&Settings { spans: Spans::All, ..Settings::default() });
         assert!((1500..2500).contains(&(spans - bytes(&cpu))), "{spans}");
         // The whole schema has 17 KB and more.
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_engine_declares_what_it_writes() {
+    fn every_engine_declares_its_event_types() {
         let second = Some(Duration::from_secs(1));
         let all = Settings {
             wall: second,
@@ -161,10 +161,10 @@ mod tests {
             events: vec![PerfEvent { name: "page-faults".into(), period: None }],
             ..Settings::default()
         };
-        let declared = Declared::of(at_start(&all, true, || true));
+        let declared = Declared::new(at_start(&all, true, || true));
         // Foreign recordings have them, ours do not; that of outages is declared when there was one, and those of spans likewise.
         let never = [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, OUTAGE];
-        let file = Declared::of(at_start(&all, false, || true));
+        let file = Declared::new(at_start(&all, false, || true));
         assert!(!STREAM.iter().any(|id| file.has(*id)));
         for event in schema::types().filter(|ty| ty.kind == Kind::Event) {
             let left_out = never.contains(&event.id) || (SPANS.contains(&event.id) && event.id != EVENT_LOSS);

@@ -1,11 +1,14 @@
 //! How a recording begins: at once, or in a repository with a process's first record or flush. Most processes that live for a
 //! moment have neither, and making folder, chunk and journal costs more than all else.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jfr_format::{ids::Ticks, write::ClockLine};
 
-use super::Recording;
+use super::{
+    Recording,
+    output_state::{Lazy, Stage},
+};
 use crate::{
     error::Error,
     os::clock::{TICKS_PER_SECOND, TickLine, both_ns, monotonic_ns},
@@ -14,13 +17,6 @@ use crate::{
     settings::Settings,
     shared_memory::journal::Journal,
 };
-
-/// What is made later.
-#[derive(Default)]
-pub(super) struct Later {
-    /// Of the journal: session directory, its number, the process.
-    journal: Option<(PathBuf, u64, u32)>,
-}
 
 impl Recording {
     /// Opens the output of `owner` and begins its first chunk.
@@ -37,12 +33,12 @@ impl Recording {
         // The first bytes at once: an output that cannot be written is noticed before the program runs.
         match refused {
             Some(source) => recording.fail(&source),
-            None => recording.write_out(recording.chunk_start_ns),
+            None => recording.write_out(recording.chunk.start_ns),
         }
-        match &recording.failure {
+        match recording.failure() {
             // A pipe or device may fail at any time: the program's run is worth more than its recording.
-            Some(reason) if !recording.fixed && !recording.will_retry() => {
-                Err(Error::Setting { name: "output", problem: reason.clone() })
+            Some(reason) if !recording.chunk.fixed && !recording.will_retry() => {
+                Err(Error::Unavailable { name: "output", problem: reason.to_owned() })
             }
             _ => Ok(recording),
         }
@@ -51,7 +47,7 @@ impl Recording {
     /// A recording into a folder of its own in a repository, of which nothing is made yet.
     pub fn later(repository: &Repository, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
         let mut recording = Recording::from_now(Sink::later(repository, owner), settings)?;
-        recording.later = Some(Later::default());
+        recording.output.stage = Stage::Lazy(Lazy::default());
         Ok(recording)
     }
 
@@ -66,51 +62,51 @@ impl Recording {
         Recording::with(sink, line, TickLine::new(mono), Ticks(0), mono, settings)
     }
 
-    /// Keeps what is not in the output yet in the session directory.
+    /// Retains records whose events are not in the output yet, in the session directory.
     pub fn keep_journal(&mut self, session: &Path, number: u64, pid: u32) {
-        if self.fixed {
+        if self.chunk.fixed {
             return;
         }
-        if let Some(later) = &mut self.later {
-            later.journal = Some((session.to_owned(), number, pid));
+        if let Some(lazy) = self.output.lazy() {
+            lazy.journal = Some((session.to_owned(), number, pid));
             return;
         }
         self.make_journal(session, number, pid);
         self.commit();
     }
 
-    /// Without it everything else works.
+    /// The recording continues if the journal cannot be made.
     fn make_journal(&mut self, session: &Path, number: u64, pid: u32) {
-        self.journal = Journal::create(session, number, pid, self.ticks.origin_ns()).ok();
+        self.output.journal = Journal::create(session, number, pid, self.chunk.origin_ns()).ok();
     }
 
-    /// Before the first record: makes what was put off, and writes what is queued.
+    /// Before the first record: opens a lazy output, and writes what is queued.
     #[inline]
-    pub(super) fn open_later(&mut self) {
-        if self.later.is_some() {
+    pub(super) fn open_before_record(&mut self) {
+        if matches!(self.output.stage, Stage::Lazy(_)) {
             self.write_out(monotonic_ns());
         }
     }
 
-    /// Makes what was put off.
-    pub(super) fn make_later(&mut self) {
-        let Some(later) = self.later.take() else { return };
-        if let Some(repository) = self.sink.repository()
+    /// Opens a lazy output.
+    pub(super) fn open_lazy(&mut self) {
+        let Some(lazy) = self.output.take_lazy() else { return };
+        if let Some(repository) = self.output.sink.repository()
             && let Err(error) = repository.next_chunk()
         {
             self.fail(&error);
         }
-        if let Some((session, number, pid)) = later.journal {
+        if let Some((session, number, pid)) = lazy.journal {
             self.make_journal(&session, number, pid);
         }
     }
 
-    /// At the end: whether nothing was made, and nothing came that is worth it.
-    pub(super) fn forget_later(&mut self) -> bool {
-        if self.worth || self.later.take().is_none() {
+    /// At the end: returns true if the output was never opened, and there is no reason to open it.
+    pub(super) fn discard_lazy(&mut self) -> bool {
+        if self.counters.has_content || self.output.lazy().is_none() {
             return false;
         }
-        self.chunks = 0;
+        self.counters.chunks = 0;
         true
     }
 }

@@ -21,7 +21,7 @@ impl Recording {
         (samples, ns): (u64, u64),
         now_ns: u64,
     ) {
-        if self.keeps_untold(schema::SAMPLE_LOSS, cause, (samples, ns)) {
+        if self.defer_unread_loss(schema::SAMPLE_LOSS, cause, (samples, ns)) {
             return;
         }
         let now = self.ticks(now_ns);

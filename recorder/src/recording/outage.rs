@@ -1,22 +1,28 @@
 //! Outputs that fail: a file keeps what it has, a pipe without a reader ends, a repository is tried again.
 
 use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};
-use jfr_format::{metadata::Declared, schema, write::ClockLine};
+use jfr_format::schema;
 
-use super::{Recording, constants::ThreadTable};
-use crate::{names::intern::Interner, os::clock::both_ns, settings::DICTIONARY_BYTES};
+use super::{
+    Recording,
+    constants::ThreadConstants,
+    output_state::{Lazy, Stage},
+};
+use crate::{names::intern::Interner, settings::DICTIONARY_BYTES};
 
 /// Why a pipe failed.
 const READER_GONE: &str = "the reader is gone";
 /// First and longest time after which an output that refused is tried again, ns.
 const RETRY_NS: [u64; 2] = [1_000_000_000, 30_000_000_000];
-/// The wall clock of later chunks is corrected when it is off by this much, ns.
-const DRIFT_NS: i64 = 1_000_000;
 
 /// A time in which the output took nothing.
 pub(super) struct Outage {
+    /// Why it began.
+    pub(super) reason: String,
+    /// The output had not been opened yet: its deferred parts.
+    pub(super) lazy: Option<Lazy>,
     since_ns: u64,
-    retry_ns: u64,
+    pub(super) retry_ns: u64,
     wait_ns: u64,
     /// Samples that had been queued when it began.
     samples: u64,
@@ -24,87 +30,91 @@ pub(super) struct Outage {
     refused: (u64, u64),
 }
 
+impl Outage {
+    /// Another attempt failed: this outage, which it began, becomes the continuation of `before`.
+    fn prolong(&mut self, before: Outage, now_ns: u64) {
+        self.wait_ns = (before.wait_ns * 2).min(RETRY_NS[1]);
+        self.retry_ns = now_ns + self.wait_ns;
+        self.samples += before.samples;
+        (self.since_ns, self.refused) = (before.since_ns, before.refused);
+    }
+}
+
 impl Recording {
     /// In a repository each chunk is a file of its own, whose wall clock is that of its beginning.
     pub(super) fn next_file(&mut self) -> std::io::Result<()> {
-        let Some(repository) = self.sink.repository() else { return Ok(()) };
+        let Some(repository) = self.output.sink.repository() else { return Ok(()) };
         repository.next_chunk()?;
-        let (mono, wall) = both_ns();
-        let at = self.ticks(mono);
-        let ahead = (wall as i64).saturating_sub(self.line.epoch_nanos(at));
-        // Never back: a chunk must not begin before the end of the one before it.
-        if ahead > DRIFT_NS {
-            self.line = ClockLine { start_ticks: at, start_epoch_ns: wall as i64, ..self.line };
-        }
+        self.chunk.correct_clock();
         Ok(())
     }
 
-    /// Whether the output failed otherwise than by a reader that left, which is its good right.
+    /// Returns true if the output failed, other than by a reader that left, which it may do.
     pub fn broken(&self) -> bool {
-        self.failure.as_ref().is_some_and(|reason| !reason.ends_with(READER_GONE))
+        self.failure().is_some_and(|reason| !reason.ends_with(READER_GONE))
     }
 
     /// The output is gone or full: keeps what is valid and says why, once.
     pub(super) fn fail(&mut self, error: &std::io::Error) {
-        if self.failure.is_some() {
+        if self.output.has_failed() {
             return;
         }
         let reason = match error.kind() {
             std::io::ErrorKind::BrokenPipe => READER_GONE.to_owned(),
             _ => crate::error::plain(error),
         };
-        let name = match self.sink.repository() {
+        let name = match self.output.sink.repository() {
             Some(repository) => repository.repository().root.display().to_string(),
             None => self.name(),
         };
-        self.failure = Some(format!("{name}: {reason}"));
-        let samples = std::mem::take(&mut self.unsent);
-        self.unwritten += samples + self.aggregate.as_mut().map_or(0, |a| a.forget());
-        self.events -= samples;
-        if let Some(journal) = &mut self.journal {
+        let reason = format!("{name}: {reason}");
+        let samples = self.counters.take_back_unsent();
+        self.counters.unwritten += self.aggregate.as_mut().map_or(0, |a| a.forget());
+        if let Some(journal) = &mut self.output.journal {
             journal.give_up();
         }
-        // A file keeps what it has: the header must only say where that ends.
-        if !self.fixed {
-            self.writer.discard();
-            let now_ns = crate::os::clock::monotonic_ns();
-            let now = self.ticks(now_ns);
-            let last = self.sink.repository().is_none();
-            let _ = self.writer.finish(now, last, &mut self.sink);
-            if let Some(repository) = self.sink.repository() {
-                repository.close();
-                let wait_ns = RETRY_NS[0];
-                self.outage = Some(Outage {
-                    since_ns: now_ns,
-                    retry_ns: now_ns + wait_ns,
-                    wait_ns,
-                    samples,
-                    refused: (0, 0),
-                });
-            }
+        // The reader of a stream has what it has.
+        if self.chunk.fixed {
+            return self.output.set_failed(reason);
         }
+        // A file keeps what it has: the header must only say where that ends.
+        self.chunk.writer.discard();
+        let now_ns = crate::os::clock::monotonic_ns();
+        let now = self.ticks(now_ns);
+        let last = self.output.sink.repository().is_none();
+        let _ = self.chunk.writer.finish(now, last, &mut self.output.sink);
+        let Some(repository) = self.output.sink.repository() else { return self.output.set_failed(reason) };
+        repository.close();
+        let wait_ns = RETRY_NS[0];
+        self.output.begin_outage(Outage {
+            reason,
+            lazy: None,
+            since_ns: now_ns,
+            retry_ns: now_ns + wait_ns,
+            wait_ns,
+            samples,
+            refused: (0, 0),
+        });
     }
 
     /// A sample came that the output has no room for, and is counted as lost.
     pub fn refuse(&mut self, weight_ns: u64) {
-        if let Some(outage) = &mut self.outage {
+        if let Stage::Outage(outage) = &mut self.output.stage {
             outage.refused = (outage.refused.0 + 1, outage.refused.1 + weight_ns);
         }
     }
 
-    /// Whether an output that refuses is tried again from time to time.
+    /// Returns true if the output failed and is tried again from time to time.
     pub fn will_retry(&self) -> bool {
-        self.outage.is_some()
+        self.output.will_retry()
     }
 
     /// Tries an output again that refused, when it is time; says what happened if it takes bytes now.
     pub fn retry(&mut self, now_ns: u64) -> Option<String> {
-        let outage = self.outage.take_if(|o| o.retry_ns <= now_ns)?;
-        let reason = self.failure.take();
-        if !self.types.contains(&schema::OUTAGE) {
-            // The chunk that now begins will tell.
-            self.types.push(schema::OUTAGE);
-            self.declared = Declared::of(self.types.iter().copied());
+        let outage = self.output.take_due_outage(now_ns)?;
+        if !self.chunk.next_declares(schema::OUTAGE) {
+            // The event is in the chunk that now begins.
+            self.chunk.declare_next([schema::OUTAGE]);
         }
         match self.next_file() {
             Ok(()) => {
@@ -114,11 +124,8 @@ impl Recording {
             }
             Err(error) => self.fail(&error),
         }
-        if self.failure.is_some() {
-            let wait_ns = (outage.wait_ns * 2).min(RETRY_NS[1]);
-            let more = self.outage.as_ref().map_or(0, |o| o.samples);
-            let samples = outage.samples + more;
-            self.outage = Some(Outage { retry_ns: now_ns + wait_ns, wait_ns, samples, ..outage });
+        if let Stage::Outage(next) = &mut self.output.stage {
+            next.prolong(outage, now_ns);
             return None;
         }
         let (now, lost_ns) = (self.ticks(now_ns), outage.samples * self.period_ns);
@@ -128,11 +135,11 @@ impl Recording {
                 e.ticks(now).key(key).string(cause).long(outage.samples as i64).long(lost_ns as i64);
             });
         }
-        let reason = reason.unwrap_or_default();
+        let reason = &outage.reason;
         let lost_ns = lost_ns.saturating_add(outage.refused.1);
         let (start, took) = self.interval(outage.since_ns, now_ns.saturating_sub(outage.since_ns));
         self.event(schema::OUTAGE, None, reason.len(), |e, _| {
-            e.ticks(start).ticks(took).string(&reason);
+            e.ticks(start).ticks(took).string(reason);
             e.long((outage.samples + outage.refused.0) as i64).long(lost_ns as i64);
         });
         let seconds = now_ns.saturating_sub(outage.since_ns) as f64 / 1e9;
@@ -142,20 +149,19 @@ impl Recording {
     /// Ends the recording and lets its memory go; what it counted stays.
     pub fn retire(&mut self) {
         self.finish();
-        self.outage = None;
+        self.output.end_outage();
         self.aggregate = None;
         self.interner = Interner::new();
-        self.threads = ThreadTable::default();
-        self.groups = Vec::new();
-        self.writer.let_go();
-        if let Some(repository) = self.sink.repository() {
-            repository.end(!self.worth);
+        self.threads = ThreadConstants::default();
+        self.chunk.writer.let_go();
+        if let Some(repository) = self.output.sink.repository() {
+            repository.end(!self.counters.has_content);
         }
     }
 
     /// Gives back what was set aside for the last chunk of a repository.
     pub fn close_file(&mut self) {
-        if let Some(repository) = self.sink.repository() {
+        if let Some(repository) = self.output.sink.repository() {
             repository.end(false);
         }
     }
@@ -164,6 +170,8 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::{Path, PathBuf};
+
     use crate::{
         output::repository::{Owner, Repository},
         output::sink::Target,
@@ -177,8 +185,82 @@ mod tests {
         let mut ended = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
         let now_ns = crate::os::clock::monotonic_ns();
         (0..1000).for_each(|_| ended.notice(&"x".repeat(100), now_ns));
-        assert!(ended.writer.kept() > 50_000);
+        assert!(ended.chunk.writer.buffer_capacity() > 50_000);
         ended.retire();
-        assert_eq!(ended.writer.kept(), 0);
+        assert_eq!(ended.chunk.writer.buffer_capacity(), 0);
+    }
+
+    /// A repository whose root is a file, so that no folder can be made in it.
+    fn blocked_repository(dir: &Path) -> (PathBuf, Repository) {
+        let root = dir.join("root");
+        std::fs::write(&root, "in the way").unwrap();
+        (root.clone(), Repository::new(&root))
+    }
+
+    #[test]
+    fn failed_repository_is_retried_until_it_takes_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, repository) = blocked_repository(dir.path());
+        let target = Target::Repository(repository);
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        let now_ns = crate::os::clock::monotonic_ns();
+        assert!(recording.will_retry() && recording.full() && recording.failure().is_some());
+        assert_eq!(recording.retry(now_ns), None, "too early");
+        assert_eq!(recording.retry(now_ns + RETRY_NS[0]), None);
+        assert!(recording.will_retry(), "the root is still in the way");
+        std::fs::remove_file(root).unwrap();
+        assert_eq!(
+            recording.retry(now_ns + 2 * RETRY_NS[0]),
+            None,
+            "the next attempt comes after twice the time"
+        );
+        let message = recording.retry(now_ns + 3 * RETRY_NS[0]).unwrap();
+        assert!(message.starts_with("recording again after 3.0 s ("), "{message}");
+        assert!(!recording.will_retry() && recording.failure().is_none());
+    }
+
+    #[test]
+    fn output_that_ends_in_an_outage_retains_its_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, repository) = blocked_repository(dir.path());
+        let target = Target::Repository(repository);
+        let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
+        recording.finish();
+        assert!(recording.will_retry() && recording.broken());
+        assert_eq!(recording.retry(u64::MAX), None, "it is finished");
+        recording.retire();
+        assert!(!recording.will_retry() && recording.broken());
+    }
+
+    #[test]
+    fn lazy_output_that_failed_is_opened_by_the_next_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::new(dir.path().join("root"));
+        let mut recording = Recording::later(&repository, &Owner::default(), &Settings::default()).unwrap();
+        recording.keep_journal(dir.path(), 1, 7);
+        recording.fail(&std::io::Error::other("refused"));
+        assert!(recording.will_retry() && recording.output.journal.is_none());
+        let now_ns = crate::os::clock::monotonic_ns();
+        assert!(recording.retry(now_ns + RETRY_NS[0]).is_some());
+        assert!(matches!(recording.output.stage, Stage::Open) && recording.output.journal.is_some());
+    }
+
+    #[test]
+    fn event_type_declared_before_the_first_record_opens_a_lazy_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::new(dir.path().join("root"));
+        let mut recording = Recording::later(&repository, &Owner::default(), &Settings::default()).unwrap();
+        recording.declare(jfr_format::schema::SAMPLE_CONTEXT);
+        assert!(matches!(recording.output.stage, Stage::Open) && recording.failure().is_none());
+    }
+
+    #[test]
+    fn lazy_output_without_content_is_never_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        let mut recording =
+            Recording::later(&Repository::new(&root), &Owner::default(), &Settings::default()).unwrap();
+        recording.finish();
+        assert!(!root.exists() && recording.counters().chunks == 0 && recording.failure().is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! What samples were taken for, spans and their scopes.
+//! Spans, their scopes, and the contexts of samples.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jfr_format::{ids::Ticks, schema};
 
-use super::{EVENT_BYTES, Recording};
+use super::{EVENT_BYTES, Recording, current_chunk::CurrentChunk};
 
 /// A span and what is known of it while it is active.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -22,12 +22,12 @@ pub struct SpanContext {
     pub labels: String,
 }
 
-/// What a thread worked for when it was sampled.
+/// The span that was active on a thread when it was sampled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Worked {
     /// The span.
     pub context: SpanContext,
-    /// Number of its activation, 0 if nobody counts.
+    /// Number of its activation, 0 if activations are not counted.
     pub seq: u64,
 }
 
@@ -61,7 +61,7 @@ pub struct Scope {
     pub previous: u64,
     /// Number of the activation.
     pub seq: u64,
-    /// It was not over yet.
+    /// The activation was not over yet.
     pub open: bool,
 }
 
@@ -72,7 +72,7 @@ pub struct OpenSpan {
     pub thread: usize,
     /// The activation.
     pub scope: Scope,
-    /// Its name; empty if whoever made the span tells of it.
+    /// Its name; empty if the span's maker records it.
     pub name: String,
     /// The span it is a child of, 0: none.
     pub parent: u64,
@@ -80,17 +80,43 @@ pub struct OpenSpan {
     pub context: SpanContext,
 }
 
-/// What goes on, for chunks that are read alone, by process.
+/// Spans that are active, for chunks that are read alone, by process.
 #[derive(Default)]
-pub(super) struct OpenNow {
+struct OpenSpans {
     processes: HashMap<u64, Vec<OpenSpan>>,
-    telling: bool,
+    /// They are being written.
+    writing: bool,
 }
 
-impl OpenNow {
-    /// Whether it is being told.
-    pub(super) fn telling(&self) -> bool {
-        self.telling
+/// The span that a thread's samples belong to.
+struct SampledSpan {
+    thread: usize,
+    /// When the samples begin.
+    start_ns: u64,
+    worked: Arc<Worked>,
+}
+
+/// The spans of a recording.
+#[derive(Default)]
+pub(super) struct Spans {
+    constants: Constants,
+    /// The span that the samples being written belong to.
+    sampled: Option<SampledSpan>,
+    open: OpenSpans,
+}
+
+impl Spans {
+    /// Returns true while the open spans are written at a chunk's end.
+    pub(super) fn is_writing_open(&self) -> bool {
+        self.open.writing
+    }
+
+    /// Returns the bytes to leave free behind a sample for its context.
+    #[inline]
+    pub(super) fn sampled_context_bytes(&self) -> usize {
+        let bytes =
+            |sampled: &SampledSpan| sampled.worked.context.labels.len() + CONSTANT_BYTES + EVENT_BYTES;
+        self.sampled.as_ref().map_or(0, bytes)
     }
 }
 
@@ -101,14 +127,14 @@ const MOST_BYTES: usize = 4 << 20;
 
 /// Constants of spans: their keys, and the chunks that have them.
 #[derive(Default)]
-pub(super) struct Constants {
+struct Constants {
     contexts: HashMap<SpanContext, (u64, u32)>,
     last_context: u64,
     texts: HashMap<Box<str>, (u64, u32)>,
     last_text: u64,
     bytes: usize,
-    /// Thread, time and chunk of what was told last: several samples may have been taken at once.
-    told: Option<(usize, i64, u32)>,
+    /// Thread, time and chunk of the last context: several samples may have one time.
+    last_written: Option<(usize, i64, u32)>,
 }
 
 impl Constants {
@@ -122,101 +148,91 @@ impl Constants {
     }
 
     /// How many are remembered.
-    pub(super) fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.contexts.len() + self.texts.len()
     }
-}
 
-impl Recording {
-    /// The key of a text, queued if this chunk does not have it yet; 0 for none. Room must have been asked for.
-    fn text_key(&mut self, text: &str) -> u64 {
+    /// The key of a text, queued if this chunk does not have it yet; 0 for none. The caller must have made room.
+    fn text_key(&mut self, text: &str, chunk: &mut CurrentChunk) -> u64 {
         if text.is_empty() {
             return 0;
         }
-        let spans = &mut self.spans;
-        if !spans.texts.contains_key(text) {
-            spans.last_text += 1;
-            spans.bytes += text.len();
-            spans.texts.insert(text.into(), (spans.last_text, 0));
+        if !self.texts.contains_key(text) {
+            self.last_text += 1;
+            self.bytes += text.len();
+            self.texts.insert(text.into(), (self.last_text, 0));
         }
-        let Some((key, chunk)) = spans.texts.get_mut(text) else { return 0 };
+        let Some((key, written_in)) = self.texts.get_mut(text) else { return 0 };
         let key = *key;
-        if *chunk != self.chunk {
-            let written = self.writer.constant(schema::STRING, key, |c| {
+        if *written_in != chunk.number {
+            let written = chunk.writer.constant(schema::STRING, key, |c| {
                 c.string(text);
             });
             if written.is_err() {
                 return 0;
             }
-            *chunk = self.chunk;
+            *written_in = chunk.number;
         }
         key
     }
 
-    fn context_key(&mut self, context: &SpanContext) -> u64 {
-        if let Some(&(key, chunk)) = self.spans.contexts.get(context)
-            && chunk == self.chunk
+    fn context_key(&mut self, context: &SpanContext, chunk: &mut CurrentChunk) -> u64 {
+        if let Some(&(key, written_in)) = self.contexts.get(context)
+            && written_in == chunk.number
         {
             return key;
         }
-        let labels = self.text_key(&context.labels);
-        let spans = &mut self.spans;
-        let key = spans.contexts.get(context).map_or(spans.last_context + 1, |(key, _)| *key);
+        let labels = self.text_key(&context.labels, chunk);
+        let key = self.contexts.get(context).map_or(self.last_context + 1, |(key, _)| *key);
         let [high, low] = context.trace;
-        let written = self.writer.constant(schema::SPAN_CONTEXT, key, |c| {
+        let written = chunk.writer.constant(schema::SPAN_CONTEXT, key, |c| {
             c.long(context.span as i64).long(context.local_root as i64).long(high as i64).long(low as i64);
             c.int(i32::from(context.flags)).key(labels);
         });
         if written.is_err() {
             return 0;
         }
-        spans.last_context = spans.last_context.max(key);
-        spans.contexts.insert(context.clone(), (key, self.chunk));
+        self.last_context = self.last_context.max(key);
+        self.contexts.insert(context.clone(), (key, chunk.number));
         key
     }
+}
 
-    /// What the samples of a thread that begin at `start_ns` and are written from now on were taken for: it is told in the chunk of each
-    /// of them. Samples that are added up have lost it.
+impl Recording {
+    /// Sets the span that the samples of a thread that begin at `start_ns` and are written from now on belong to: it is written to the
+    /// chunk of each of them. Samples that are added up have lost it.
     pub fn note_sampled_span(&mut self, thread: usize, start_ns: u64, worked: Option<&Arc<Worked>>) {
         let worked = worked.filter(|_| self.aggregate.is_none());
-        self.note_sampled_span = worked.map(|worked| (thread, start_ns, worked.clone()));
+        self.spans.sampled = worked.map(|worked| SampledSpan { thread, start_ns, worked: worked.clone() });
     }
 
-    /// Bytes to keep free behind a sample for what it was taken for.
-    #[inline]
-    pub(super) fn room_for_spans(&self) -> usize {
-        self.note_sampled_span
-            .as_ref()
-            .map_or(0, |(.., worked)| worked.context.labels.len() + CONSTANT_BYTES + EVENT_BYTES)
-    }
-
-    /// A sample has been written: what it was taken for follows, in the same chunk.
+    /// A sample has been written: its context follows, in the same chunk.
     #[inline]
     pub(super) fn write_sampled_spans(&mut self) {
-        if let Some((thread, start_ns, worked)) = self.note_sampled_span.take() {
-            self.worked_for(thread, start_ns, &worked);
-            self.note_sampled_span = Some((thread, start_ns, worked));
+        if let Some(sampled) = self.spans.sampled.take() {
+            self.write_sample_context(&sampled);
+            self.spans.sampled = Some(sampled);
         }
     }
 
-    fn worked_for(&mut self, thread: usize, start_ns: u64, worked: &Worked) {
-        let time = self.ticks(start_ns);
-        if self.spans.told == Some((thread, time.0, self.chunk)) {
+    fn write_sample_context(&mut self, SampledSpan { thread, start_ns, worked }: &SampledSpan) {
+        let time = self.ticks(*start_ns);
+        if self.spans.constants.last_written == Some((*thread, time.0, self.chunk.number)) {
             return;
         }
-        self.spans.trim();
+        self.spans.constants.trim();
         let bytes = worked.context.labels.len() + CONSTANT_BYTES;
         self.event_with_constants(
             schema::SAMPLE_CONTEXT,
-            thread,
+            *thread,
             None,
             bytes,
-            |recording| recording.context_key(&worked.context),
+            |r| r.spans.constants.context_key(&worked.context, &mut r.chunk),
             |e, thread, _, context| {
                 e.ticks(time).key(thread).key(context).long(worked.seq as i64);
             },
         );
-        self.spans.told = Some((thread, time.0, self.chunk));
+        self.spans.constants.last_written = Some((*thread, time.0, self.chunk.number));
     }
 
     /// Writes a span, as ours and as async-profiler has it; `thread` is where it ended, or goes on.
@@ -228,7 +244,7 @@ impl Recording {
             thread,
             None,
             span.name.len() + CONSTANT_BYTES,
-            |recording| recording.text_key(span.name),
+            |r| r.spans.constants.text_key(span.name, &mut r.chunk),
             |e, thread, _, name| {
                 e.ticks(start).ticks(took).key(thread).key(name);
             },
@@ -236,7 +252,7 @@ impl Recording {
     }
 
     fn own_span(&mut self, thread: usize, span: &Span<'_>) {
-        self.spans.trim();
+        self.spans.constants.trim();
         let (start, took) = self.interval(span.start_ns, span.took_ns);
         let context = &span.context;
         let bytes = context.labels.len() + span.name.len() + 2 * CONSTANT_BYTES;
@@ -246,7 +262,11 @@ impl Recording {
             thread,
             None,
             bytes,
-            |recording| (recording.text_key(span.name), recording.text_key(&context.labels)),
+            |r| {
+                let constants = &mut r.spans.constants;
+                let name = constants.text_key(span.name, &mut r.chunk);
+                (name, constants.text_key(&context.labels, &mut r.chunk))
+            },
             |e, thread, _, (name, labels)| {
                 e.ticks(start).ticks(took).key(thread).key(name);
                 e.long(context.span as i64).long(span.parent as i64).long(context.local_root as i64);
@@ -259,40 +279,40 @@ impl Recording {
         );
     }
 
-    /// Whether chunks are read alone, so that what goes on is told at the end of each.
+    /// Returns true if chunks are read alone, so that each ends with the spans that are open.
     pub fn writes_open_spans(&mut self) -> bool {
-        self.sink.repository().is_some()
+        self.output.sink.repository().is_some()
     }
 
-    /// What goes on in a process as of now.
+    /// Sets the spans that are active in a process now.
     pub fn open_now(&mut self, process: u64, open: Vec<OpenSpan>) {
         if open.is_empty() {
-            self.open.processes.remove(&process);
+            self.spans.open.processes.remove(&process);
         } else {
-            self.open.processes.insert(process, open);
+            self.spans.open.processes.insert(process, open);
         }
     }
 
     /// An activation ended.
     pub fn open_no_more(&mut self, process: u64, seq: u64, span: u64) {
-        if let Some(open) = self.open.processes.get_mut(&process) {
+        if let Some(open) = self.spans.open.processes.get_mut(&process) {
             open.retain(|open| (open.scope.seq, open.scope.span) != (seq, span));
         }
     }
 
-    /// Tells what goes on, at a chunk's end. Not for readers of `profiler.Span`: these would have to count it once more at its end.
+    /// Writes the open spans at a chunk's end. Not as `profiler.Span`: its readers would count them again at their end.
     pub(super) fn write_open_spans(&mut self) {
-        let declared = self.writer.declares(schema::OPEN_SPAN);
-        if self.open.processes.is_empty() || !declared || self.failure.is_some() {
+        let declared = self.chunk.writer.declares(schema::OPEN_SPAN);
+        if self.spans.open.processes.is_empty() || !declared || self.output.has_failed() {
             return;
         }
-        self.open.telling = true;
-        let processes = std::mem::take(&mut self.open.processes);
-        let mut told = HashSet::new();
+        self.spans.open.writing = true;
+        let processes = std::mem::take(&mut self.spans.open.processes);
+        let mut written = HashSet::new();
         for (process, open) in &processes {
             for OpenSpan { thread, scope, name, parent, context } in open {
                 self.scope_end(*thread, scope);
-                if !name.is_empty() && told.insert((process, scope.span)) {
+                if !name.is_empty() && written.insert((process, scope.span)) {
                     let (start_ns, took_ns, samples) = (scope.start_ns, scope.took_ns, None);
                     let span =
                         Span { start_ns, took_ns, name, parent: *parent, samples, context: context.clone() };
@@ -300,8 +320,8 @@ impl Recording {
                 }
             }
         }
-        self.open.processes = processes;
-        self.open.telling = false;
+        self.spans.open.processes = processes;
+        self.spans.open.writing = false;
     }
 
     /// Writes an activation of a span.
@@ -313,9 +333,9 @@ impl Recording {
         });
     }
 
-    /// Of what ended before `time_ns` nothing comes any more; told where spans are.
+    /// All events that ended before `time_ns` have been written; recorded where spans are.
     pub fn watermark(&mut self, time_ns: u64) {
-        if self.declared.has(schema::WATERMARK) {
+        if self.chunk.next_declares(schema::WATERMARK) {
             let time: Ticks = self.ticks(time_ns);
             self.event(schema::WATERMARK, None, 0, |e, _| {
                 e.ticks(time);
@@ -325,11 +345,11 @@ impl Recording {
 
     /// How many contexts and texts of spans it knows.
     pub fn span_constants(&self) -> usize {
-        self.spans.len()
+        self.spans.constants.len()
     }
 }
 
-/// Most bytes of a constant here beside its text.
+/// Most bytes of a constant here, without its text.
 const CONSTANT_BYTES: usize = 96;
 
 #[cfg(test)]
@@ -384,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_and_what_it_was_taken_for_are_in_one_chunk() {
+    fn sample_and_its_context_are_in_one_chunk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.jfr");
         let (mut read, write) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -398,7 +418,7 @@ mod tests {
         drop(target);
         let group = recording.add_group("prog (1)".into());
         let thread = recording.add_thread(5, "main", group).index;
-        let start_ns = recording.chunk_start_ns;
+        let start_ns = recording.chunk.start_ns;
         for i in 0..6_000 {
             let (time_ns, trace) = (start_ns + i * 1_000_000, trace(&mut recording, i % 300));
             let worked = Arc::new(Worked { context: context(1 + i % 700), seq: i });
@@ -437,13 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn each_chunk_of_a_repository_tells_what_goes_on() {
+    fn each_repository_chunk_has_the_open_spans() {
         let folder = tempfile::tempdir().unwrap();
         let target = Target::Repository(Repository::new(folder.path()));
         let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
         let group = recording.add_group("prog (1)".into());
         let thread = recording.add_thread(5, "main", group).index;
-        let (start_ns, sample_trace) = (recording.chunk_start_ns, trace(&mut recording, 1));
+        let (start_ns, sample_trace) = (recording.chunk.start_ns, trace(&mut recording, 1));
         let scope = |seq| Scope { start_ns, took_ns: 5_000, span: 9, previous: 0, seq, open: true };
         let open = |seq, name: &str| OpenSpan {
             thread,

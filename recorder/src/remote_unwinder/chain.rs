@@ -18,7 +18,7 @@ const MAX_KNOWN: usize = 1 << 16;
 
 /// What an address in a chain is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum AddressKind {
     /// Behind no call: nothing returns there.
     Wrong,
     /// Behind a call.
@@ -30,7 +30,7 @@ enum Place {
 /// What is known of the addresses in a process's chains.
 #[derive(Default)]
 pub struct Chains {
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, AddressKind>,
     /// Version of the modules, and files that were still being read, when that was found out.
     state: (u64, usize),
 }
@@ -68,18 +68,18 @@ impl Chains {
             self.places.clear();
         }
         let Some(&last) = frames.last() else { return false };
-        if *self.places.entry(last).or_insert_with(|| look(last, world)) == Place::Root {
+        if *self.places.entry(last).or_insert_with(|| look(last, world)) == AddressKind::Root {
             return true;
         }
         let met = meet(frames, chain).and_then(|at| chain.get(at + 1..));
         let Some(rest) = met.or(above) else { return false };
         for &address in rest {
             let place = *self.places.entry(address).or_insert_with(|| look(address, world));
-            if place == Place::Wrong || frames.len() >= depth {
+            if place == AddressKind::Wrong || frames.len() >= depth {
                 return false;
             }
             frames.push(address);
-            if place == Place::Root {
+            if place == AddressKind::Root {
                 return true;
             }
         }
@@ -100,9 +100,11 @@ fn meet(frames: &[u64], chain: &[u64]) -> Option<usize> {
     places.rev().max_by_key(|at| agree(*at))
 }
 
-fn look(address: u64, world: &mut World<'_>) -> Place {
+fn look(address: u64, world: &mut World<'_>) -> AddressKind {
     let World { pid, modules, images, .. } = world;
-    let Some(mapping) = address.checked_sub(1).and_then(|at| modules.find(at)) else { return Place::Wrong };
+    let Some(mapping) = address.checked_sub(1).and_then(|at| modules.find(at)) else {
+        return AddressKind::Wrong;
+    };
     images.want(mapping.image);
     let symbols = &images.get(mapping.image).symbols;
     let function = symbols.find((address - 1).wrapping_sub(mapping.bias));
@@ -115,10 +117,10 @@ fn look(address: u64, world: &mut World<'_>) -> Place {
     // Go enters goroutines by a return to the second instruction of their root.
     let root = name.is_some_and(|name| GO_ROOTS.contains(&name.strip_suffix(".abi0").unwrap_or(&name)));
     if root || world.walker.is_root(*pid, address, modules, images, world.rows) {
-        return Place::Root;
+        return AddressKind::Root;
     }
     let call = got == before.len() && (!cfg!(target_arch = "x86_64") || follows_call(before));
-    if call || gone { Place::Return } else { Place::Wrong }
+    if call || gone { AddressKind::Return } else { AddressKind::Wrong }
 }
 
 #[cfg(test)]

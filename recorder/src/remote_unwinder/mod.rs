@@ -12,8 +12,8 @@ use flightline_in_signal::{
     eh_frame::Machine,
     interrupted::{Regs, arch},
     layout::{MAX_DEPTH, MODULES_PER_TABLE, ModuleTable, walk_end},
-    memo::{Memo, Tag},
     modules::Modules,
+    rule_cache::{RuleCache, Tag},
     stack::{Memory, Windows},
     sys,
     walk::{Lookup, Walked, walk},
@@ -36,7 +36,7 @@ const SEARCH: u64 = 64 << 10;
 /// What walks of one process need and keep.
 pub struct RemoteUnwinder {
     table: Box<ModuleTable>,
-    memo: Box<Memo>,
+    rule_cache: Box<RuleCache>,
     machine: Box<Machine>,
     windows: Box<Windows>,
     pages: Pages,
@@ -69,11 +69,11 @@ impl Default for RemoteUnwinder {
 impl RemoteUnwinder {
     /// Nothing known yet.
     pub fn new() -> RemoteUnwinder {
-        // SAFETY: all zero is an empty table, memo, interpreter state and array: these live in zeroed memory in programs.
+        // SAFETY: all zero is an empty table, rule cache, interpreter state and array: these live in zeroed memory in programs.
         unsafe {
             RemoteUnwinder {
                 table: Box::new_zeroed().assume_init(),
-                memo: Box::new_zeroed().assume_init(),
+                rule_cache: Box::new_zeroed().assume_init(),
                 machine: Box::new_zeroed().assume_init(),
                 windows: Box::new_zeroed().assume_init(),
                 pages: Pages::default(),
@@ -108,16 +108,16 @@ impl RemoteUnwinder {
         depth: usize,
     ) -> (Walked, &[u64]) {
         self.learn(modules, images);
-        let modules_now = Modules::of(&self.table);
-        // The memo's tag has 16 bits; when they come around, rules of long ago must not match.
+        let modules_now = Modules::new(&self.table);
+        // The rule cache's tag has 16 bits; when they come around, rules of long ago must not match.
         if modules_now.generation() & 0xffff == 0 {
-            // SAFETY: all zero is an empty memo.
-            self.memo = unsafe { Box::new_zeroed().assume_init() };
+            // SAFETY: all zero is an empty cache.
+            self.rule_cache = unsafe { Box::new_zeroed().assume_init() };
             self.table.generation.fetch_add(1, Relaxed);
         }
-        let modules_now = Modules::of(&self.table);
+        let modules_now = Modules::new(&self.table);
         let tag = Tag(modules_now.generation() as u16);
-        let lookup = Lookup { modules: modules_now, rows, memo: &self.memo, tag };
+        let lookup = Lookup { modules: modules_now, rows, rule_cache: &self.rule_cache, tag };
         self.windows.clear();
         self.pages.clear();
         let mut memory = Remote {

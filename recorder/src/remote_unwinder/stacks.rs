@@ -17,6 +17,7 @@ use crate::{
     names::intern::{Interner, TraceIndex},
     names::modules::{Line, ModuleMap},
     names::stack_table::StackTable,
+    recording::RecordingId,
     settings,
 };
 
@@ -30,7 +31,7 @@ pub struct Stacks {
     /// Made with the first stack: most processes of a machine are never looked at.
     walker: Option<Box<RemoteUnwinder>>,
     chains: Chains,
-    versions: (u64, u32, u64, usize),
+    versions: (u64, u32, u64, RecordingId),
     /// Walked stacks, each behind its two other words, and what they are in the output.
     seen: StackTable<u64>,
     traces: Vec<TraceIndex>,
@@ -191,16 +192,16 @@ impl Stacks {
         Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
     }
 
-    /// The stack in output `index`. `None`, unless it is wanted `anyway`, as long as names are being read.
+    /// The stack in a recording. `None`, unless it is wanted `anyway`, as long as names are being read.
     pub fn trace(
         &mut self,
         stack: &Stack,
         anyway: bool,
-        index: usize,
+        recording: RecordingId,
         interner: &mut Interner,
         images: &mut Images,
     ) -> Option<TraceIndex> {
-        let versions = (self.modules.version, interner.generation, self.frames.jit.version, index);
+        let versions = (self.modules.version, interner.generation, self.frames.jit.version, recording);
         let bytes = self.frames.bytes() + self.seen.bytes();
         if versions != self.versions || bytes > settings::STACK_BYTES[1] {
             self.versions = versions;

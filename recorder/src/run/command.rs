@@ -138,7 +138,7 @@ pub fn record(
         Outcome::Stopped => 0,
     };
     // A reader that leaves at once ends the recording before the program has joined.
-    let unseen = report.processes == 0 && !stopped && report.failures.is_empty();
+    let unseen = report.processes == 0 && !stopped && report.output.failures.is_empty();
     Ok(Ended { code, unseen, report })
 }
 

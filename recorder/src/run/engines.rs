@@ -109,7 +109,7 @@ pub fn check(engine: Engine, period: Duration) -> Result<(), Error> {
     }
     match probe(code, nanos, 100) {
         (found, _) if found == code => Ok(()),
-        (_, errno) => Err(Error::Setting {
+        (_, errno) => Err(Error::Unavailable {
             name: "engine",
             problem: format!("{}; --engine auto takes one that works", explain(code, errno)),
         }),

@@ -20,7 +20,8 @@ use std::{
 use flightline_capture::{Moment, join::Refused};
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
-use crate::output::sink::stream::{Address, Token};
+use crate::output::sink::stream::{Address, TOKEN_ENV, Token};
+use crate::run::drain_options::drain_options;
 use crate::{Drain, Engine, Error, Settings, Target, output::repository::Repository, session::SessionClient};
 
 /// Time between two looks for threads that started meanwhile.
@@ -91,6 +92,12 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Uses these settings instead of the defaults and of what was set before.
+    pub fn settings(mut self, settings: Settings) -> Builder {
+        self.settings = settings;
+        self
+    }
+
     /// Samples per second of CPU time, 1 to 10,000; default 99.
     pub fn rate(mut self, rate: f64) -> Builder {
         self.rate = Some(rate);
@@ -195,7 +202,7 @@ impl Builder {
         let address = Address::parse(&self.output, 1)?;
         if helper.is_some() && matches!(address, Address::Descriptor(_)) && self.repository.is_none() {
             let problem = format!("{}: a recorder process does not inherit it; see in_process", address);
-            return Err(Error::Setting { name: "output", problem });
+            return Err(Error::Unavailable { name: "output", problem });
         }
         let started = match helper {
             Some(program) => self.with_helper(&program),
@@ -219,12 +226,9 @@ impl Builder {
             nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut command = nobodys_child(program);
         command.args(["drain", "--ready-fd", "3", "--pid", &std::process::id().to_string()]);
-        command.args(["--event", &self.settings.spec(), "--engine", self.settings.engine.name()]);
-        command.args(["--depth", &self.settings.depth.to_string()]);
-        command.args(["--live-interval", &format!("{}ms", self.settings.live_interval.as_millis())]);
-        command.args(["--flush", &format!("{}ms", self.settings.flush.as_millis())]);
-        for (name, value) in &self.settings.labels {
-            command.args(["--label", &format!("{name}={value}")]);
+        command.args(drain_options(&self.settings));
+        if let Some(token) = &self.settings.stream.token {
+            command.env(TOKEN_ENV, token.line().trim_end());
         }
         match &self.repository {
             Some(repository) => command.args(repository.as_options()),
@@ -247,7 +251,9 @@ impl Builder {
     /// Drains in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
         let mut settings = self.settings.clone();
-        settings.stream.token = Token::find(None)?;
+        if settings.stream.token.is_none() {
+            settings.stream.token = Token::find(None)?;
+        }
         let mut drain = Drain::start(settings, self.target()?)?;
         let dir = drain.session_dir().to_owned();
         let stop = stop.clone();
@@ -438,7 +444,7 @@ pub(crate) fn library() -> Option<unsafe extern "C" fn() -> libc::c_int> {
 fn refusal(refused: Refused) -> Error {
     let (what, errno) = refused.text();
     match errno {
-        0 => Error::Setting { name: "recording", problem: what.to_owned() },
+        0 => Error::Unavailable { name: "recording", problem: what.to_owned() },
         e => Error::Io { doing: format!("record: {what}"), source: std::io::Error::from_raw_os_error(e) },
     }
 }

@@ -76,7 +76,7 @@ pub fn serve(
 
 /// Has a waiting program join.
 fn have_join(program: &Program, drain: &mut Drain, signals: &Signals) -> Result<(), Error> {
-    let wrong = |problem: String| Error::Setting { name: "pid", problem };
+    let wrong = |problem: String| Error::Unavailable { name: "pid", problem };
     let found = control::find(program.pid)?;
     let name = format!("{} ({})", found.name, found.pid);
     match found.condition {

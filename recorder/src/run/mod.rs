@@ -1,6 +1,7 @@
 //! Ways to run a recorder: a command with a program (`command`, `helper`), running processes (`running`), the own process (`guard`), a service.
 
 pub mod command;
+pub mod drain_options;
 pub mod engines;
 pub(crate) mod guard;
 pub mod helper;

@@ -34,7 +34,7 @@ pub fn find(embedded: &[u8]) -> Result<PathBuf, Error> {
     if !embedded.is_empty() {
         return unpack(embedded);
     }
-    Err(Error::Setting {
+    Err(Error::Unavailable {
         name: NAME,
         problem: format!(
             "not found next to {} nor in ../lib/flightline or ../lib; build it with \
@@ -53,8 +53,10 @@ fn unpack(bytes: &[u8]) -> Result<PathBuf, Error> {
             Err(error) => refused = Some(Error::io(&format!("unpack {NAME} into"), &dir, error)),
         }
     }
-    Err(refused
-        .unwrap_or_else(|| Error::Setting { name: NAME, problem: "no directory to unpack it into".into() }))
+    Err(refused.unwrap_or_else(|| Error::Unavailable {
+        name: NAME,
+        problem: "no directory to unpack it into".into(),
+    }))
 }
 
 fn caches() -> Vec<PathBuf> {
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_others_are_not_used() {
+    fn foreign_directories_are_not_used() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();

@@ -40,7 +40,7 @@ impl Chosen {
                 Ok(found) => match found.condition {
                     Condition::Waiting if !settings.outside => chosen.waiting.push(pid),
                     // From outside there may be any number.
-                    Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Setting {
+                    Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Unavailable {
                         name: "pid",
                         problem: format!(
                             "{} ({pid}) is being recorded already; see `flightline ctl`",
@@ -91,7 +91,7 @@ impl Chosen {
     /// Takes the reason why nothing can be recorded.
     fn reason(&mut self, pids: &[u32]) -> Error {
         match self.refused.is_empty() {
-            true => Error::Setting {
+            true => Error::Unavailable {
                 name: "pid",
                 problem: match pids {
                     [pid] => format!("there is no process {pid}"),

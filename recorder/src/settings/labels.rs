@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_users_write() {
+    fn user_labels_are_parsed() {
         assert_eq!(parse("zone = eu-1"), Ok(label("zone", "eu-1")));
         assert_eq!(parse("url=a=b"), Ok(label("url", "a=b")));
         for bad in ["", "x", "=1", "a b=1", "a=\u{1}", "a=1,2"] {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_proc() {
+    fn units_and_containers_are_read_from_proc() {
         assert_eq!(unit("0::/system.slice/nginx.service"), Some("nginx"));
         assert_eq!(unit("0::/user.slice/user-0.slice/user@0.service/app.slice/x.service"), Some("x"));
         assert_eq!(unit("0::/user.slice/user-0.slice/user@0.service/app.slice/x.scope"), None);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_of_a_name_counts() {
+    fn last_value_for_a_name_wins() {
         let environ = b"OTEL_SERVICE_NAME=shop\0OTEL_RESOURCE_ATTRIBUTES=service.version=7,x=1\0A=B\0\
             FLIGHTLINE_LABELS=zone=eu,version=8,broken\0";
         let given = [label("zone", "us")];

@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_holds_is_bounded() {
+    fn program_memory_is_bounded() {
         let settings = Settings::default();
         let rest = ProcLayout::new(THREAD_SLOTS, 0).end + PRIVATE_BYTES as u64 + SESSION_BYTES as u64;
         assert!(rest <= 13 << 19, "{rest} bytes without ring and rows");

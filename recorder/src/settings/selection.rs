@@ -32,6 +32,33 @@ impl ThreadSelection {
         Ok(selection)
     }
 
+    /// Adds the threads with ids in this range.
+    pub fn add_ids(&mut self, ids: RangeInclusive<u32>) {
+        self.ids.push(ids);
+    }
+
+    /// Adds the threads whose names match a regular expression.
+    ///
+    /// # Errors
+    /// The expression that cannot be understood.
+    pub fn add_pattern(&mut self, pattern: &str) -> Result<(), Error> {
+        self.names.push(Regex::new(pattern).map_err(|e| Error::Setting {
+            name: "threads",
+            problem: format!("{pattern:?} is not a regular expression: {e}"),
+        })?);
+        Ok(())
+    }
+
+    /// Returns texts from which [`ThreadSelection::parse`] makes an equal selection.
+    pub fn texts(&self) -> Vec<String> {
+        let ids = self.ids.iter().map(|range| format!("{}-{}", range.start(), range.end()));
+        let names = self.names.iter().map(|regex| match regex.as_str() {
+            text if text.split(',').all(|part| range(part).is_some()) => format!("(?:{text})"),
+            text => text.to_owned(),
+        });
+        ids.chain(names).collect()
+    }
+
     /// Whether a thread is meant.
     pub fn holds(&self, tid: u32, name: &str) -> bool {
         self.ids.iter().any(|range| range.contains(&tid))
@@ -61,6 +88,12 @@ mod tests {
         ] {
             assert_eq!(selection.holds(tid, name), expected, "{tid} {name}");
         }
+        let again = ThreadSelection::parse(&selection.texts()).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{selection:?}"));
+        let mut digits = ThreadSelection::default();
+        digits.add_pattern("17").unwrap();
+        let again = ThreadSelection::parse(&digits.texts()).unwrap();
+        assert!(again.holds(1, "x17") && !again.holds(17, "x"), "{again:?}");
         assert!(ThreadSelection::parse(&["("]).unwrap_err().to_string().contains("thread ids"));
         assert!(!ThreadSelection::parse::<&str>(&[]).unwrap().holds(1, "x"));
     }

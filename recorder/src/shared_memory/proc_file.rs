@@ -36,10 +36,7 @@ use crate::{
 
 /// A process file of the session.
 pub struct ProcFile {
-    map: MmapRaw,
-    layout: ProcLayout,
-    slots: u32,
-    ring_bytes: u64,
+    memory: Memory,
     /// Where it was found.
     pub path: PathBuf,
     /// Inode, by which the process's own mapping of it is recognised.
@@ -52,12 +49,31 @@ pub struct ProcFile {
     pub pid_namespace: u64,
     /// True if each name that the program gives to a thread is in the ring.
     pub names_recorded: bool,
+    strings: HeaderStrings,
+    process: ProcessHandle,
+}
+
+/// The mapping of a file. Its parts are inside it: that is checked once, when the file is opened.
+struct Memory {
+    map: MmapRaw,
+    present: Present,
+    layout: ProcLayout,
+    slots: u32,
+    ring_bytes: u64,
+}
+
+/// Strings that the header names: offset and length in the string area.
+struct HeaderStrings {
     exe: [u32; 2],
     cmdline: [u32; 2],
     directory: [u32; 2],
+}
+
+/// The process that a file belongs to.
+struct ProcessHandle {
     pidfd: Option<OwnedFd>,
+    /// Our `/proc/<pid>` is another process.
     foreign: Cell<bool>,
-    present: Present,
 }
 
 /// The pages of a file that are present.
@@ -165,35 +181,28 @@ impl ProcFile {
             ));
         }
         present.reach(&map, layout.ring as usize, ring_bytes as usize).map_err(none)?;
-        let pidfd = pidfd(pid);
+        let process = ProcessHandle { pidfd: pidfd(pid), foreign: Cell::new(false) };
         let file = ProcFile {
-            map,
-            layout,
-            slots,
-            ring_bytes,
+            memory: Memory { map, present, layout, slots, ring_bytes },
             path: path.to_owned(),
             inode: meta.ino(),
             pid,
             start_mono_ns,
             pid_namespace,
             names_recorded: names_recorded == 1,
-            exe,
-            cmdline,
-            directory,
-            pidfd,
-            foreign: Cell::new(false),
-            present,
+            strings: HeaderStrings { exe, cmdline, directory },
+            process,
         };
         Ok(file)
     }
 
     /// Makes a range of the file present; returns false if there is no memory for it.
     fn reach(&self, from: usize, bytes: usize) -> bool {
-        self.present.reach(&self.map, from, bytes).is_ok()
+        self.memory.present.reach(&self.memory.map, from, bytes).is_ok()
     }
 
     fn header(&self) -> *const ProcHeader {
-        self.map.as_ptr().cast()
+        self.memory.map.as_ptr().cast()
     }
 
     /// Reads through to the header's atomics.
@@ -231,11 +240,14 @@ impl ProcFile {
     pub fn ring(&self) -> Option<Ring<'_>> {
         // SAFETY: the ring header is all atomics (its padding is never read) and mapped; see `word`.
         let header = unsafe { &(*self.header()).ring };
-        let start = self.map.as_ptr().wrapping_add(usize::try_from(self.layout.ring).ok()?);
+        let start = self.memory.map.as_ptr().wrapping_add(usize::try_from(self.memory.layout.ring).ok()?);
         // SAFETY: `layout.end <= file length` was checked at open, so ring_bytes bytes from layout.ring on are
         // mapped; page aligned; words are only accessed as atomics.
         let words = unsafe {
-            std::slice::from_raw_parts(start.cast::<AtomicU64>(), usize::try_from(self.ring_bytes / 8).ok()?)
+            std::slice::from_raw_parts(
+                start.cast::<AtomicU64>(),
+                usize::try_from(self.memory.ring_bytes / 8).ok()?,
+            )
         };
         Ring::new(header, words)
     }
@@ -249,7 +261,7 @@ impl ProcFile {
 
     /// Bytes of the ring.
     pub fn ring_bytes(&self) -> u64 {
-        self.ring_bytes
+        self.memory.ring_bytes
     }
 
     /// Where producers are, as far as they pushed the head.
@@ -266,21 +278,21 @@ impl ProcFile {
 
     /// Number of thread slots.
     pub fn slots(&self) -> u32 {
-        self.slots
+        self.memory.slots
     }
 
     /// One thread's ledger; `None` out of range, or without memory.
     pub fn slot(&self, index: u32) -> Option<&ThreadSlot> {
-        if index >= self.slots {
+        if index >= self.memory.slots {
             return None;
         }
-        let at = self.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
+        let at = self.memory.layout.threads as usize + index as usize * size_of::<ThreadSlot>();
         if !self.reach(at, size_of::<ThreadSlot>()) {
             return None;
         }
         // SAFETY: index < slots, and slots × size_of::<ThreadSlot>() bytes from layout.threads on lie before
         // layout.modules ≤ layout.end ≤ mapped length; a ThreadSlot is atomics only and 64-byte aligned.
-        Some(unsafe { &*self.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
+        Some(unsafe { &*self.memory.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
     }
 
     /// [`proc_state`], unknown values as LIVE.
@@ -446,11 +458,11 @@ impl ProcFile {
     pub fn string(&self, [off, len]: [u32; 2]) -> Vec<u8> {
         let off = (off as usize).min(STRING_BYTES);
         let len = (len as usize).min(STRING_BYTES - off);
-        let at = self.layout.strings as usize + off;
+        let at = self.memory.layout.strings as usize + off;
         if !self.reach(at, len) {
             return Vec::new();
         }
-        let start = self.map.as_ptr().wrapping_add(at);
+        let start = self.memory.map.as_ptr().wrapping_add(at);
         // SAFETY: off + len ≤ STRING_BYTES, and the string area lies inside the mapping (checked at open);
         // byte-wise volatile reads tolerate concurrent writes.
         (0..len).map(|i| unsafe { start.wrapping_add(i).read_volatile() }).collect()
@@ -459,7 +471,7 @@ impl ProcFile {
     /// The executable's path.
     pub fn exe(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
-        PathBuf::from(std::ffi::OsString::from_vec(self.string(self.exe)))
+        PathBuf::from(std::ffi::OsString::from_vec(self.string(self.strings.exe)))
     }
 
     /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the program's first working directory. The
@@ -469,13 +481,13 @@ impl ProcFile {
         if path.is_absolute() || path.components().nth(1).is_none() {
             return path;
         }
-        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.directory)));
+        let directory = PathBuf::from(std::ffi::OsString::from_vec(self.string(self.strings.directory)));
         directory.join(path).components().collect()
     }
 
     /// The command line, split into arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let bytes = self.string(self.cmdline);
+        let bytes = self.string(self.strings.cmdline);
         let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
         bytes.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
     }
@@ -484,12 +496,12 @@ impl ProcFile {
     pub fn init_modules(&self, from: usize) -> Vec<InitModule> {
         // SAFETY: as in `head`.
         let count = self.word(|h| unsafe { ptr::addr_of!((*h).init_modules) }).load(Ordering::Acquire);
-        let at = self.layout.init_modules as usize;
+        let at = self.memory.layout.init_modules as usize;
         let mut count = (count as usize).min(INIT_MODULES);
         if !self.reach(at, count * size_of::<InitModule>()) {
             count = 0;
         }
-        let start = self.map.as_ptr().wrapping_add(at).cast::<InitModule>();
+        let start = self.memory.map.as_ptr().wrapping_add(at).cast::<InitModule>();
         (from..count)
             // SAFETY: i < INIT_MODULES, whose entries lie inside the mapping (checked at open); plain integers,
             // read volatile because the program may still write.
@@ -506,8 +518,8 @@ impl ProcFile {
         let word = self.word(|h| unsafe { ptr::addr_of!((*h).modules_gen) });
         let generation = word.load(Ordering::Acquire).wrapping_add(1);
         let index = generation as usize % MODULE_TABLES;
-        let at = self.layout.modules as usize + index * size_of::<ModuleTable>();
-        let table = self.map.as_mut_ptr().wrapping_add(at).cast::<ModuleTable>();
+        let at = self.memory.layout.modules as usize + index * size_of::<ModuleTable>();
+        let table = self.memory.map.as_mut_ptr().wrapping_add(at).cast::<ModuleTable>();
         let entries = &entries[..entries.len().min(MODULES_PER_TABLE)];
         if !self.reach(at, offset_of!(ModuleTable, entries) + size_of_val(entries)) {
             return false;
@@ -535,22 +547,22 @@ impl ProcFile {
 
     /// Whether our `/proc/<pid>` is the process that wrote this file (it may live in another pid namespace).
     pub fn trusted_pid(&self) -> bool {
-        !self.foreign.get()
+        !self.process.foreign.get()
     }
 
     /// Called when `/proc/<pid>` turned out to be somebody else.
     pub fn distrust_pid(&self) {
-        self.foreign.set(true);
+        self.process.foreign.set(true);
     }
 
     /// For waiting: readable when the process has ended.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.pidfd.as_ref().map(AsFd::as_fd)
+        self.process.pidfd.as_ref().map(AsFd::as_fd)
     }
 
     /// Whether the process still runs (a zombie does not).
     pub fn alive(&self) -> bool {
-        self.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
+        self.process.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
     }
 }
 

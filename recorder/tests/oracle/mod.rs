@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use flightline_in_signal::eh_frame::Machine;
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable, walk_end};
-use flightline_in_signal::memo::{Memo, Tag};
 use flightline_in_signal::modules::Modules;
+use flightline_in_signal::rule_cache::{RuleCache, Tag};
 use flightline_in_signal::stack::{Memory, Windows};
 use flightline_in_signal::sys;
 use flightline_in_signal::walk::{Lookup, Walked, walk};
@@ -100,7 +100,7 @@ pub struct Process {
     tables: Box<[ModuleTable; MODULE_TABLES]>,
     current: AtomicU32,
     arena: Vec<AtomicU64>,
-    memo: Box<Memo>,
+    rule_cache: Box<RuleCache>,
     machine: Box<Machine>,
     hop: HopUnwinder,
     hop_cache: framehop::x86_64::CacheX86_64,
@@ -113,18 +113,18 @@ pub enum Way {
     Interpreter,
     /// Rows of every module, nothing remembered.
     Rows,
-    /// Rows, and a memo that is kept from walk to walk.
-    Memo,
+    /// Rows, and a rule cache that is kept from walk to walk.
+    RuleCache,
 }
 
 impl Process {
     pub fn new(pid: u32) -> Process {
-        // SAFETY: all zero is a valid empty table set, memo and interpreter state.
-        let (mut tables, memo, machine) = unsafe {
+        // SAFETY: all zero is a valid empty table set, rule cache and interpreter state.
+        let (mut tables, rule_cache, machine) = unsafe {
             let tables: Box<[ModuleTable; MODULE_TABLES]> = Box::new_zeroed().assume_init();
-            let memo: Box<Memo> = Box::new_zeroed().assume_init();
+            let rule_cache: Box<RuleCache> = Box::new_zeroed().assume_init();
             let machine: Box<Machine> = Box::new_zeroed().assume_init();
-            (tables, memo, machine)
+            (tables, rule_cache, machine)
         };
         let maps = maps(pid);
         let mut arena: Vec<AtomicU64> = vec![AtomicU64::new(0)];
@@ -156,17 +156,17 @@ impl Process {
         tables[0].count = AtomicU32::new(count as u32);
         tables[1].count = AtomicU32::new(count as u32);
         let hop_cache = framehop::x86_64::CacheX86_64::new();
-        Process { pid, maps, tables, current: AtomicU32::new(0), arena, memo, machine, hop, hop_cache }
+        Process { pid, maps, tables, current: AtomicU32::new(0), arena, rule_cache, machine, hop, hop_cache }
     }
 
     pub fn walk(&mut self, regs: &Regs, way: Way) -> (Vec<u64>, Walked) {
         self.current.store(if way == Way::Interpreter { 1 } else { 0 }, Ordering::Relaxed);
         // SAFETY: the boxed array has MODULE_TABLES tables.
         let modules = unsafe { Modules::now(self.tables.as_ptr(), &self.current) };
-        // SAFETY: all zero is an empty memo.
-        let fresh: Box<Memo> = unsafe { Box::new_zeroed().assume_init() };
-        let memo = if way == Way::Memo { &*self.memo } else { &*fresh };
-        let lookup = Lookup { modules, rows: &self.arena, memo, tag: Tag(0) };
+        // SAFETY: all zero is an empty cache.
+        let fresh: Box<RuleCache> = unsafe { Box::new_zeroed().assume_init() };
+        let rule_cache = if way == Way::RuleCache { &*self.rule_cache } else { &*fresh };
+        let lookup = Lookup { modules, rows: &self.arena, rule_cache, tag: Tag(0) };
         let mut memory = Remote::new(self.pid, regs.sp(), &self.maps);
         let mut frames = vec![0; 2048];
         let walked = walk(&lookup, regs, &mut memory, &mut self.machine, &mut frames);

@@ -1,4 +1,5 @@
-//! What was spent in each span, by the program's own clocks: read at every change of the innermost one.
+//! The resources used in each span, by the program's own clocks, which are read at every change of the
+//! innermost span.
 
 use std::alloc::{GlobalAlloc, System};
 use std::cell::{Cell, RefCell};
@@ -16,7 +17,7 @@ use tracing::{Metadata, Subscriber};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is added up, as [`METRICS`] names it.
+/// The summed figures, as [`METRICS`] names them.
 #[derive(Clone, Copy)]
 pub enum Metric {
     Count,
@@ -43,7 +44,7 @@ fn put((name, trace): Place, metric: Metric, value: u64) {
 struct Clocks {
     cpu: u64,
     wall: u64,
-    /// Ready without a processor.
+    /// Runnable, but without a processor.
     queued: u64,
 }
 
@@ -57,7 +58,7 @@ struct Account {
 
 thread_local! {
     static ACCOUNT: RefCell<Option<Account>> = const { RefCell::new(None) };
-    // Apart: asked for in allocations.
+    // Separate, because the allocator reads it.
     static INNERMOST: Cell<Option<Place>> = const { Cell::new(None) };
 }
 
@@ -74,7 +75,7 @@ pub fn cpu_ns() -> u64 {
 
 impl Clocks {
     fn read(schedstat: &File) -> Clocks {
-        // The account takes longest to read.
+        // Reading the account takes longest.
         let (cpu, wall) = (cpu_ns(), clock(libc::CLOCK_MONOTONIC));
         let mut text = [0; 96];
         let len = schedstat.read_at(&mut text, 0).expect("this thread's schedstat");
@@ -84,7 +85,7 @@ impl Clocks {
     }
 }
 
-/// The thread's account begins.
+/// Starts the thread's account.
 pub fn begin_thread() {
     let schedstat = File::open("/proc/thread-self/schedstat").expect("a kernel with schedstat");
     let last = Clocks::read(&schedstat);
@@ -92,11 +93,11 @@ pub fn begin_thread() {
     ACCOUNT.with(|of| *of.borrow_mut() = Some(account));
 }
 
-/// Puts what was spent since the last change to the span that was innermost.
+/// Adds the resources used since the last change to the span that was innermost.
 fn change(next: impl FnOnce(&mut Account)) {
     ACCOUNT.with(|account| {
         let mut account = account.borrow_mut();
-        // Tasks are dropped by whoever drops the runtime.
+        // Tasks may be dropped by the thread that drops the runtime, which has no account.
         let Some(account) = account.as_mut() else { return };
         let now = Clocks::read(&account.schedstat);
         if let Some(place) = account.innermost() {
@@ -137,7 +138,7 @@ pub fn add(metric: Metric, value: u64) {
     }
 }
 
-/// Writes it all.
+/// Writes the ground truth.
 pub fn tell(names: &[&str]) {
     for (name, traces) in names.iter().zip(&SUMS) {
         for (trace, sums) in traces.iter().enumerate() {
@@ -171,7 +172,8 @@ impl Drop for Known<'_> {
     }
 }
 
-/// Does the same for spans of `tracing`; their trace is that of the span around them, or told by their tenant and name.
+/// Does the same for spans of `tracing`. Their trace is that of the enclosing span, or determined by their
+/// tenant and name.
 pub struct Layer;
 
 struct Of(Place);
@@ -209,7 +211,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for La
     }
 }
 
-/// Counts what is asked for.
+/// Counts the allocated bytes.
 pub struct Counting;
 
 // SAFETY: the system's allocator does it all.
@@ -229,7 +231,7 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.dealloc(at, layout) }
     }
     unsafe fn realloc(&self, at: *mut u8, layout: std::alloc::Layout, size: usize) -> *mut u8 {
-        // A new size is a new allocation.
+        // Reallocation to another size counts as an allocation.
         add(Metric::Bytes, size as u64);
         // SAFETY: passed on.
         unsafe { System.realloc(at, layout, size) }

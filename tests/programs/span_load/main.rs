@@ -1,8 +1,8 @@
-//! A load of spans within each other that knows what it did in which: requests of async tasks that hop between threads (`tracing`),
-//! and jobs of plain threads (our own API), both with waits, locks and allocations.
+//! A load of nested spans that measures its work in each: requests of async tasks that move between threads
+//! (`tracing`), and jobs of plain threads (our own API), both with waits, locks and allocations.
 //!
-//! `span_load SECONDS`. Told to TRUTH_FILE as `SPAN TRACE METRIC` (see `flightline_tests::span_truth`): trace `k` has
-//! ids of 16 bytes `k + 1`, requests of one endpoint and one tenant.
+//! `span_load SECONDS`. Writes `SPAN TRACE METRIC` to TRUTH_FILE (see `flightline_tests::span_truth`): trace
+//! `k` has ids of 16 bytes `k + 1`, requests of one endpoint and one tenant.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ impl Random {
     }
 }
 
-/// CPU time of about so many µs.
+/// Uses about this many µs of CPU time.
 #[inline(never)]
 fn burn(random: &mut Random, us: u64) {
     let end = ledger::cpu_ns() + random.about(us * 1000);
@@ -51,7 +51,7 @@ fn burn(random: &mut Random, us: u64) {
     }
 }
 
-/// About so many blocks of about 8 KiB.
+/// Allocates about this many blocks of about 8 KiB.
 #[inline(never)]
 fn allocate(random: &mut Random, blocks: u64) {
     for _ in 0..random.about(blocks) {
@@ -65,7 +65,7 @@ fn nap(random: &mut Random, us: u64) {
     std::thread::sleep(Duration::from_micros(random.about(us)));
 }
 
-/// Takes a lock that others hold for about 3 ms, and holds it for as long.
+/// Acquires a lock that others hold for about 3 ms, and holds it as long.
 fn contend(random: &mut Random, lock: &Mutex<()>) {
     let free = lock.try_lock();
     let held = free.unwrap_or_else(|_| {
@@ -78,7 +78,7 @@ fn contend(random: &mut Random, lock: &Mutex<()>) {
     drop(held);
 }
 
-/// The request that comes in: a span of another process.
+/// An incoming request: a span of another process.
 fn caller(trace: usize) -> SpanContext {
     let trace_id = [trace as u8 + 1; 16];
     SpanContext { trace_id, span_id: 0x1000 + trace as u64, flags: 1, ..SpanContext::default() }
@@ -130,7 +130,7 @@ async fn client(trace: usize, until: Instant) {
     }
 }
 
-/// A job of spans within each other on one thread.
+/// A job of nested spans on one thread.
 fn job(trace: usize, random: &mut Random) {
     let batch = Span::child_of(&caller(trace), "batch");
     let _batch = Known::enter(&batch, "batch", trace);
@@ -162,7 +162,7 @@ fn worker(trace: usize, until: Instant) {
 fn main() {
     let seconds: f64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(2.0);
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    // The ledger's layer behind ours: what it reads itself lies within the span by both.
+    // The ledger's layer is inside ours: its own clock readings are in the span for both.
     let layers = flightline_tracing::layer().with_labels(["tenant"]);
     tracing_subscriber::registry().with(layers).with(ledger::Layer).init();
     let runtime = tokio::runtime::Builder::new_multi_thread()

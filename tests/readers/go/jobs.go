@@ -13,7 +13,7 @@ import (
 	"github.com/grafana/jfr-parser/parser/types/def"
 )
 
-// sample identifies what samples are counted by within a chunk.
+// sample is the key by which samples are counted within a chunk.
 type sample struct {
 	thread types.ThreadRef
 	stack  types.StackTraceRef
@@ -32,7 +32,8 @@ func job(name, file string) error {
 	lines := map[string]int{}
 	counts := map[sample]int{}
 	var chunk parser.ChunkHeader
-	// The pools are gone when the event that opens the next chunk has been parsed: a copy of the parser keeps them.
+	// The pools are gone when the event that opens the next chunk has been parsed, so the code uses a copy of
+	// the parser.
 	var before parser.Parser
 	fold := func(p *parser.Parser) {
 		for s, n := range counts {

@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// print writes execution samples; with weights wall-clock samples too, and how many samples each stands for.
+// print writes execution samples; with weights wall-clock samples too, and how many samples each represents.
 func print(file string, weights bool) error {
 	bytes, err := os.ReadFile(file)
 	if err != nil {

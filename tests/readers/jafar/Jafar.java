@@ -26,7 +26,7 @@ public final class Jafar {
     private static String line(Map<String, Object> event) {
         String java = text(event, "sampledThread", "javaName");
         String thread = java != null && !java.isEmpty() ? java : text(event, "sampledThread", "osName");
-        // It has made nanoseconds since 1970 of the ticks.
+        // It has converted the ticks to nanoseconds since 1970.
         long at = number(event, "startTime");
         String id = Long.toString(number(event, "sampledThread", "osThreadId"));
         return Canonical.line(at, thread, id, text(event, "state", "name"), frames(event));

@@ -13,8 +13,8 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The jobs of bench/readers.py with jafar: JafarJobs types|collapsed|fields FILE. Untyped for all types, typed for samples. It reads chunks beside
- * each other, each in one thread.
+ * The jobs of bench/readers.py with jafar: JafarJobs types|collapsed|fields FILE. Untyped for all types,
+ * typed for samples. It reads chunks in parallel, each in one thread.
  */
 public final class JafarJobs {
     static final class Count {
@@ -61,7 +61,7 @@ public final class JafarJobs {
         String name();
     }
 
-    // Symbols are made texts by the parser.
+    // The parser converts symbols to strings.
     @JfrType("java.lang.Class")
     public interface JfrClass {
         String name();
@@ -92,7 +92,7 @@ public final class JafarJobs {
         return all;
     }
 
-    /** Every field asked for, and what it refers to followed. */
+    /** Reads every field, and follows its references. */
     private static String fields(Path file) throws Exception {
         var chunks = new ConcurrentHashMap<Long, long[]>();
         var context = ParsingContext.create();

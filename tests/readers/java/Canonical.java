@@ -7,7 +7,7 @@ import java.util.List;
 /**
  * The one line every reader program prints per execution sample:
  * epoch nanoseconds, thread name, OS thread id, state, frames leaf first joined by ';'; tab-separated.
- * "?" stands for a reference the reader could not resolve, "-" for a value the reader's API does not give.
+ * "?" means a reference the reader could not resolve, "-" a value the reader's API does not give.
  */
 final class Canonical implements AutoCloseable {
     static final String UNRESOLVED = "?";
@@ -29,7 +29,7 @@ final class Canonical implements AutoCloseable {
             + (leafFirst == null ? UNRESOLVED : String.join(";", leafFirst));
     }
 
-    /** A line with how many samples it stands for. */
+    /** A line with the number of samples that it represents. */
     static String weighted(String line, long samples) {
         return line + "\t" + samples;
     }

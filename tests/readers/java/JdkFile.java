@@ -9,8 +9,8 @@ import jdk.jfr.consumer.RecordingFile;
 
 /**
  * jdk.jfr.consumer.RecordingFile: JdkFile [--bare-native | --fold | --merged | --weights | --types] FILE.
- * --merged prints native and wall-clock samples too, which async-profiler's reader does not tell apart; --weights the same, and
- * behind each how many samples it stands for.
+ * --merged prints native and wall-clock samples too, which async-profiler's reader does not distinguish;
+ * --weights adds how many samples each represents.
  */
 public final class JdkFile {
     private static final Set<String> MERGED = Set.of("jdk.NativeMethodSample", "profiler.WallClockSample");

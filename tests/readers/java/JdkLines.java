@@ -34,7 +34,7 @@ final class JdkLines {
         return Canonical.line(nanos, name, id, e.getString("state"), frames(e.getStackTrace(), naming));
     }
 
-    /** With how many samples it stands for. */
+    /** With the number of samples that it represents. */
     static String weighted(RecordedEvent e) {
         return Canonical.weighted(line(e, Naming.FULL), e.hasField("samples") ? e.getLong("samples") : 1);
     }

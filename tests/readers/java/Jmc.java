@@ -16,7 +16,8 @@ import org.openjdk.jmc.common.unit.UnitLookup;
 import org.openjdk.jmc.flightrecorder.JfrAttributes;
 import org.openjdk.jmc.flightrecorder.JfrLoaderToolkit;
 
-/** JDK Mission Control's parser: Jmc [--weights] FILE. With weights wall-clock samples too, and how many samples each stands for. */
+/** JDK Mission Control's parser: Jmc [--weights] FILE. With weights wall-clock samples too, and how many
+ * samples each represents. */
 public final class Jmc {
     public static void main(String[] args) throws Exception {
         try (var out = new Canonical()) {
@@ -28,7 +29,7 @@ public final class Jmc {
                 IMemberAccessor<IQuantity, IItem> time = JfrAttributes.START_TIME.getAccessor(type);
                 IMemberAccessor<?, IItem> thread = JfrAttributes.EVENT_THREAD.getAccessor(type);
                 if (thread == null) {
-                    // Of execution samples it makes their own thread of the one that was sampled.
+                    // For execution samples, JMC stores the sampled thread as the event's own thread.
                     thread = member(type, "sampledThread");
                 }
                 IMemberAccessor<? extends IMCStackTrace, IItem> stack = JfrAttributes.EVENT_STACKTRACE.getAccessor(type);

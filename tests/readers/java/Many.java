@@ -9,8 +9,8 @@ import java.nio.file.Path;
 import java.util.Arrays;
 
 /**
- * Many recordings in one JVM: Many OUT PROGRAM [OPTION…] -- FILE…. What the program prints of each file is in OUT/&lt;its number&gt;, and
- * what it fails with in OUT/&lt;its number&gt;.error.
+ * Many recordings in one JVM: Many OUT PROGRAM [OPTION…] -- FILE…. The output for each file is in OUT/&lt;its
+ * number&gt;, and its error in OUT/&lt;its number&gt;.error.
  */
 public final class Many {
     public static void main(String[] args) throws Exception {

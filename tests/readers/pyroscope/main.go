@@ -1,5 +1,6 @@
-// Command pyroscope FILE prints what grafana/jfr-parser's package pprof makes of a recording, the conversion that Pyroscope runs when a
-// JFR file is pushed to it: a line for each stack, CPU time and wall-clock time alike, frames leaf first, and its samples.
+// Command pyroscope FILE prints the output of grafana/jfr-parser's package pprof for a recording, the
+// conversion that Pyroscope runs when a JFR file is pushed to it: a line for each stack, CPU time and
+// wall-clock time alike, frames leaf first, and its samples.
 package main
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/grafana/jfr-parser/pprof"
 )
 
-// Samples per second: a sample weighs a second then, and what is folded is their number.
+// Samples per second: each sample then weighs a second, so the folded weight is the number of samples.
 const rate = 1
 
 func main() {

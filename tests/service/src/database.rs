@@ -49,7 +49,7 @@ impl Database {
             self.permits.clone().acquire_owned().instrument(acquire).await.map_err(|e| e.to_string())?;
         let free = self.free.clone();
         let query = info_span!("db.query", customer = customer % CUSTOMERS);
-        // SQLite waits for the disk: that is not for the threads that serve.
+        // SQLite waits for the disk, so this runs outside of the serving threads.
         let query = move || {
             let _inside = query.entered();
             let _permit = permit;

@@ -3,9 +3,9 @@
 //! | endpoint | what it does |
 //! |---|---|
 //! | `GET /report` | computes and allocates |
-//! | `GET /orders/{customer}` | asks SQLite by a column without an index, through a pool of two connections |
-//! | `GET /quote` | waits for two services elsewhere (sleeps) at a time |
-//! | `GET /cart` | changes what all requests share, behind a lock |
+//! | `GET /orders/{customer}` | queries SQLite by a column without an index, through a pool of two connections |
+//! | `GET /quote` | waits for two remote services (sleeps) at the same time |
+//! | `GET /cart` | changes shared state, behind a lock |
 //!
 //! Usage: `flightline-test-service FOLDER`. It writes its address and process id to FOLDER/address, and when SIGTERM ends it, what it measured of each
 //! endpoint itself to FOLDER/measured.json.
@@ -32,7 +32,7 @@ use tracing_subscriber::prelude::*;
 use database::Database;
 use measured::Measured;
 
-/// What requests share.
+/// The state that requests share.
 struct Shared {
     database: Database,
     cart: work::Cart,
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .route_layer(middleware::from_fn_with_state(shared.clone(), measure))
         .with_state(shared.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    // Renamed, so that whoever waits for it never reads half of it.
+    // Renamed, so that a waiting process never reads half of it.
     let told = format!("{}\n{}\n", listener.local_addr()?, std::process::id());
     std::fs::write(folder.join("address.new"), told)?;
     std::fs::rename(folder.join("address.new"), folder.join("address"))?;
@@ -72,13 +72,13 @@ fn route(request: &Request) -> String {
     request.extensions().get::<MatchedPath>().map_or_else(String::new, |path| path.as_str().to_owned())
 }
 
-/// The span of a request: named by its route, not by its path, of which there are too many.
+/// The span of a request, named by its route, because there are too many paths.
 fn span_of(request: &Request) -> Span {
     let route = route(request);
     info_span!("request", otel.name = format!("GET {route}"), http.route = route)
 }
 
-/// What the service itself says of its endpoints.
+/// Measures the endpoints in the service itself.
 async fn measure(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let (route, began) = (route(&request), Instant::now());
     let response = next.run(request).await;

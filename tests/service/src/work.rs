@@ -1,10 +1,10 @@
-//! What requests compute.
+//! The work of requests.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Mutex;
 
-/// Numbers out of a seed.
+/// Pseudo-random numbers from a seed.
 fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *seed >> 33
@@ -31,7 +31,7 @@ pub fn render(rows: &[String]) -> u64 {
     black_box(sum)
 }
 
-/// Reads what another service would have sent.
+/// Reads the simulated response of another service.
 #[inline(never)]
 pub fn parse(seed: u64) -> u64 {
     let (mut state, mut sum) = (seed, 0);
@@ -41,12 +41,12 @@ pub fn parse(seed: u64) -> u64 {
     black_box(sum)
 }
 
-/// What all requests change.
+/// The state that all requests change.
 #[derive(Default)]
 pub struct Cart(Mutex<BTreeMap<u64, u64>>);
 
 impl Cart {
-    /// Takes the lock for all of its work, which is what is wrong with it.
+    /// Holds the lock for all of its work, which is the planted defect.
     #[inline(never)]
     pub fn update(&self) -> usize {
         let mut items = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

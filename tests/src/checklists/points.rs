@@ -1,13 +1,14 @@
-//! A checklist taken apart: each row of a table, each numbered or lettered item, each piece of code, and each sentence of the rest is a point.
+//! Splits a checklist into points: each row of a table, each numbered or lettered item, each piece of code,
+//! and each other sentence.
 
-/// One thing that a checklist says.
+/// One point of a checklist.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Section, and its number or its letter in it: `1.3 S5`, `3.5 2`, or `2.2 ·7` where it has none.
+    /// The section, and the number or letter in it: `1.3 S5`, `3.5 2`, or `2.2 ·7` without one.
     pub key: String,
-    /// Of its words, whatever their spelling in signs: a point whose words change is another one.
+    /// A checksum of the words, ignoring punctuation. A point whose words change is a different point.
     pub sum: String,
-    /// What it says.
+    /// The point's text.
     pub text: String,
 }
 
@@ -42,12 +43,12 @@ struct Block {
     text: String,
 }
 
-/// Rows, code, items and paragraphs, each with its section; where the text comes from is none.
+/// Rows, code, items and paragraphs, each with its section; notes on the text's source are left out.
 fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut section = "0".to_owned();
     let mut lines = text.lines().peekable();
-    // How far into a table; whether the next line goes on with the last block.
+    // The position in a table; whether the next line continues the last block.
     let (mut row, mut open) = (0, false);
     while let Some(line) = lines.next() {
         row = if line.starts_with('|') { row + 1 } else { 0 };
@@ -58,7 +59,7 @@ fn blocks(text: &str) -> Vec<Block> {
                 None
             }
             _ if line.starts_with("```") => Some(Kind::Code),
-            // The head of a table and the line below it are no rows.
+            // The head of a table and the line below it are not rows.
             _ if row > 0 => (row > 2).then_some(Kind::Row),
             _ if line.starts_with("- ") || line.starts_with("* ") || numbered(line) => Some(Kind::Item),
             _ => Some(Kind::Prose),
@@ -149,7 +150,8 @@ fn sentences(text: &str) -> Vec<String> {
     sentences
 }
 
-/// What a point is called in its checklist: the letter and number of a row or scenario, the number of an item.
+/// Returns a point's label in its checklist: the letter and number of a row or scenario, or the number of an
+/// item.
 fn label(piece: &str) -> Option<String> {
     let word = piece.trim_start_matches(['|', ' ']).split_whitespace().next()?;
     if word.ends_with('.') {

@@ -1,15 +1,15 @@
-//! The sound recording taken apart, changed, and put together again.
+//! Splits the valid recording, changes it, and assembles it again.
 
 use std::collections::HashMap;
 
-/// The recording all cases are made of.
+/// The recording from which all cases are derived.
 pub(super) const SOUND: &[u8] = include_bytes!("../../../fixtures/cases/01_defs_before.jfr");
 /// Size of a chunk header.
 pub(super) const HEADER: usize = 68;
 /// Type id of `jdk.ExecutionSample` in it.
 pub(super) const SAMPLE: u64 = 101;
 
-/// A varint in as few bytes as can be.
+/// A varint in the shortest form.
 pub(super) fn varint(mut value: u64) -> Vec<u8> {
     let mut out = Vec::new();
     for _ in 0..8 {
@@ -53,7 +53,7 @@ pub(super) fn get(bytes: &[u8], at: &mut usize) -> u64 {
     value
 }
 
-/// Steps over numbers of the sound recording.
+/// Skips numbers of the valid recording.
 pub(super) fn skip(at: &mut usize, count: usize) {
     for _ in 0..count {
         get(SOUND, at);
@@ -162,7 +162,7 @@ pub(super) fn pooled(mut field: Element) -> Element {
 #[derive(Clone, Debug)]
 pub(super) enum Piece {
     Metadata(Element),
-    /// `delta`: `None` chains it to the one before; else as given.
+    /// `delta`: `None` chains it to the previous one; otherwise the given value.
     Checkpoint {
         delta: Option<i64>,
         /// Count of pools, then the pools.
@@ -175,14 +175,14 @@ pub(super) enum Piece {
     Raw(Vec<u8>),
 }
 
-/// A chunk taken apart. Sizes, offsets and deltas are right when it is put together, unless a case spoils them after.
+/// A chunk in parts. Assembling it computes sizes, offsets and deltas; cases may change them afterwards.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
     pub(super) header: Vec<u8>,
     pub(super) pieces: Vec<Piece>,
 }
 
-/// A chunk put together, and where its pieces lie.
+/// An assembled chunk, and the offsets of its parts.
 pub(super) struct Built {
     pub(super) bytes: Vec<u8>,
     pub(super) at: Vec<usize>,
@@ -257,7 +257,7 @@ impl Chunk {
         built
     }
 
-    /// The tree of the metadata, to be changed.
+    /// The tree of the metadata, for modification.
     pub(super) fn tree(&mut self) -> &mut Element {
         match &mut self.pieces[0] {
             Piece::Metadata(root) => root,
@@ -269,7 +269,7 @@ impl Chunk {
         self.tree().children[0].children.extend(classes);
     }
 
-    /// Puts events behind the last checkpoint but before its samples.
+    /// Inserts events between the last checkpoint and its samples.
     pub(super) fn insert(&mut self, pieces: impl IntoIterator<Item = Piece>) {
         self.pieces.splice(15..15, pieces);
     }
@@ -307,45 +307,45 @@ pub(super) fn checkpoint(pools: Vec<u8>) -> Piece {
     Piece::Checkpoint { delta: None, pools }
 }
 
-/// A sample of the third thread and its stack, a little later than the last.
+/// A sample of the third thread with its stack, slightly later than the last one.
 pub(super) fn sample() -> Piece {
     Piece::Event { type_id: SAMPLE, body: [&varint(20_000_000), &[0x66, 0x1e, 0x02][..]].concat() }
 }
 
-/// The sound recording with pieces more before its last five samples.
+/// The valid recording with additional pieces before its last five samples.
 pub(super) fn with(pieces: impl IntoIterator<Item = Piece>) -> Vec<u8> {
     let mut chunk = Chunk::sound();
     chunk.insert(pieces);
     chunk.build().take()
 }
 
-/// The sound recording after a change of its finished bytes.
+/// The valid recording after a change of its finished bytes.
 pub(super) fn spoilt(change: impl FnOnce(&mut Built)) -> Vec<u8> {
     let mut built = Chunk::sound().build();
     change(&mut built);
     built.take()
 }
 
-/// The sound recording with a header field changed.
+/// The valid recording with a changed header field.
 pub(super) fn header(at: usize, value: i64) -> Vec<u8> {
     spoilt(|b| {
         b.put(at, value);
     })
 }
 
-/// The sound recording with other or more types, and events of theirs.
+/// Returns the valid recording with changed or added types and events of those types.
 pub(super) fn typed(change: impl FnOnce(&mut Chunk)) -> Vec<u8> {
     let mut chunk = Chunk::sound();
     change(&mut chunk);
     chunk.build().take()
 }
 
-/// Metadata given as bytes behind its three leading numbers.
+/// Metadata as bytes after its three leading numbers.
 pub(super) fn raw_metadata(body: &[u8]) -> Vec<u8> {
     typed(|c| c.pieces[0] = Piece::Raw(event(0, &[&[0, 0, 1], body].concat())))
 }
 
-/// The delta of the checkpoint that is piece `of`, changed.
+/// Changes the delta of the checkpoint that is piece `of`.
 pub(super) fn delta(of: usize, value: impl FnOnce(&[usize]) -> i64) -> Vec<u8> {
     spoilt(|b| {
         let value = value(&b.at);

@@ -1,4 +1,4 @@
-//! Files that are none, or not whole.
+//! Files that are not recordings, or are incomplete.
 
 use super::Add;
 use super::chunk::*;

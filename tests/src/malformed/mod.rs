@@ -1,7 +1,8 @@
-//! Recordings with one thing wrong each, made from a sound one byte for byte the same every time.
+//! Recordings with one defect each, derived from a valid one; the bytes are the same every time.
 //!
-//! Each case says by hand how many events can still be had and what a reader must tell about the rest. The sound
-//! recording is `fixtures/cases/01_defs_before.jfr`: metadata, four checkpoints, 15 samples of 3 threads.
+//! Each case states how many events can be recovered and what a reader must report about the rest; both were
+//! determined by hand. The valid recording is `fixtures/cases/01_defs_before.jfr`: metadata, four
+//! checkpoints, 15 samples of 3 threads.
 
 mod checkpoints;
 mod chunk;
@@ -15,10 +16,11 @@ mod structs;
 use chunk::{Chunk, sample, with};
 pub use strings::of_one_text;
 
-/// Takes a case: name, what is wrong, bytes, events, what is told.
+/// Adds a case: its name, the defect, the bytes, the number of events, the expected messages.
 type Add<'a> = &'a mut dyn FnMut(&'static str, &'static str, Vec<u8>, u64, &'static [&'static str]);
 
-/// In what is told of doubts, of events nobody can read, and by those alone who look at fields.
+/// Parts of messages that report no lost event: doubtful headers, undeclared types, and fields that only some
+/// readers decode.
 const LOSSLESS: &[&str] = &[
     "undeclared type",
     "the header says",
@@ -34,20 +36,22 @@ const LOSSLESS: &[&str] = &[
 /// A malformed recording.
 #[derive(Debug)]
 pub struct Case {
-    /// Of the file, without extension.
+    /// The file's name, without extension.
     pub name: &'static str,
-    /// What is wrong.
+    /// The defect.
     pub wrong: &'static str,
     /// The file.
     pub bytes: Vec<u8>,
-    /// Events that are there as a whole and of a declared type.
+    /// The number of complete events of declared types.
     pub events: u64,
-    /// Parts of the warnings a reader must give, in any order; none if the file can be read without loss.
+    /// Parts of the warnings that a reader must print, in any order; none if the file can be read without
+    /// loss.
     pub told: &'static [&'static str],
 }
 
 impl Case {
-    /// Whether all of declared types can be had; events of undeclared types belong to whoever declares them.
+    /// Returns true if all events of declared types can be recovered. Events of undeclared types do not
+    /// count.
     pub fn lossless(&self) -> bool {
         self.told.iter().all(|text| LOSSLESS.iter().any(|harmless| text.contains(harmless)))
     }

@@ -71,7 +71,8 @@ pub(super) fn add(case: Add<'_>) {
     );
 }
 
-/// Well-formed: symbols of two bytes each whose text is one pooled string of `len` bytes, and an event for each.
+/// Well-formed: symbols of two bytes each whose text is one shared string of `len` bytes, and an event for
+/// each.
 pub fn of_one_text(symbols: u64, len: usize) -> Vec<u8> {
     const NAMED: u64 = 900;
     let text = [&[3][..], &varint(len as u64), &vec![b'x'; len]].concat();

@@ -3,7 +3,7 @@
 use super::Add;
 use super::chunk::*;
 
-/// 40 structs, each with the one before twice; the first has the fields `first`.
+/// 40 structs, each of which contains the previous one twice; the first has the fields `first`.
 fn doubling(first: Vec<Element>) -> Vec<u8> {
     typed(|c| {
         c.declare([class("t.D0", 300, first)]);
@@ -66,7 +66,7 @@ pub(super) fn add(case: Add<'_>) {
                 event_class("t.Odd", 301, vec![field("s", 300)]),
             ]);
             c.insert([Piece::Event { type_id: 301, body: vec![1, 2, 3] }]);
-            // More to come, so that a stream asks whether this event's constants are there.
+            // More samples follow, so that a stream checks whether this event's constants are present.
             c.insert((0..40).map(|_| sample()));
         }),
         56,

@@ -1,4 +1,4 @@
-//! docs/interop.md, made of the table.
+//! Generates docs/interop.md from the table.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ fn number(tests: &[Shown], test: Shown) -> usize {
     tests.iter().position(|one| *one == test).expect("a test of the table") + 1
 }
 
-/// Notes in the order in which they come.
+/// The number of a note, in the order of first use.
 fn note_number(notes: &mut Vec<&'static str>, note: &'static str) -> usize {
     let at = notes.iter().position(|one| *one == note).unwrap_or_else(|| {
         notes.push(note);

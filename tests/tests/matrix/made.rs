@@ -1,4 +1,4 @@
-//! One of each kind of recording that we write, of a small program that works when it is told to.
+//! Makes one of each kind of recording that we write, of a small program that works on command.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use flightline_tests::victim::{flightline, target_dir};
 
 /// CPU time of a phase of each of the program's three threads, ms.
 const MS: u32 = 80;
-/// Often, and written soon.
+/// Frequent samples, and frequent flushes.
 const OPTIONS: [&str; 4] = ["-F", "1000", "--flush", "100ms"];
 
 /// Files by the name of their kind.
@@ -97,12 +97,13 @@ pub fn with_samples(root: &Path, pid: u32) -> Vec<PathBuf> {
     files
 }
 
-/// Begins to record into a repository, where a chunk lasts a second.
+/// Starts to record into a repository, with chunks of a second.
 pub fn in_repository(root: &Path) -> Controlled {
     recorded(&["--chunk-age", "1s"], ["--repository", text(root)])
 }
 
-/// Works in several chunks of its repository: a phase when what came before is written and another chunk has begun.
+/// Works in several chunks of its repository: the next phase starts when the previous one is written and
+/// another chunk has begun.
 pub fn phases(victim: &mut Controlled, root: &Path) {
     let pid = victim.pid;
     for (number, phase) in ["before", "during", "after"].into_iter().enumerate() {
@@ -122,7 +123,7 @@ fn repository(root: &Path) -> Kinds {
     vec![("chunk of a repository", files)]
 }
 
-/// Everything that comes out of a socket, in the file when the thread has ended.
+/// Copies all bytes of a socket to the file; complete when the thread has ended.
 fn bytes_of(socket: &Path, file: PathBuf) -> JoinHandle<PathBuf> {
     let mut stream = until(LIMIT, "a socket", || UnixStream::connect(socket).ok());
     thread::spawn(move || {
@@ -133,14 +134,14 @@ fn bytes_of(socket: &Path, file: PathBuf) -> JoinHandle<PathBuf> {
     })
 }
 
-/// One recorder with three readers, one of them a relay with a reader of its own.
+/// One recorder with three readers, one of which is a relay with a reader of its own.
 fn streams(folder: &Path) -> Kinds {
     let at = |name: &str| folder.join(name);
     let (socket, other) = (at("stream.sock"), at("relay.sock"));
     let [from, to] = [&socket, &other].map(|socket| format!("unix:{}", socket.display()));
     let mut victim = recorded(&[], ["-o", &from]);
     until(LIMIT, "the stream's socket", || socket.exists().then_some(()));
-    // While nobody is there: who comes is told of it, in a chunk before all others.
+    // The losses without a reader are reported to the first one, in a chunk before all others.
     victim.work("paused", MS);
     thread::sleep(Duration::from_millis(300));
     let begin = |args: &[&str]| {
@@ -157,7 +158,7 @@ fn streams(folder: &Path) -> Kinds {
     until(LIMIT, "collect has begun", || file.exists().then_some(()));
     for phase in ["before", "during", "after"] {
         victim.work(phase, MS);
-        // Past a second, when whoever came late gets a chunk of its own.
+        // Longer than a second, after which late readers get a chunk of their own.
         thread::sleep(Duration::from_millis(600));
     }
     victim.end(0);
@@ -202,13 +203,13 @@ fn killed(folder: &Path) -> Kinds {
     cut_off(["-o", text(&file)], || Some(file.clone()));
     let chunk = cut_off(["--repository", text(&root)], || chunks(&root).into_values().flatten().next());
     command(&["recover", text(&root)]);
-    // What was in memory becomes a chunk of its own.
+    // The data in memory becomes a chunk of its own.
     let mut recovered = jfr_files(chunk.parent().unwrap());
     recovered.retain(|file| !canonical::of_file(file).unwrap().samples.is_empty());
     vec![("file of a killed recorder", vec![file]), ("recovered chunk", recovered)]
 }
 
-/// What the service keeps of two profiles of the same time that were pushed to it as text.
+/// The service's recording of two text profiles of the same time that were pushed to it.
 fn pushed(file: &Path) -> Kinds {
     let service = Served::start(&["--profiling"]);
     let query = "/ingest?name=pushed&format=folded&sampleRate=100&from=1700000000&until=1700000010";
@@ -232,7 +233,7 @@ fn jfr_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What our commands make of the others.
+/// The output of our commands on the other recordings.
 fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds {
     let at = |name: &str| folder.join(name);
     let one = |kind: &str| text(&files[kind][0]);
@@ -246,7 +247,7 @@ fn edited(folder: &Path, files: &BTreeMap<&'static str, Vec<PathBuf>>) -> Kinds 
     command(&["disassemble", stream, "-o", text(&parts), "--max-chunks", "1"]);
     let bytes = fs::read(run).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 8 * 7]).unwrap();
-    // Exit status 1: not all of it could be had.
+    // Exit status 1: not all data could be recovered.
     let mut repair = Command::new(flightline());
     flightline_tests::run::run(repair.args(["repair", text(&torn), "-o", text(&repaired)]), LIMIT);
     command(&["symbolize", run, "-o", text(&symbolized)]);

@@ -25,7 +25,7 @@ fn made() -> &'static Made {
     MADE.get_or_init(made::all)
 }
 
-/// A file, the name of its kind, and what our own reader has of it: weighted lines, sorted.
+/// A file, the name of its kind, and its samples by our own reader: weighted lines, sorted.
 struct File {
     kind: &'static str,
     path: PathBuf,
@@ -44,14 +44,14 @@ fn file(kind: &'static str, path: &Path) -> File {
     assert!(ours.warnings.is_empty() || kind == table::KILLED_FILE, "{kind}: {:?}", ours.warnings);
     let mut truth = ours.weighted;
     assert!(!truth.is_empty(), "{kind}: no samples in {}", path.display());
-    // Who pushes folded text tells of no threads.
+    // Pushed folded text has no threads.
     let resolved = kind == table::PUSHED || truth.iter().all(|line| !line.contains('?'));
     assert!(resolved, "{kind}: unresolved references");
     truth.sort_unstable();
     File { kind, path: path.to_owned(), truth }
 }
 
-/// What of our lines the reader is to have: those of it tell no thread ids, or stacks alone.
+/// The lines that the reader should print: some of them lack thread ids, or are stacks alone.
 fn wanted(job: &str, truth: &[String]) -> Vec<String> {
     match job {
         "jmc" | "converter" => {
@@ -80,7 +80,7 @@ fn added_up<'a>(lines: impl Iterator<Item = impl Iterator<Item = &'a str>>) -> V
     stacks.into_iter().map(|(stack, samples)| format!("{stack}\t{samples}")).collect()
 }
 
-/// What is wrong with what a reader has of the files.
+/// The differences between a reader's lines and ours.
 fn differences(job: &str, files: &[File]) -> Vec<String> {
     let paths: Vec<&Path> = files.iter().map(|file| file.path.as_path()).collect();
     let mut wrong = Vec::new();
@@ -104,7 +104,7 @@ fn differences(job: &str, files: &[File]) -> Vec<String> {
     wrong
 }
 
-/// Asks all readers that a test shows, each in a thread.
+/// Runs all readers of a test, each in a thread.
 fn ask(test: Shown) {
     let _place = beside();
     let wrong: Vec<String> = thread::scope(|scope| {
@@ -123,7 +123,7 @@ fn ask(test: Shown) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// JMC takes two chunks that start at the same time for one.
+/// JMC merges two chunks that start at the same time.
 #[test]
 fn no_two_chunks_of_a_recording_start_at_the_same_time() {
     let _place = beside();
@@ -172,7 +172,7 @@ fn the_tool_jfr_counts_the_same() {
             });
             assert_eq!(counts.sum::<usize>(), file.truth.len(), "jfr {release}, {}: {text}", file.kind);
             if file.kind == table::PUSHED {
-                // Names that nobody gave are no trouble to it.
+                // The JDK reads a recording whose methods have no names.
                 let print = ["print", "--stack-depth", "64", file.path.to_str().unwrap()];
                 let text = tool.run(&print).expect_success("jfr print").stdout_text();
                 assert!(text.contains("unknown.main()"), "jfr {release}: {text}");
@@ -181,7 +181,7 @@ fn the_tool_jfr_counts_the_same() {
     }
 }
 
-/// What a live stream saw, to its end or its limit.
+/// The events of a live stream, up to its end or its limit.
 fn seen(mut child: Child) -> Stream {
     let (out, errors) = (collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap()));
     wait(&mut child, LIMIT, "EventStream");
@@ -223,7 +223,7 @@ fn a_repository_is_followed_while_it_is_written() {
         Follower::new(jdk.into(), foreign::follow(jdk, Followed::Repository(&first), limit))
     });
     made::phases(&mut victim, folder.path());
-    // It still runs, and they have what it did first.
+    // The program still runs, and they have its first events.
     for follower in &followers {
         follower.until("a sample", |line| line.contains("before_work"));
     }
@@ -258,7 +258,8 @@ fn jfrconv_reads_folded_stacks() {
     let mut fold = Command::new(flightline());
     fold.arg("fold").arg(&made().files["file"][0]).arg("-o").arg(at("a.collapsed"));
     run(&mut fold, LIMIT).expect_success("fold");
-    // Its page drops the names of frames in brackets, and takes a stack without a root for the end of the text.
+    // Its page drops the names of frames in brackets, and treats a stack without a root as the end of the
+    // text.
     let text = std::fs::read_to_string(at("a.collapsed")).unwrap();
     let whole: Vec<&str> = text.lines().filter(|line| !line.starts_with("[truncated]")).collect();
     std::fs::write(at("a.collapsed"), whole.join("\n") + "\n").unwrap();
@@ -273,7 +274,7 @@ fn jfrconv_reads_folded_stacks() {
     }
     let [before, after] =
         ["a.collapsed", "b.collapsed"].map(|name| std::fs::read_to_string(at(name)).unwrap());
-    // It marks what kind a frame is.
+    // It marks the kind of a frame.
     let unmarked: String =
         after.split("_[").map(|part| part.split_once(']').map_or(part, |(_, rest)| rest)).collect();
     assert_eq!(folded(&unmarked), folded(&before));

@@ -1,4 +1,4 @@
-//! Lines of text that are tables: DuckDB and Spark count in them what is in the recording.
+//! Tables as lines of text: DuckDB and Spark count the recording's data in them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! What we write, what reads, and which test shows that the one reads the other. The tests take from here what they have to show, and the
-//! document is made of it: a cell is shown or it is not in the table.
+//! The table of kinds of output, readers, and the tests that prove that a reader reads a kind. The tests take
+//! their cases from it and the document is generated from it, so every cell in the document is tested.
 
-/// Forms of what we write; every reader takes some.
+/// The forms of output; every reader supports some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Recording,
@@ -22,7 +22,7 @@ pub enum Form {
     Csv,
 }
 
-/// A thing we write.
+/// A kind of output.
 #[derive(Debug)]
 pub struct Kind {
     pub name: &'static str,
@@ -72,16 +72,16 @@ pub const KINDS: [Kind; 35] = [
     kind("events as text", "print --csv, print --ndjson", Form::Csv),
 ];
 
-/// A program that reads.
+/// A program that reads some kinds.
 #[derive(Debug)]
 pub struct Reader {
-    /// Head of its column.
+    /// The heading of its column.
     pub name: &'static str,
     /// Its names in `tests/readers`.
     pub jobs: &'static [&'static str],
-    /// What it is and where its version stands.
+    /// What it is, and where its version is stored.
     pub about: &'static str,
-    /// What it takes, which is why it does not take the others.
+    /// The kinds that it reads, which explains why it does not read the others.
     pub takes: &'static str,
 }
 
@@ -189,16 +189,16 @@ pub const READERS: [Reader; 17] = [
     },
 ];
 
-/// How much was compared.
+/// The extent of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// Sample for sample: time, thread, state, stack and weight.
     Same,
-    /// What is added up, by stack, function or row.
+    /// The sums by stack, function or row.
     Sums,
-    /// It opens and shows what it should.
+    /// It opens and shows the expected contents.
     Opens,
-    /// As many samples, and something beside it that a note tells.
+    /// The same number of samples, and a difference that a note explains.
     But,
     /// Sample for sample, seen by hand: no run of `.ci/run` can have the reader.
     ByHand,
@@ -256,7 +256,7 @@ const SVG: Shown = Shown("tests/browser/interop.test.mjs", "Chromium draws the p
 const HTML: Shown =
     Shown("tests/browser/flame.test.mjs", "boxes are where their weights say, with counts and percentages");
 
-/// A crossing of the table.
+/// A cell of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     Read {
@@ -264,7 +264,7 @@ pub enum Cell {
         by: Vec<Shown>,
         note: Option<&'static str>,
     },
-    /// Not of the forms that the reader takes.
+    /// A form that the reader does not support.
     NotTaken,
 }
 

@@ -1,7 +1,7 @@
-//! `--continuous`: a process is recorded all the time, and finished chunks go to the service.
+//! `--continuous`: records a process permanently and sends finished chunks to the service.
 //!
-//! A program that waits to be recorded is recorded by itself, and by one recorder at a time. While a run needs that place, this recording goes on from
-//! outside, where that is permitted; where it is not, the window has a gap.
+//! A program in standby is recorded from within, by one recorder at a time. While a run needs that slot, the
+//! continuous recording continues from outside the process if permitted; otherwise the window has a gap.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,18 +20,18 @@ use super::perform::{last_words, own};
 use super::process::{Process, outside};
 use crate::record::say;
 
-/// How often finished chunks are looked for.
+/// Poll interval for finished chunks.
 const LOOK: Duration = Duration::from_millis(250);
-/// A chunk is closed at this age, so the service is at most so much behind.
+/// Chunks are closed at this age, which limits the delay at the service.
 const CHUNK_AGE: &str = "10s";
-/// What the recorder may leave on this disk: what a service that is away misses is bounded.
+/// Disk space for the recorder; limits what is retained while the service is unreachable.
 const MOST: &str = "64m";
-/// How long a program has to join its recorder.
+/// How long a program may take to join its recorder.
 const JOINED: Duration = Duration::from_secs(6);
-/// How long a recorder that cannot go on is left alone.
+/// Delay before a recorder that failed is restarted.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Records until it is over.
+/// Records until the process or the link ends.
 pub fn record(process: &Process, rate: f64, link: &Link) {
     always(process, rate, link);
     link.record_always(false);
@@ -46,7 +46,7 @@ fn always(process: &Process, rate: f64, link: &Link) {
     };
     let mut sent = HashSet::new();
     let mut told = false;
-    // Not any more if it takes no commands, as while all its threads sleep.
+    // False once the program accepts no commands, for example while all its threads sleep.
     let mut from_within = true;
     let over = || link.is_over() || !process.is_there();
     while !over() {
@@ -62,7 +62,8 @@ fn always(process: &Process, rate: f64, link: &Link) {
         };
         let ended = loop {
             send(folder.path(), link, &mut sent);
-            // What it executes has not joined this recorder. From outside it is seen all the same.
+            // The process called exec and its new program has not joined this recorder. A recorder outside is
+            // not affected.
             let was = std::mem::replace(&mut joined, process.is_recorded());
             let left =
                 place == Place::Best && !joined && (was || began.elapsed() > JOINED && process.waits());
@@ -76,7 +77,7 @@ fn always(process: &Process, rate: f64, link: &Link) {
             }
         };
         send(folder.path(), link, &mut sent);
-        // A run that took the place at the same moment is no failure.
+        // A run that took the slot at the same moment is not a failure.
         if !ended || over() || Place::of(process, link, from_within) != place {
             continue;
         }
@@ -95,14 +96,14 @@ fn always(process: &Process, rate: f64, link: &Link) {
     }
 }
 
-/// From where the process is recorded all the time.
+/// How the process is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// By itself, or from outside if it does not wait for it.
+    /// From within, or from outside if it is not in standby.
     Best,
-    /// From outside: the other place is taken, or cannot be had.
+    /// From outside: the slot within is taken or unavailable.
     Outside,
-    /// From nowhere: it is taken, and outside is not permitted.
+    /// Not at all: the slot is taken and recording from outside is not permitted.
     None,
 }
 
@@ -117,7 +118,7 @@ impl Place {
     }
 }
 
-/// The recorder completes its chunk.
+/// Stops the recorder, which completes its chunk.
 fn stop(recorder: &mut Child) {
     let _ = kill(Pid::from_raw(i32::try_from(recorder.id()).unwrap_or(0)), Signal::SIGTERM);
     let _ = recorder.wait();
@@ -147,7 +148,7 @@ fn start(process: &Process, rate: f64, folder: &Path, place: Place) -> Result<Ch
     command.spawn().map_err(|error| format!("cannot run our own command: {error}"))
 }
 
-/// Gives the service the chunks that are finished and that it has not got, the oldest first.
+/// Sends finished chunks that the service does not have, oldest first.
 fn send(folder: &Path, link: &Link, sent: &mut HashSet<PathBuf>) {
     let listed = |folder: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -156,20 +157,20 @@ fn send(folder: &Path, link: &Link, sent: &mut HashSet<PathBuf>) {
     let processes = listed(&folder.join("chunks"));
     let mut chunks: Vec<PathBuf> = processes.iter().flat_map(|process| listed(process)).collect();
     chunks.retain(|path| path.extension().is_some_and(|ending| ending == "jfr"));
-    // What has rolled away will not come again.
+    // Forget chunks that were rolled away.
     sent.retain(|path| chunks.contains(path));
     chunks.retain(|path| !sent.contains(path) && is_finished(path));
-    // Names are times.
+    // Names are timestamps.
     chunks.sort();
     for path in chunks {
-        // One that is refused would be refused again; what nobody takes now is offered the next time.
+        // A chunk that was rejected is not sent again; after other failures it is retried.
         if link.give_chunks(&path) {
             sent.insert(path);
         }
     }
 }
 
-/// Whether nobody writes to a chunk any more.
+/// Returns true if the chunk is complete.
 fn is_finished(path: &Path) -> bool {
     let mut head = [0; header::LEN];
     let Ok(mut file) = File::open(path) else { return false };

@@ -1,18 +1,20 @@
-//! What the processes of an agent start: workers of nginx, backends of PostgreSQL. Each that lives for a while is a target of its own.
+//! Finds the children of an agent's processes: workers of nginx, backends of PostgreSQL. A child that lives
+//! for a while becomes a target of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use crate::processes::{Entry, RECORDER, descendants, processes};
 
-/// Descendants that were there the last time.
+/// Descendants seen in the previous scan.
 #[derive(Debug, Default)]
 pub struct Family {
     seen: HashSet<(u32, u64)>,
 }
 
 impl Family {
-    /// Descendants of `roots` that were there the last time, too; without recorders and all that these started: it is theirs.
+    /// Returns descendants of `roots` that were also seen in the previous scan. Excludes recorders and their
+    /// descendants, which are recorded already.
     pub fn grown(&mut self, roots: &[u32]) -> Vec<u32> {
         let processes = processes();
         let taken = taken(&processes);
@@ -25,7 +27,7 @@ impl Family {
     }
 }
 
-/// Processes that another agent has.
+/// Returns processes that belong to other agents.
 fn taken(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
     let own = std::process::id();
     let others = processes.iter().filter(|(pid, entry)| entry.name == RECORDER && **pid != own);
@@ -33,7 +35,7 @@ fn taken(processes: &HashMap<u32, Entry>) -> HashSet<u32> {
     words.flat_map(|words| of_agent(&words)).collect()
 }
 
-/// The numbers after `--pid` on the command line of an agent.
+/// Returns the PIDs after `--pid` on an agent's command line.
 fn of_agent(words: &[u8]) -> Vec<u32> {
     let words: Vec<&str> =
         words.split(|b| *b == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();

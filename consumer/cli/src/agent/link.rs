@@ -1,4 +1,5 @@
-//! The way to the service: hello, commands, reports, uploads. It may be away for a while; the process does not notice.
+//! Connection to the service: joining, commands, reports and uploads. Tolerates outages of the service
+//! without affecting the process.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -19,24 +20,24 @@ use super::work::is_id;
 use crate::record::say;
 use crate::remote::client::{Client, Refused};
 
-/// Shortest and longest pause before the service is tried again.
+/// Minimum and maximum delay between attempts to reach the service.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
-/// How long a recording is offered to a service that is away, and how long news are.
+/// How long to retry uploads of recordings, and reports.
 const OFFERED: Duration = Duration::from_secs(60);
 /// See [`OFFERED`].
 const NEWS: Duration = Duration::from_secs(10);
-/// How long the service has to answer.
+/// Timeout of a request.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long it has to hear of the end of the process: meanwhile our own end, and so the program's status, is waited for.
+/// Time to report the end of the process. It delays the agent's own exit and thus the program's exit status.
 const FAREWELL: Duration = Duration::from_secs(3);
-/// How long what was recorded by the end has to be completed and sent.
+/// Time to complete and upload the last recording.
 const LAST_RUN: Duration = Duration::from_secs(8);
-/// A recording is sent at least at so many bytes a second.
+/// Minimum upload rate in bytes per second.
 const SLOWEST: u64 = 64 << 10;
-/// A service that does not let us wait for commands is not asked more often.
+/// Minimum interval between polls, for a service that does not support long polling.
 const LEAST_WAIT: Duration = Duration::from_millis(200);
 
-/// The connection of one process.
+/// Connection of one process.
 pub struct Link {
     client: Arc<Client>,
     process: Arc<Process>,
@@ -46,25 +47,25 @@ pub struct Link {
 
 #[derive(Default)]
 struct State {
-    /// What the service gave us when we introduced the process.
+    /// The service's reply when the process was registered.
     known: Option<Welcome>,
-    /// The service does not know us any more: hello is to be said again.
+    /// The service no longer knows this agent, which must register again.
     forgotten: bool,
-    /// What the process was when it was introduced.
+    /// State of the process at registration.
     was: Option<Condition>,
     orders: Orders,
-    /// What is recorded all the time has an end of its own.
+    /// The continuous recording is running and ends separately.
     always: bool,
     /// How the process ended.
     ended: Option<String>,
-    /// That has been told.
+    /// The end has been reported.
     told: bool,
-    /// The service did not answer the last time.
+    /// The last request failed.
     away: bool,
 }
 
 impl Link {
-    /// Not connected yet.
+    /// Creates the connection without contacting the service.
     pub fn new(client: Arc<Client>, process: Arc<Process>) -> Self {
         Self { client, process, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -73,12 +74,13 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for commands until the end has been told: who sends the last of it is still there.
+    /// Polls for commands until the end has been reported, so that the target stays live while the last
+    /// recording is uploaded.
     pub fn talk(&self) {
         let mut pause = PAUSES.0;
         let mut told_away = false;
         let is_over = |state: &State| state.told || state.ended.is_some() && state.orders.is_idle();
-        // What has ended is not introduced once more.
+        // Do not register a process that has ended.
         while !is_over(&self.state()) {
             let began = Instant::now();
             match self.known().and_then(|welcome| self.ask(&welcome)) {
@@ -115,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Does runs, one after the other, until it is over.
+    /// Executes runs one after the other until the end.
     pub fn work(&self) {
         loop {
             let mut state = self.state();
@@ -135,12 +137,12 @@ impl Link {
         }
     }
 
-    /// What the service gave us; asks it if there is nothing.
+    /// Returns the registration; registers the process if necessary.
     fn known(&self) -> Result<Welcome, Refused> {
         let is = self.process.condition();
         let (known, current) = {
             let state = self.state();
-            // A process may become another program by exec.
+            // Exec may change the process.
             (state.known.clone(), !state.forgotten && state.was.as_ref() == Some(&is))
         };
         if let Some(known) = known.clone().filter(|_| current) {
@@ -156,7 +158,7 @@ impl Link {
         }
         let mut state = self.state();
         if state.forgotten {
-            // Another life of the service counts from one.
+            // A restarted service numbers its commands from one.
             state.orders.count_anew();
         }
         (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
@@ -166,23 +168,23 @@ impl Link {
     fn ask(&self, welcome: &Welcome) -> Result<Asked, Refused> {
         let after = self.state().orders.heard();
         let path = format!("/agents/{}/commands?after={after}", welcome.target);
-        // It answers within a heartbeat if there is nothing to be done.
+        // Without commands, the service answers within a heartbeat.
         let limit = ANSWER + Duration::from_secs(welcome.heartbeat_seconds.min(60));
         let response =
             self.client.call_within(Some(limit), Method::GET, &path, Some(&welcome.secret), None)?;
         self.client.answer(response).map_err(|error| Refused::Unreachable(error.to_string()))
     }
 
-    /// Tells how a run goes on. False if nobody wants to know.
+    /// Reports a run's progress. Returns false if the service does not want it.
     pub fn report(&self, run: &str, progress: &Progress) -> bool {
         self.told(&format!("runs/{run}"), Method::POST, NEWS, || Ok((json(progress), 0)))
     }
 
-    /// Gives a recording. `open`: it may have to be sent again.
+    /// Uploads a recording. `open` may be called again for retries.
     pub fn deliver(&self, run: &str, message: &str, open: impl Fn() -> std::io::Result<File>) -> bool {
         let mut state = self.state();
         if !self.process.is_there() {
-            // Its parent, our own process, is about to know how it ended.
+            // The agent is the parent and will soon know how the process ended.
             let unknown = |state: &mut State| state.ended.is_none();
             let waited = self.changed.wait_timeout_while(state, FAREWELL, unknown);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -197,31 +199,31 @@ impl Link {
         })
     }
 
-    /// Whether a run goes on.
+    /// Returns true while a run is in progress.
     pub fn is_busy(&self) -> bool {
         !self.state().orders.is_idle()
     }
 
-    /// Whether nothing more is to be begun.
+    /// Returns true if no more runs start.
     pub fn is_over(&self) -> bool {
         self.state().orders.is_over()
     }
 
-    /// Whether the process is recorded all the time.
+    /// Returns true while the continuous recording is running.
     pub fn records_always(&self) -> bool {
         self.state().always
     }
 
-    /// It is now, or not any more.
+    /// Sets whether the continuous recording is running.
     pub fn record_always(&self, always: bool) {
         self.state().always = always;
         self.changed.notify_all();
     }
 
-    /// Gives chunks of what is recorded all the time. False if they are to be offered again.
+    /// Uploads chunks of the continuous recording. Returns false if the upload should be retried.
     pub fn give_chunks(&self, path: &Path) -> bool {
         let Some(known) = self.state().known.clone() else { return false };
-        // What has rolled away meanwhile is gone.
+        // The chunk was rolled away in the meantime.
         let Ok(file) = File::open(path) else { return true };
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let limit = ANSWER + Duration::from_secs(length / SLOWEST);
@@ -237,7 +239,7 @@ impl Link {
         }
     }
 
-    /// Sends something until it is taken, refused, or not worth it any more.
+    /// Sends a request until it is accepted, rejected or obsolete.
     fn told(
         &self,
         what: &str,
@@ -275,7 +277,8 @@ impl Link {
                     );
                     match sent {
                         Ok(_) => return true,
-                        // It may be another life of the service, or the secret an old one: once more when it has let us in again.
+                        // The service may have been restarted or the secret replaced; retry once after
+                        // registering again.
                         Err(refused @ Refused::Status(401 | 404, _)) if stranger.is_none() => {
                             let mut state = self.state();
                             state.forgotten |= state.known.as_ref().is_some_and(|now| now.secret == secret);
@@ -299,7 +302,8 @@ impl Link {
         }
     }
 
-    /// The end is near: nothing more is begun. `stop`: what goes on ends early; else the recorder sees the process end.
+    /// Announces the end: no more runs start. With `stop`, a run in progress ends early; otherwise its
+    /// recorder sees the process end.
     pub fn last(&self, why: &str, stop: bool) {
         let mut state = self.state();
         state.ended = Some(why.to_owned());
@@ -308,9 +312,10 @@ impl Link {
         self.changed.notify_all();
     }
 
-    /// Tells the end of the process; what was being recorded is sent first.
+    /// Reports the end of the process, after its last recording was uploaded.
     pub fn end(&self, why: &str) {
-        // The program's status waits for us: not for a service that is away, unless somebody asked for what was being recorded.
+        // The program's exit status is delayed until this returns. Do not wait for an unreachable service,
+        // unless a run is in progress.
         let waits = |state: &mut State| !state.orders.is_idle() || state.always && !state.away;
         let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
         drop(waited);
@@ -324,18 +329,18 @@ impl Link {
     }
 }
 
-/// Commands, of which some may be of a later version than ours.
+/// Commands, possibly unknown ones from a newer service.
 #[derive(Deserialize)]
 struct Asked {
     commands: Vec<Value>,
 }
 
 fn json(value: &impl Serialize) -> SendBody<'static> {
-    // Our own types always become JSON.
+    // Serialization of these types cannot fail.
     SendBody::from_owned_reader(Cursor::new(serde_json::to_vec(value).unwrap_or_default()))
 }
 
-/// As a value behind a `?`.
+/// Percent-encodes a query value.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -347,7 +352,8 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Between half of it and all: agents that lost a service at once do not come back at once.
+/// Returns a random delay between half of `pause` and all of it, so that agents do not reconnect
+/// simultaneously.
 fn jittered(pause: Duration) -> Duration {
     let nanos = Instant::now().elapsed().subsec_nanos() ^ std::process::id().wrapping_mul(0x9e37_79b9);
     pause / 2 + pause.mul_f64(f64::from(nanos % 1024) / 2048.0)

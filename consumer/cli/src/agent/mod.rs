@@ -1,13 +1,17 @@
 //! `flightline agent`: lets a profiling service record a process.
 //!
 //! ```text
-//! mod.rs        which processes; two threads for each     process.rs   what a process is: key, labels, what can be recorded
-//! link.rs       hello, commands, reports, uploads         orders.rs    which commands count, and when
-//! work.rs       what a run is to record, checked          perform.rs   a run: our own command as a child, then its file
-//! continuous.rs what is recorded all the time             scratch.rs   directories for recordings on their way
-//! family.rs     what the processes start
+//! mod.rs         selection of processes; two threads for each
+//! process.rs     identity, labels and available modes of a process
+//! link.rs        connection to the service: registration, commands, reports, uploads
+//! orders.rs      queue of commands
+//! work.rs        validation of run requests
+//! perform.rs     execution of a run: a recorder as a child process, then the upload of its file
+//! continuous.rs  the continuous recording
+//! scratch.rs     temporary directories for recordings
+//! family.rs      child processes
 //! ```
-//! The recorded process knows nothing of it: it holds no connection and waits for nobody.
+//! The recorded process is not involved: it has no connection and never waits for the service.
 
 mod continuous;
 mod family;
@@ -53,47 +57,49 @@ process, which comes to the service and asks for commands. Service, token, certi
 taken from FLIGHTLINE_JOIN, FLIGHTLINE_JOIN_TOKEN_FILE, FLIGHTLINE_JOIN_CA_FILE and FLIGHTLINE_JOIN_RATE. Exit status: that of the program, 126 or 127 if it cannot be run; with -p: 0 \
 when all have ended.";
 
-/// The environment of an agent, which is not its program's: that would start one of its own.
+/// Environment variables of an agent. They are removed for the program, which would otherwise start an agent
+/// of its own.
 const JOIN: [&str; 4] =
     ["FLIGHTLINE_JOIN", "FLIGHTLINE_JOIN_TOKEN_FILE", "FLIGHTLINE_JOIN_CA_FILE", "FLIGHTLINE_JOIN_RATE"];
-/// How long a program that was just started has to become itself.
+/// Time for a new program to exec and initialize.
 const SETTLING: Duration = Duration::from_secs(1);
-/// How often is looked for processes that were started: what is found twice joins.
+/// Interval between scans for child processes; a child seen twice joins.
 const GROWING: Duration = Duration::from_secs(1);
-/// So many join beside the first.
+/// Maximum number of children that join.
 const MOST: usize = 64;
-/// How often is looked whether a process has ended.
+/// Poll interval for the end of a process.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
 pub struct AgentArgs {
-    /// The profiling service
+    /// URL of the profiling service
     #[arg(long, value_name = "URL", env = JOIN[0], default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
     join: String,
     /// File whose first line is the service's token
     #[arg(long, value_name = "FILE", env = JOIN[1], value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Certificates (PEM) that the service's is signed by, instead of those that are always believed
+    /// Trust these certificates (PEM) for TLS instead of the usual authorities
     #[arg(long, value_name = "FILE", env = JOIN[2], value_hint = ValueHint::FilePath)]
     ca_file: Option<PathBuf>,
-    /// End a wait of the program early if no thread takes the command to begin a run otherwise
+    /// If no thread accepts the command to start a run, interrupt a wait of the program
     #[arg(long)]
     interrupt: bool,
-    /// What the process is told apart by, as zone=eu-1 or role=jobmanager; repeatable. Service and container are found by themselves
+    /// Label of the process, such as zone=eu-1 or role=jobmanager; repeatable. Service and container are
+    /// detected
     #[arg(long, value_name = "NAME=VALUE", value_delimiter = ',', value_parser = labels::parse)]
     label: Vec<(String, String)>,
-    /// Record CPU time all the time, too, at this rate: the service keeps the last while of it
+    /// Also record CPU time continuously at this rate; the service keeps the most recent part
     #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = "19", value_parser = rate)]
     continuous: Option<f64>,
-    /// The same, as the environment has it
+    /// The same for the environment variable
     #[arg(long, value_name = "HZ", hide = true, env = JOIN[3], value_parser = rate)]
     rate: Option<f64>,
-    /// Record what the processes start with them, as part of them. Else each process that they start is a target of its own if it lives for a
-    /// second or two, 64 at a time
+    /// Record child processes as part of their parent. By default each child that lives for a second or two
+    /// becomes a target of its own, up to 64 at a time
     #[arg(long)]
     no_children: bool,
-    /// Running processes: their ids, or the name of all processes of a program
+    /// Running processes: PIDs, or the name of a program for all of its processes
     #[arg(
         short,
         long,
@@ -108,7 +114,7 @@ pub struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// How often is sampled all the time.
+    /// Returns the sampling rate of the continuous recording.
     fn rate(&self) -> Option<f64> {
         self.continuous.or(self.rate)
     }
@@ -118,7 +124,7 @@ impl AgentArgs {
     }
 }
 
-/// Runs until the processes have ended, or a signal comes.
+/// Runs until the processes end or a signal arrives.
 pub fn run(args: &AgentArgs) -> std::process::ExitCode {
     match act(args) {
         Ok(code) => std::process::ExitCode::from(code),
@@ -127,7 +133,7 @@ pub fn run(args: &AgentArgs) -> std::process::ExitCode {
             let refusal = error.downcast_ref::<Error>();
             std::process::ExitCode::from(match refusal {
                 Some(Error::Program(refusal)) => refusal.exit_code(),
-                Some(error) if crate::record::is_usage(error) => 2,
+                Some(error) if error.is_usage() => 2,
                 _ => 1,
             })
         }
@@ -140,10 +146,10 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     if args.command.is_empty() {
         return watch(args, &client, &Signals::of_user()?);
     }
-    // Before signals are held back: the program is to have none of that.
+    // Start the program before signals are blocked, so that it does not inherit the mask.
     let mut child = start(args)?;
     let signals = Signals::of_user()?;
-    // It is there until it is waited for, even if it has ended; then there is nothing to be recorded.
+    // The child exists until it is waited for, even after it has ended; then there is nothing to record.
     let root = child.id();
     let mut crew = Crew::new(args, &client);
     if let Ok(process) = args.process(root) {
@@ -163,7 +169,7 @@ fn act(args: &AgentArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// For processes that run already.
+/// Serves processes that are already running.
 fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::Result<u8> {
     let pids = targets::pids(&args.pid)?;
     let mut crew = Crew::new(args, client);
@@ -180,16 +186,16 @@ fn watch(args: &AgentArgs, client: &Arc<Client>, signals: &Signals) -> anyhow::R
     Ok(0)
 }
 
-/// The processes of an agent: those it was started for, and what these have started.
+/// The processes of an agent: the requested ones and their children.
 struct Crew<'a> {
     args: &'a AgentArgs,
     client: &'a Arc<Client>,
     members: Vec<Joined>,
     family: Family,
     looked: Instant,
-    /// Members that have ended, and whose end is being told.
+    /// Threads that report the end of members.
     farewells: Vec<JoinHandle<()>>,
-    /// That there are more than [`MOST`].
+    /// The message about exceeding [`MOST`] was printed.
     told: bool,
 }
 
@@ -212,13 +218,14 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Who has ended, and who has been started. `root`: its end is told by somebody who knows how it ended.
+    /// Finds processes that ended or started. The caller reports the end of `root`, whose exit status it
+    /// knows.
     fn look(&mut self, root: Option<u32>) {
         let is_over = |member: &Joined| Some(member.process.pid) != root && !member.process.is_there();
         let (over, members) = std::mem::take(&mut self.members).into_iter().partition(is_over);
         self.members = members;
         self.farewells.retain(|farewell| !farewell.is_finished());
-        // Others are not to wait for it.
+        // Report on a thread, so that other members do not wait.
         self.farewells.extend(Vec::<Joined>::into_iter(over).map(|member| {
             std::thread::spawn(move || {
                 member.link.last("it has ended", false);
@@ -245,7 +252,7 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Tells the end of all, each for itself, and waits until that is done.
+    /// Reports the end of all members in parallel and waits until that is done.
     fn end<'w>(&mut self, why: impl Fn(u32) -> &'w str, stop: bool) {
         self.members.iter().for_each(|member| member.link.last(why(member.process.pid), stop));
         std::thread::scope(|scope| {
@@ -258,14 +265,14 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// A process, and its connection.
+/// A process and its connection.
 struct Joined {
     process: Arc<Process>,
     link: Arc<Link>,
 }
 
 impl Joined {
-    /// The threads end with our process: one may be in the midst of a question that is answered within a heartbeat.
+    /// Starts the threads. They end with the agent's process, since one may be blocked in a long poll.
     fn new(process: Process, client: &Arc<Client>, continuous: Option<f64>) -> anyhow::Result<Self> {
         let process = Arc::new(process);
         let link = Arc::new(Link::new(Arc::clone(client), Arc::clone(&process)));
@@ -284,13 +291,13 @@ impl Joined {
     }
 }
 
-/// Samples a second.
+/// Parses samples per second.
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse::<f64>().ok().filter(|rate| (1.0..=1000.0).contains(rate));
     rate.ok_or_else(|| "give 1 to 1000 samples a second".into())
 }
 
-/// Starts the program, preloaded and waiting to be recorded.
+/// Starts the program, preloaded and in standby.
 fn start(args: &AgentArgs) -> anyhow::Result<Child> {
     let mut command = crate::ctl::dormant(&preload::find(EMBEDDED)?, &args.command)?;
     for name in JOIN {
@@ -299,7 +306,7 @@ fn start(args: &AgentArgs) -> anyhow::Result<Child> {
     Ok(command.spawn().map_err(|error| Error::io("run", command.get_program().as_ref(), error))?)
 }
 
-/// Until it ends; signals are passed on, but for those that a terminal gave to both of us.
+/// Waits for the program. Forwards signals, except those that a terminal sent to both processes.
 fn wait(child: &mut Child, signals: &Signals, crew: &mut Crew<'_>) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_raw(i32::try_from(child.id())?);
     loop {

@@ -1,4 +1,4 @@
-//! What the service has asked for, and what of it is under way. No I/O, so that any order of events can be tried.
+//! Queue of the service's commands. Performs no I/O, so that tests can try any order of events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use serde_json::Value;
 
 use super::work::{Work, is_id};
 
-/// Runs that are remembered, so that none is done twice: a service that began anew counts from one again.
+/// Number of run ids remembered to avoid executing a run twice: a restarted service numbers its commands from
+/// one again.
 const REMEMBERED: usize = 64;
-/// Runs that wait for one that is being ended.
+/// Maximum number of runs waiting for one that is being stopped.
 const IN_LINE: usize = 4;
 
-/// A run that was taken on.
+/// An accepted run.
 #[derive(Clone, Debug)]
 pub struct Running {
     run: Arc<str>,
@@ -27,17 +28,17 @@ impl Running {
         Self { run: run.into(), stopped: Arc::default(), recorded: Arc::default() }
     }
 
-    /// Has it end early.
+    /// Requests an early end.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
 
-    /// Whether it is to end early.
+    /// Returns true if an early end was requested.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Relaxed)
     }
 
-    /// Nothing is recorded for it any more; what there is goes to the service.
+    /// Marks the recording as finished; the upload follows.
     pub fn recorded(&self) {
         self.recorded.store(true, Relaxed);
     }
@@ -47,10 +48,10 @@ impl Running {
     }
 }
 
-/// Why a run will not be: its id and a sentence.
+/// Id of a refused run and the reason.
 pub type Refusal = (String, String);
 
-/// See above.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub struct Orders {
     heard: u64,
@@ -61,17 +62,17 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// The number of the last command that was heard.
+    /// Number of the last command received.
     pub fn heard(&self) -> u64 {
         self.heard
     }
 
-    /// Commands are numbered from one again.
+    /// Expects command numbers to start from one again.
     pub fn count_anew(&mut self) {
         self.heard = 0;
     }
 
-    /// Takes a command on; those that came already and stops of other runs do nothing.
+    /// Processes a command; ignores duplicates and stops of other runs.
     pub fn take(&mut self, command: Value) -> Option<Refusal> {
         let number = command["number"].as_u64()?;
         if number <= self.heard {
@@ -81,7 +82,7 @@ impl Orders {
         let run = command["run"].as_str().filter(|run| is_id(run)).map(str::to_owned);
         let command = match serde_json::from_value::<Numbered>(command) {
             Ok(numbered) => numbered.command,
-            // Of another version: the others go on.
+            // A command of another version; later ones are still processed.
             Err(error) => {
                 return run.map(|run| {
                     (run, format!("This agent does not understand what it is asked for: {error}."))
@@ -90,7 +91,7 @@ impl Orders {
         };
         match command {
             Command::Start { run, mode, duration, interval, engines } => {
-                // It would stand in paths of requests; who sends such a thing is no service of ours.
+                // The id becomes part of request paths. A genuine service sends only valid ids.
                 if !is_id(&run) || self.known.contains(&run) {
                     return None;
                 }
@@ -120,7 +121,8 @@ impl Orders {
         }
     }
 
-    /// Why no run can be taken on now. One that is being ended, or on its way to the service, is waited for.
+    /// Returns why no run can be accepted now. A run that is being stopped or uploaded does not prevent
+    /// another.
     fn no_room(&self) -> Option<String> {
         if self.over {
             return Some("The process has ended, or its agent.".into());
@@ -133,7 +135,7 @@ impl Orders {
         }
     }
 
-    /// The next run to be done, if none is.
+    /// Returns the next run if none is in progress.
     pub fn next(&mut self) -> Option<(Work, Running)> {
         if self.current.is_some() {
             return None;
@@ -143,17 +145,17 @@ impl Orders {
         Some(next)
     }
 
-    /// The run has been done with.
+    /// Marks the run in progress as done.
     pub fn done(&mut self) {
         self.current = None;
     }
 
-    /// Whether nothing is under way.
+    /// Returns true if no run is in progress.
     pub fn is_idle(&self) -> bool {
         self.current.is_none()
     }
 
-    /// Nothing more is taken on; what waits will not be. `stop`: what goes on ends early.
+    /// Accepts no more runs and drops waiting ones. With `stop`, the run in progress ends early.
     pub fn end(&mut self, stop: bool) {
         self.over = true;
         self.line.clear();
@@ -162,7 +164,7 @@ impl Orders {
         }
     }
 
-    /// Whether nothing more is taken on.
+    /// Returns true if no more runs are accepted.
     pub fn is_over(&self) -> bool {
         self.over
     }
@@ -218,7 +220,8 @@ mod tests {
         assert!(!a.is_stopped(), "an old number");
         orders.done();
         assert!(orders.next().is_none());
-        // A service that was started anew counts from one, and repeats what it does not know to be heard.
+        // A restarted service numbers from one, and repeats commands that it does not know to be
+        // acknowledged.
         orders.count_anew();
         assert_eq!(orders.take(start(1, "a")), None);
         assert!(orders.next().is_none(), "a run is done once, whatever its number");
@@ -235,7 +238,8 @@ mod tests {
         assert!(!a.is_stopped());
         orders.take(stop(3, "a"));
         assert!(a.is_stopped());
-        // The next one may come while the first is being ended; a stop of the first that comes again is none of it.
+        // The next run may arrive while the first is being stopped; a repeated stop of the first must not
+        // affect it.
         assert_eq!(orders.take(start(4, "b")), None);
         orders.take(stop(5, "a"));
         assert!(orders.next().is_none(), "one at a time");
@@ -301,7 +305,7 @@ mod tests {
             orders.take(start(number, &format!("run-{number}")));
         }
         assert!(orders.known.len() <= REMEMBERED && orders.line.len() == 1);
-        // No id: nothing is done and nothing is said, since what is said would go to a path made of it.
+        // Without a valid id there is no answer, since its path would contain the id.
         for bad in ["", "../../x", "a b", "a\nb", &"x".repeat(1 << 20)] {
             assert_eq!(orders.take(start(orders.heard() + 1, bad)), None);
             assert!(!orders.known.iter().any(|known| known == bad));

@@ -1,4 +1,4 @@
-//! A run: our own command as a child, with arguments that are never a shell's, and then its file.
+//! Executes a run: starts the flightline command as a child, without a shell, and delivers its file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -20,22 +20,22 @@ use super::orders::Running;
 use super::process::{Process, outside, started};
 use super::work::Work;
 
-/// What a recorder may take beyond the duration to complete its file.
+/// Time beyond the duration for a recorder to complete its file.
 const COMPLETING: Duration = Duration::from_secs(60);
-/// How long what is recorded all the time has to make room.
+/// Time for the continuous recording to release the slot.
 const FREE: Duration = Duration::from_secs(10);
-/// How often is looked.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long a program has to be armed before the run is told of without that.
+/// How long to wait for the engine's name before reporting the start without it.
 const ARMING: Duration = Duration::from_secs(1);
-/// How long a recorder has to answer.
+/// Timeout for a recorder's answer.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Most that is read of what a recorder says.
+/// Maximum bytes read from a recorder's output.
 const LONGEST_WORDS: u64 = 16 << 10;
-/// The recording's name in the directory of the run.
+/// File name of the recording in the run's directory.
 const FILE: &str = "run.jfr";
 
-/// Records and delivers, or tells why not.
+/// Records and delivers, or reports the failure.
 pub fn perform(work: &Work, link: &Link, process: &Process, running: &Running) {
     let run = Run { work, link, process, running };
     let recorded = super::scratch::folder();
@@ -61,7 +61,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What there is to say of the recording.
+    /// Records; returns the message for the delivery.
     fn record(&self, folder: &Path) -> Result<String, String> {
         if self.running.is_stopped() {
             return Err("It was ended before it began.".into());
@@ -70,7 +70,8 @@ impl Run<'_> {
         if self.work.mode != Mode::OffCpu && self.process.waits() {
             match self.within(folder) {
                 Ok(recorder) => return self.follow(recorder, folder, &why_outside),
-                // A program whose threads all sleep takes no command; its CPU time can be seen all the same.
+                // A program whose threads all sleep accepts no command, but its CPU time can be recorded from
+                // outside.
                 Err(why)
                     if self.work.mode == Mode::Cpu && outside().is_ok() && !self.process.is_recorded() =>
                 {
@@ -83,14 +84,14 @@ impl Run<'_> {
         self.follow(recorder, folder, &why_outside)
     }
 
-    /// What is recorded, and the labels that our own options gave.
+    /// Events, and the labels of the agent's options.
     fn options(&self) -> Vec<String> {
         let labels = self.process.given.iter().map(|(name, value)| format!("--label={name}={value}"));
         let alone = self.process.alone.then(|| "--no-follow".to_owned());
         self.work.options().into_iter().chain(labels).chain(alone).collect()
     }
 
-    /// By the program itself, which waits for it.
+    /// Records from within a program in standby.
     fn within(&self, folder: &Path) -> Result<Recorder, String> {
         let pid = self.process.pid;
         if self.link.records_always() {
@@ -98,13 +99,13 @@ impl Run<'_> {
         }
         let found = control::find(pid).map_err(|error| error.to_string())?;
         if let Condition::Recorded(_) = found.condition {
-            // Even one that is paused is somebody's, who goes on with it.
+            // Even a paused recording belongs to another user of the command.
             return Err(format!(
                 "{} ({pid}) is being recorded already; `flightline ctl -p {pid} stop` ends that",
                 found.name
             ));
         }
-        // The recorder becomes the program's user, and its file is in our directory.
+        // The recorder switches to the program's user, so that user must be able to write to the directory.
         if nix::unistd::geteuid().is_root() && found.owner.0 != 0 {
             chown(folder, Some(found.owner.0), Some(found.owner.1))
                 .map_err(|error| format!("cannot give the program's user a directory: {error}"))?;
@@ -130,7 +131,7 @@ impl Run<'_> {
         }
     }
 
-    /// Through the kernel, by a recorder that is our child.
+    /// Records through the kernel, with the recorder as a child.
     fn outside(&self, folder: &Path) -> Result<Recorder, String> {
         let words = File::create(folder.join("words"));
         let words = words.map_err(|error| format!("cannot keep what the recorder says: {error}"))?;
@@ -147,13 +148,13 @@ impl Run<'_> {
         Ok(Recorder::Child(child))
     }
 
-    /// Until its recorder has ended.
+    /// Waits until the recorder has ended.
     fn follow(&self, mut recorder: Recorder, folder: &Path, why_outside: &str) -> Result<String, String> {
-        // The end of its own time is the recorder's affair; this is for one that does not come to it.
+        // The recorder enforces the duration itself; this limit is for one that hangs.
         let began = Instant::now();
         let until = began + Duration::from_secs(self.work.duration) + COMPLETING;
         let (mut told, mut stopped) = (false, false);
-        // Which engine records CPU time is known with the first thread that it is armed for.
+        // The engine for CPU time is known once it is armed for the first thread.
         let known = |status: &Value| {
             self.work.mode != Mode::Cpu || !status["engine"].is_null() || began.elapsed() > ARMING
         };
@@ -174,7 +175,7 @@ impl Run<'_> {
                     self.link.report(&self.work.run, &Progress::Started { effective_mode, message });
                 }
                 if !stopped && (self.running.is_stopped() || late) {
-                    // The answer comes when the file is complete; that is seen otherwise, too.
+                    // The answer arrives when the file is complete, which is also detected otherwise.
                     stopped = ask_within(&session, "stop", COMPLETING).is_ok();
                 }
             }
@@ -196,14 +197,15 @@ impl Run<'_> {
 
 /// The process that writes the recording.
 enum Recorder {
-    /// Our own child.
+    /// A child of the agent.
     Child(Child),
-    /// Begun by `ctl`, and nobody's child; `since`: what tells it from another of the same number.
+    /// Started by `ctl` and not a child. `since` is its start time, which detects reuse of the PID.
     Apart { pid: u32, since: Option<u64> },
 }
 
 impl Recorder {
-    /// Whether it has ended, and well. Of one that is not our child its file must tell.
+    /// Returns whether it has ended, and successfully. For a process that is not a child, the file must show
+    /// that.
     fn ended(&mut self) -> Result<Option<bool>, String> {
         match self {
             Self::Child(child) => {
@@ -215,7 +217,7 @@ impl Recorder {
                 if since.is_some() && started(*pid) == *since {
                     return Ok(None);
                 }
-                // As the first process of a container we inherit it.
+                // If the agent is PID 1 of a container, it inherits the process and must reap it.
                 let pid = Pid::from_raw(i32::try_from(*pid).unwrap_or(i32::MAX));
                 let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
                 Ok(Some(true))
@@ -223,7 +225,7 @@ impl Recorder {
         }
     }
 
-    /// Where it can be spoken to.
+    /// Returns the session directory for sending commands.
     fn session(&self, of: u32) -> Option<PathBuf> {
         let pid = match self {
             Self::Child(child) => child.id(),
@@ -243,7 +245,8 @@ impl Recorder {
     }
 }
 
-/// Opens a recording. The directory may be another user's, who shall not choose what we read.
+/// Opens a recording. The directory may belong to another user, who must not redirect the read to another
+/// file.
 fn recording(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
@@ -254,7 +257,8 @@ fn recording(path: &Path) -> io::Result<File> {
     Err(io::Error::other("what stands in its place is not the recorder's"))
 }
 
-/// What is recorded in truth, and why, by what the recorder says of itself; empty if that is what was asked for.
+/// Returns the mode that is actually recorded and why, from the recorder's status; empty if it is the
+/// requested one.
 fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) -> (String, String) {
     if mode != Mode::Cpu {
         return Default::default();
@@ -283,20 +287,20 @@ fn effective(mode: Mode, status: &Value, why_outside: &str, without_perf: &str) 
 pub fn own() -> Result<Command, String> {
     let program: PathBuf =
         std::env::current_exe().map_err(|error| format!("cannot find our own command: {error}"))?;
-    // One that was replaced while we run has left its name to its successor.
+    // If the executable was replaced while running, use its successor of the same name.
     let program = match program.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
         Some(path) if !program.exists() => PathBuf::from(path),
         _ => program,
     };
     let mut command = Command::new(program);
-    // What is meant for recorded programs is not meant for a recorder.
+    // Remove variables that are for recorded programs, not for recorders.
     for name in ["LD_PRELOAD", "FLIGHTLINE", "FLIGHTLINE_SESSION", "FLIGHTLINE_LABELS"] {
         command.env_remove(name);
     }
     Ok(command)
 }
 
-/// Lines of a recorder, without the name in front of each.
+/// Returns the lines of a recorder's output without their prefix.
 fn lines(text: &[u8]) -> Vec<String> {
     let mut start = Vec::new();
     let _ = text.take(LONGEST_WORDS).read_to_end(&mut start);
@@ -305,12 +309,12 @@ fn lines(text: &[u8]) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// What a recorder said last.
+/// Returns the last line of a recorder's output.
 pub fn last_words(text: &[u8]) -> String {
     lines(text).pop().unwrap_or_else(|| "the recorder ended without a word".into())
 }
 
-/// What a recorder that ended well said before its closing line.
+/// Returns the lines before the closing line of a successful recorder.
 fn notices(text: &[u8]) -> String {
     let mut lines = lines(text);
     lines.pop();
@@ -343,7 +347,7 @@ mod tests {
             let (effective, message) = of(Mode::Cpu, engine, why_outside);
             assert!(effective == mode && message.contains(why), "{effective}: {message}");
         }
-        // Timers are what ITIMER asks for.
+        // Timers are the expected engine of ITIMER.
         assert_eq!(of(Mode::Itimer, "itimer", ""), Default::default());
         assert_eq!(of(Mode::Alloc, "timer", ""), Default::default());
     }

@@ -1,4 +1,4 @@
-//! What a process is: who it is for as long as it lives, and what can be recorded of it.
+//! A process: its identity and the modes in which it can be recorded.
 
 use std::fs;
 use std::thread::sleep;
@@ -11,37 +11,37 @@ use flightline_service::wire::{Capability, Hello, Labels, Mode};
 /// A process.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// PID.
     pub pid: u32,
-    /// Of its program.
+    /// Program name.
     pub name: String,
-    /// Ticks between boot and its start: with the number, nobody else.
+    /// Start time in ticks since boot; identifies the process together with the PID.
     started: u64,
     labels: Labels,
-    /// Labels that were given with options.
+    /// Labels from options.
     pub given: Vec<(String, String)>,
-    /// A wait of it may be ended early, so that it takes a command.
+    /// Permits interrupting a wait of the program, so that it accepts a command.
     pub interrupt: bool,
-    /// What it starts is recorded apart, not with it.
+    /// Children are separate targets, not part of this one.
     pub alone: bool,
 }
 
-/// What may change while a process lives.
+/// Properties that may change during a process's lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Of its program.
+    /// Program name.
     name: String,
-    /// Whether it can be recorded from within.
+    /// True if it can be recorded from within.
     waits: bool,
 }
 
 impl Process {
-    /// Looks at a process.
+    /// Looks up a process.
     ///
     /// # Errors
-    /// There is none of this number.
+    /// Returns an error if there is no process with this PID.
     pub fn of(pid: u32, given: &[(String, String)], interrupt: bool, alone: bool) -> Result<Self, Error> {
-        let none = || Error::Setting { name: "pid", problem: format!("there is no process {pid}") };
+        let none = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
         let started = started(pid).ok_or_else(none)?;
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).map_err(|_| none())?;
         let labels = labels::process_labels(pid, comm.trim_end(), given);
@@ -57,12 +57,12 @@ impl Process {
         })
     }
 
-    /// Whether it still is.
+    /// Returns true if the process still exists.
     pub fn is_there(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
 
-    /// Waits until it can be recorded from within, or has ended, but not for longer than `most`.
+    /// Waits at most `most` until it can be recorded from within or has ended.
     pub fn settle(&self, most: Duration) {
         let until = Instant::now() + most;
         while !self.waits() && self.is_there() && Instant::now() < until {
@@ -70,7 +70,7 @@ impl Process {
         }
     }
 
-    /// Waits until it stands so to recorders, but not for longer than `most`.
+    /// Waits at most `most` until it has this condition.
     pub fn wait_for(&self, most: Duration, condition: control::Condition) {
         let until = Instant::now() + most;
         while control::find(self.pid).is_ok_and(|found| found.condition != condition)
@@ -80,7 +80,7 @@ impl Process {
         }
     }
 
-    /// How it is introduced, by what can be recorded of it now.
+    /// Returns the introduction for the service, with the modes available now.
     pub fn hello(&self) -> Hello {
         let (host, boot) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
         let name = self.condition().name;
@@ -104,27 +104,27 @@ impl Process {
             .find_map(|line| line.strip_prefix("btime "))
             .and_then(|text| text.trim().parse().ok());
         let boot: i64 = boot.unwrap_or(0);
-        // The kernel tells this in hundredths of a second on all machines of ours.
+        // The kernel counts in hundredths of a second on all supported machines.
         boot.saturating_mul(1000).saturating_add(i64::try_from(self.started).unwrap_or(0).saturating_mul(10))
     }
 
-    /// Whether it was started to be recorded from within.
+    /// Returns true if it is prepared for recording from within.
     pub fn waits(&self) -> bool {
         self.within().is_ok()
     }
 
-    /// Whether a recorder records it from within.
+    /// Returns true if it is being recorded from within.
     pub fn is_recorded(&self) -> bool {
         let found = control::find(self.pid);
         found.is_ok_and(|found| matches!(found.condition, control::Condition::Recorded(_)))
     }
 
-    /// What it is now.
+    /// Returns its current properties.
     pub fn condition(&self) -> Condition {
         Condition { name: read(&format!("/proc/{}/comm", self.pid)), waits: self.waits() }
     }
 
-    /// Whether it can be recorded from within, and why not.
+    /// Returns an error with the reason if it cannot be recorded from within.
     fn within(&self) -> Result<(), String> {
         let start = "start it by `flightline agent -- PROGRAM`";
         match control::find(self.pid).map_err(|error| error.to_string())?.condition {
@@ -134,7 +134,7 @@ impl Process {
         }
     }
 
-    /// Why timers sample its CPU time, if they do.
+    /// Returns why timers instead of perf events sample its CPU time, if they do.
     pub fn without_perf(&self) -> String {
         let status = read(&format!("/proc/{}/status", self.pid));
         let filter = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
@@ -150,7 +150,7 @@ impl Process {
         }
     }
 
-    /// What can be recorded.
+    /// Returns the available modes.
     fn modes(&self) -> Vec<Capability> {
         let within = self.within();
         let outside = outside().and_then(|()| self.is_ours());
@@ -169,7 +169,7 @@ impl Process {
 }
 
 impl Process {
-    /// Whether we may look at it at all.
+    /// Checks the permission to inspect the process.
     fn is_ours(&self) -> Result<(), String> {
         control::find(self.pid).map(|_| ()).map_err(|error| error.to_string())
     }
@@ -179,7 +179,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// Whether processes can be recorded from outside here; without stacks of the kernel where those may not be seen.
+/// Checks whether processes can be recorded from outside, possibly without kernel stacks.
 pub fn outside() -> Result<(), String> {
     let engines = engines::list();
     let refused =
@@ -191,11 +191,12 @@ pub fn outside() -> Result<(), String> {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`, behind the name, which may have spaces and brackets.
+/// Reads field 22 of `/proc/PID/stat`. Fields are counted after the name, which may contain blanks and
+/// parentheses.
 pub fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-    // A process that has ended and not been waited for is no more.
+    // A zombie counts as ended.
     if matches!(fields.next()?, "Z" | "X") {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Directories for recordings on their way. Who is killed leaves one behind; the next agent removes it.
+//! Temporary directories for recordings. An agent that is killed leaves one behind, which the next agent
+//! removes.
 
 use std::fs;
 use std::io::Result;
@@ -10,17 +11,17 @@ use tempfile::TempDir;
 
 use super::process::started;
 
-/// Behind it: namespace of numbers, number and start of the agent.
+/// Followed by the PID namespace, and the agent's PID and start time.
 const PREFIX: &str = "flightline-agent-";
 
-/// A directory that goes with the value, and is nobody else's to enter.
+/// Creates a directory that only this user can enter and that is removed with the value.
 pub fn folder() -> Result<TempDir> {
     let pid = std::process::id();
     let prefix = format!("{PREFIX}{}-{pid}-{}-", namespace(), started(pid).unwrap_or(0));
     tempfile::Builder::new().prefix(&prefix).permissions(private()).tempdir()
 }
 
-/// Containers may share a directory, and each counts processes from one.
+/// Containers may share a directory, and each has its own PIDs.
 fn namespace() -> u64 {
     fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
@@ -29,7 +30,7 @@ fn private() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o700)
 }
 
-/// Removes what agents left behind that are no more.
+/// Removes directories of agents that have ended.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }
@@ -39,7 +40,7 @@ fn sweep_in(folder: &Path) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(agent) = name.to_str().and_then(agent) else { continue };
-        // Not a link, and ours; root's agents give theirs to the programs' users.
+        // Only directories of this user, no links. Agents of root give theirs to the programs' users.
         let ours = fs::symlink_metadata(entry.path())
             .is_ok_and(|is| is.is_dir() && (is.uid() == geteuid().as_raw() || geteuid().is_root()));
         if ours && started(agent.0) != Some(agent.1) {
@@ -48,7 +49,7 @@ fn sweep_in(folder: &Path) {
     }
 }
 
-/// Number and start of the agent whose directory is called so.
+/// Parses the agent's PID and start time from a directory name.
 fn agent(name: &str) -> Option<(u32, u64)> {
     let mut words = name.strip_prefix(PREFIX)?.split('-');
     if words.next()?.parse() != Ok(namespace()) {

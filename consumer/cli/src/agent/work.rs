@@ -1,38 +1,39 @@
-//! What a run is to record, checked: the service may be anybody, and nothing it says is more than a value.
+//! Validation of run requests: the service is not trusted, so its values are checked and passed as plain
+//! arguments.
 
 use flightline_recorder::settings::Settings;
 use flightline_service::wire::Mode;
 
-/// No run is longer, s.
+/// Maximum duration of a run, s.
 const LONGEST: u64 = 24 * 60 * 60;
-/// Letters of an interval, an engine or an id.
+/// Maximum length of an interval, engine or id.
 const LONGEST_WORD: usize = 64;
-/// Other engines at the same time.
+/// Maximum number of additional engines.
 const MOST_ENGINES: usize = 16;
 
-/// What is to be done.
+/// A run request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The run's id.
     pub run: String,
-    /// What to record.
+    /// Mode.
     pub mode: Mode,
-    /// For so many seconds.
+    /// Duration in seconds.
     pub duration: u64,
-    /// How far apart samples are.
+    /// Sampling interval.
     pub interval: Option<String>,
-    /// Other engines.
+    /// Additional engines.
     pub engines: Vec<String>,
 }
 
-/// Whether it can stand in the path of a request.
+/// Returns true if the text can be part of a request path.
 pub fn is_id(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=LONGEST_WORD).contains(&text.len()) && text.bytes().all(plain)
 }
 
 impl Work {
-    /// What is recorded, as `record -e` has it.
+    /// Returns the events as for `record -e`.
     pub fn events(&self) -> Vec<String> {
         let (first, second) = match self.mode {
             Mode::Cpu => ("cpu", None),
@@ -52,13 +53,13 @@ impl Work {
         std::iter::once(first).chain(second.map(str::to_owned)).chain(self.engines.iter().cloned()).collect()
     }
 
-    /// The same as options that cannot be anything else.
+    /// Returns the events as options in the form `--event=…`, which cannot be mistaken for others.
     pub fn options(&self) -> Vec<String> {
         self.events().iter().map(|event| format!("--event={event}")).collect()
     }
 
     /// # Errors
-    /// The recorder would not take it; why.
+    /// Returns the reason if the recorder would reject the request.
     pub fn check(&self) -> Result<(), String> {
         if !(1..=LONGEST).contains(&self.duration) {
             return Err(format!("A run lasts 1 to {LONGEST} seconds."));
@@ -79,7 +80,7 @@ impl Work {
         if self.interval.as_ref().is_some_and(|interval| interval.contains('@')) {
             return Err("An interval is like 10ms or 512k.".into());
         }
-        // The recorder's own parser has the last word.
+        // The recorder's own parser decides.
         let mut settings = Settings::default().without_engines();
         for event in self.events() {
             settings.add(&event).map_err(|error| error.to_string())?;
@@ -143,7 +144,7 @@ mod tests {
         for duration in [0, LONGEST + 1, u64::MAX] {
             assert!(Work { duration, ..work(Mode::Cpu, None, &[]) }.check().is_err());
         }
-        // Even if it were let through, it would stay a value.
+        // Even without the check it would remain an option value.
         assert_eq!(work(Mode::Wall, Some("-o/x"), &["-h"]).options(), ["--event=wall@-o/x", "--event=-h"]);
     }
 

@@ -1,4 +1,4 @@
-//! The machine code of a function, as objdump disassembles it.
+//! Disassembles functions with objdump.
 
 use std::io::Read;
 use std::ops::Range;
@@ -13,15 +13,15 @@ use crate::talk::plain;
 
 /// Longest function that is disassembled, in bytes.
 const MOST_CODE: u64 = 1 << 20;
-/// Most output that is taken from objdump, in bytes.
+/// Maximum bytes of objdump's output.
 const MOST_OUTPUT: u64 = 256 << 20;
 
 /// The instructions of a function.
 pub(super) struct Machine {
-    /// The file that was disassembled.
+    /// The disassembled file.
     pub(super) file: PathBuf,
     pub(super) instructions: Vec<Instruction>,
-    /// Weight of addresses outside of the instructions, such as those of copies that a compiler made.
+    /// Weight of addresses outside the instructions, for example in clones of the function.
     pub(super) elsewhere: u64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Instruction {
     /// Address in the file.
     pub(super) address: u64,
     pub(super) text: String,
-    /// Source line; 0 if it is not known.
+    /// Source line; 0 if unknown.
     pub(super) line: u32,
     pub(super) own: u64,
     pub(super) total: u64,
@@ -39,7 +39,8 @@ pub(super) struct Instruction {
 /// Disassembles a function, and adds its samples.
 ///
 /// # Errors
-/// The recording has no addresses of the function; its file or its symbol was not found; objdump is missing or fails.
+/// The recording has no addresses of the function; its file or its symbol was not found; objdump is missing
+/// or fails.
 pub(super) fn read(function: &Annotated, symbolizer: &mut Symbolizer) -> Result<Machine> {
     let name = plain(&function.name);
     let Some(recorded) = &function.file else {
@@ -81,7 +82,8 @@ pub(super) fn read(function: &Annotated, symbolizer: &mut Symbolizer) -> Result<
 }
 
 impl Machine {
-    /// Adds samples to the instructions that hold their addresses: those of callers lie within the call.
+    /// Adds samples to the instructions that contain their addresses; those of callers lie within the call
+    /// instruction.
     fn add(&mut self, samples: impl Iterator<Item = (u64, Weights)>) {
         // Longest instruction of x86-64; others have 4 bytes.
         const LONGEST: u64 = 16;
@@ -105,7 +107,7 @@ fn disassemble(file: &Path, range: &Range<u64>) -> Result<Vec<(u64, String)>> {
     command
         .arg(format!("--start-address={:#x}", range.start))
         .arg(format!("--stop-address={:#x}", range.end));
-    // Not an option, whatever its name is.
+    // An absolute path is never parsed as an option.
     command.arg(std::path::absolute(file)?).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,

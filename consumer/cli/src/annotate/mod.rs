@@ -39,36 +39,39 @@ const MOST_FUNCTIONS: usize = 8;
 /// Arguments of `annotate`.
 #[derive(Debug, Args)]
 pub struct AnnotateArgs {
-    /// A function as flame graphs show it, or its name without package, namespace and parameters; LIBRARY`FUNCTION selects one library
+    /// A function as flame graphs show it, or its name without package, namespace and parameters;
+    /// LIBRARY`FUNCTION selects one library
     #[arg(value_name = "FUNCTION")]
     pub function: String,
     /// Recordings or repositories; `-` is standard input
     #[arg(required = true, value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
     pub inputs: Vec<PathBuf>,
-    /// Event type, as for `flightline flame`; may be repeated
-    /// [default: CPU samples, else wall-clock samples, else the most frequent]
+    /// Event type, as for `flightline flame`; repeatable [default: CPU samples, else wall-clock samples, else
+    /// the most frequent]
     #[arg(short, long = "event", value_name = "NAME", value_delimiter = ',')]
     pub events: Vec<String>,
-    /// Measure time instead of CPU samples. Other events are measured in bytes or time if they have a size or a duration
+    /// Weigh CPU samples by time instead of counting them. Other events are always weighed by their size or
+    /// duration, if any
     #[arg(long)]
     pub total: bool,
-    /// Show the machine code with samples per instruction; the recording needs `flightline record --addresses`, unless the program
-    /// has no debug information
+    /// Show machine code with samples per instruction; requires a recording made with `--addresses`, unless
+    /// the program has no debug information
     #[arg(long)]
     pub asm: bool,
-    /// Search this directory for source files before the paths in the debug information; may be repeated
+    /// Search this directory for source files before the paths in the debug information; repeatable
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub source_path: Vec<PathBuf>,
-    /// Files with the lines.
+    /// Files with debug information.
     #[command(flatten)]
     pub files: SymbolFileArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which samples.
+    /// Selection of samples.
     #[command(flatten)]
     pub samples: SampleArgs,
-    /// Threads that read a recording of several chunks [default: one for 16 MB, up to the processors, 4 at most]
+    /// Number of threads for a recording of several chunks [default: one per 16 MB, at most 4 and at most the
+    /// number of CPUs]
     #[arg(long, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
 }
@@ -149,7 +152,7 @@ fn view(args: &AnnotateArgs, function: Annotated, symbolizer: &mut Symbolizer) -
         _ if function.lines.is_empty() => None,
         _ if function.is_java => Source::of_class(&function.class, &args.source_path),
         [one] => Source::find(&one.file, &args.source_path),
-        // The lines are of several files.
+        // The lines belong to several files.
         _ => None,
     };
     let machine = if args.asm { Some(machine::read(&function, symbolizer)?) } else { None };

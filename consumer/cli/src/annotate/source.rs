@@ -3,22 +3,22 @@
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Larger files are no source code.
+/// Files above this size are not source code.
 const MOST_BYTES: u64 = 64 << 20;
-/// Languages whose compilers make Java classes.
+/// File extensions of languages that compile to Java classes.
 const JAVA: [&str; 4] = ["java", "kt", "scala", "groovy"];
 
 /// A source file.
 pub(super) struct Source {
     pub(super) path: PathBuf,
     text: String,
-    /// Where lines begin in `text`, in bytes.
+    /// Byte offsets of lines in `text`.
     starts: Vec<usize>,
 }
 
 impl Source {
-    /// Reads a file of the debug information: below one of `dirs` with as many of the last parts of its path as fit, else at the path
-    /// itself. `None` if there is no such file, or it is larger than 64 MB.
+    /// Reads a file of the debug information: below one of `dirs` with as many of the last parts of its path
+    /// as fit, else at the path itself. `None` if there is no such file, or it is larger than 64 MB.
     pub(super) fn find(path: &Path, dirs: &[PathBuf]) -> Option<Source> {
         below(path, dirs)
             .into_iter()
@@ -26,7 +26,7 @@ impl Source {
             .find_map(read)
     }
 
-    /// Reads the source file of a Java class below one of `dirs`, by the package and the name of the outermost class.
+    /// Reads the source file of a Java class below one of `dirs`, by package and outermost class.
     pub(super) fn of_class(class: &str, dirs: &[PathBuf]) -> Option<Source> {
         let (package, name) = class.rsplit_once('.').unwrap_or(("", class));
         // A name may begin with a dollar.

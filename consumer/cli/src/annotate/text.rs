@@ -47,7 +47,7 @@ fn head(report: &Report, view: &View, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {total} total, {share} of all; {own} self", plain(&report.events.join(", ")))
 }
 
-/// The table of source lines, of those without the source of what is known of them.
+/// Writes the table of source lines, or of the known lines if the source is missing.
 fn lines(report: &Report, view: &View, out: &mut dyn Write) -> io::Result<()> {
     let function = &view.function;
     match (&view.source, &view.declarations[..]) {

@@ -1,13 +1,13 @@
-//! A stream collected in a file that is a whole recording at every moment.
+//! Collects a stream in a file that is a valid recording at every moment.
 //!
 //! ```text
 //! │ chunk │ chunk │ header … events │ filler (a hole on the disk)             │
-//!                                   ▲ the next segment is put into the filler; then the header tells of its constants;
-//!                                     at last its first bytes take the place of the filler's head
+//!                                   ▲ the next segment is written into the filler; then the header refers to its constants;
+//!                                     finally its first bytes replace the filler's head
 //! ```
-//! So whoever opens the file, also after this program was killed, finds finished chunks of valid events. A further chunk is
-//! written into the filler as well; only between setting the length of the file and the header before it there is an instant in
-//! which the two do not agree.
+//! A reader that opens the file, even after this program was killed, thus finds finished chunks of valid
+//! events. The next chunk is written into the filler as well. Only between setting the file's length and
+//! writing the header is there an instant in which the two do not agree.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,30 +18,31 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, bail};
 use flightline_recorder::repository::stamp;
 use jfr_format::constants::{CHECKPOINT_EVENT, STATE_FINISHED};
-use jfr_format::edit::collect::Place;
+use jfr_format::edit::collect::ChunkSink;
 use jfr_format::header::{ChunkHeader, LEN, STATE};
 use jfr_format::varint;
 
-/// Room behind a chunk, in which the next one is begun.
+/// Space after a chunk, in which the next one begins.
 const SPARE: u64 = 1 << 20;
-/// Bytes of a filler's head: padded size, type.
+/// Size of a filler's head in bytes: padded size, type.
 const FILLER: usize = 5;
-/// Bytes at the front of a segment that are written last. Until then readers know the filler by its head and the zeros behind it.
+/// Bytes at the start of a segment that are written last. Until then readers recognize the filler by its head
+/// and the zeros after it.
 const GATE: usize = 16;
 
-/// When a file is put aside and the next one begun.
+/// When to rotate the file.
 #[derive(Clone, Copy, Debug)]
 pub enum Rotate {
-    /// When it has so many bytes.
+    /// At this size.
     Size(u64),
-    /// When it is so old.
+    /// At this age.
     Age(Duration),
 }
 
 impl std::str::FromStr for Rotate {
     type Err = String;
 
-    /// `64m` is a size, `1h` a time; `m` is for megabytes, `min` is not taken.
+    /// `64m` is a size and `1h` a time. Since `m` means megabytes, `min` is rejected.
     fn from_str(text: &str) -> Result<Self, String> {
         use flightline_recorder::units::{bytes, duration};
         let time = text.ends_with(['s', 'h', 'd']).then(|| duration(text));
@@ -57,47 +58,47 @@ impl std::str::FromStr for Rotate {
     }
 }
 
-/// What files that were put aside may take.
+/// Limits on rotated files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Limits {
-    /// Bytes of all.
+    /// Total bytes.
     pub size: Option<u64>,
-    /// Age of the oldest.
+    /// Age of the oldest file.
     pub age: Option<Duration>,
 }
 
-/// What stands in the way of an existing file.
+/// How to treat an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// It is not touched.
+    /// Fail.
     Refuse,
-    /// It is replaced.
+    /// Replace it.
     Overwrite,
-    /// Chunks are put behind those that it has.
+    /// Append chunks.
     Append,
 }
 
-/// The file.
+/// The output file.
 pub struct FilePlace {
     file: File,
     path: PathBuf,
-    /// Where the chunk being written begins, and its header without what comes behind its events.
+    /// Start of the current chunk, and its header at that time.
     chunk: Option<(u64, ChunkHeader)>,
-    /// Where events end.
+    /// End of the events.
     end: u64,
-    /// Of the file.
+    /// Length of the file.
     len: u64,
     most: u64,
     begun: bool,
     rotate: Option<Rotate>,
     limits: Limits,
     since: Instant,
-    /// It was not there before.
+    /// The file did not exist before.
     created: bool,
 }
 
 impl FilePlace {
-    /// Opens it.
+    /// Opens the file.
     pub fn open(
         path: &Path,
         existing: Existing,
@@ -138,7 +139,7 @@ impl FilePlace {
         Ok(place)
     }
 
-    /// Goes on behind the chunks that the file has.
+    /// Continues after the existing chunks.
     fn take_up(&mut self) -> Result<()> {
         self.len = self.file.metadata()?.len();
         let mut at = 0;
@@ -147,14 +148,14 @@ impl FilePlace {
             let whole = header
                 .filter(|h| h.state == STATE_FINISHED && h.size >= LEN as u64 && h.size <= self.len - at);
             let Some(header) = whole else {
-                // Killed while it was begun.
+                // The previous process was killed while it created the file.
                 if at == 0 && header.is_none() && self.is_empty()? {
                     self.file.set_len(0)?;
                     self.len = 0;
                     return Ok(());
                 }
                 if self.chunk.is_some() && header.is_none() {
-                    // Killed while the next chunk was begun.
+                    // The previous process was killed while it began the next chunk.
                     break;
                 }
                 bail!("it is no whole recording: flightline repair makes it one");
@@ -181,14 +182,14 @@ impl FilePlace {
         }
     }
 
-    /// Nothing was written yet.
+    /// Returns true if nothing has been written.
     fn is_empty(&self) -> io::Result<bool> {
         let mut bytes = [0; LEN];
         let got = self.file.read_at(&mut bytes, 0)?;
         Ok(bytes.iter().take(got).all(|&byte| byte == 0))
     }
 
-    /// All of the header but magic, in one call: a reader sees it as it was or as it is.
+    /// Writes the header without the magic in one call, so that a reader sees either the old or the new one.
     fn patch(&self, base: u64, header: &ChunkHeader) -> io::Result<()> {
         let from = LEN - 60;
         self.file.write_all_at(&header.encode()[from..=STATE], base + from as u64)
@@ -207,7 +208,7 @@ impl FilePlace {
             self.patch(before, &header)?;
             self.file.write_all_at(&told.encode(), base)?;
         } else {
-            // With its header at once: whoever is killed here leaves nothing at all, or a recording.
+            // Include the header: if the process is killed here, the file is unchanged or valid.
             with_filler[..LEN].copy_from_slice(&told.encode());
             self.file.set_len(file_len)?;
             self.file.write_all_at(&with_filler, base)?;
@@ -223,7 +224,8 @@ impl FilePlace {
         if end + (FILLER + GATE) as u64 > self.len {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk is longer than it said"));
         }
-        // A checkpoint must be there before a header leads to it, and a header before an event that needs its constants.
+        // Write a checkpoint before the header that refers to it, and the header before events that need its
+        // constants.
         let checkpoint = kind_of(bytes) == Some(u64::from(CHECKPOINT_EVENT.0));
         let bytes = followed(bytes, self.len - end)?;
         let (gate, behind) = bytes.split_at(GATE.min(bytes.len()));
@@ -241,21 +243,21 @@ impl FilePlace {
         Ok(())
     }
 
-    /// Leaves nothing behind the last event.
+    /// Truncates the file after the last event.
     pub fn close(&mut self) -> io::Result<()> {
         if let Some((base, header)) = self.chunk {
             self.patch(base, &ChunkHeader { state: STATE_FINISHED, ..header })?;
             self.file.set_len(self.end)?;
             self.len = self.end;
         } else if self.end == 0 && self.created {
-            // Nothing came.
+            // No data arrived.
             fs::remove_file(&self.path)?;
             self.created = false;
         }
         Ok(())
     }
 
-    /// Puts the file aside if it is due, and begins another one under its name.
+    /// Rotates the file if it is due.
     fn rotate(&mut self) -> io::Result<()> {
         let due = match self.rotate {
             Some(Rotate::Size(size)) => self.end >= size,
@@ -276,7 +278,7 @@ impl FilePlace {
         Ok(())
     }
 
-    /// Removes files that were put aside and are too old or too many.
+    /// Removes rotated files above the limits.
     fn tidy(&self) {
         let mut files = aside(&self.path);
         let now = SystemTime::now();
@@ -294,7 +296,7 @@ impl FilePlace {
     }
 }
 
-impl Place for FilePlace {
+impl ChunkSink for FilePlace {
     fn begin(&mut self, most: u64) -> io::Result<()> {
         self.rotate()?;
         (self.most, self.begun) = (most, true);
@@ -313,26 +315,26 @@ impl Place for FilePlace {
     }
 }
 
-/// Some events, and the head of a filler of `len` bytes behind them.
+/// Returns the events followed by the head of a filler of `len` bytes.
 fn followed(events: &[u8], len: u64) -> io::Result<Vec<u8>> {
     let size = u32::try_from(len).ok().and_then(varint::padded).ok_or(io::ErrorKind::InvalidInput)?;
     let mut bytes = Vec::with_capacity(events.len() + FILLER);
     bytes.extend_from_slice(events);
     bytes.extend_from_slice(&size);
     bytes.push(0);
-    // Where something was written before, by a collector that was killed.
+    // Overwrite data of a collector that was killed.
     bytes.extend_from_slice(&[0; GATE]);
     Ok(bytes)
 }
 
-/// The type of the first event.
+/// Returns the type of the first event.
 fn kind_of(bytes: &[u8]) -> Option<u64> {
     let mut at = 0;
     varint::get(bytes, &mut at).ok()?;
     varint::get(bytes, &mut at).ok()
 }
 
-/// Where the filler begins that a chunk ends with, from the chunk's first byte.
+/// Returns the offset, from the chunk's start, of the filler at its end.
 fn events_end(file: &File, base: u64, size: u64) -> io::Result<u64> {
     let mut at = LEN as u64;
     let mut head = [0; 2 * varint::MAX_LEN];
@@ -350,7 +352,7 @@ fn events_end(file: &File, base: u64, size: u64) -> io::Result<u64> {
     Ok(size)
 }
 
-/// `run.jfr` → `run_2026_11_22_01_30_00.jfr`, or with a number.
+/// `run.jfr` → `run_2026_11_22_01_30_00.jfr`, with a number if necessary.
 fn free_name(path: &Path) -> io::Result<PathBuf> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let (stem, extension) = parts(path);
@@ -369,7 +371,7 @@ fn parts(path: &Path) -> (String, String) {
     (stem, path.extension().map_or_else(String::new, |e| format!(".{}", e.to_string_lossy())))
 }
 
-/// Files that were put aside: when they were written last, name, bytes.
+/// Returns rotated files: modification time, name, size.
 fn aside(path: &Path) -> Vec<(SystemTime, PathBuf, u64)> {
     let (stem, extension) = parts(path);
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

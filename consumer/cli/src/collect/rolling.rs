@@ -1,4 +1,5 @@
-//! A stream collected in a repository: a file for each chunk, followed while it grows by the JDK's event streams and by `tail`.
+//! Collects a stream in a repository: one file per chunk, which the JDK's event streams and `tail` can follow
+//! while it grows.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,33 +11,34 @@ use anyhow::{Context, Result};
 use flightline_recorder::repository::{self, Owner, Repository};
 use flightline_recorder::sink::RepositorySink;
 use jfr_format::constants::{STATE_FINISHED, STATE_FIRST, STATE_LAST, STATE_UPDATING};
-use jfr_format::edit::collect::Place;
+use jfr_format::edit::collect::ChunkSink;
 use jfr_format::header::{ChunkHeader, LEN, PATCHED, STATE};
 use jfr_format::ids::{ChunkOffset, FileOffset};
 use jfr_format::write::Output;
 
 use crate::talk;
 
-/// Time between two looks for chunks that are too old.
+/// Interval between checks for expired chunks.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// The repository.
+/// The repository output.
 pub struct RollingPlace {
     sink: RepositorySink,
-    /// State of the chunk's header.
+    /// State byte of the chunk's header.
     generation: u8,
-    /// A chunk was begun of which nothing is written.
+    /// A chunk has begun, but nothing has been written.
     begun: bool,
-    /// The disk refuses the rest of the chunk.
+    /// The disk rejected a part of the chunk, so the rest is skipped.
     refused: bool,
     told: bool,
-    /// Bytes that were refused.
+    /// Bytes that could not be written.
     refused_bytes: u64,
     tidied: Instant,
 }
 
 impl RollingPlace {
-    /// Makes the folder when the first chunk comes; finishes what a collector that was killed left unfinished.
+    /// Finishes chunks that a killed collector left incomplete. The folder is created when the first chunk
+    /// arrives.
     pub fn open(repository: &Repository, name: &str) -> Result<RollingPlace> {
         if repository.root.exists() {
             finish(&repository.root).with_context(|| format!("cannot read {}", repository.root.display()))?;
@@ -55,18 +57,18 @@ impl RollingPlace {
         })
     }
 
-    /// Bytes that found no room.
+    /// Returns the number of bytes that could not be written.
     pub fn refused(&self) -> u64 {
         self.refused_bytes
     }
 
-    /// Nothing more comes.
+    /// Finishes the output.
     pub fn close(&mut self) {
         let nothing = self.sink.bytes() == 0;
         self.sink.end(nothing);
     }
 
-    /// As a recorder does it: readers trust what they read between two equal states.
+    /// Updates the header as a recorder does: readers trust data read between two equal states.
     fn patch(&mut self, header: &ChunkHeader, state: u8) -> io::Result<()> {
         let bytes = ChunkHeader { state, ..*header }.encode();
         let at = |offset: usize| FileOffset(offset as u64);
@@ -80,7 +82,7 @@ impl RollingPlace {
             self.sink.next_chunk()?;
             self.generation = STATE_FIRST;
             let mut first = bytes.to_vec();
-            // With this size a JDK waits.
+            // With this size, a JDK waits for more.
             let begun = ChunkHeader {
                 size: LEN as u64,
                 checkpoint: ChunkOffset(0),
@@ -99,7 +101,7 @@ impl RollingPlace {
     }
 }
 
-impl Place for RollingPlace {
+impl ChunkSink for RollingPlace {
     fn begin(&mut self, _: u64) -> io::Result<()> {
         (self.begun, self.refused) = (true, false);
         if self.tidied.elapsed() >= TIDY {
@@ -119,7 +121,7 @@ impl Place for RollingPlace {
             if !std::mem::replace(&mut self.told, true) {
                 talk::warning(format_args!("{name}: {error}: the rest of this chunk is not in it"));
             }
-            // What it has stays a chunk.
+            // The data written so far remains a valid chunk.
             if before >= LEN as u64 {
                 let _ = self.sink.patch(FileOffset(STATE as u64), &[STATE_FINISHED]);
             }
@@ -143,7 +145,7 @@ impl Place for RollingPlace {
     }
 }
 
-/// Finishes the chunks that a collector which was killed left: each is as long as its header says.
+/// Finishes chunks of a killed collector; each is as long as its header states.
 fn finish(root: &Path) -> io::Result<()> {
     for folder in repository::folders(root)? {
         let collected = |owner: &Owner| owner.labels.iter().any(|label| label.0 == "collected");
@@ -161,7 +163,7 @@ fn finish(root: &Path) -> io::Result<()> {
                     file.set_len(header.size)?;
                     file.write_all_at(&[STATE_FINISHED], STATE as u64)?;
                 }
-                // Nothing was told of it yet.
+                // The header was never completed.
                 _ => std::fs::remove_file(&chunk)?,
             }
         }

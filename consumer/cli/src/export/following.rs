@@ -1,4 +1,4 @@
-//! A stream as input: read to its end, or until a signal comes.
+//! A stream as input: read to its end, or until a signal arrives.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::stream::{self, Got, Stream};
 use crate::talk::shown;
 use crate::{Outcome, range};
 
-/// The stream that is the only input, if it is one, and what ends reading it. To be called before there is another thread.
+/// Returns the stream if it is the only input, and the signals that end it. Call this before other threads
+/// exist.
 pub(super) fn followed(args: &ExportArgs) -> Result<Option<(Address, Signals)>> {
     let address = match args.inputs.as_slice() {
         [only] => stream::address(only)?,
@@ -21,7 +22,7 @@ pub(super) fn followed(args: &ExportArgs) -> Result<Option<(Address, Signals)>> 
     address.map(|address| Ok((address, Signals::of_user()?))).transpose()
 }
 
-/// Gives `each` the items of a stream, and `None` whenever it has had all that came, `often` at least.
+/// Passes the items of a stream to `each`, and `None` whenever it has caught up, at least every `often`.
 pub(super) fn follow(
     args: &ExportArgs,
     address: &Address,

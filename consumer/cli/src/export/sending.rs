@@ -1,4 +1,4 @@
-//! `export --send`: files as fast as the receiver takes them, streams in time, whatever the receiver does.
+//! `export --send`: sends files at the receiver's speed, and streams in real time regardless of the receiver.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -16,18 +16,18 @@ use crate::Outcome;
 use crate::signals::Signals;
 use crate::talk::{self, shown};
 
-/// Samples that make a batch worth sending.
+/// Number of samples at which a batch is sent.
 const MANY: usize = 50_000;
 
-/// Batches on their way.
+/// State of sending.
 struct Sending {
     sender: Sender,
     collector: Collector,
-    /// Instead of what is collected.
+    /// Rows, instead of collected profiles.
     rows: Option<Rows>,
     inferring: Option<Inferring>,
     most_bytes: usize,
-    /// A file can wait; whoever writes a stream cannot.
+    /// Files can wait for the receiver; the writer of a stream cannot.
     waits: bool,
     counts: Counts,
 }
@@ -54,12 +54,12 @@ impl Sending {
         if self.waits {
             self.sender.put(request);
         } else {
-            // What has no room is counted by the sender.
+            // The sender counts requests that exceed its queue.
             self.sender.offer(request);
         }
     }
 
-    /// Sends what has been collected and begins anew.
+    /// Sends the collected data and starts a new batch.
     fn cut(&mut self, last: bool) {
         if let Some(rows) = &mut self.rows {
             let rest = rows.cut();
@@ -90,13 +90,13 @@ impl Sending {
 
 /// Sends.
 pub(super) fn run(args: &ExportArgs, target: &Target, collector: Collector) -> Result<Outcome> {
-    // Signals are taken before there is another thread.
+    // Set up signals before threads are started.
     let followed = followed(args)?;
     let ca_cert = args.ca_cert.as_ref().map(|path| {
         std::fs::read(path).with_context(|| format!("cannot read the certificate {}", shown(path)))
     });
     let queue = usize::try_from(args.queue_size).unwrap_or(usize::MAX);
-    // The part that is being filled waits, too.
+    // The batch being filled counts towards the queue.
     let part = if target.is_fluentd() { target.most_bytes().min(queue / 2) } else { 0 };
     let settings = Settings {
         ca_cert: ca_cert.transpose()?,
@@ -142,7 +142,7 @@ fn shared_key(args: &ExportArgs) -> Result<Option<String>> {
     Ok(Some(key.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// Sends a stream as it comes.
+/// Sends a stream.
 fn stream(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut Sending) -> Result<Outcome> {
     let mut due = Instant::now() + args.every;
     follow(args, address, signals, args.every.min(Duration::from_secs(1)), |item| {
@@ -153,7 +153,7 @@ fn stream(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
         let between = matches!(item, Item::ChunkStart(_) | Item::Segment(_));
         sending.take(item);
         let now = Instant::now();
-        // What has no segments is cut where it is.
+        // Without segments, cut the batch anywhere.
         let late = now >= due + args.every;
         if between && now >= due || late || sending.collector.len() >= MANY {
             sending.cut(false);
@@ -163,7 +163,7 @@ fn stream(args: &ExportArgs, address: &Address, signals: &Signals, sending: &mut
     })
 }
 
-/// Waits until what was handed over is sent, and says what became of all.
+/// Waits until everything has been sent, and reports the result.
 fn finish(args: &ExportArgs, target: &Target, sending: Sending, outcome: Outcome) -> Result<Outcome> {
     let Sending { sender, counts, collector, rows, .. } = sending;
     let (report, messages) = sender.finish(args.patience);

@@ -1,4 +1,4 @@
-//! Calls of the service's paths.
+//! HTTP client of the service.
 
 use std::io::{Cursor, Read};
 use std::path::{Path, PathBuf};
@@ -15,24 +15,24 @@ use ureq::{Agent, AsSendBody, Body, SendBody};
 
 use crate::serve::token;
 
-/// Lists of thousands of targets are not longer.
+/// Maximum size of an answer; fits lists of thousands of targets.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
-/// Speaks to one service.
+/// Client of a service.
 pub struct Client {
     agent: Agent,
     base: String,
     token: Mutex<Option<String>>,
-    /// Where it stands, so that a new one is found there.
+    /// File with the token, read again when the token changes.
     token_file: Option<PathBuf>,
 }
 
-/// Why a call failed.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Refused {
-    /// Nobody answers.
+    /// The service cannot be reached.
     Unreachable(String),
-    /// The service says no, with which status and in which words.
+    /// The service refused: status and message.
     Status(u16, String),
 }
 
@@ -48,19 +48,19 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Client {
-    /// Makes a client of the service at `base`, such as `http://127.0.0.1:7070`. The first line of `token_file` is the service's token; by
-    /// default the token of this user's own service on this machine is used, if there is one. `authority` is a PEM file with the
-    /// certificates to trust.
+    /// Creates a client of the service at `base`, such as `http://127.0.0.1:7070`. The first line of
+    /// `token_file` is the service's token; by default the token of this user's own service on this machine
+    /// is used, if there is one. `authority` is a PEM file with the certificates to trust.
     ///
     /// # Errors
-    /// The address is none; token or certificates cannot be read.
+    /// Returns an error if the address is invalid, or the token or certificates cannot be read.
     pub fn new(base: &str, token_file: Option<&Path>, authority: Option<&Path>) -> Result<Self> {
         let token_file = token_file.map(Path::to_owned).or_else(|| token::find_for(base));
         let token = Mutex::new(token_file.as_deref().map(token::read).transpose()?);
         if !base.starts_with("http://") && !base.starts_with("https://") {
             bail!("{base} is no address of a service: give http://HOST:PORT or https://HOST:PORT");
         }
-        // A token goes to the service that was named and to no other.
+        // Do not follow redirects, so that the token is sent to the named service only.
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -88,7 +88,7 @@ impl Client {
     /// Sends a request; `secret` is an agent's.
     ///
     /// # Errors
-    /// The service cannot be reached or refuses.
+    /// Returns an error if the service cannot be reached or refuses.
     pub fn call(
         &self,
         method: Method,
@@ -99,10 +99,10 @@ impl Client {
         self.call_within(None, method, path, secret, body)
     }
 
-    /// The same, but all of it, the answer's body included, within `limit`.
+    /// The same with a time limit that includes reading the answer.
     ///
     /// # Errors
-    /// As [`Client::call`].
+    /// See [`Client::call`].
     pub fn call_within(
         &self,
         limit: Option<Duration>,
@@ -142,7 +142,7 @@ impl Client {
         if status == 401
             && let Some(Ok(new)) = self.token_file.as_deref().map(token::read)
         {
-            // Who tries again does so with what stands there now.
+            // A retry uses the current token.
             *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(new);
         }
         let said = said.unwrap_or_else(|_| format!("{} answers {status}", self.base));
@@ -160,18 +160,18 @@ impl Client {
         }
     }
 
-    /// What a path says.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// The service cannot be reached, refuses, or answers something else.
+    /// Returns an error if the service cannot be reached, refuses, or answers in another format.
     pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T> {
         self.answer(self.call(Method::GET, path, None, None)?)
     }
 
-    /// Asks for something.
+    /// Sends a POST request.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// See [`Client::get`].
     pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T> {
         let body = serde_json::to_vec(body)?;
         self.answer(self.call(
@@ -182,29 +182,29 @@ impl Client {
         )?)
     }
 
-    /// Removes something; `None` if there is nothing more to be said of it.
+    /// Sends a DELETE request; returns `None` for an empty answer.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// See [`Client::get`].
     pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>> {
         let response = self.call(Method::DELETE, path, None, None)?;
         if response.status() == 204 { Ok(None) } else { self.answer(response).map(Some) }
     }
 
-    /// A file, as it comes, and its length.
+    /// Downloads a file as a stream, with its length.
     ///
     /// # Errors
-    /// As [`Client::get`].
+    /// See [`Client::get`].
     pub fn file(&self, path: &str) -> Result<(impl Read + 'static, Option<u64>)> {
         let body = self.call(Method::GET, path, None, None)?.into_body();
         let length = body.content_length();
         Ok((body.into_with_config().limit(u64::MAX).reader(), length))
     }
 
-    /// Reads an answer.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// It breaks off, or is none of a profiling service.
+    /// Returns an error if the answer is truncated or not from a profiling service.
     pub fn answer<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T> {
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
         let body = body.with_context(|| format!("{} broke off", self.base))?;

@@ -1,4 +1,4 @@
-//! `flightline remote`: all that the service's page does, from a shell.
+//! `flightline remote`: the functions of the service's page, from a shell.
 
 pub mod client;
 mod text;
@@ -35,13 +35,13 @@ A target is named by its id, or by its name, label or PID if that is one target'
 /// Arguments of `remote`.
 #[derive(Debug, Args)]
 pub struct RemoteArgs {
-    /// The service
+    /// URL of the service
     #[arg(long, value_name = "URL", global = true, env = "FLIGHTLINE_SERVICE", default_value = "http://127.0.0.1:7070", value_hint = ValueHint::Url)]
     url: String,
     /// File whose first line is the service's token
     #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Certificates (PEM) that the service's is signed by, instead of those that are always believed
+    /// Trust these certificates (PEM) for TLS instead of the usual authorities
     #[arg(long, value_name = "FILE", global = true, value_hint = ValueHint::FilePath)]
     ca_file: Option<PathBuf>,
     /// Answer as JSON on standard output
@@ -53,49 +53,49 @@ pub struct RemoteArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what can be profiled
+    /// List targets
     Targets,
-    /// Begin a run of one or more targets, and wait for it
+    /// Start a run on one or more targets and wait for it
     Profile(ProfileArgs),
     /// List runs, newest first
     Runs {
-        /// Of which target; of all without it
+        /// Only runs of this target
         target: Option<String>,
     },
-    /// Tell how far a run is
+    /// Show the status of a run
     Run {
         /// Its id
         run: String,
     },
-    /// End a run early; what was recorded by then is kept
+    /// Cancel a run; what was recorded until then is kept
     Cancel {
         /// Its id
         run: String,
     },
-    /// Fetch what there is of a run
+    /// Fetch the result of a run
     Get(GetArgs),
-    /// Remove runs that have ended
+    /// Delete finished runs
     Delete {
-        /// Their ids
+        /// Ids of the runs
         #[arg(required = true)]
         runs: Vec<String>,
     },
-    /// Fetch an interval of what is recorded all the time, or tell what there is
+    /// Fetch an interval of a continuous profile, or show what is available
     Window(window::WindowArgs),
-    /// Fetch a picture of what changed from one run or interval to another
+    /// Fetch a differential flame graph of two runs or intervals
     Compare {
-        /// Run before, or TARGET@FROM..TO or KEY=VALUE@FROM..TO of what is recorded all the time
+        /// First side: a run, or TARGET@FROM..TO or KEY=VALUE@FROM..TO of a continuous profile
         before: String,
-        /// The same after
+        /// Second side
         after: String,
-        /// Which events
+        /// Event type
         #[arg(short, long, value_name = "EVENT")]
         event: Option<String>,
-        /// Where to; `-` is standard output
+        /// Output file; `-` is standard output
         #[arg(short, long, value_name = "FILE", default_value = "diff.html", value_hint = ValueHint::FilePath)]
         output: PathBuf,
     },
-    /// Forget a target that is gone, with its runs
+    /// Remove a target that is gone, with its runs
     Forget {
         /// Its id
         target: String,
@@ -104,28 +104,28 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct ProfileArgs {
-    /// What to record
+    /// Targets to record
     #[arg(required = true)]
     targets: Vec<String>,
-    /// What is recorded: CPU, ITIMER, WALL, ALLOC, LOCK, IO, LIVE, THROW, OFF_CPU
+    /// Mode: CPU, ITIMER, WALL, ALLOC, LOCK, IO, LIVE, THROW, OFF_CPU
     #[arg(short, long, default_value = "CPU", value_parser = mode)]
     mode: Mode,
-    /// For how long
+    /// Duration
     #[arg(short, long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     duration: Duration,
-    /// How far apart samples are, or the least that is recorded
+    /// Sampling interval, or threshold
     #[arg(short, long)]
     interval: Option<String>,
-    /// Another engine at the same time, as `record -e` has it
+    /// Additional engine, as in `record -e`
     #[arg(short, long, value_name = "EVENT")]
     engine: Vec<String>,
-    /// What the run is told apart by
+    /// Label of the run
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
-    /// Only begin it
+    /// Do not wait for the end
     #[arg(long, conflicts_with = "output")]
     no_wait: bool,
-    /// Fetch the result; the ending says in which format
+    /// Fetch the result to this file; its extension determines the format
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Overwrite the output even if it is a recording
@@ -137,13 +137,13 @@ struct ProfileArgs {
 struct GetArgs {
     /// The run's id
     run: String,
-    /// In which format [default: by the name of the output]
+    /// Format [default: by the output's extension]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Which events
+    /// Event type
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
-    /// Where to; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Overwrite the output even if it is a recording
@@ -159,14 +159,14 @@ enum Format {
     Jfr,
     /// Folded stacks
     Folded,
-    /// gzipped profile.proto
+    /// gzip-compressed profile.proto
     Pprof,
-    /// OpenTelemetry's profiles
+    /// OpenTelemetry profiles
     Otlp,
 }
 
 impl Format {
-    /// As it stands in addresses.
+    /// Name in URLs.
     fn name(self) -> &'static str {
         match self {
             Self::Html => "html",
@@ -178,7 +178,7 @@ impl Format {
     }
 }
 
-/// Asks.
+/// Runs the command.
 pub fn run(args: &RemoteArgs) -> Result<Outcome> {
     let client = Client::new(&args.url, args.token_file.as_deref(), args.ca_file.as_deref())?;
     match &args.action {
@@ -292,7 +292,7 @@ fn profile(args: &RemoteArgs, client: &Client, asked: &ProfileArgs) -> Result<Ou
     Ok(if failed { Outcome::Partial } else { Outcome::Whole })
 }
 
-/// Until all have ended.
+/// Waits until all runs have ended.
 fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
     let progress = Progress::of_seconds(duration.as_secs());
     loop {
@@ -310,7 +310,7 @@ fn wait(client: &Client, runs: &mut [Run], duration: Duration) -> Result<()> {
     }
 }
 
-/// The target that a word names.
+/// Finds the target with this id, name or PID.
 fn meant(client: &Client, word: &str) -> Result<Target> {
     let Targets { targets, .. } = client.get("/targets")?;
     if let Some(target) = targets.iter().find(|target| target.id == word) {
@@ -385,7 +385,7 @@ fn by_name(path: &std::path::Path) -> Option<Format> {
     endings.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, format)| format)
 }
 
-/// A part of a path or query, as it is.
+/// Checks a path or query component.
 fn word(text: &str) -> Result<&str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !text.is_empty() && text.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! Targets and runs as tables for people.
+//! Formats targets and runs as tables.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ pub fn runs(of: &[Run]) -> String {
     table(["RUN", "TARGET", "MODE", "STATUS", "SIZE", "MESSAGE"], rows.collect())
 }
 
-/// Columns as wide as what is in them; what others named is plain.
+/// Formats a table; sanitizes cells, which contain other programs' names.
 fn table<const N: usize>(heads: [&str; N], rows: Vec<[String; N]>) -> String {
     let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| plain(&cell))).collect();
     let mut widths = heads.map(|head| head.chars().count());

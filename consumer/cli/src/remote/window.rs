@@ -1,4 +1,4 @@
-//! What is recorded all the time, from a shell: of one target, or of all with a label.
+//! `flightline remote window`: continuous profiles of one target, or of all with a label.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::talk::{bytes, plain};
 
 #[derive(Debug, Args)]
 pub struct WindowArgs {
-    /// Target, or KEY=VALUE: all targets with this label as one
+    /// Target, or KEY=VALUE for all targets with this label, merged
     of: String,
     #[command(flatten)]
     range: RangeArgs,
-    /// In which format [default: by the name of the output]
+    /// Format [default: by the output's extension]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Which events
+    /// Event type
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
-    /// Where to; `-` is standard output. Without it and --format what there is is told
+    /// Output file; `-` is standard output. Without it and --format, list what is available
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     /// Overwrite the output even if it is a recording
@@ -34,10 +34,10 @@ pub struct WindowArgs {
     force: bool,
 }
 
-/// Whose window.
+/// Owner of a window.
 enum Whose {
     One(Box<Target>),
-    /// All with this label, how many they are, and what there is of them together.
+    /// All targets with this label: the label and their number.
     Labelled(String, usize),
 }
 
@@ -75,7 +75,7 @@ pub fn run(args: &RemoteArgs, client: &Client, asked: &WindowArgs) -> Result<Out
     save(client, &path, &asked.output.clone().unwrap_or_else(|| PathBuf::from("-")), asked.force)
 }
 
-/// A side of a comparison as the service has it: a run, or `TARGET@FROM..TO`.
+/// Converts a side of a comparison to the service's format: a run, or `TARGET@FROM..TO`.
 pub fn side(client: &Client, text: &str) -> Result<String> {
     let Some((of, times)) = text.rsplit_once('@') else { return Ok(format!("run:{}", word(text)?)) };
     let Some((from, to)) = times.split_once("..") else {
@@ -113,7 +113,7 @@ fn find(client: &Client, of: &str) -> Result<(Whose, Bounds)> {
     Ok((Whose::Labelled(of.to_owned(), kept.len()), bounds))
 }
 
-/// UTC ms; the end is not part of it.
+/// Returns the interval in UTC ms, end exclusive.
 fn interval(bounds: Bounds, range: &RangeArgs) -> Result<(i64, i64)> {
     let nanos = |ms: i64| ms.saturating_mul(1_000_000);
     let (start, end) = (nanos(bounds.from), nanos(bounds.to.saturating_add(1)));

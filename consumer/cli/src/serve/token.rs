@@ -10,9 +10,9 @@ use flightline_service::id;
 
 /// Name of the token's file in the service's directory.
 const NAME: &str = "token";
-/// Least length of a token, bytes.
+/// Minimum length of a token in bytes.
 const LEAST: usize = 16;
-/// Bytes of a file that are read.
+/// Maximum bytes read from a file.
 const MOST: u64 = 4096;
 
 /// Returns the first line of a file.
@@ -50,16 +50,16 @@ pub fn warning(path: &Path) -> Option<String> {
     })
 }
 
-/// Returns the path of the token in a service's directory, and makes both if they are not there.
+/// Returns the path of the token in a service's directory; creates both if necessary.
 ///
 /// # Errors
-/// They cannot be written.
+/// Returns an error if they cannot be written.
 pub fn make(directory: &Path) -> Result<PathBuf> {
     let path = directory.join(NAME);
     let cannot = || format!("cannot write the token {}", path.display());
     DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(cannot)?;
     let token = id::secret().with_context(cannot)?;
-    // A service that starts at the same time must not read half a token.
+    // Link a complete file, so that a service that starts at the same time does not read half a token.
     let whole = directory.join(format!(".{NAME}-{}", std::process::id()));
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&whole).with_context(cannot)?;
@@ -71,7 +71,8 @@ pub fn make(directory: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the token of this user's own service if `base` is an address of this machine and there is one.
+/// Returns the path of the token of this user's own service if `base` is an address of this machine and there
+/// is one.
 pub fn find_for(base: &str) -> Option<PathBuf> {
     let (_, rest) = base.split_once("://")?;
     let host = rest.split('/').next()?;
@@ -84,10 +85,10 @@ pub fn find_for(base: &str) -> Option<PathBuf> {
     (local && path.is_file()).then_some(path)
 }
 
-/// Returns the directory of a service that is given none.
+/// Returns the default directory of a service.
 ///
 /// # Errors
-/// This user has no home directory.
+/// Returns an error if this user has no home directory.
 pub fn home() -> Result<PathBuf> {
     if nix::unistd::geteuid().is_root() {
         return Ok("/var/lib/flightline/serve".into());

@@ -1,4 +1,4 @@
-//! Why a recording has no slow calls: nobody asked for them, or there were none that took so long.
+//! Explains why a recording has no slow calls: they were not recorded, or none exceeded the threshold.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,14 @@ use jfr_format::read;
 use crate::items::{self, Taker};
 use crate::{input, output, talk};
 
-/// Types that Flightline declares only where calls, or requests to disks, are to be recorded.
+/// Event types that Flightline declares only if calls or block requests are recorded.
 const DECLARED: [&str; 2] = ["flightline.SocketConnect", "flightline.BlockIo"];
-/// What they are called where those are counted that were too short, or lost.
+/// Event names in counts of short or lost calls.
 const NAMES: [&str; 3] = ["io", "syscall-io", "block-io"];
-/// Options told.
+/// Maximum number of options to report.
 const MOST: usize = 6;
 
-/// Whether calls or requests were lost.
+/// Returns true if calls or requests were lost.
 pub fn is_of_calls(loss: &Loss) -> bool {
     let named = |of: &str| {
         NAMES.contains(&of) || of.starts_with("kernel-io: ") || EVENTS.iter().any(|(name, ..)| *name == of)
@@ -26,10 +26,11 @@ pub fn is_of_calls(loss: &Loss) -> bool {
     loss.event_type.as_deref().is_some_and(named)
 }
 
-/// Why there are none although they were asked for; `None` if the recordings do not say that they were.
+/// Returns why there are no calls although they were recorded; `None` if the recordings do not show that they
+/// were.
 pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
     let mut asked = Asked::default();
-    // Standard input was read to its end.
+    // Standard input cannot be read again.
     for path in paths.iter().filter(|path| !output::is_stdout(path)) {
         let wanted = live::Options { samples: vec![String::new()], ..live::Options::default() };
         items::of_file(path, &wanted, &mut asked)?;
@@ -39,10 +40,10 @@ pub fn why_none(paths: &[PathBuf], lost: u64) -> Result<Option<String>> {
     Ok(said.then(|| asked.told(lost)))
 }
 
-/// Whether types of calls are declared.
+/// Returns true if the recording declares types of calls.
 fn declares(path: &Path) -> Result<bool> {
     let mut input = input::recording(path)?;
-    input.decoder().select(|_| read::Interest::None);
+    input.decoder().set_filter(|_| read::Filter::Skip);
     while let Some(item) = input.next().with_context(|| talk::shown(path))? {
         if let read::Item::ChunkEnd(end) = item
             && end.chunk.types.classes().iter().any(|class| DECLARED.contains(&&*class.name))
@@ -53,16 +54,16 @@ fn declares(path: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// What recordings say of calls that they have none of.
+/// Settings and counters of recordings that contain no calls.
 #[derive(Default)]
 struct Asked {
-    /// Types of such events are declared.
+    /// The event types are declared.
     declared: bool,
-    /// By which options they were asked for.
+    /// Options by which they were recorded.
     options: BTreeSet<String>,
     /// One of these has a threshold.
     threshold: bool,
-    /// Those that took less, which were counted only.
+    /// Number of calls below the threshold.
     shorter: u64,
 }
 
@@ -98,7 +99,7 @@ impl Asked {
             },
             _ => return,
         };
-        // Of a recording that was made to do harm.
+        // Limits memory for malicious recordings.
         if self.options.len() >= MOST {
             return;
         }

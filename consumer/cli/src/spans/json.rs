@@ -1,4 +1,4 @@
-//! The same as JSON. Times are in ns, moments in ns since 1970.
+//! Spans as JSON. Durations are in ns, times in ns since 1970.
 
 use std::io::{self, Write};
 
@@ -130,7 +130,7 @@ pub(super) fn trace(found: &Found, trace: TraceId, lines: &[Line], out: &mut dyn
     )
 }
 
-/// How long a span lasts, and what is spent in it and in those within it, on average.
+/// Returns the average duration of spans, and the average amounts spent in them and their descendants.
 pub(super) fn average(profile: &Profile, keys: &[SpanKey]) -> (u64, Spent) {
     let mut spent = Spent::default();
     for key in report::with_descendants(profile, keys) {

@@ -1,4 +1,4 @@
-//! Reading recordings and streams for what they tell of spans.
+//! Reads spans from recordings and streams.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::stream::{self, Got, Stream};
 use crate::talk::{self, shown};
 use crate::{Outcome, input, repository};
 
-/// Time between two looks at a stream.
+/// Poll interval of a stream.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Reads all inputs.
@@ -37,9 +37,9 @@ pub(super) fn read(args: &SpansArgs) -> Result<(Found, Outcome)> {
     of_inputs(&args.inputs, &args.select.samples, options, token.as_ref())
 }
 
-/// The samples of some spans, as a model of them alone.
+/// Loads the samples of selected spans as a model.
 pub fn read_model(inputs: &[PathBuf], args: &SelectArgs) -> Result<(Model, Outcome)> {
-    // Which samples is decided when they are folded; only a recording's time is of all.
+    // Samples are selected when they are folded; only the time range applies to everything.
     let times = SampleArgs { range: args.samples.range, ..SampleArgs::default() };
     let (found, outcome) = of_inputs(inputs, &times, Options::default(), None)?;
     let filter = Filter { names: args.spans.clone(), labels: args.labels.clone(), trace: None };
@@ -86,7 +86,7 @@ fn of_inputs(
     Ok((told(found), outcome))
 }
 
-/// Spans of the samples that are wanted.
+/// Spans of the selected samples.
 struct Chosen {
     spans: Spans,
     choice: Choice,
@@ -94,7 +94,7 @@ struct Chosen {
 
 impl Chosen {
     fn new(options: Options, samples: &SampleArgs) -> Self {
-        // Spans look at times themselves.
+        // The span reader applies the time range itself.
         let choice = Choice::new(samples.filter(), [i64::MIN, i64::MAX]);
         Self { spans: Spans::new(options), choice }
     }
@@ -140,7 +140,7 @@ fn of_stream(
                 }
                 reader.push(piece, &mut chosen);
             }
-            // Of a FIFO, the first writer may be still to come.
+            // The first writer of a FIFO may not have connected yet.
             Got::End if empty && stream::comes_back(address) => {
                 if signals.wait(Some(TURN)).is_some() {
                     break;
@@ -163,7 +163,7 @@ fn of_stream(
     Ok((told(found), outcome))
 }
 
-/// Tells what was left out.
+/// Reports omitted data.
 fn told(found: Found) -> Found {
     let Found { profile, counts, inferred_left_out, .. } = &found;
     let told = [
@@ -191,7 +191,7 @@ fn told(found: Found) -> Found {
             "span" => "ends of spans were lost: these spans have no name and no duration".into(),
             "scope" => "activations of spans were lost: samples in them are in no inferred span".into(),
             "waited" => "times that threads told of having waited were lost, and are in no span".into(),
-            // What rounding leaves of a thread's beginning and end is no sample; the JSON has it.
+            // Rounding errors at the start and end of a thread are not lost samples; the JSON contains them.
             "flightline.SampleLoss" if *count == 0 => continue,
             "flightline.SampleLoss" => {
                 format!("samples, {time:.3} s of CPU time, were lost, and are in no span")

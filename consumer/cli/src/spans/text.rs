@@ -11,9 +11,9 @@ use crate::talk;
 
 type Written = io::Result<()>;
 
-/// Columns of a bar.
+/// Width of a bar in columns.
 const BAR: usize = 40;
-/// Columns of a name at most.
+/// Maximum width of a name in columns.
 const NAME: usize = 48;
 
 fn bytes(bytes: u64) -> String {
@@ -34,7 +34,7 @@ fn cut(name: &str, columns: usize) -> String {
     }
 }
 
-/// Writes lines of cells: the first column to the left, others to the right, the last as it is.
+/// Writes rows of cells: the first column aligned left, the others right, the last as it is.
 fn write_columns(out: &mut dyn Write, head: &[&str], lines: &[Vec<String>]) -> Written {
     let widths: Vec<usize> = (0..head.len())
         .map(|at| {
@@ -58,7 +58,7 @@ fn write_columns(out: &mut dyn Write, head: &[&str], lines: &[Vec<String>]) -> W
     lines.iter().try_for_each(|line| write(&mut line.iter().map(String::as_str)))
 }
 
-/// A column of what was spent: its head, and the value.
+/// A column of amounts: heading, value and format.
 type Column = (&'static str, fn(&Spent) -> u64, fn(u64) -> String);
 
 const COLUMNS: [Column; 6] = [
@@ -70,7 +70,7 @@ const COLUMNS: [Column; 6] = [
     ("I/O", |spent| spent.io, time),
 ];
 
-/// Columns with something in them.
+/// Returns the columns that are not empty.
 fn columns(all: &Spent) -> Vec<&'static Column> {
     COLUMNS.iter().filter(|(_, of, _)| of(all) > 0).collect()
 }
@@ -83,7 +83,7 @@ pub(super) fn table(found: &Found, table: &Table, by: &By, limit: usize, out: &m
         By::Label(key) => key,
     };
     let columns = columns(&table.all);
-    // Shares are of CPU time where there is some, else of wall-clock time, else of samples.
+    // Shares are of CPU time, wall-clock time or samples, whichever is available first.
     let (share, of): (_, fn(&Spent) -> u64) = match &table.all {
         all if all.cpu > 0 => ("CPU %", |spent| spent.cpu),
         all if all.wall > 0 => ("WALL %", |spent| spent.wall),

@@ -1,4 +1,4 @@
-//! What a stream tells of itself: what was lost before it came, and what of it cannot be read.
+//! Loss and damage in a stream.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -6,45 +6,45 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use flightline_consumer::warnings::Warnings;
 use jfr_format::event::EventRef;
-use jfr_format::read::{Decoder, Delivery, Interest, Item};
+use jfr_format::read::{Decoder, Delivery, Filter, Item};
 use serde_json::{Value, json};
 
 use crate::edit::count;
 
-/// Events that tell of losses.
+/// Events that report losses.
 pub const LOSSES: [&str; 4] =
     ["flightline.SampleLoss", "flightline.EventLoss", "flightline.StreamLoss", "jdk.DataLoss"];
-/// Causes that are told apart: a hostile stream may name any number.
+/// Maximum number of causes; a malicious stream may name any number.
 const MOST: usize = 1000;
 
 /// One kind of loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Loss {
-    /// The event that told it.
+    /// The event that reported it.
     pub told_by: String,
-    /// Why.
+    /// The cause.
     pub cause: String,
-    /// What was lost, if that was told: a type, or an engine's event.
+    /// The lost event type or engine, if known.
     pub of: String,
 }
 
-/// How much of it.
+/// Amount of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Samples or events.
     pub events: u64,
-    /// CPU time they stood for, in ns.
+    /// CPU time that they represent, in ns.
     pub cpu: u64,
     /// Bytes.
     pub bytes: u64,
 }
 
-/// Reads beside.
+/// Decodes a stream to find losses and damage, in addition to its main use.
 pub struct Judge {
     decoder: Decoder,
-    /// What was lost, by kind.
+    /// Losses by kind.
     pub losses: BTreeMap<Loss, Amount>,
-    /// What could not be read.
+    /// Warnings about unreadable data.
     pub warnings: Warnings,
 }
 
@@ -55,19 +55,19 @@ impl Default for Judge {
 }
 
 fn decoder() -> Decoder {
-    let mut decoder = Decoder::new(Delivery::Earliest);
-    decoder.select(|class| if LOSSES.contains(&&*class.name) { Interest::Constants } else { Interest::None });
+    let mut decoder = Decoder::new(Delivery::Streaming);
+    decoder.set_filter(|class| if LOSSES.contains(&&*class.name) { Filter::Constants } else { Filter::Skip });
     decoder
 }
 
 impl Judge {
-    /// Takes what comes next.
+    /// Processes more bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.decoder.push(Bytes::copy_from_slice(bytes));
         self.take();
     }
 
-    /// The stream has ended; another one may follow.
+    /// Ends the stream; another one may follow.
     pub fn cut(&mut self) {
         self.decoder.close();
         self.take();
@@ -95,7 +95,7 @@ impl Judge {
         }
     }
 
-    /// What was lost for people, by cause: `12 events of jdk.ExecutionSample (reader behind)`.
+    /// Formats the losses by cause: `12 events of jdk.ExecutionSample (reader behind)`.
     pub fn told(&self) -> Vec<String> {
         let mut causes: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
         for (loss, amount) in self.losses.iter().filter(|(_, amount)| amount.events > 0) {
@@ -106,12 +106,12 @@ impl Judge {
             let events = of.iter().fold(0u64, |sum, (_, events)| sum.saturating_add(*events));
             let most = of.first().map_or("", |(of, _)| of);
             let most = if most.is_empty() { "unknown type" } else { most };
-            // Who comes late is told of every type there is.
+            // A reader that connects late loses events of every type.
             let types = if of.len() > 1 { format!("{} types, mostly {most}", of.len()) } else { most.into() };
             format!("{} of {types} ({cause})", count(events, "event"))
         };
         let mut told: Vec<String> = causes.into_iter().map(of_cause).collect();
-        // The JDK counts bytes; where events are told these are the same.
+        // The JDK counts bytes; if events were reported, these are the same data.
         if told.is_empty() {
             let bytes = self.losses.values().fold(0u64, |sum, amount| sum.saturating_add(amount.bytes));
             told.extend((bytes > 0).then(|| count(bytes, "byte")));
@@ -119,13 +119,13 @@ impl Judge {
         told
     }
 
-    /// As JSON.
+    /// Returns the losses as JSON.
     pub fn json(&self) -> Value {
         self.losses.iter().map(|(loss, amount)| loss_json(loss, amount)).collect()
     }
 }
 
-/// A loss as JSON.
+/// Returns a loss as JSON.
 pub fn loss_json(loss: &Loss, amount: &Amount) -> Value {
     json!({
         "toldBy": loss.told_by, "cause": loss.cause, "of": loss.of,
@@ -133,7 +133,7 @@ pub fn loss_json(loss: &Loss, amount: &Amount) -> Value {
     })
 }
 
-/// What an event tells, if it tells of a loss.
+/// Returns the loss that an event reports.
 pub fn loss(event: &EventRef<'_>) -> Option<(Loss, Amount)> {
     let name = &*event.class().name;
     if !LOSSES.contains(&name) {

@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// The stream that `name` stands for; `None` for a regular file, a folder, and what is not there.
+/// Returns the stream that `name` represents; `None` for a regular file, a folder or a missing path.
 ///
 /// # Errors
-/// The address is wrong.
+/// Returns an error if the address is invalid.
 pub fn address(name: &Path) -> Result<Option<Address>> {
     let address = Address::parse(name, 0)?;
     if let Address::Path(path) = &address {
@@ -30,19 +30,19 @@ pub fn address(name: &Path) -> Result<Option<Address>> {
     Ok(Some(address))
 }
 
-/// Whether somebody else may write to it later.
+/// Returns true if another writer may connect later.
 pub fn comes_back(address: &Address) -> bool {
     !matches!(address, Address::Descriptor(_))
 }
 
-/// What a look at a stream has brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
-    /// So many bytes.
+    /// Number of bytes read.
     Bytes(usize),
-    /// Nothing yet.
+    /// No data yet.
     Nothing,
-    /// Nobody writes to it any more.
+    /// All writers have closed the stream.
     End,
 }
 
@@ -53,10 +53,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens it. A FIFO is not waited for: that would not end with Ctrl-C.
+    /// Opens a stream. Does not wait for the writer of a FIFO, since Ctrl-C could not interrupt that.
     ///
     /// # Errors
-    /// Nobody listens there; of the file system.
+    /// Returns an error if no one listens there or the file system fails.
     pub fn open(address: &Address, token: Option<&Token>) -> io::Result<Stream> {
         let file = match address {
             Address::Path(path) => {
@@ -67,10 +67,10 @@ impl Stream {
         Ok(Stream { file })
     }
 
-    /// Reads what is there, or comes within `time`; `also` ends the waiting.
+    /// Reads available data, or waits up to `time` for it; activity on `also` ends the wait.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Returns an error if the stream cannot be read.
     pub fn read(&mut self, buffer: &mut [u8], also: Option<&dyn AsFd>, time: Duration) -> io::Result<Got> {
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
         let mut fds = vec![PollFd::new(self.file.as_fd(), PollFlags::POLLIN)];
@@ -90,7 +90,7 @@ impl Stream {
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
                 Ok(Got::Nothing)
             }
-            // Who wrote to a socket is gone.
+            // The writer of a socket has ended.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Got::End),
             Err(error) => Err(error),
         }

@@ -1,4 +1,5 @@
-//! What runs now, by thread and as a flame of blocks, out of the samples of the last turns.
+//! Current activity by thread, as a table and as a flame graph of block characters, from the samples of the
+//! last intervals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt::Write;
@@ -8,16 +9,16 @@ use flightline_consumer::live::Sample;
 
 use crate::talk;
 
-/// Stacks of one turn that are told apart; more are counted as one.
+/// Maximum number of distinct stacks per interval; others are merged.
 const MOST: usize = 20_000;
-/// Frames of a stack that are drawn.
+/// Maximum depth of a stack.
 const DEEPEST: usize = 200;
-/// What stacks beyond that are called.
+/// Name of the merged stacks.
 const OTHERS: &str = "[others]";
 
 type Names = Vec<Arc<str>>;
 
-/// A thread, its samples, and its functions with own and total samples.
+/// A thread, its samples, and its functions with self and total samples.
 pub type ThreadRows = (String, u64, Vec<(String, u64, u64)>);
 
 /// Samples by thread and stack, outermost function first.
@@ -28,12 +29,12 @@ pub struct Hot {
 }
 
 impl Hot {
-    /// Of so many turns.
+    /// Creates a table over `length` intervals.
     pub fn new(length: usize) -> Self {
         Self { turns: VecDeque::from([HashMap::new()]), length: length.max(1) }
     }
 
-    /// Takes a sample.
+    /// Adds a sample.
     pub fn take(&mut self, sample: &Sample) {
         let Some(turn) = self.turns.back_mut() else { return };
         let thread = sample
@@ -48,7 +49,7 @@ impl Hot {
         *turn.entry(key).or_default() += sample.weight.samples;
     }
 
-    /// Begins the next turn.
+    /// Starts the next interval.
     pub fn turn(&mut self) {
         self.turns.push_back(HashMap::new());
         while self.turns.len() > self.length {
@@ -60,12 +61,12 @@ impl Hot {
         self.turns.iter().flatten().map(|((thread, names), samples)| (thread, names, *samples))
     }
 
-    /// Samples in all.
+    /// Total number of samples.
     pub fn total(&self) -> u64 {
         self.all().map(|(_, _, samples)| samples).sum()
     }
 
-    /// For each thread, most samples first, its functions by own samples: name, own, total.
+    /// Returns the threads, most samples first, with their functions by self samples: name, self, total.
     pub fn threads(&self) -> Vec<ThreadRows> {
         type Functions<'a> = HashMap<&'a str, (u64, u64)>;
         let mut threads: HashMap<&str, (u64, Functions<'_>)> = HashMap::new();
@@ -76,7 +77,7 @@ impl Hot {
             for (at, name) in names.iter().enumerate() {
                 let function = of.1.entry(name).or_default();
                 function.0 += if at + 1 == names.len() { samples } else { 0 };
-                // A recursive function is in the stack once.
+                // Count a recursive function once per stack.
                 if !seen.contains(&&**name) {
                     function.1 += samples;
                     seen.push(name);
@@ -96,7 +97,8 @@ impl Hot {
         list
     }
 
-    /// The flame, root at the top: so many columns and lines at most; a tower for each thread if asked for.
+    /// Draws a flame graph, root at the top, within the given columns and lines, optionally with one tower
+    /// per thread.
     pub fn flame(&self, columns: usize, lines: usize, per_thread: bool, colours: bool) -> String {
         let mut root = Node::default();
         for (thread, names, samples) in self.all() {
@@ -164,11 +166,11 @@ impl Node {
 impl Cell {
     fn write(&self, colours: bool, text: &mut String) {
         let width = self.to - self.from;
-        // Each character is taken for one column.
+        // Assume that each character takes one column.
         let label: String = talk::plain(&self.name).chars().take(width - 1).collect();
         let fill = width - 1 - label.chars().count();
         if colours {
-            // The same name has the same colour, one of the warm ones.
+            // A name always has the same warm colour.
             let warm = [208, 214, 220, 209, 215, 221, 202, 216];
             let hash =
                 self.name.bytes().fold(5381usize, |hash, byte| hash.wrapping_mul(33) ^ usize::from(byte));

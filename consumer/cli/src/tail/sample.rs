@@ -1,17 +1,17 @@
-//! What a stream tells, one JSON object a line. The schema is in consumer/docs/stream.md, "NDJSON".
+//! Formats the items of a stream as JSON lines. The schema is in consumer/docs/stream.md, "NDJSON".
 
 use flightline_consumer::live::{Frame, Item, Kind, Loss, Sample, Stack, Time, Value, Warning};
 use flightline_consumer::model::Thread;
 use flightline_consumer::spans::{SpanContext, SpanKey};
 use serde_json::{Map, Value as Json, json};
 
-/// Version of the schema; fields may be added without another one.
+/// Version of the schema; adding fields does not change it.
 pub const SCHEMA: u32 = 1;
 
-/// The object of an item; `None` for those that are not printed.
+/// Returns the JSON object of an item; `None` for items that are not printed.
 pub fn object(item: &Item, depth: usize) -> Option<Json> {
     match item {
-        // A thread's start is no sample, though it could have a stack.
+        // The start of a thread is not a sample, although the event may have a stack.
         Item::Sample(sample) if sample.stack.is_none() && sample.kind == Kind::Other => None,
         Item::Sample(sample) => Some(of_sample(sample, depth)),
         Item::Loss(loss) => Some(of_loss(loss)),

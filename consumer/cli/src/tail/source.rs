@@ -1,4 +1,4 @@
-//! One recording that is followed.
+//! A recording that is being followed.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use jfr_format::read::{Follow, Item, Progress};
 use crate::recover;
 use crate::talk::shown;
 
-/// Without news for so long, it is asked whether there is still a recorder.
+/// After this time without data, check whether the recorder still exists.
 const QUIET: Duration = Duration::from_secs(3);
 
 pub(super) struct Source {
@@ -20,9 +20,9 @@ pub(super) struct Source {
     pub follow: Follow,
     pub printer: Option<Printer>,
     pub warnings: Warnings,
-    /// Up to when events have been taken, ns since 1970.
+    /// Time up to which events have been processed, ns since 1970.
     pub at: i64,
-    /// There was nothing new when it was looked at.
+    /// The last check found no new data.
     pub idle: bool,
     pub ended: bool,
     changed: Instant,
@@ -46,7 +46,7 @@ impl Source {
         }
     }
 
-    /// Looks whether there is something new, unless it was idle or over before.
+    /// Checks for new data, unless idle or ended.
     pub fn look(&mut self) -> Result<()> {
         while !self.idle {
             match self.follow.poll().with_context(|| shown(&self.path))? {
@@ -61,15 +61,15 @@ impl Source {
         Ok(())
     }
 
-    /// Asks now and then whether anybody still writes; what a killed recorder left is recovered. `true` if there is
-    /// something new to be done for the reader.
+    /// Periodically checks whether a writer still exists; recovers the data of a killed recorder. Returns
+    /// true if there may be new data.
     fn is_over(&mut self) -> Result<bool> {
         if self.changed.elapsed() < QUIET || self.asked.elapsed() < QUIET {
             return Ok(false);
         }
         self.asked = Instant::now();
         recover::before_reading(&self.path);
-        // Other recorders, and files, do not tell.
+        // Other recorders and plain files do not indicate this.
         if !self.path.join(repository::HELD_FILE).exists() || repository::in_use(&self.path) {
             return Ok(false);
         }
@@ -78,7 +78,7 @@ impl Source {
     }
 }
 
-/// When what an item tells began, ns since 1970.
+/// Returns the start time of an item, ns since 1970.
 pub(super) fn time_of(item: &Item<'_>) -> Option<i64> {
     match item {
         Item::ChunkStart(chunk) => Some(chunk.header.start_nanos),

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::Outcome;
 use crate::talk::{self, shown};
 
-/// What samples outside of spans, and those in spans whose end was not told, are called.
+/// Names for samples outside spans and in spans that have not ended.
 const OUTSIDE: &str = "(outside of spans)";
 const OPEN: &str = "(not over)";
 
@@ -26,7 +26,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Writes the table if it is time, or the end.
+    /// Writes the table if it is due, or at the end.
     pub fn write(
         &mut self,
         ended: bool,
@@ -58,7 +58,7 @@ fn mean(row: &Row) -> Option<i64> {
     row.ended.1.checked_div(i64::try_from(row.ended.0).ok()?)
 }
 
-/// `span` is null of what is outside of spans, empty of spans that are not over.
+/// `span` is null for samples outside spans, and empty for spans that have not ended.
 fn object(row: &Row) -> serde_json::Value {
     json!({"span": row.name.as_deref(), "samples": row.samples, "ended": row.ended.0, "meanNanos": mean(row)})
 }

@@ -1,4 +1,4 @@
-//! Following a stream: what comes is printed, added up or drawn as it comes.
+//! Follows a stream: prints, aggregates or draws data as it arrives.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -19,18 +19,18 @@ use crate::signals::Signals;
 use crate::stream::{Got, Stream};
 use crate::talk::{self, shown};
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Columns where there is no terminal.
+/// Default width if there is no terminal.
 const COLUMNS: usize = 100;
 
-/// What is done with the bytes.
+/// How data is processed.
 enum Way {
-    /// Events are printed, or added up in the table of functions.
+    /// Events are printed or aggregated by function.
     Decoded(Box<Decoder>, Option<Box<Printer>>),
-    /// Samples are printed as objects.
+    /// Samples are printed as JSON.
     Samples(Box<Feed>, usize),
-    /// Samples are added up by thread and stack.
+    /// Samples are aggregated by thread and stack.
     Hot(Box<Feed>, Box<Hot>, Instant),
 }
 
@@ -92,7 +92,7 @@ fn way(args: &TailArgs, tail: &Tail) -> Way {
         let events = if args.events.is_empty() { vec!["cpu".to_owned()] } else { args.events.clone() };
         return Way::Hot(feed(events), Box::new(Hot::new(turns)), Instant::now() + tail.every);
     }
-    let mut decoder = Box::new(Decoder::new(Delivery::Earliest));
+    let mut decoder = Box::new(Decoder::new(Delivery::Streaming));
     let printer = match &tail.form {
         Form::Events(options, format) => {
             let printer = Printer::new(*format, options.clone());
@@ -111,7 +111,7 @@ fn way(args: &TailArgs, tail: &Tail) -> Way {
     Way::Decoded(decoder, printer)
 }
 
-/// Takes all that can be had of the bytes so far.
+/// Processes the available data.
 fn take(way: &mut Way, tail: &mut Tail, warnings: &mut Warnings, out: &mut dyn Write) -> Result<()> {
     match way {
         Way::Decoded(decoder, printer) => {
@@ -153,7 +153,7 @@ fn tell(item: &Item, tail: &mut Tail) {
     }
 }
 
-/// Shows tables and flames when it is time.
+/// Prints tables and flame graphs when due.
 fn show(args: &TailArgs, way: &mut Way, tail: &mut Tail, over: bool, out: &mut dyn Write) -> Result<()> {
     let Way::Hot(_, hot, due) = way else { return tail.table(over, out) };
     if !over && Instant::now() < *due {

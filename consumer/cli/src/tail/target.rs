@@ -1,4 +1,4 @@
-//! The recording of a running program, and those of its children.
+//! Finds the recording of a running program and of its children.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use flightline_recorder::session;
 
 use crate::{processes, targets};
 
-/// How long a program that is recorded may take to have something written.
+/// How long to wait for a recorded program's first data.
 const FIRST_WRITTEN: Duration = Duration::from_secs(5);
-/// The longest chain of parents that is followed: the list of processes changes while it is read.
+/// Maximum length of a parent chain, since the process list may change while it is read.
 const MOST_ANCESTORS: usize = 1000;
 
-/// A program in a repository, and its children.
+/// A program in a repository and its children.
 pub(super) struct Family {
     pid: u32,
     /// The recorder of all of them.
@@ -23,7 +23,8 @@ pub(super) struct Family {
 }
 
 impl Family {
-    /// Returns true if a folder is of the program or of a descendant that runs. All that a recorder records descends from what it started.
+    /// Returns true if a folder belongs to the program or a running descendant. All processes of a recorder
+    /// descend from the one it started.
     pub(super) fn has(&self, folder: &Path) -> bool {
         let Some(owner) = Owner::read(folder).filter(|owner| owner.recorder == self.recorder) else {
             return false;
@@ -35,7 +36,8 @@ impl Family {
     }
 }
 
-/// Where the recording of a program is written, with those of its children, or all that a recorder writes.
+/// Returns where the recording of a program and its children is written, or everything that a recorder
+/// writes.
 pub(super) fn output(wanted: &str) -> Result<(PathBuf, Option<Family>)> {
     let found = targets::recorded(wanted)?;
     let (pid, name) = (found.pid, &found.name);

@@ -1,4 +1,4 @@
-//! Rows as events of Fluentd.
+//! Rows as Fluentd events.
 
 use flightline_consumer::live::Item;
 use rmpv::Value as Packed;
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Shape;
 
-/// Rows as events of Fluentd, in parts of some bytes.
+/// Rows as Fluentd events, in parts of limited size.
 #[derive(Debug, Default)]
 pub struct Rows {
     shape: Shape,
@@ -16,23 +16,25 @@ pub struct Rows {
     beyond: u64,
 }
 
-/// Bytes of events, and how many they are.
+/// Encoded events and their number.
 pub type Part = (Vec<u8>, u64);
 
 impl Rows {
-    /// With these labels on each row, in parts of `most` bytes, or less than a row more.
+    /// Creates rows with these labels, in parts of `most` bytes. A part exceeds this by less than one
+    /// row.
     pub fn new(labels: Vec<(String, String)>, most: usize) -> Self {
         Self { shape: Shape::new(labels), most, ..Self::default() }
     }
 
-    /// Takes a sample in, and a part out when it is full: what waits is never more than a part.
+    /// Adds a sample. Returns a part when it is full, so at most one part is buffered.
     pub fn take(&mut self, item: &Item) -> Option<Part> {
         let row = self.shape.row(item)?;
         let Item::Sample(sample) = item else { return None };
         let (time, beyond) = time(sample.time.epoch_nanos);
         let entry = Packed::Array(vec![time, packed(Value::Object(row))]);
         let before = self.bytes.len();
-        // To memory; what has no place in the format is no half row.
+        // Writing to memory fails only if the format cannot represent the row; remove what was written of
+        // it.
         if rmpv::encode::write_value(&mut self.bytes, &entry).is_err() {
             self.bytes.truncate(before);
             return None;
@@ -42,19 +44,21 @@ impl Rows {
         if self.bytes.len() < self.most { None } else { self.cut() }
     }
 
-    /// Takes out what waits, if there is any.
+    /// Returns the buffered events, if there are any.
     pub fn cut(&mut self) -> Option<Part> {
         let rows = std::mem::take(&mut self.rows);
         (rows > 0).then(|| (std::mem::take(&mut self.bytes), rows))
     }
 
-    /// Rows whose time Fluentd has no word for, so far. Theirs is the nearest that it has; `start_time_millis` is right.
+    /// Number of rows whose time Fluentd's format cannot represent. They have the nearest time that it
+    /// can; `start_time_millis` is always exact.
     pub fn beyond(&self) -> u64 {
         self.beyond
     }
 }
 
-/// Fluentd's EventTime, seconds and ns, big-endian, and whether it is another time. It ends in 2106; in the first second of 1970, receivers take their own time.
+/// Returns Fluentd's EventTime (seconds and ns, big-endian), and whether it differs from `nanos`.
+/// EventTime ends in 2106, and receivers replace times in the first second of 1970 by their own.
 fn time(nanos: i64) -> (Packed, bool) {
     const SECOND: i64 = 1_000_000_000;
     let (first, last) = (SECOND, (i64::from(u32::MAX) + 1) * SECOND - 1);

@@ -1,4 +1,5 @@
-//! Samples as rows, in the shape of Treasure Data's Hive Distributed Profiling System: as lines of JSON, or as events of Fluentd.
+//! Samples as rows in the format of Treasure Data's Hive Distributed Profiling System: as lines of JSON
+//! or as Fluentd events.
 
 mod events;
 #[cfg(test)]
@@ -12,46 +13,47 @@ use flightline_consumer::live::{self, Frame, Item, Sample};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha512};
 
-/// Members of a row that are no labels.
+/// Members of a row that are not labels.
 const MEMBERS: [&str; 6] =
     ["stack_trace_id", "event_type", "start_time_millis", "thread", "state", "stack_trace"];
-/// Stands before the names of labels that could be mistaken.
+/// Prefix for labels whose names collide with a member.
 const LABEL: &str = "label_";
-/// Frames of a row; a deeper stack ends as one that was not walked to its root does.
+/// Frames of a row. A deeper stack is cut and marked as truncated.
 const MOST_FRAMES: usize = 2048;
-/// Bytes of names in a row's frames; a stack with more ends in the same way.
+/// Bytes of names in a row's frames. A stack with more is cut and marked as truncated.
 const MOST_NAMES: usize = 512 << 10;
-/// Ids that are looked back for, up to twice.
+/// Ids in one of the two generations of the lookup table.
 const MOST_IDS: usize = 1 << 15;
 
-/// Makes samples rows.
+/// Converts samples to rows.
 ///
-/// A row has `stack_trace_id`, `event_type`, `start_time_millis`, `thread`, `state`, `stack_trace` (the frame that was executing first), and labels as further
-/// members. A label that is called like one of those, or begins with `label_`, is `label_` and its name: no two labels are one member. Of a label of the sample's
-/// span and one for all rows with the same name the span's holds.
+/// A row has `stack_trace_id`, `event_type`, `start_time_millis`, `thread`, `state`, `stack_trace` (leaf
+/// first), and the labels as further members. A label with the name of one of those members, or whose
+/// name begins with `label_`, gets the prefix `label_`, so that no two labels become one member. A label
+/// of the sample's span takes precedence over a label for all rows.
 ///
-/// The id is a UUID of what the event says (version 8: a hash), so the same sample exported again has the same. Events of one chunk that say the same are counted:
-/// a timer that is late tells of several samples at once.
+/// The id is a UUID (version 8: a hash) of the event's content, so exporting a sample again gives the
+/// same id. Equal events of one chunk are numbered, because a late timer reports several samples at once.
 #[derive(Debug, Default)]
 pub struct Shape {
     labels: Vec<(String, String)>,
-    /// Ids that were given, and how often.
+    /// Number of uses of each id.
     now: HashMap<[u8; 16], u64>,
     before: HashMap<[u8; 16], u64>,
 }
 
 impl Shape {
-    /// With these labels on each row.
+    /// Creates a converter that adds these labels to each row.
     pub fn new(labels: Vec<(String, String)>) -> Self {
         Self { labels, ..Self::default() }
     }
 
-    /// The row of an item, if it is a sample.
+    /// Returns the row of an item if it is a sample.
     pub fn row(&mut self, item: &Item) -> Option<Map<String, Value>> {
         match item {
             Item::Sample(sample) => Some(self.of(sample)),
             Item::ChunkStart(_) => {
-                // What comes again with its chunk has the same ids.
+                // Exporting the chunk again must give the same ids.
                 self.now.clear();
                 self.before.clear();
                 None
@@ -82,7 +84,8 @@ impl Shape {
         row
     }
 
-    /// Of the row, of what tells events of one moment, thread and stack apart, and of how many there were before.
+    /// Hashes the row, the fields that distinguish events of one time, thread and stack, and the number
+    /// of equal events before it.
     fn hash(&mut self, sample: &Sample, row: &Map<String, Value>) -> [u8; 16] {
         let mut hash = Hash(Sha512::new());
         let thread = sample.thread.as_ref().map_or((0, 0), |thread| (thread.os_id, thread.java_id));
@@ -99,7 +102,7 @@ impl Shape {
             hash.value(value);
         }
         hash.value(sample.labels.as_ref().unwrap_or(&live::Value::Null));
-        // A hash takes all.
+        // Writing to a hash cannot fail.
         let _ = serde_json::to_writer(&mut hash, row);
         let bytes = hash.bytes();
         if self.now.len() >= MOST_IDS {
@@ -125,7 +128,7 @@ fn uuid(mut bytes: [u8; 16]) -> String {
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The frames that a row has, and whether there were more.
+/// Returns the frames for the row, and whether the stack has more.
 fn frames(sample: &Sample) -> (Vec<Value>, bool) {
     let Some(stack) = &sample.stack else { return (Vec::new(), false) };
     let mut left = MOST_NAMES;
@@ -188,7 +191,7 @@ impl Hash {
                     self.value(value);
                 }
             }
-            // None, or a stack, which the row has.
+            // No value, or a stack, which the row already has.
             _ => self.text(""),
         }
     }

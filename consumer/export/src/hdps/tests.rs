@@ -86,12 +86,12 @@ fn ids_are_of_one_row_each_and_the_same_again() {
     let (mut all, mut rows) = (BTreeSet::new(), 0);
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        // The others say nothing that these do not, and take their time.
+        // The other recordings add no cases, only time.
         if !["jdk25", "flight", "ap-native-c", "ap-native-w"].iter().any(|start| name.starts_with(start)) {
             continue;
         }
         let items = items(&name);
-        // Once more in the same breath, as what is delivered twice comes.
+        // Repeats each item at once, like a delivery that is repeated.
         let mut shape = Shape::default();
         let mut ids = || -> Vec<String> {
             items

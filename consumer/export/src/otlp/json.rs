@@ -1,28 +1,29 @@
-//! OTLP's JSON: that of protobuf, but ids in hexadecimal digits and enumerations as numbers.
+//! JSON encoding of OTLP: that of protobuf, but with hexadecimal ids and numeric enumerations.
 //!
-//! The generated messages know how, but for profiles, whose 64-bit numbers and ids are put right here.
+//! The generated messages implement this except for profiles; this module corrects their 64-bit numbers
+//! and ids.
 
 use serde_json::{Map, Value};
 
 use super::{ProfilesData, TracesData};
 
-/// Profiles as one JSON object.
+/// Encodes profiles as one JSON object.
 ///
 /// # Errors
-/// A number that JSON does not have; there is none in our messages.
+/// A number has no JSON form. Our messages have no such number.
 pub fn profiles_json(data: &ProfilesData) -> serde_json::Result<Value> {
     serde_json::to_value(data).map(tidy)
 }
 
-/// Traces as one JSON object.
+/// Encodes traces as one JSON object.
 ///
 /// # Errors
-/// As [`profiles_json`].
+/// As for [`profiles_json`].
 pub fn traces_json(data: &TracesData) -> serde_json::Result<Value> {
     serde_json::to_value(data).map(tidy)
 }
 
-/// Fields of 64 bits, which JSON has as text.
+/// 64-bit fields, which JSON represents as strings.
 const LONG: &[&str] = &[
     "timeUnixNano",
     "durationNano",
@@ -53,7 +54,7 @@ fn field((name, value): (String, Value)) -> Option<(String, Value)> {
         (_, value @ Value::Number(_)) if LONG.contains(&&*name) => long(value),
         (_, value) => tidy(value),
     };
-    // What is as it is by itself is left out, but for the values of attributes, which say by being there of what kind they are.
+    // Omits fields with default values, but not attribute values: their presence states the value's type.
     let said = match &value {
         Value::Null => false,
         Value::String(text) => !(text.is_empty() || text == "0") || name.ends_with("Value"),

@@ -1,4 +1,5 @@
-//! A batch as OTLP profiles: for each process and thing measured one `Profile`, its samples with time and span.
+//! Converts a batch to OTLP profiles: one `Profile` for each process and measure, with the time and span
+//! of each sample.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +16,7 @@ use super::tables::{Attribute, Tables};
 use crate::batch::{Batch, Measure, Observation, Shape};
 use crate::resource::{Group, group, scope};
 
-/// Samples of one identity.
+/// The key of samples that are merged.
 type Identity = (Id<Shape>, Option<Id<SpanContext>>);
 
 #[derive(Debug, Default)]
@@ -24,21 +25,21 @@ struct Building {
     numbers: HashMap<Identity, usize>,
     first: Option<i64>,
     last: i64,
-    /// What one sample stands for, as long as all say the same.
+    /// The weight of one sample, as long as all samples have the same.
     period: Option<u64>,
     periods_differ: bool,
 }
 
-/// All of the batch as one message.
+/// Converts the whole batch to one message.
 pub fn profiles(batch: &Batch) -> ProfilesData {
     profiles_of(batch, &batch.observations)
 }
 
-/// The batch as encoded messages of at most `most` bytes each, handed out one by one with the number of samples in it. A
-/// single sample that takes more is in a message of its own.
+/// Passes the batch to `each` as encoded messages of at most `most` bytes, with the number of samples in
+/// each. A single sample that needs more bytes gets its own message.
 ///
 /// # Errors
-/// What `each` says.
+/// The error that `each` returns.
 pub fn parts<E>(
     batch: &Batch,
     most: usize,
@@ -47,7 +48,7 @@ pub fn parts<E>(
     divided(&batch.observations, most, |part| profiles_of(batch, part), &mut each)
 }
 
-/// Makes messages of as many of `all` as fit, in order.
+/// Makes messages from as many of `all` as fit, in order.
 pub(super) fn divided<T, M: Message, E>(
     all: &[T],
     most: usize,
@@ -124,14 +125,14 @@ impl Building {
         let (name, unit) = measure.name();
         let sample_type = ValueType { type_strindex: tables.name(name), unit_strindex: tables.name(unit) };
         let first = nanos(self.first.unwrap_or(0));
-        // Sampled by time: each sample stands for the same time.
+        // With sampling by time, each sample represents the same time.
         let sampled = matches!(measure.kind, Kind::Cpu | Kind::Wall) && measure.unit == Unit::Nanoseconds;
         let period = self.period.filter(|_| sampled && !self.periods_differ);
         let mut attribute_indices = vec![tables.text("jfr.event.type", &measure.event)];
         if let Some(variant) = &measure.variant {
             attribute_indices.push(tables.text("jfr.event.name", variant));
         }
-        // Stacks and threads of several chunks can turn out to be the same.
+        // Stacks and threads of several chunks can be equal.
         let mut samples: Vec<Sample> = Vec::new();
         let mut same: HashMap<(i32, Vec<i32>, i32), usize> = HashMap::new();
         for ((shape, context), observed) in self.samples {
@@ -158,7 +159,7 @@ impl Building {
             sample_type: Some(sample_type),
             samples,
             time_unix_nano: first,
-            // Times are to be before its end.
+            // The end is exclusive, and the last sample must be inside.
             duration_nano: nanos(self.last).saturating_sub(first).saturating_add(1),
             period_type: period.map(|_| sample_type),
             period: period.map_or(0, |period| i64::try_from(period).unwrap_or(i64::MAX)),
@@ -200,7 +201,7 @@ fn attributes(
             names.push("span.name");
         }
         for (name, value) in context.labels.iter() {
-            // A name may be there once, and receivers take no attribute without one.
+            // Names must be unique, and receivers reject attributes without a name.
             if !name.is_empty() && !names.contains(&&**name) {
                 indices.push(tables.text(name, value));
             }
@@ -209,7 +210,7 @@ fn attributes(
     indices
 }
 
-/// Since 1970, as OTLP has it.
+/// Nanoseconds since 1970 as OTLP represents them.
 pub(super) fn nanos(time: i64) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }

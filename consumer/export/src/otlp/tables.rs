@@ -1,4 +1,4 @@
-//! The tables of a `ProfilesDictionary`: each distinct value once, at index 0 the one that means none.
+//! The tables of a `ProfilesDictionary`: each distinct value once. Index 0 means "none".
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
     Function, KeyValueAndUnit, Line, Link, Location, Mapping, ProfilesDictionary, Stack,
 };
 
-/// Distinct values by number.
+/// Distinct values by index.
 #[derive(Debug)]
 struct Table<K, V> {
     known: HashMap<K, i32>,
@@ -24,7 +24,8 @@ impl<K: Hash + Eq, V> Table<K, V> {
         Self { known: HashMap::new(), values: vec![zero] }
     }
 
-    /// The number of the value with this key. More than indexes can tell apart are none; a message that large is never sent.
+    /// Returns the index of the value with this key, or 0 if there are more values than indexes. A
+    /// message that large is never sent.
     fn number(&mut self, key: K, make: impl FnOnce() -> V) -> i32 {
         let Ok(next) = i32::try_from(self.values.len()) else { return 0 };
         *self.known.entry(key).or_insert_with(|| {
@@ -34,7 +35,7 @@ impl<K: Hash + Eq, V> Table<K, V> {
     }
 }
 
-/// Keys of frames are numbers of their parts: comparing them is cheap.
+/// The key of a frame consists of indexes, so comparing keys is cheap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct FrameKey {
     mapping: i32,
@@ -44,7 +45,7 @@ struct FrameKey {
     attribute: i32,
 }
 
-/// The tables as they grow.
+/// The tables while they are built.
 #[derive(Debug)]
 pub(super) struct Tables {
     strings: Table<Arc<str>, String>,
@@ -69,7 +70,7 @@ impl Tables {
         strings.known.insert("".into(), 0);
         let mut stacks = Table::new(Stack::default());
         stacks.known.insert(Vec::new(), 0);
-        // All zeros, but as long as ids are: some receivers copy them unseen.
+        // Zeros, but of the regular length: some receivers copy ids without checking.
         let mut links = Table::new(Link { trace_id: vec![0; 16], span_id: vec![0; 8] });
         links.known.insert((0, 0), 0);
         Self {
@@ -108,7 +109,8 @@ impl Tables {
         self.attribute(name, Attribute::Text(value.clone()))
     }
 
-    /// A trace and a span; 0 unless both are known, as half a link leads nowhere.
+    /// Returns the index of a link to a span; 0 unless both ids are known, because a receiver cannot
+    /// resolve half a link.
     pub(super) fn link(&mut self, trace_id: u128, span_id: u64) -> i32 {
         if trace_id == 0 || span_id == 0 {
             return 0;
@@ -124,7 +126,7 @@ impl Tables {
         self.stacks.number(locations.clone(), || Stack { location_indices: locations })
     }
 
-    /// Of the labels of a tree, leaf first.
+    /// Returns the index of a stack of a tree's labels, leaf first.
     pub(super) fn labels<'l>(&mut self, labels: impl Iterator<Item = &'l Label>) -> i32 {
         let frame = |label: &Label| {
             let name = self.string(&label.text);
@@ -141,7 +143,7 @@ impl Tables {
             false => self.name(&format!("{}.{}", frame.class, frame.function)),
         };
         let module = self.string(&frame.module);
-        // Where our recordings know no line, they have the address in the file.
+        // Recordings of Flightline store the address in the file where no line is known.
         let address = match (frame.line, frame.kind.in_library()) {
             (0, true) => u64::from(frame.bytecode_index.cast_unsigned()),
             _ => 0,
@@ -149,7 +151,7 @@ impl Tables {
         self.frame(name_strindex, module, i64::from(frame.line), address, frame.kind)
     }
 
-    /// A function by the number of its name, in a module by that of its, 0 if there is none.
+    /// Adds a frame. `name_strindex` and `module` are indexes of strings; a `module` of 0 means none.
     fn frame(&mut self, name_strindex: i32, module: i32, line: i64, address: u64, kind: FrameKind) -> i32 {
         let function = Function { name_strindex, ..Function::default() };
         let function_index = self.functions.number(function, || function);
@@ -186,7 +188,7 @@ impl Tables {
     }
 }
 
-/// What the semantic conventions call a kind of frame.
+/// The name of a frame's kind in the semantic conventions.
 fn frame_type(kind: FrameKind) -> &'static str {
     match kind {
         FrameKind::Native | FrameKind::NativeInlined | FrameKind::Jit => "native",

@@ -1,4 +1,4 @@
-//! Spans as OTLP traces: those that the recording tells, and those that were inferred from its samples.
+//! Spans as OTLP traces: recorded spans, and spans inferred from samples.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,16 @@ use crate::batch::Batch;
 use crate::context::Span;
 use crate::resource::{Group, attribute, group, scope, text_attribute};
 
-/// The spans of the batch.
+/// Converts the spans of the batch.
 pub fn traces(batch: &Batch) -> TracesData {
     traces_of(batch, &batch.spans)
 }
 
-/// The spans as encoded messages of at most `most` bytes each, with the number of spans in it.
+/// Passes the spans to `each` as encoded messages of at most `most` bytes, with the number of spans in
+/// each.
 ///
 /// # Errors
-/// What `each` says.
+/// The error that `each` returns.
 pub fn trace_parts<E>(
     batch: &Batch,
     most: usize,
@@ -57,7 +58,7 @@ fn message(span: &Span) -> proto::Span {
         let samples = i64::try_from(samples).unwrap_or(i64::MAX);
         attributes.push(attribute("sample_count", Value::IntValue(samples)));
     }
-    // A link to nothing makes a receiver reject all of the message.
+    // An invalid link makes a receiver reject the whole message.
     let links = span.links.iter().filter(|link| link.trace_id != 0 && link.span_id != 0).map(|link| Link {
         trace_id: link.trace_id.to_be_bytes().into(),
         span_id: link.span_id.to_be_bytes().into(),

@@ -1,4 +1,4 @@
-//! Stacks that are summed up as OTLP profiles, and back.
+//! Converts aggregated stacks to OTLP profiles and back.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use super::tables::Tables;
 use crate::pprof::tree_unit;
 use crate::resource::scope;
 
-/// Bytes of text that profiles become.
+/// Maximum size of the folded text.
 const MOST: usize = 1 << 30;
 
-/// A tree as one profile, without times, threads and attributes.
+/// Converts a tree to one profile, without times, threads and attributes.
 pub fn of_tree(tree: &Tree) -> ProfilesData {
     let mut tables = Tables::new();
     let (kind, unit) = match tree.unit.as_str() {
@@ -42,19 +42,22 @@ pub fn of_tree(tree: &Tree) -> ProfilesData {
     }
 }
 
-/// Whether bytes may be such a message: it begins with one of its two fields.
+/// Returns true if the bytes may be such a message: it begins with one of its two fields.
 pub fn is(head: &[u8]) -> bool {
     matches!(head, [0x0a | 0x12, ..])
 }
 
-/// Folded text of encoded profiles, and what it counts. Of several types, `wanted` names those taken; they must be of one unit. `None` if
-/// the bytes are no such message.
+/// Writes encoded profiles as folded text and returns the unit. If there are several sample types,
+/// `wanted` names those to use; they must have the same unit. Returns `None` if the bytes are not such a
+/// message.
 ///
 /// # Errors
-/// There are several types and none is named, one that is named is not there, or `out` cannot be written.
+/// There are several types and `wanted` is empty, a type in `wanted` does not exist, or `out` cannot be
+/// written.
 pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Result<Option<String>> {
     let Some(data) = ProfilesData::decode(bytes).ok().filter(|data| {
-        // Any message may be taken for another; this one has tables that begin with nothing.
+        // Many messages decode as any type. This type has a string table that begins with an empty
+        // string.
         let strings = data.dictionary.as_ref().and_then(|tables| tables.string_table.first());
         strings.is_some_and(String::is_empty) && !data.resource_profiles.is_empty()
     }) else {
@@ -64,7 +67,7 @@ pub fn folded(bytes: &[u8], wanted: &[String], out: &mut impl Write) -> io::Resu
     folded_of(&data.resource_profiles, &tables, wanted, MOST, out).map(Some)
 }
 
-/// The types of samples that profiles of some resources have, as name and unit.
+/// The sample types in the profiles of some resources, as name and unit.
 pub fn types<'a>(
     resources: &'a [ResourceProfiles],
     tables: &'a ProfilesDictionary,
@@ -77,10 +80,10 @@ pub fn types<'a>(
     })
 }
 
-/// The same of decoded profiles of some resources, in at most so many bytes.
+/// Like [`folded`], for decoded profiles of some resources. The text has at most `most` bytes.
 ///
 /// # Errors
-/// As of [`folded`]; [`io::ErrorKind::FileTooLarge`] if the text would be longer.
+/// As for [`folded`]; [`io::ErrorKind::FileTooLarge`] if the text would be longer.
 pub fn folded_of(
     resources: &[ResourceProfiles],
     tables: &ProfilesDictionary,
@@ -106,7 +109,7 @@ pub fn folded_of(
     if types.len() > 1 && wanted.is_empty() {
         return Err(invalid(format!("there are profiles of several kinds, name some with -e: {there}")));
     }
-    // Each stack once, however many samples share it: what is written is no more than what is there.
+    // Writes each stack once, even if many samples share it, so the text is not larger than the input.
     let mut weights: BTreeMap<i32, u64> = BTreeMap::new();
     for (_, profile) in all.iter().filter(|(of, _)| types.contains(of)) {
         for sample in &profile.samples {
@@ -139,7 +142,8 @@ fn at<T>(table: &[T], index: i32) -> Option<&T> {
     usize::try_from(index).ok().and_then(|index| table.get(index))
 }
 
-/// Root first; functions inlined into others are frames. Stops behind `most` bytes: tables can name one thing again and again.
+/// Appends a stack, root first, with inlined functions as frames. Stops after `most` bytes: a hostile
+/// table can refer to one long name many times.
 fn put_stack(tables: &ProfilesDictionary, index: i32, most: usize, line: &mut String) {
     let stack = at(&tables.stack_table, index).filter(|stack| !stack.location_indices.is_empty());
     let Some(stack) = stack else { return line.push_str(flightline_consumer::fold::NO_STACK) };
@@ -196,7 +200,7 @@ mod tests {
         let data = packed(text, "ns");
         assert!(is(&data.encode_to_vec()));
         assert_eq!(unpacked(&data, &[]).unwrap(), Some((text.into(), "ns".into())));
-        // Other tools may give times alone.
+        // Other tools may write timestamps without values.
         let mut timed = packed("a;b 1\n", "samples");
         let sample = &mut timed.resource_profiles[0].scope_profiles[0].profiles[0].samples[0];
         (sample.values, sample.timestamps_unix_nano) = (Vec::new(), vec![1, 2, 3]);

@@ -1,34 +1,34 @@
-//! Samples of a profile by their labels.
+//! Selects the samples of a profile by their labels.
 
 use std::collections::BTreeSet;
 
 use super::proto::{Label, Sample};
 
-/// Labels told to who asked for one that is not there.
+/// Labels listed in the message for a label that does not exist.
 const TOLD: usize = 8;
 
-/// What was asked for, and what there is.
+/// The requested labels, and the labels in the profile.
 pub(super) struct Choice<'a> {
     wanted: Vec<(&'a str, &'a str, Option<i64>)>,
-    /// Samples that were taken.
+    /// Samples that matched.
     taken: u64,
-    /// Names of labels of samples.
+    /// Names of the samples' labels.
     names: BTreeSet<&'a str>,
-    /// Labels with a name that was asked for, as text.
+    /// Labels with a requested name, as text.
     values: BTreeSet<String>,
 }
 
 impl<'a> Choice<'a> {
-    /// Samples with all of these; a number is told in decimal.
+    /// Selects samples that have all of these labels; numbers are in decimal.
     pub(super) fn new(wanted: &'a [(String, String)]) -> Self {
         let of = |(key, value): &'a (String, String)| (&**key, &**value, value.parse().ok());
         let wanted = wanted.iter().map(of).collect();
         Self { wanted, taken: 0, names: BTreeSet::new(), values: BTreeSet::new() }
     }
 
-    /// Whether a sample has all that is wanted.
+    /// Returns true if a sample has all requested labels.
     pub(super) fn takes(&mut self, sample: &Sample, text: impl Fn(i64) -> &'a str) -> bool {
-        // One more than is told says that there are more; what is there need not be kept.
+        // Stores one more than is listed, to know that there are more.
         let room = |len: usize| len <= TOLD;
         for label in sample.label.iter().filter(|_| !self.wanted.is_empty()) {
             let name = text(label.key);
@@ -43,7 +43,7 @@ impl<'a> Choice<'a> {
             }
         }
         let is = |label: &Label, value: &str, number: Option<i64>| match label.str {
-            // A text of no bytes and the number 0 are written alike.
+            // An empty string and the number 0 have the same encoding.
             0 => number == Some(label.num) || value.is_empty() && label.num == 0,
             index => text(index) == value,
         };
@@ -55,7 +55,8 @@ impl<'a> Choice<'a> {
         takes
     }
 
-    /// Of so many samples, and what labels there are: those with a name that was asked for, else their names.
+    /// Returns the number of matching samples and the labels that exist: those with a requested name,
+    /// else all names.
     pub(super) fn finish(self) -> (u64, Vec<String>) {
         let names = || self.names.iter().map(|&name| name.to_owned()).collect();
         let mut there: Vec<String> =

@@ -1,6 +1,7 @@
-//! A batch as a pprof profile: one for all that was measured, a value for each.
+//! Converts a batch to one pprof profile with a value for each measure.
 //!
-//! Made out of the OTLP message, which pprof is the ancestor of: the same tables, but ids from 1 and labels in the samples.
+//! It is built from the OTLP message, whose format descends from pprof: the tables are the same, but
+//! pprof numbers ids from 1 and stores labels in the samples.
 
 mod labels;
 mod proto;
@@ -21,9 +22,10 @@ pub use tree::{Chosen, Selection, folded, folded_of, of_tree, selected, unpacked
 
 use crate::batch::Batch;
 
-/// The batch as a profile. Samples with the same stack and labels are added up.
+/// Converts the batch. Samples with the same stack and labels are added up.
 ///
-/// Labels: `thread`, `thread_id`, `state`, `process`, `trace_id`, `span_id`, `span_name`, `endpoint`, and those of the spans.
+/// Labels: `thread`, `thread_id`, `state`, `process`, `trace_id`, `span_id`, `span_name`, `endpoint`, and
+/// the labels of spans.
 pub fn profile(batch: &Batch) -> Profile {
     let data = crate::otlp::profiles(batch);
     let dictionary = data.dictionary.unwrap_or_default();
@@ -53,10 +55,10 @@ pub fn profile(batch: &Batch) -> Profile {
     profile
 }
 
-/// Writes it as others expect it: compressed with gzip.
+/// Writes a profile compressed with gzip, as pprof expects it.
 ///
 /// # Errors
-/// Of `out`.
+/// `out` cannot be written.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&profile.encode_to_vec())?;
@@ -65,7 +67,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 
 struct Making<'a> {
     dictionary: &'a ProfilesDictionary,
-    /// Texts beside those of the dictionary.
+    /// Strings that are not in the dictionary.
     texts: HashMap<String, i64>,
     profile: Profile,
     types: HashMap<(i32, i32), usize>,
@@ -98,7 +100,7 @@ impl<'a> Making<'a> {
         if at == next {
             self.profile.sample_type.push(value_type);
         }
-        // Where several things were sampled, their periods differ; a reader expects that of CPU time.
+        // Periods differ if several events were sampled; readers expect the period of CPU time.
         let name = |index: i64| self.profile.string_table.get(index as usize).map(String::as_str);
         if name(value_type.r#type) == Some("cpu") || self.profile.period_type.is_none() {
             self.profile.default_sample_type = value_type.r#type;
@@ -166,7 +168,7 @@ impl<'a> Making<'a> {
             let location_id = locations.iter().map(|&index| index as u64).collect();
             self.profile.sample.push(Sample { location_id, value: values, label: labels });
         }
-        // Index 0, which means none there, means it here too: ids begin at 1.
+        // OTLP's index 0 means "none", and so does pprof's id 0: ids begin at 1.
         let of = |at: usize| at as u64;
         self.profile.mapping = dictionary
             .mapping_table

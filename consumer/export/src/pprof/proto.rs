@@ -1,48 +1,49 @@
-//! The messages of `profile.proto` of github.com/google/pprof, as prost has them: names and numbers are its.
+//! The messages of `profile.proto` of github.com/google/pprof for prost, with its field names and
+//! numbers.
 
 /// A profile.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Profile {
-    /// What each of a sample's values is.
+    /// The type of each of a sample's values.
     #[prost(message, repeated, tag = "1")]
     pub sample_type: Vec<ValueType>,
     /// Samples.
     #[prost(message, repeated, tag = "2")]
     pub sample: Vec<Sample>,
-    /// Files.
+    /// Executables and libraries.
     #[prost(message, repeated, tag = "3")]
     pub mapping: Vec<Mapping>,
-    /// Places in code.
+    /// Code locations.
     #[prost(message, repeated, tag = "4")]
     pub location: Vec<Location>,
     /// Functions.
     #[prost(message, repeated, tag = "5")]
     pub function: Vec<Function>,
-    /// All texts; the first is empty.
+    /// All strings; the first is empty.
     #[prost(string, repeated, tag = "6")]
     pub string_table: Vec<String>,
-    /// Regular expression of functions that are left out with what they call.
+    /// Regular expression for functions to remove together with their callees.
     #[prost(int64, tag = "7")]
     pub drop_frames: i64,
-    /// Regular expression of functions that are kept although `drop_frames` matches.
+    /// Regular expression for functions to retain even if `drop_frames` matches.
     #[prost(int64, tag = "8")]
     pub keep_frames: i64,
-    /// Begin, ns since 1970.
+    /// Start time, in ns since 1970.
     #[prost(int64, tag = "9")]
     pub time_nanos: i64,
-    /// Length.
+    /// Duration, in ns.
     #[prost(int64, tag = "10")]
     pub duration_nanos: i64,
-    /// What is between two samples.
+    /// The unit of the sampling period.
     #[prost(message, optional, tag = "11")]
     pub period_type: Option<ValueType>,
-    /// How much of it.
+    /// The sampling period.
     #[prost(int64, tag = "12")]
     pub period: i64,
-    /// Texts for who reads it.
+    /// Comments, as indexes of strings.
     #[prost(int64, repeated, tag = "13")]
     pub comment: Vec<i64>,
-    /// The type to show first.
+    /// The sample type to show first.
     #[prost(int64, tag = "14")]
     pub default_sample_type: i64,
 }
@@ -50,15 +51,15 @@ pub struct Profile {
 /// A type and its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct ValueType {
-    /// Type, as index of a text.
+    /// Type, as index of a string.
     #[prost(int64, tag = "1")]
     pub r#type: i64,
-    /// Unit, as index of a text.
+    /// Unit, as index of a string.
     #[prost(int64, tag = "2")]
     pub unit: i64,
 }
 
-/// Samples that have all but their values in common.
+/// Samples that have everything in common except their values.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Sample {
     /// Ids of locations, leaf first.
@@ -75,41 +76,41 @@ pub struct Sample {
 /// A label.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Message)]
 pub struct Label {
-    /// Name, as index of a text.
+    /// Name, as index of a string.
     #[prost(int64, tag = "1")]
     pub key: i64,
-    /// Value, as index of a text; or
+    /// Value, as index of a string.
     #[prost(int64, tag = "2")]
     pub str: i64,
-    /// a number.
+    /// Numeric value, if there is no string.
     #[prost(int64, tag = "3")]
     pub num: i64,
 }
 
-/// A file.
+/// An executable or library.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Mapping {
-    /// From 1.
+    /// Id, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Name, as index of a text.
+    /// File name, as index of a string.
     #[prost(int64, tag = "5")]
     pub filename: i64,
-    /// Its functions are named already; nobody is to look them up.
+    /// True if functions already have names, so that pprof need not symbolize them.
     #[prost(bool, tag = "7")]
     pub has_functions: bool,
 }
 
-/// A place in code.
+/// A code location.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Location {
-    /// From 1.
+    /// Id, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// The file.
+    /// Id of the mapping.
     #[prost(uint64, tag = "2")]
     pub mapping_id: u64,
-    /// Address in it.
+    /// Address in the mapping.
     #[prost(uint64, tag = "3")]
     pub address: u64,
     /// Function and line.
@@ -117,13 +118,13 @@ pub struct Location {
     pub line: Vec<Line>,
 }
 
-/// A line.
+/// A source line.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Line {
-    /// The function.
+    /// Id of the function.
     #[prost(uint64, tag = "1")]
     pub function_id: u64,
-    /// The line.
+    /// Line number.
     #[prost(int64, tag = "2")]
     pub line: i64,
 }
@@ -131,19 +132,19 @@ pub struct Line {
 /// A function.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Function {
-    /// From 1.
+    /// Id, from 1.
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// Name, as index of a text.
+    /// Name, as index of a string.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// The same as the system has it.
+    /// Mangled name, as index of a string.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
-    /// Source file, as index of a text.
+    /// Source file, as index of a string.
     #[prost(int64, tag = "4")]
     pub filename: i64,
-    /// First line.
+    /// Line number of the function's start.
     #[prost(int64, tag = "5")]
     pub start_line: i64,
 }

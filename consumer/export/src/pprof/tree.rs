@@ -1,4 +1,4 @@
-//! Stacks that are summed up as a pprof profile, and back.
+//! Converts aggregated stacks to a pprof profile and back.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
@@ -11,10 +11,10 @@ use regex::RegexBuilder;
 use super::labels::Choice;
 use super::proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 
-/// Bytes of a profile that are unpacked.
+/// Maximum size of a decompressed profile.
 const MOST: u64 = 512 << 20;
 
-/// A tree as a profile of one value.
+/// Converts a tree to a profile with one value.
 pub fn of_tree(tree: &Tree) -> Profile {
     let mut profile = Profile { string_table: vec![String::new()], ..Profile::default() };
     let mut known: HashMap<String, i64> = HashMap::from([(String::new(), 0)]);
@@ -61,31 +61,33 @@ pub fn of_tree(tree: &Tree) -> Profile {
     profile
 }
 
-/// What became folded text.
+/// The result of converting a profile to folded text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// What is counted.
+    /// The unit of the values.
     pub unit: String,
-    /// Samples that had all labels.
+    /// Samples that had all requested labels.
     pub samples: u64,
-    /// Some of the labels that there are, as `KEY=VALUE`, if any has a name that was asked for, else their names.
+    /// Some of the labels in the profile: as `KEY=VALUE` if a label has a requested name, else the names
+    /// only.
     pub there: Vec<String>,
-    /// Samples with a negative value, which are left out: a difference that pprof's `-base` made has them.
+    /// Samples with a negative value, which are left out. pprof's `-base` writes them into differences.
     pub negative: u64,
 }
 
-/// Folded text of a gzipped profile's default value, or its last, and what that counts. Functions inlined into others are frames.
+/// Writes the default value, or else the last value, of a gzipped profile as folded text, and returns the
+/// unit. Inlined functions are frames.
 ///
 /// # Errors
-/// The bytes are no gzipped profile, or `out` cannot be written.
+/// The bytes are not a gzipped profile, or `out` cannot be written.
 pub fn folded(packed: impl Read, out: &mut impl Write) -> io::Result<String> {
     folded_of(&unpacked(packed)?, out)
 }
 
-/// The bytes of a gzipped profile.
+/// Decompresses a gzipped profile.
 ///
 /// # Errors
-/// They are not gzipped, or too many.
+/// The bytes are not gzipped, or too many.
 pub fn unpacked(packed: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     MultiGzDecoder::new(packed).take(MOST + 1).read_to_end(&mut bytes)?;
@@ -95,11 +97,11 @@ pub fn unpacked(packed: impl Read) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same of a profile that is not packed. Memory is in proportion to the bytes; the text need not be, as a profile can name one thing
-/// again and again.
+/// Like [`folded`], for a profile that is not compressed. Memory is proportional to the size of the
+/// profile; the text may be larger, because a profile can refer to one name many times.
 ///
 /// # Errors
-/// The bytes are no profile, or `out` cannot be written.
+/// The bytes are not a profile, or `out` cannot be written.
 pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
     selected(bytes, &Selection::default(), out).map(|chosen| chosen.unit)
 }
@@ -107,16 +109,17 @@ pub fn folded_of(bytes: &[u8], out: &mut impl Write) -> io::Result<String> {
 /// Selects values and samples of a profile.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection<'a> {
-    /// Names of sample types, such as `alloc_space`. The first type of the profile with one of them is read; without names, the default type.
+    /// Names of sample types, such as `alloc_space`. The profile's first type with one of these names is
+    /// read. If empty, the default type is read.
     pub types: &'a [String],
-    /// Names and values of labels that a sample must have, numbers in decimal.
+    /// Names and values of labels that a sample must have; numbers are in decimal.
     pub labels: &'a [(String, String)],
 }
 
-/// Writes folded text of selected values and samples, as [`folded_of`].
+/// Writes the selected values and samples as folded text, like [`folded_of`].
 ///
 /// # Errors
-/// As of [`folded_of`], or the profile has none of the types.
+/// As for [`folded_of`], or the profile has none of the types.
 pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -> io::Result<Chosen> {
     let profile = Profile::decode(bytes).map_err(|error| invalid(&error.to_string()))?;
     if profile.sample_type.is_empty() || profile.string_table.first().is_none_or(|first| !first.is_empty()) {
@@ -145,7 +148,7 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
             })?
         }
     };
-    // A program without demangled names may have the symbols only.
+    // A profile without demangled names may have the mangled ones.
     let name = |function: &Function| match text(function.name) {
         "" => text(function.system_name),
         name => name,
@@ -170,14 +173,15 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
             }
             out.write_all(flightline_consumer::folded::clean(name).as_bytes())
         };
-        // Leaf first, as stacks are.
+        // Leaf first, like the samples' locations.
         let mut is_kept = false;
         for location in sample.location_id.iter().rev().filter_map(|id| locations.get(id)) {
-            // The lines of callers are last. The callees of a dropped function are dropped too.
+            // The callers' lines come last. The callees of a dropped function are dropped too.
             let callers = location.line.iter().rposition(|line| dropped.contains(&line.function_id));
             let callers = callers.map_or(&location.line[..], |at| &location.line[at + 1..]);
             let is_whole = callers.len() == location.line.len();
-            // As pprof does: what precedes the first frame that stays is not dropped, or all might be.
+            // As in pprof: frames before the first retained frame are not dropped, as otherwise the whole
+            // stack might be.
             if callers.is_empty() && !is_whole && is_kept {
                 break;
             }
@@ -203,7 +207,8 @@ pub fn selected(bytes: &[u8], selection: &Selection<'_>, out: &mut impl Write) -
     Ok(Chosen { unit: unit.to_owned(), samples, there, negative })
 }
 
-/// The unit of trees for a type and unit of a profile. The unit of a type that is only counted is its name: `contentions`.
+/// Converts a sample type and unit to a tree's unit. The unit of a counted type is its name:
+/// `contentions`.
 pub(crate) fn tree_unit<'a>(kind: &'a str, unit: &'a str) -> &'a str {
     match (kind, unit) {
         (_, "nanoseconds") => "ns",
@@ -213,10 +218,11 @@ pub(crate) fn tree_unit<'a>(kind: &'a str, unit: &'a str) -> &'a str {
     }
 }
 
-/// Bytes of a compiled regular expression.
+/// Maximum size of a compiled regular expression.
 const MOST_REGEX: usize = 1 << 20;
 
-/// The functions that `drop_frames` matches as a whole, and `keep_frames` does not (profile.proto).
+/// Returns the functions that `drop_frames` matches completely and `keep_frames` does not
+/// (profile.proto).
 fn dropped(names: &HashMap<u64, &str>, drop: &str, keep: &str) -> io::Result<HashSet<u64>> {
     if drop.is_empty() {
         return Ok(HashSet::new());
@@ -233,7 +239,7 @@ fn dropped(names: &HashMap<u64, &str>, drop: &str, keep: &str) -> io::Result<Has
     Ok(names.iter().filter(|(_, name)| is(name)).map(|(id, _)| *id).collect())
 }
 
-/// A name without its arguments, as pprof compares it.
+/// Removes the arguments of a name before it is compared, as pprof does.
 fn plain(name: &str) -> &str {
     const NAMES: [&str; 2] = ["(anonymous namespace)", "operator()"];
     let is_name = |at: usize| {

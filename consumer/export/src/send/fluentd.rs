@@ -1,6 +1,8 @@
-//! Fluentd's forward protocol, version 1, over TCP: entries packed into one message, which the receiver acknowledges by its id.
+//! Fluentd's forward protocol, version 1, over TCP. Entries are packed into one message, which the
+//! receiver acknowledges by its id.
 //!
-//! A message that is not acknowledged is sent again with the same id, which is a hash of its tag and content: receivers may get it twice and can tell.
+//! A message that is not acknowledged is sent again with the same id, a hash of its tag and content. A
+//! receiver may get it twice and can recognize the duplicate.
 
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -14,9 +16,9 @@ use sha2::{Digest, Sha512};
 use super::{Accepted, Failure, Request, Settings, Signal, Transport, shown};
 use crate::hdps::hex;
 
-/// Most that is read of an answer.
+/// Bytes of a response that are read at most.
 const MOST_ANSWER: usize = 64 << 10;
-/// Values within values of an answer.
+/// Maximum nesting of values in a response.
 const DEEPEST: usize = 8;
 
 /// A receiver of the forward protocol.
@@ -25,13 +27,13 @@ pub(super) struct Fluentd {
     tag: String,
     key: Option<String>,
     gzip: bool,
-    /// On which all went well so far.
+    /// An open connection without errors so far.
     connection: Option<TcpStream>,
 }
 
-/// Why nothing came of a message.
+/// The reason why a message was not delivered.
 enum Trouble {
-    /// The receiver ended the connection.
+    /// The receiver closed the connection.
     Closed,
     Failed(Failure),
 }
@@ -55,7 +57,7 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error.kind() {
             ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Self::Closed,
-            // What a time-out of a socket is called.
+            // Both kinds report a socket's timeout.
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Self::Failed(over()),
             _ => Self::Failed(Failure::passing(error.to_string())),
         }
@@ -80,14 +82,14 @@ impl Fluentd {
         })
     }
 
-    /// A connection, and whether it may be kept for more than one message.
+    /// Connects. Also returns whether the connection may be used for more than one message.
     fn connect(&self, until: Instant) -> Result<(TcpStream, bool), Failure> {
         let cannot = |error: Error| Failure::passing(format!("cannot connect to {}: {error}", self.place));
         let mut last = None;
         for address in self.place.to_socket_addrs().map_err(cannot)? {
             match TcpStream::connect_timeout(&address, left(until)?) {
                 Ok(mut stream) => {
-                    let _ = stream.set_nodelay(true); // a matter of speed
+                    let _ = stream.set_nodelay(true); // only affects speed
                     let keep = match &self.key {
                         Some(key) => self.introduce(&mut stream, key, until)?,
                         None => true,
@@ -100,7 +102,8 @@ impl Fluentd {
         Err(last.map_or_else(|| Failure::passing(format!("{} has no address", self.place)), cannot))
     }
 
-    /// HELO, PING, PONG: both show that they know the key. Whether the connection may be kept.
+    /// Performs the HELO, PING, PONG handshake, in which both sides prove that they know the key. Returns
+    /// whether the connection may be used for more than one message.
     fn introduce(&self, stream: &mut TcpStream, key: &str, until: Instant) -> Result<bool, Failure> {
         let strange = |what: &str| Failure::passing(format!("{}: {what}", self.place));
         let helo = answer(stream, until).map_err(|trouble| {
@@ -157,7 +160,7 @@ impl Fluentd {
     }
 
     fn message(&self, request: &Request) -> Result<(Value, String), Failure> {
-        // The same rows under another tag are another message.
+        // The same rows with another tag are another message.
         let hash = Sha512::new().chain_update(&self.tag).chain_update([0]).chain_update(&request.body);
         let id = hex(&hash.finalize()[..16]);
         let mut options: Vec<(Value, Value)> =
@@ -175,7 +178,7 @@ impl Fluentd {
         Ok((message, id))
     }
 
-    /// Sends a message and reads what acknowledges it.
+    /// Sends a message and reads the acknowledgement.
     fn exchange(
         &self,
         stream: &mut TcpStream,
@@ -183,7 +186,7 @@ impl Fluentd {
         until: Instant,
     ) -> Result<(), Trouble> {
         let ack = match write(stream, message, until) {
-            // Who does not read on may have said why.
+            // A receiver that stopped reading may have sent the reason.
             Ok(()) | Err(Trouble::Closed) => answer(stream, until)?,
             Err(trouble) => return Err(trouble),
         };
@@ -221,7 +224,8 @@ impl Transport for Fluentd {
                     self.connection = Some(stream);
                     return Ok(Accepted::default());
                 }
-                // It took one message a connection, or was started anew: there is no need to wait before the next.
+                // The receiver accepts one message per connection, or was restarted. Reconnect without a
+                // pause.
                 Err(Trouble::Closed) => {}
                 Err(trouble) => return Err(of_receiver(trouble)),
             }
@@ -238,7 +242,7 @@ fn left(until: Instant) -> Result<Duration, Failure> {
     if left.is_zero() { Err(over()) } else { Ok(left) }
 }
 
-/// The parts of a message that begins with its name.
+/// Returns the parts of a message that begins with `name`.
 fn named<'v>(value: &'v Value, name: &str) -> Option<&'v Vec<Value>> {
     value.as_array().filter(|parts| parts.first().and_then(Value::as_str) == Some(name))
 }
@@ -266,7 +270,7 @@ fn write(stream: &mut TcpStream, value: &Value, until: Instant) -> Result<(), Tr
     Ok(())
 }
 
-/// The next value that the receiver sends.
+/// Reads the next value that the receiver sends.
 fn answer(stream: &mut TcpStream, until: Instant) -> Result<Value, Trouble> {
     let (mut received, mut buffer) = (Vec::new(), [0; 1024]);
     loop {

@@ -17,7 +17,7 @@ use super::{
     Accepted, DISTRUSTED, Failure, Request, Settings, Signal, Target, Transport, accepted, distrusted, shown,
 };
 
-/// A receiver of gRPC.
+/// A gRPC receiver.
 pub(super) struct Grpc {
     runtime: Runtime,
     channel: Channel,
@@ -55,7 +55,8 @@ impl Grpc {
 
     fn failure(&self, status: &Status) -> Failure {
         let after = pushed_back(status.details());
-        // As OTLP says which; an exhausted receiver only if it says when to come back.
+        // The status codes that OTLP specifies as retryable; RESOURCE_EXHAUSTED only if the receiver
+        // states when to retry.
         let passing = match status.code() {
             Code::ResourceExhausted => after.is_some(),
             code => matches!(
@@ -126,7 +127,7 @@ fn reason(status: &Status) -> String {
     }
 }
 
-/// An error with those behind it, which say what really was.
+/// Formats an error with its sources, which state the actual cause.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -137,7 +138,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Messages that are encoded already, and answers that somebody else decodes.
+/// A codec for messages that are already encoded, and for responses that the caller decodes.
 #[derive(Clone, Copy, Debug)]
 struct Raw;
 
@@ -175,7 +176,8 @@ impl Decoder for Raw {
     }
 }
 
-/// When a receiver wants to be asked again: the `google.rpc.RetryInfo` in the details of its status.
+/// Returns the delay before a retry that the receiver requests: `google.rpc.RetryInfo` in the details of
+/// its status.
 fn pushed_back(details: &[u8]) -> Option<Duration> {
     let status = Details::decode(details).ok()?;
     let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;

@@ -1,4 +1,4 @@
-//! OTLP over HTTP/1.1: protobuf, compressed.
+//! OTLP over HTTP/1.1, with compressed protobuf.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -14,10 +14,10 @@ use super::{
     Accepted, DISTRUSTED, Failure, Request, Settings, Signal, Target, Transport, accepted, distrusted, shown,
 };
 
-/// Most that is read of an answer.
+/// Bytes of a response that are read at most.
 const MOST_ANSWER: u64 = 64 << 10;
 
-/// A receiver of HTTP.
+/// An HTTP receiver.
 pub(super) struct Http {
     agent: Agent,
     base: String,
@@ -35,7 +35,7 @@ impl Http {
                 return Err(format!("{name:?} cannot be sent as a header"));
             }
         }
-        // A token goes to the receiver that was named and to no other.
+        // No redirects: a token must be sent only to the receiver that the user named.
         let config = Agent::config_builder().http_status_as_error(false).max_redirects(0);
         #[cfg(feature = "tls")]
         let config = match target.is_encrypted() {
@@ -62,7 +62,7 @@ impl Http {
             .is_some_and(|value| value.as_bytes().starts_with(b"application/x-protobuf"));
         let body = response.body_mut().with_config().limit(MOST_ANSWER).read_to_vec();
         if (200..300).contains(&status) {
-            // What is wrong with an answer of success does not make it another one.
+            // A success response with a broken body is still a success.
             return Ok(body.map_or_else(
                 |_| Accepted::default(),
                 |body| if protobuf { accepted(&body) } else { Accepted::default() },
@@ -86,7 +86,7 @@ impl Http {
         };
         let message =
             format!("{name} answers {status}{hint}{}{text}", if text.is_empty() { "" } else { ": " });
-        // Pyroscope says of no failure of its own that it will last.
+        // Pyroscope does not state which of its failures are permanent.
         let passing = matches!(status, 429 | 502 | 503 | 504) || is_recording && status >= 500;
         Err(Failure { message, passing, after })
     }
@@ -124,7 +124,7 @@ impl Transport for Http {
         };
         match response {
             Ok(response) => self.answer(response, is_recording),
-            // Whatever the network does may pass.
+            // Any network error may be temporary.
             Err(error) => {
                 let message = format!("{}: {error}", self.name);
                 match distrusted(&message) {
@@ -136,7 +136,7 @@ impl Transport for Http {
     }
 }
 
-/// `Retry-After`: in seconds, or as a date, which lies `now` or later.
+/// Parses `Retry-After`: seconds, or a date. A date in the past gives a pause of 0.
 fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
     let seconds = text.parse().ok().map(Duration::from_secs);
@@ -144,7 +144,7 @@ fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
 }
 
-/// `google.rpc.Status`, as far as it is of interest.
+/// The fields of `google.rpc.Status` that are used.
 #[derive(Clone, PartialEq, Message)]
 struct Status {
     #[prost(string, tag = "2")]
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(seconds("Sun, 06 Nov 1994 08:50:37 GMT"), Some(60));
         assert_eq!(seconds("Sunday, 06-Nov-94 08:50:37 GMT"), Some(60));
         assert_eq!(seconds("Sun Nov  6 08:50:37 1994"), Some(60));
-        // What is over is at once.
+        // A date in the past means "immediately".
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:36 GMT"), Some(0));
         for wrong in ["", "soon", "-1", "Sun, 06 Nov 1994 08:50:37", "1.5"] {
             assert_eq!(seconds(wrong), None, "{wrong}");

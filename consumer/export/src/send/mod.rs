@@ -1,4 +1,5 @@
-//! Sending to a collector: a bounded queue, a thread that empties it, and patience with what may pass.
+//! Sends requests to a collector: a bounded queue, a thread that empties it, and retries after temporary
+//! failures.
 
 mod fluentd;
 #[cfg(feature = "grpc")]
@@ -16,63 +17,65 @@ use std::time::Duration;
 pub use queue::{Report, Sender};
 pub use target::Target;
 
-/// What a request carries.
+/// The content of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// An `ExportProfilesServiceRequest`.
     Profiles,
     /// An `ExportTraceServiceRequest`.
     Traces,
-    /// A recording for Pyroscope's `/ingest`, as it is to be sent.
+    /// A recording for Pyroscope's `/ingest`, encoded.
     Recording(Form),
-    /// Events of Fluentd, one behind the other.
+    /// Fluentd events, concatenated.
     Rows,
 }
 
-/// How a recording is sent.
+/// The query and content type with which a recording is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// What stands behind the `?`.
+    /// The URL's query, without the `?`.
     pub query: String,
-    /// Of the body, which is packed already.
+    /// Content type of the body, which is already encoded.
     pub content_type: String,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What it carries.
+    /// Type of the content.
     pub signal: Signal,
-    /// The encoded message, not compressed; or the body of a recording.
+    /// The encoded message without compression, or the body of a recording.
     pub body: Vec<u8>,
-    /// Samples or spans in it.
+    /// Number of samples or spans in it.
     pub count: u64,
 }
 
-/// How patiently to send.
+/// Settings for timeouts, retries, the queue and authentication.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Time for one try.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// Time for a request with all its tries, from the first one.
+    /// Time limit for a request with all retries, from the first attempt.
     pub patience: Duration,
-    /// The first pause between tries; the next ones are twice as long each, up to [`longest_pause`](Self::longest_pause).
+    /// The first pause between attempts. Each further pause is twice as long, up to
+    /// [`longest_pause`](Self::longest_pause).
     pub first_pause: Duration,
-    /// The longest pause, unless the receiver asks for more.
+    /// The longest pause, unless the receiver requests a longer one.
     pub longest_pause: Duration,
-    /// Bytes of requests that may wait.
+    /// Bytes of requests that may wait in the queue.
     pub queue: usize,
-    /// Headers for each request, as tokens of receivers.
+    /// Headers added to each request, such as tokens.
     pub headers: Vec<(String, String)>,
     /// Compress with gzip.
     pub gzip: bool,
-    /// Certificates in PEM that the receiver's is to be signed by, instead of those that this machine trusts.
+    /// CA certificates in PEM that must have signed the receiver's certificate. They replace those that
+    /// this machine trusts.
     pub ca_cert: Option<Vec<u8>>,
-    /// Do not ask who the receiver is (HTTP only).
+    /// Do not verify the receiver's certificate (HTTP only).
     pub insecure: bool,
-    /// What Fluentd routes by.
+    /// Tag by which Fluentd routes events.
     pub tag: String,
-    /// What a Fluentd and its senders show that they know.
+    /// Key shared by a Fluentd and its senders.
     pub shared_key: Option<String>,
 }
 
@@ -94,22 +97,22 @@ impl Default for Settings {
     }
 }
 
-/// What a receiver took.
+/// The response to a successful request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Accepted {
-    /// Samples, profiles or spans that it did not want.
+    /// Samples, profiles or spans that the receiver rejected.
     rejected: u64,
-    /// Why, or another warning.
+    /// The reason, or another warning.
     message: String,
 }
 
-/// Why a try failed.
+/// The reason why an attempt failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Failure {
     message: String,
-    /// Another try may succeed.
+    /// True if a retry may succeed.
     passing: bool,
-    /// When the receiver wants to be asked again.
+    /// The pause that the receiver requests.
     after: Option<Duration>,
 }
 
@@ -123,26 +126,26 @@ impl Failure {
     }
 }
 
-/// One way to send.
+/// A protocol for sending.
 trait Transport: Send {
-    /// Tries once, no longer than `limit`.
+    /// Makes one attempt, which takes at most `limit`.
     fn send(&mut self, request: &Request, limit: Duration) -> Result<Accepted, Failure>;
 }
 
-/// Whether a failure says that a receiver is not who it should be, in rustls' words: another try is no better.
+/// Returns true if rustls rejected the receiver's certificate; a retry cannot help.
 #[cfg(any(feature = "http", feature = "grpc"))]
 fn distrusted(message: &str) -> bool {
     message.contains("invalid peer certificate")
 }
 
-/// What can be done about that.
+/// The hint for this failure.
 #[cfg(any(feature = "http", feature = "grpc"))]
 const DISTRUSTED: &str = " (--ca-cert names the file with the certificate it is signed by)";
 
-/// Most of a receiver's message that is passed on.
+/// Characters of a receiver's message that are shown.
 const MOST_TEXT: usize = 300;
 
-/// A receiver's text, tamed.
+/// Returns a receiver's message, shortened and without control characters.
 fn shown(text: &str) -> String {
     text.chars()
         .take(MOST_TEXT)
@@ -152,7 +155,8 @@ fn shown(text: &str) -> String {
         .to_owned()
 }
 
-/// What an answer says of a request that was taken. The answers for traces and profiles are alike.
+/// Decodes the response to a successful request. The responses for traces and profiles have the same
+/// encoding.
 fn accepted(body: &[u8]) -> Accepted {
     use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceResponse;
     use prost::Message;

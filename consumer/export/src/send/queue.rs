@@ -1,4 +1,4 @@
-//! Requests that wait, and the thread that sends them.
+//! The queue of requests and the thread that sends them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 use super::retry::deliver;
 use super::{Request, Settings, Target, Transport};
 
-/// Messages kept until somebody asks for them; more are counted in the report alone.
+/// Messages stored until the caller fetches them. Further failures only appear in the report's numbers.
 const MOST_MESSAGES: usize = 16;
 
-/// What became of requests.
+/// Numbers of requests, samples and spans that were sent, rejected or lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Requests taken by the receiver.
+    /// Requests that the receiver accepted.
     pub requests: u64,
     /// Samples and spans in them.
     pub sent: u64,
-    /// Of what was sent, what the receiver says that it rejected: profiles or spans.
+    /// Profiles or spans of the accepted requests that the receiver rejected.
     pub rejected: u64,
-    /// Tries beyond the first one of each request.
+    /// Attempts after the first one of each request.
     pub retries: u64,
-    /// Samples and spans that the receiver did not take.
+    /// Samples and spans that could not be delivered.
     pub failed: u64,
-    /// Samples and spans for which there was no room in the queue, or no time at the end.
+    /// Samples and spans that were dropped because the queue was full or the time at the end was over.
     pub dropped: u64,
 }
 
@@ -35,7 +35,7 @@ struct State {
     closed: bool,
     /// The thread has ended.
     over: bool,
-    /// When to give up.
+    /// Deadline for sending.
     end: Option<Instant>,
     report: Report,
     messages: Vec<String>,
@@ -47,7 +47,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Sends in a thread of its own.
+/// Sends requests in its own thread.
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
@@ -56,10 +56,11 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Begins. Nothing is connected to before there is something to send.
+    /// Starts the thread. It connects only when there is something to send.
     ///
     /// # Errors
-    /// The address or a header is wrong, this way of sending was not built in, or there can be no thread.
+    /// The address or a header is invalid, support for the protocol was not built in, or the thread
+    /// cannot be started.
     pub fn new(target: &Target, settings: Settings) -> Result<Self, String> {
         let mut transport = target.open(&settings)?;
         let shared = Arc::new(Shared::default());
@@ -70,8 +71,8 @@ impl Sender {
         Ok(Self { shared, most, thread: Some(thread) })
     }
 
-    /// Hands a request over without waiting; `false` if there is no room, and it is counted as dropped. The first request
-    /// has room however large it is.
+    /// Queues a request without waiting. Returns false, and counts the request as dropped, if the queue
+    /// is full. An empty queue accepts a request of any size.
     pub fn offer(&self, request: Request) -> bool {
         let mut state = self.shared.lock();
         let fits = state.has_room(request.body.len(), self.most);
@@ -84,7 +85,7 @@ impl Sender {
         fits
     }
 
-    /// Hands a request over when there is room.
+    /// Queues a request; waits until the queue has room.
     pub fn put(&self, request: Request) {
         let mut state = self.shared.lock();
         while !state.has_room(request.body.len(), self.most) {
@@ -94,20 +95,21 @@ impl Sender {
         self.shared.changed.notify_all();
     }
 
-    /// What went wrong since the last call.
+    /// Returns the errors since the last call.
     pub fn messages(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.lock().messages)
     }
 
-    /// What became of requests so far.
+    /// Returns the numbers so far.
     pub fn report(&self) -> Report {
         self.shared.lock().report.clone()
     }
 
-    /// Waits until all is sent, `limit` at most; the rest is dropped. Nothing is to be handed over any more.
+    /// Waits until all requests are sent, but at most for `limit`, and drops the rest. No request may be
+    /// queued afterwards.
     pub fn end(&self, limit: Duration) {
         let mut state = self.close(limit);
-        // A try goes on beyond the limit at most by what it may take.
+        // The current attempt may exceed the limit by its own timeout.
         let most = Instant::now().checked_add(limit.saturating_add(Duration::from_secs(1)));
         while !state.over && most.is_none_or(|most| Instant::now() < most) {
             let wait = Duration::from_millis(100);
@@ -123,7 +125,7 @@ impl Sender {
         state
     }
 
-    /// The same, with what became of all.
+    /// Like [`Self::end`], and returns the numbers and the remaining errors.
     pub fn finish(mut self, limit: Duration) -> (Report, Vec<String>) {
         drop(self.close(limit));
         if let Some(thread) = self.thread.take() {
@@ -159,7 +161,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next request; `None` at the end.
+    /// Waits for the next request; `None` at the end.
     fn take(&self) -> Option<Request> {
         let mut state = self.lock();
         loop {
@@ -179,7 +181,7 @@ impl Shared {
         }
     }
 
-    /// Waits so long, or until the time is over.
+    /// Waits for `time`, or until the deadline.
     fn pause(&self, time: Duration) {
         let begun = Instant::now();
         let mut state = self.lock();
@@ -193,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Sends what comes until the queue is closed and empty.
+/// Sends requests until the queue is closed and empty.
 fn work(shared: &Shared, transport: &mut dyn Transport, settings: &Settings) {
     while let Some(request) = shared.take() {
         let (result, tries) =

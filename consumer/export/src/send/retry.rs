@@ -1,12 +1,12 @@
-//! Trying again: with longer and longer pauses, as long as it makes sense.
+//! Retries with exponential backoff.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use super::{Accepted, Failure, Request, Settings, Transport};
 
-/// Sends a request until it is taken, refused for good, or patience is over. `pause` waits, no longer than until its
-/// caller wants to end, and says how long there is still time at most.
+/// Sends a request until it is accepted, permanently rejected, or its time limit is over. `pause` waits,
+/// at most until its caller's deadline; `left` returns the time until then.
 pub(super) fn deliver(
     transport: &mut dyn Transport,
     request: &Request,
@@ -24,7 +24,7 @@ pub(super) fn deliver(
             Err(failure) if failure.passing => failure,
             result => return (result, tries),
         };
-        // So that not all who were turned away come back at once.
+        // Random jitter, so that rejected clients do not all return at once.
         let share = 0.5 + RandomState::new().hash_one(tries) as f64 / u64::MAX as f64 / 2.0;
         let wait = failure.after.unwrap_or_else(|| next.mul_f64(share));
         next = (next * 2).min(settings.longest_pause);
@@ -81,7 +81,7 @@ mod tests {
     fn what_will_not_pass_ends_it() {
         let (result, tries, pauses) = run(vec![Err(Failure::lasting("no"))]);
         assert_eq!((result, tries, pauses.len()), (Err(Failure::lasting("no")), 1, 0));
-        // A receiver cannot make us wait longer than we want.
+        // A receiver cannot request a pause beyond the time limit.
         let long = Failure { after: Some(Duration::from_secs(1 << 40)), ..Failure::passing("later") };
         let (result, tries, pauses) = run(vec![Err(long.clone())]);
         assert_eq!((result, tries, pauses.len()), (Err(long), 1, 0));

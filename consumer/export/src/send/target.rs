@@ -1,4 +1,4 @@
-//! Where to send.
+//! Addresses of receivers.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::{Settings, Transport};
 pub struct Target {
     scheme: Scheme,
     tls: bool,
-    /// Host, port, and with HTTP perhaps a path; no `/` at the end.
+    /// Host and port, with HTTP optionally a path, without a final `/`.
     place: String,
 }
 
@@ -21,18 +21,18 @@ enum Scheme {
 }
 
 impl Target {
-    /// Reads an address as users write it. Without a port it is OTLP's.
+    /// Parses an address as the user writes it. The default port is OTLP's.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// Describes the mistake and the correct form.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::with_ports(text, 4318, 4318)
     }
 
-    /// The same of a Pyroscope, whose port is another.
+    /// Like [`parse`](Self::parse), with the default port of Pyroscope.
     ///
     /// # Errors
-    /// As of [`parse`](Self::parse); gRPC takes no recordings.
+    /// As for [`parse`](Self::parse). gRPC is an error, because recordings are sent by HTTP.
     pub fn pyroscope(text: &str) -> Result<Self, String> {
         match Self::with_ports(text, 4040, 443)? {
             Self { scheme: Scheme::Grpc | Scheme::Fluentd, .. } => {
@@ -90,34 +90,37 @@ impl Target {
         Ok(Self { scheme, tls, place })
     }
 
-    /// Bytes of a message that receivers take by default: 20 MiB of the Collector over HTTP, 4 MiB of any gRPC server.
+    /// Size of the messages that receivers accept by default: the Collector accepts 20 MiB over HTTP, and
+    /// any gRPC server 4 MiB.
     pub fn most_bytes(&self) -> usize {
         match self.scheme {
             Scheme::Http => 16 << 20,
             Scheme::Grpc => (4 << 20) - (64 << 10),
-            // Of its buffers' chunks 8 MiB is the default.
+            // Fluentd's buffers have chunks of 8 MiB by default.
             Scheme::Fluentd => 1 << 20,
         }
     }
 
-    /// The URL that a client of HTTP understands.
+    /// The URL for an HTTP client.
     #[cfg(any(feature = "http", feature = "grpc"))]
     pub(super) fn url(&self) -> String {
         format!("http{}://{}", if self.tls { "s" } else { "" }, self.place)
     }
 
-    /// Whether it takes rows.
+    /// Returns true if the receiver expects rows.
     pub fn is_fluentd(&self) -> bool {
         self.scheme == Scheme::Fluentd
     }
 
-    /// Whether it is reached by TLS.
+    /// Returns true if the connection uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.tls
     }
 
+    /// Opens the transport.
+    ///
     /// # Errors
-    /// This way was left out when the program was built, or the address or a header is none.
+    /// Support for the protocol was not built in, or the address or a header is invalid.
     pub(super) fn open(&self, settings: &Settings) -> Result<Box<dyn Transport>, String> {
         if !self.tls && (settings.ca_cert.is_some() || settings.insecure) {
             return Err(format!("{self} is not encrypted: certificates are of https:// and grpcs://"));

@@ -1,8 +1,8 @@
-//! Who is believed to be the receiver.
+//! TLS settings: which certificates to trust.
 
 use super::Settings;
 
-/// For a client of HTTP.
+/// TLS settings of the HTTP client.
 #[cfg(feature = "http")]
 pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, String> {
     use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -31,7 +31,7 @@ pub(super) fn of_http(settings: &Settings) -> Result<ureq::tls::TlsConfig, Strin
     Ok(TlsConfig::builder().root_certs(roots).disable_verification(settings.insecure).build())
 }
 
-/// For a client of gRPC.
+/// TLS settings of the gRPC client.
 #[cfg(feature = "grpc")]
 pub(super) fn of_grpc(settings: &Settings) -> Result<tonic::transport::ClientTlsConfig, String> {
     use tonic::transport::{Certificate, ClientTlsConfig};

@@ -1,4 +1,4 @@
-//! Sending to receivers that fail, wait, and take a part: nothing is lost without being told.
+//! Sending to receivers that fail, delay, and accept a part: every loss is reported.
 #![cfg(all(feature = "http", feature = "grpc"))]
 
 #[cfg(feature = "tls")]
@@ -27,10 +27,10 @@ fn request(signal: Signal, bytes: usize) -> Request {
     Request { signal, body: vec![7; bytes], count: 10 }
 }
 
-/// What a receiver of HTTP was sent: path, headers in lower case, body as it was before compressing.
+/// A request that an HTTP receiver got: path, headers in lower case, decompressed body.
 type Got = (String, String, Vec<u8>);
 
-/// Reads one request of HTTP, and answers.
+/// Reads one HTTP request and sends the response.
 fn answer(stream: impl Read + Write, answer: &[u8]) -> Got {
     let mut reader = BufReader::new(stream);
     let (mut first, mut headers) = (String::new(), String::new());
@@ -56,13 +56,13 @@ fn answer(stream: impl Read + Write, answer: &[u8]) -> Got {
     (first.split(' ').nth(1).unwrap().to_owned(), headers, body)
 }
 
-/// A receiver that gives these answers, one after the other.
+/// Starts a receiver that sends these responses in order.
 fn receiver(answers: Vec<Vec<u8>>) -> (String, Receiver<Got>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (tell, told) = channel();
     thread::spawn(move || {
-        // Each answer closes its connection.
+        // Each response closes its connection.
         for next in answers {
             let (stream, _) = listener.accept().unwrap();
             tell.send(answer(stream, &next)).unwrap();
@@ -127,12 +127,13 @@ fn http_is_tried_again_until_it_is_taken() {
 
 #[test]
 fn a_full_queue_drops_and_counts() {
-    // Accepts nothing: the first request is on its way for as long as the others come.
+    // The receiver accepts no connection, so the first request is still being sent when the others are
+    // queued.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = Target::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
     let sender = Sender::new(&target, Settings { queue: 250, ..settings() }).unwrap();
     let taken: u64 = (0..10).map(|_| u64::from(sender.offer(request(Signal::Profiles, 100)))).sum();
-    // Two fit; the thread may have taken one before the others came.
+    // Two requests fit; the thread may already have taken one from the queue.
     assert!((2..=3).contains(&taken), "{taken}");
     assert_eq!(sender.report().dropped, (10 - taken) * 10);
     let (report, messages) = sender.finish(Duration::from_millis(50));
@@ -142,7 +143,7 @@ fn a_full_queue_drops_and_counts() {
 /// Status, details and message.
 type Answer = (&'static str, &'static str, Vec<u8>);
 
-/// Reads a call and gives the answer.
+/// Reads a call and sends the response.
 async fn answer_call(
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
@@ -177,7 +178,8 @@ fn grpc_is_tried_again_and_heeds_what_the_receiver_says() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let target = Target::parse(&format!("grpc://{}", listener.local_addr().unwrap())).unwrap();
-    // Exhausted with RetryInfo of 1 ms: Status{3: Any{1: url, 2: RetryInfo{1: Duration{2: 1000000}}}}, in base64.
+    // RESOURCE_EXHAUSTED with RetryInfo of 1 ms: Status{3: Any{1: url, 2: RetryInfo{1: Duration{2:
+    // 1000000}}}}, in base64.
     let retry_info = "CAgaMgoodHlwZS5nb29nbGVhcGlzLmNvbS9nb29nbGUucnBjLlJldHJ5SW5mbxIGCgQQwIQ9";
     let script: Vec<Answer> = vec![
         ("14", "", Vec::new()),
@@ -195,7 +197,7 @@ fn grpc_is_tried_again_and_heeds_what_the_receiver_says() {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let mut connection = h2::server::handshake(stream).await.unwrap();
-                // Asking for the next call is also what moves the bytes of this one.
+                // Waiting for the next call also drives this one's data.
                 while let Some(Ok((request, respond))) = connection.accept().await {
                     let answer = script.lock().unwrap().next().expect("a call too many");
                     tokio::spawn(answer_call(request, respond, answer, tell.clone()));
@@ -218,6 +220,6 @@ fn grpc_is_tried_again_and_heeds_what_the_receiver_says() {
     assert_eq!(got.len(), 5);
     assert!(got[2].0.ends_with("profiles.v1development.ProfilesService/Export"), "{}", got[2].0);
     assert!(got[4].0.ends_with("trace.v1.TraceService/Export"));
-    // A frame of gRPC: not compressed, its length, the message.
+    // A gRPC frame: the flag for compression, the length, the message.
     assert_eq!(got[0].1, [&[0, 0, 0, 3, 232][..], &[7; 1_000]].concat());
 }

@@ -1,4 +1,4 @@
-//! Receivers with a certificate of their own: they are believed if it is named, and only then.
+//! Receivers with a self-signed certificate are trusted only if the user names the certificate.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
 
-/// What a receiver shows, and the same in PEM.
+/// The receiver's TLS settings, and its certificate in PEM.
 fn certificate(names: &[&str], protocol: &[u8]) -> (Arc<ServerConfig>, Vec<u8>) {
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
@@ -20,7 +20,7 @@ fn certificate(names: &[&str], protocol: &[u8]) -> (Arc<ServerConfig>, Vec<u8>) 
     (config.into(), cert.pem().into())
 }
 
-/// A receiver of HTTP that answers so many connections, of which some may end before anything was asked.
+/// An HTTP receiver that accepts several connections; some may end before a request.
 fn receiver(config: Arc<ServerConfig>) -> (Target, Receiver<Got>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = Target::parse(&format!("https://{}", listener.local_addr().unwrap())).unwrap();
@@ -29,13 +29,13 @@ fn receiver(config: Arc<ServerConfig>) -> (Target, Receiver<Got>) {
         for stream in listener.incoming() {
             let connection = ServerConnection::new(config.clone()).unwrap();
             let mut stream = StreamOwned::new(connection, stream.unwrap());
-            // Who does not believe us hangs up.
+            // A client that does not trust the certificate closes the connection.
             while stream.conn.is_handshaking() {
                 if stream.conn.complete_io(&mut stream.sock).is_err() {
                     break;
                 }
             }
-            // Its word that it does not comes behind the handshake of TLS 1.3.
+            // With TLS 1.3, its alert arrives after the handshake.
             let mut first = [0; 1];
             if !stream.conn.is_handshaking() && matches!(stream.read(&mut first), Ok(1)) {
                 let stream = Whole(std::io::Cursor::new(first), stream);
@@ -46,7 +46,7 @@ fn receiver(config: Arc<ServerConfig>) -> (Target, Receiver<Got>) {
     (target, told)
 }
 
-/// A stream of which the beginning has been read already.
+/// A stream whose first byte has already been read.
 struct Whole<S>(std::io::Cursor<[u8; 1]>, S);
 
 impl<S: Read> Read for Whole<S> {
@@ -68,7 +68,7 @@ impl<S: Write> Write for Whole<S> {
     }
 }
 
-/// What became of one request.
+/// Sends one request and returns the report.
 fn sent(target: &Target, settings: Settings) -> (Report, Vec<String>) {
     let sender = Sender::new(target, settings).unwrap();
     sender.put(request(Signal::Profiles, 1_000));
@@ -86,7 +86,7 @@ fn https_believes_whom_it_is_told_to() {
     assert_eq!((report.sent, report.retries), (10, 0), "{messages:?}");
     told.recv().unwrap();
 
-    // Another one's certificate, and one of another name: nothing is sent, and not tried again.
+    // Another receiver's certificate, and one for another name: nothing is sent, and there is no retry.
     let (other, others) = certificate(&["127.0.0.1"], b"http/1.1");
     drop(other);
     let (elsewhere, its) = certificate(&["elsewhere.example"], b"http/1.1");
@@ -136,7 +136,7 @@ fn grpcs_believes_whom_it_is_told_to() {
     let (report, messages) = sent(&target, Settings { ca_cert: Some(pem), gzip: false, ..settings() });
     assert_eq!((report.sent, report.retries), (10, 0), "{messages:?}");
     assert_eq!(told.recv().unwrap().1.len(), 1_005);
-    // By what this machine trusts, which is not that.
+    // The system's trust store does not contain the certificate.
     let (_, others) = certificate(&["127.0.0.1"], b"h2");
     let (report, messages) = sent(&target, Settings { ca_cert: Some(others), ..settings() });
     assert_eq!((report.sent, report.failed, report.retries), (0, 10, 0), "{messages:?}");

@@ -1,4 +1,5 @@
-//! What lies on the disk and what is kept of it: descriptions of runs, names of files, time lines; and ranges of what is fetched.
+//! Fuzzes the parsers of files on disk (run descriptions, chunk file names, timelines) and of HTTP range
+//! requests.
 #![no_main]
 
 use flightline_service::fuzzing;
@@ -14,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
             fuzzing::range(&String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()), length);
         }
         _ => {
-            // Moments near each other, and now and then far away.
+            // Most timestamps are close together; some are far apart.
             let mut at = 0i64;
             let moments = bytes.chunks_exact(4).map(|four| {
                 let step = i64::from(i16::from_le_bytes([four[0], four[1]]));

@@ -1,5 +1,5 @@
-//! Messages of protobuf: OpenTelemetry's profiles, packed or not, Pyroscope's PushRequest, and the labels that its clients send beside a recording.
-//! What is made of them is whole.
+//! Fuzzes the protobuf decoders: OTLP profiles (compressed or not), Pyroscope's PushRequest, and the labels
+//! that Pyroscope clients send alongside a recording. Each recording built from them must be valid.
 #![no_main]
 
 use bytes::Bytes;
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
         0 => flightline_service::fuzzing::labels(bytes),
         1 => otlp(body, NOW, LIMITS).iter().flatten().for_each(|one| whole(&one.recording)),
         _ => pushed(body, NOW, LIMITS).iter().flatten().for_each(|(_, recording)| {
-            // A recording may come as it is, and is checked later.
+            // A JFR recording is passed through unchecked, so its check may fail.
             let _ = check_bytes(recording.clone());
         }),
     }

@@ -1,4 +1,5 @@
-//! What other profilers push to `/ingest`: first line the query, second the content type, then the body.
+//! Fuzzes `/ingest`, to which other profilers push. The first line is the query, the second the content type,
+//! the rest the body.
 #![no_main]
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let (query, kind, body) = (line(), line(), line());
     let (query, kind) = (String::from_utf8_lossy(query), String::from_utf8_lossy(kind));
     let kind = Some(&*kind).filter(|kind| !kind.is_empty());
-    // What is named can be named again, and means the same: letters with a meaning become others once.
+    // Sanitizing is idempotent: parsing the sanitized text yields the same app.
     if let Ok(app) = App::parse(&query) {
         let plain = App::parse(&app.text()).expect("a name");
         assert_eq!(App::parse(&plain.text()).as_ref(), Ok(&plain), "{query:?}");
@@ -24,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(got.from <= got.until, "{} {}", got.from, got.until);
         assert!(!got.app.name.is_empty());
         let whole = got.recording.is_none_or(|recording| check_bytes(recording).is_ok());
-        // Recordings come as they are and are checked later; what is made of others is whole.
+        // JFR recordings are passed through unchecked; converted ones must be valid.
         assert!(whole || !(query.contains("format=pprof") || query.contains("format=folded")), "{query:?}");
     }
 });

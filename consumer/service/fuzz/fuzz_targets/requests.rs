@@ -1,5 +1,6 @@
-//! What comes over a connection, byte by byte as the fuzzer has it: heads, paths, queries, ranges, bodies of every kind. All is answered or
-//! the connection ends; nothing panics, no answer is a fault of ours. `TARGET`, `RUN` and `SECRET` stand for those that are there.
+//! Feeds the fuzzer's bytes to a connection: heads, paths, queries, ranges, and all kinds of bodies. Each
+//! request is answered or the connection closes; no request may panic or be answered with a 500. `TARGET`,
+//! `RUN` and `SECRET` in the input are replaced with existing names.
 #![no_main]
 
 use std::path::Path;
@@ -29,11 +30,11 @@ struct Service {
     _folder: TempDir,
 }
 
-/// One for all: what an input leaves behind is bounded like everything else.
+/// One service for all inputs; its limits bound the state that an input leaves behind.
 fn service() -> &'static Service {
     static SERVICE: OnceLock<Service> = OnceLock::new();
     SERVICE.get_or_init(|| {
-        // In memory where there is such a place.
+        // Use tmpfs if available.
         let folder = match Path::new("/dev/shm").is_dir() {
             true => TempDir::new_in("/dev/shm"),
             false => TempDir::new(),
@@ -61,7 +62,7 @@ fn service() -> &'static Service {
 }
 
 impl Service {
-    /// A target with a window and a run that has ended.
+    /// Creates a target that has a window and a finished run.
     fn prepared(&self) -> [(&'static str, String); 3] {
         let core = &self.core;
         let hello: Hello = serde_json(HELLO);
@@ -102,13 +103,13 @@ impl Service {
 }
 
 fn serde_json(text: &str) -> Hello {
-    // Its own parser, as a request's body goes through it.
+    // Parse it as the service parses a request body.
     flightline_service::fuzzing::hello(text).expect("a hello")
 }
 
 fuzz_target!(|data: &[u8]| {
     let service = service();
-    // Who deletes the run or says that the target is gone leaves less for those after it: both are there again.
+    // An input may delete the run or the target, so recreate both for later inputs.
     let mut said = data.to_vec();
     for (name, value) in &service.names {
         said = replaced(&said, name.as_bytes(), value.as_bytes());

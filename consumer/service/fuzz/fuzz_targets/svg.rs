@@ -1,4 +1,5 @@
-//! Pictures of any names are well-formed XML: one input is folded text, its first line the title.
+//! Checks that SVG output is well-formed XML whatever the names. The input is folded stacks; its first line
+//! is the title.
 #![no_main]
 
 use flightline_consumer::folded;

@@ -1,4 +1,4 @@
-//! What is asked for with a run, checked.
+//! Requests for runs, validated.
 
 use serde_json::Value;
 
@@ -6,30 +6,31 @@ use crate::fault::Fault;
 use crate::settings::{LONGEST_LABEL, MOST_AT_ONCE, MOST_ENGINES, MOST_LABELS, Settings};
 use crate::wire::{Create, Labels, Mode};
 
-/// A run that can be asked for.
+/// A valid request for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What is recorded.
+    /// The profiling mode.
     pub mode: Mode,
-    /// For how many seconds.
+    /// Duration in seconds.
     pub duration: u64,
-    /// How far apart samples are.
+    /// Sampling interval.
     pub interval: Option<String>,
-    /// Other engines.
+    /// Additional engines.
     pub engines: Vec<String>,
-    /// What it is told apart by.
+    /// Labels of the run.
     pub labels: Labels,
-    /// Which targets, where they are named in it.
+    /// Targets to record, if the request names them.
     pub targets: Vec<String>,
-    /// Who asked waits for it and takes it at once: it is not kept for others.
+    /// True if the client waits for the result and downloads it immediately. Such a run does not enter the
+    /// history.
     pub pulled: bool,
 }
 
 impl Asked {
-    /// Reads and checks a body.
+    /// Parses and validates a request body.
     ///
     /// # Errors
-    /// It is no such request, or asks for what there is not.
+    /// Returns an error if the body is malformed or a value is out of range.
     pub fn parse(body: &[u8], settings: &Settings) -> Result<Self, Fault> {
         let create: Create = serde_json::from_slice(body).map_err(|error| {
             Fault::bad(format!(
@@ -56,7 +57,7 @@ impl Asked {
     }
 }
 
-/// Whole seconds in (0, max], as Flink wants them and says so.
+/// Parses whole seconds in (0, max]. The error message is Flink's.
 fn seconds(value: &Value, settings: &Settings) -> Result<u64, Fault> {
     let max = settings.max_duration.as_secs();
     value
@@ -65,7 +66,7 @@ fn seconds(value: &Value, settings: &Settings) -> Result<u64, Fault> {
         .ok_or_else(|| Fault::bad(format!("`duration` must be set between (0s, {max}s].")))
 }
 
-/// An engine or interval: letters that mean nothing to anything but the recorder's parser, which has the last word.
+/// Accepts an engine or interval only if its characters are safe; the recorder's parser validates it.
 fn word_of_recorder(word: &str) -> Result<(), Fault> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '@' | '.' | '-' | '_' | ':' | '/' | '=');
     if !word.is_empty() && word.len() <= 64 && !word.starts_with('-') && word.chars().all(plain) {
@@ -75,7 +76,7 @@ fn word_of_recorder(word: &str) -> Result<(), Fault> {
 }
 
 /// # Errors
-/// There are too many, or one is too long.
+/// Returns an error if there are too many labels or one is too long.
 pub fn check_labels(labels: &Labels) -> Result<(), Fault> {
     let too_long = |text: &String| text.chars().count() > LONGEST_LABEL;
     if labels.len() > MOST_LABELS

@@ -1,4 +1,4 @@
-//! Tests: agents that take places and room.
+//! Tests of limits: agents that occupy run slots or disk space.
 
 use super::tests::{Bench, asked, on};
 use crate::clock::Machine;
@@ -6,13 +6,13 @@ use crate::core::Core;
 use crate::settings::Settings;
 use crate::wire::Status;
 
-/// An agent that tells again and again that it has begun, or begins to send, does not hold a place for ever.
+/// An agent cannot hold a run slot forever by repeatedly reporting a start or beginning an upload.
 #[test]
 fn a_run_that_is_told_of_and_never_brought_is_given_up() {
     let bench = Bench::new(Settings { max_recording: 1 << 20, ..on() });
     let agent = bench.agent(1);
     let run = bench.core.create(&agent.target, &asked(30)).unwrap();
-    // 40 s until it is to be there, two minutes to bring it, a second for each 64 KiB.
+    // 40 s until the upload must begin, two minutes to upload, and a second per 64 KiB.
     let longest = 40 + 120 + 16;
     let mut delivery = None;
     for second in (0..longest - 5).step_by(5) {
@@ -39,7 +39,7 @@ fn a_run_that_is_told_of_and_never_brought_is_given_up() {
     bench.core.create(&agent.target, &asked(30)).unwrap();
 }
 
-/// Windows that are there go on with what they have, and no other begins.
+/// Existing windows stay within their size; no new window is created.
 #[test]
 fn a_full_disk_lets_no_window_grow() {
     let path = format!("{}recordings/flightline.jfr", crate::pictures::tests::FIXTURES);

@@ -1,4 +1,4 @@
-//! How runs end: delivered, failed, given up.
+//! How runs end: delivered, failed or given up.
 
 use std::fs::File;
 use std::io;
@@ -15,10 +15,10 @@ use crate::log::Level;
 use crate::store::{Kept, Upload};
 use crate::wire::{Progress, Run, Status};
 
-/// Bytes a second with which agents reckon.
+/// Lowest upload rate that agents assume, in bytes per second.
 const SLOWEST: u64 = 64 << 10;
 
-/// A recording that comes from an agent. If it is dropped before it is complete, its run goes on waiting.
+/// An upload in progress. If it is dropped before it is complete, the run keeps waiting for its recording.
 #[derive(Debug)]
 pub struct Delivery {
     core: Arc<Core>,
@@ -26,24 +26,24 @@ pub struct Delivery {
     upload: Option<Upload>,
 }
 
-/// A recording that was checked.
+/// A recording that passed validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Of the file.
+    /// File size in bytes.
     pub bytes: u64,
-    /// Groups of events with stacks that are in it.
+    /// Groups of events with stack traces in the recording.
     pub events: Vec<String>,
-    /// What its agent has to say.
+    /// The agent's message.
     pub message: String,
-    /// How the process ended, if it did before the run's time was over.
+    /// How the process ended, if it ended before the run did.
     pub ended: String,
 }
 
 impl Core {
-    /// What an agent tells of a run.
+    /// Applies an agent's progress report to a run.
     ///
     /// # Errors
-    /// The run is none of the agent's, or has ended.
+    /// Returns an error if the run does not belong to the agent or has ended.
     pub fn progress(&self, target: &str, secret: &str, run: &str, progress: Progress) -> Result<(), Fault> {
         self.heard(target, secret)?;
         let now = self.now().running;
@@ -72,10 +72,10 @@ impl Core {
         self.describe(run).map_err(|error| Fault::internal("write the run's description", error))
     }
 
-    /// Begins to take a run's recording.
+    /// Begins to receive a run's recording.
     ///
     /// # Errors
-    /// The run is none of the agent's, has ended, or its recording comes already.
+    /// Returns an error if the run does not belong to the agent, has ended, or is already being uploaded.
     pub fn deliver(self: &Arc<Self>, target: &str, secret: &str, run: &str) -> Result<Delivery, Fault> {
         self.heard(target, secret)?;
         let now = self.now().running;
@@ -98,7 +98,7 @@ impl Core {
         Ok(delivery)
     }
 
-    /// Ends a run that has no recording.
+    /// Ends a run without a recording.
     pub(super) fn fail(&self, run: &str, why: &str) {
         let target = {
             let now = self.now().running;
@@ -106,18 +106,20 @@ impl Core {
             let Some(entry) = state.runs.get_mut(run).filter(|entry| entry.phase != Phase::Over) else {
                 return;
             };
-            // Asked to stop before it began: that is what was wanted.
+            // The user cancelled the run before it began.
             let unwanted = entry.stopping && matches!(entry.phase, Phase::New | Phase::Told);
             entry.end(if unwanted { Status::Cancelled } else { Status::Failed }, why, now);
             self.tell_end(&entry.kept.run);
             entry.kept.run.target.clone()
         };
-        // A disk that cannot be written leaves the run as broken off by a restart, which it nearly is.
+        // If the description cannot be written, the next start treats the run as interrupted, which is close
+        // to the truth.
         let _ = self.describe(run);
         self.roll(&target);
     }
 
-    /// Hands a run that has ended to whoever gets what is recorded; one that was pulled has gone to who asked for it.
+    /// Forwards a finished run to the receivers. Pulled runs are not forwarded; the client that requested
+    /// them has the result.
     fn pass_on(&self, id: &str) {
         if self.forward.is_empty() {
             return;
@@ -142,7 +144,7 @@ impl Core {
         self.settings.log.tell(level, "run ended", &fields);
     }
 
-    /// Gives up runs whose agents do nothing for them.
+    /// Gives up runs whose agents have stopped reporting.
     pub(super) fn overdue(&self) {
         let now = self.now().running;
         let set = &self.settings;
@@ -177,15 +179,16 @@ impl Core {
         late.iter().for_each(|(run, why)| self.fail(run, why));
     }
 
-    /// How long after a run's time its recording may come at all: an agent that goes on and on about it holds a place.
+    /// Longest time between a run's end and the end of its upload. It stops an agent that keeps uploading
+    /// from holding a slot forever.
     fn longest_delivery(&self) -> Duration {
         self.settings.delivery_timeout * 4 + Duration::from_secs(self.settings.max_recording / SLOWEST)
     }
 
-    /// A run's recording and the run.
+    /// Returns a run's recording and the run.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if the run has no recording.
     pub fn recording(&self, id: &str) -> Result<(File, Run), Fault> {
         let run = self.run(id).map_err(|_| no_file())?;
         if run.files.is_empty() {
@@ -194,10 +197,10 @@ impl Core {
         Ok((self.store.recording(id).map_err(|_| no_file())?, run))
     }
 
-    /// The run of a target whose picture has this name.
+    /// Returns the target's run whose flame graph has this file name.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if no run matches.
     pub fn named(&self, target: &str, name: &str) -> Result<String, Fault> {
         let history = self.history(target).map_err(|_| no_file())?;
         let run = history.into_iter().find(|run| !run.output_file.is_empty() && run.output_file == name);
@@ -206,12 +209,12 @@ impl Core {
 }
 
 impl Delivery {
-    /// Where its bytes go.
+    /// Returns the temporary file that receives the bytes.
     pub fn file(&mut self) -> io::Result<&mut File> {
         self.upload.as_mut().map(Upload::file).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Something of it came. False if nobody wants it any more.
+    /// Records that bytes arrived. Returns false if the upload is no longer accepted.
     pub fn goes_on(&self) -> bool {
         let now = self.core.now().running;
         let mut state = self.core.state();
@@ -224,15 +227,16 @@ impl Delivery {
         }
     }
 
-    /// All of it came and is a recording: the run has ended well. Waits for the disk.
+    /// Ends the run successfully once the recording has arrived and passed validation. Blocks on the disk.
     ///
     /// # Errors
-    /// It ended otherwise meanwhile, or the disk refuses.
+    /// Returns an error if the run has ended in the meantime or the disk cannot be written.
     pub fn complete(mut self, delivered: Delivered) -> Result<(), Fault> {
         let Some(upload) = self.upload.take() else { return Err(ended()) };
         upload.sync().map_err(|error| Fault::internal("write the recording", error))?;
         let core = Arc::clone(&self.core);
-        // Before it is seen to have ended, so that its file is there by then; a laden disk lets even a renaming wait, and nobody else with it.
+        // Rename before the run is reported as finished, so that its file exists by then. A busy disk may
+        // delay the rename, so do it without the lock.
         upload.complete().map_err(|error| Fault::internal("keep the recording", error))?;
         let target = {
             let now = core.now().running;
@@ -259,7 +263,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// What came is of no use: the run has failed.
+    /// Rejects the uploaded data and marks the run as failed.
     pub fn refuse(mut self, why: &str) -> Fault {
         self.upload = None;
         self.core.fail(&self.run, why);
@@ -268,7 +272,7 @@ impl Delivery {
 }
 
 impl Delivered {
-    /// How the run has ended, and what is said of it.
+    /// Returns the final status and its message.
     fn told(&self, stopping: bool, run: &Run) -> (Status, String) {
         if !self.ended.is_empty() {
             let ended = super::targets::short(&self.ended);
@@ -314,7 +318,7 @@ impl super::Entry {
 }
 
 impl Phase {
-    /// A late word of the beginning does not undo the end.
+    /// A late start report does not undo the upload phase.
     fn max_of(self, other: Self) -> Self {
         if self == Self::Delivering { self } else { other }
     }

@@ -1,7 +1,8 @@
-//! Targets, their runs, and what becomes of them. No HTTP here.
+//! Targets and their runs, independent of HTTP.
 //!
-//! One mutex holds all state; under it nothing waits. Files are written before or after it is held, descriptions of runs in turn and
-//! each as the run is by then ([`Store::describe`]).
+//! One mutex guards all state and is never held across blocking calls. Files are written before it is locked
+//! or after it is released; run descriptions are written one at a time, each with the run's state at that
+//! time ([`Store::describe`]).
 
 mod asked;
 #[cfg(test)]
@@ -36,10 +37,10 @@ use windows::Windows;
 
 pub use ending::{Delivered, Delivery};
 
-/// The service without its doors.
+/// The service without its network interface.
 #[derive(Debug)]
 pub struct Core {
-    /// What was set.
+    /// The settings.
     pub settings: Settings,
     clock: Arc<dyn Clock>,
     store: Store,
@@ -51,10 +52,10 @@ pub struct Core {
 #[derive(Debug, Default)]
 struct State {
     targets: BTreeMap<String, Joined>,
-    /// Ids of targets by what of them is not a name; perhaps also of some that are no more.
+    /// Target ids by the part that does not depend on the name. May contain stale entries.
     tails: HashMap<String, String>,
     runs: HashMap<String, Entry>,
-    /// Runs of each target, oldest first; of targets without an agent too.
+    /// Runs of each target, oldest first, including targets without an agent.
     histories: HashMap<String, VecDeque<String>>,
 }
 
@@ -62,9 +63,9 @@ struct State {
 #[derive(Debug)]
 struct Joined {
     target: Target,
-    /// `None`: no agent has come since the service began.
+    /// `None` if no agent has joined since the service started.
     agent: Option<Agent>,
-    /// When somebody last pushed a recording of it.
+    /// When a recording was last pushed for it.
     pushed: Option<Duration>,
 }
 
@@ -77,39 +78,39 @@ struct Agent {
     wake: Arc<Notify>,
 }
 
-/// A run and what only the service needs to know of it.
+/// A run with the service's internal state.
 #[derive(Debug)]
 struct Entry {
     kept: Kept,
     began: Moment,
     phase: Phase,
-    /// When its agent last did something for it.
+    /// When the agent last reported on it.
     news: Duration,
     stopping: bool,
-    /// It is its asker's alone, and goes when that is gone.
+    /// Belongs to the client that pulls it and is deleted once that client is gone.
     pulled: bool,
 }
 
-/// How far a run is, as its agent is to be waited for.
+/// Phase of a run; determines which timeout applies to its agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Its description is being written.
     New,
-    /// The command is on its way.
+    /// The command has been queued for the agent.
     Told,
-    /// The agent records.
+    /// The agent is recording.
     Recording,
-    /// Its recording comes.
+    /// The recording is being uploaded.
     Delivering,
     /// It has ended.
     Over,
 }
 
 impl Core {
-    /// Opens a directory and takes up its history. Gives also what of it could not be read.
+    /// Opens a directory and loads its history. Also returns a message for each item that could not be read.
     ///
     /// # Errors
-    /// The directory cannot be used.
+    /// Returns an error if the directory cannot be used.
     pub fn open(
         path: &Path,
         settings: Settings,
@@ -149,7 +150,7 @@ impl Core {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that is done under it leaves it half done.
+        // The state stays consistent if a thread panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -157,22 +158,22 @@ impl Core {
         Moment::now(&*self.clock)
     }
 
-    /// What passes on what agents record.
+    /// Returns the queues that forward recordings.
     pub fn forward(&self) -> &Forward {
         &self.forward
     }
 
-    /// UTC ms.
+    /// Current UTC in ms.
     pub fn utc(&self) -> i64 {
         self.clock.utc()
     }
 
-    /// Writes how a run is by now.
+    /// Writes the run's current description to disk.
     fn describe(&self, id: &str) -> io::Result<()> {
         self.store.describe(|| self.state().runs.get(id).map(|entry| entry.kept.clone()))
     }
 
-    /// What can be asked for at most.
+    /// Returns the limits on requests.
     pub fn limits(&self) -> Limits {
         let set = &self.settings;
         Limits {
@@ -186,7 +187,7 @@ impl Core {
 }
 
 impl State {
-    /// Takes up a run of an earlier life.
+    /// Adds a run of a previous service process.
     fn adopt(&mut self, kept: Kept, began: Moment) {
         let id = kept.run.id.clone();
         let target = kept.of.id.clone();
@@ -200,7 +201,7 @@ impl State {
         self.runs.insert(id, entry);
     }
 
-    /// A run as it is seen now.
+    /// Returns the run as clients see it now.
     fn view(&self, id: &str, now: Duration) -> Option<Run> {
         let entry = self.runs.get(id)?;
         let mut run = entry.kept.run.clone();

@@ -1,4 +1,4 @@
-//! Runs: asked for, listed, ended early, removed.
+//! Create, list, cancel and delete runs.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use crate::store::Kept;
 use crate::wire::{Command, Run, State as TargetState, Status};
 
 impl Core {
-    /// Begins a run. Blocks for the time that a small file takes.
+    /// Starts a run. Blocks while a small file is written.
     ///
     /// # Errors
-    /// It cannot be had now, or not at all.
+    /// Returns an error if the request cannot be satisfied now, or not at all.
     pub fn create(&self, target: &str, asked: &Asked) -> Result<Run, Fault> {
         self.begin(target, asked, None)
     }
 
-    /// Begins a run of each of the named targets. Where that fails, the run of the target says so.
+    /// Starts a run on each of the named targets. If one cannot start, its run reports the failure.
     ///
     /// # Errors
-    /// No targets are named, or ids cannot be had.
+    /// Returns an error if no targets are named or no id can be generated.
     pub fn create_group(&self, asked: &Asked) -> Result<(String, Vec<Run>), Fault> {
         if asked.targets.is_empty() {
             return Err(Fault::bad("Name the `targets`: a list of their ids."));
@@ -93,7 +93,7 @@ impl Core {
             };
             match told {
                 Some(false) => state.tell(target, command),
-                // Cancelled or gone since: nobody need hear of it.
+                // Cancelled or removed in the meantime; the agent need not know.
                 Some(true) | None => true,
             }
         };
@@ -104,7 +104,7 @@ impl Core {
         self.run(&id)
     }
 
-    /// A run that never was: what a group shows where one of its targets could not be recorded.
+    /// Creates a failed run, shown in a group for a target that could not be recorded.
     fn refused(&self, target: &str, asked: &Asked, group: &str, why: &str) -> Result<Run, Fault> {
         let run = self.new_run(asked, Some(group))?;
         let now = self.now();
@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// # Errors
-    /// Runs cannot be asked for.
+    /// Returns an error if on-demand profiling is off.
     pub fn is_on(&self) -> Result<(), Fault> {
         if self.settings.profiling {
             return Ok(());
@@ -165,20 +165,20 @@ impl Core {
         ))
     }
 
-    /// A run.
+    /// Returns a run.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if it does not exist.
     pub fn run(&self, id: &str) -> Result<Run, Fault> {
         self.is_on()?;
         let now = self.now().running;
         self.state().view(id, now).ok_or_else(no_run)
     }
 
-    /// Runs of a target, newest first.
+    /// Returns a target's runs, newest first.
     ///
     /// # Errors
-    /// There is no such target.
+    /// Returns an error if the target does not exist.
     pub fn history(&self, target: &str) -> Result<Vec<Run>, Fault> {
         self.is_on()?;
         let now = self.now().running;
@@ -190,10 +190,10 @@ impl Core {
         Ok(ids.filter_map(|id| state.view(id, now)).collect())
     }
 
-    /// Runs of all targets, or of a group, newest first.
+    /// Returns all runs, or those of a group, newest first.
     ///
     /// # Errors
-    /// Runs cannot be asked for.
+    /// Returns an error if on-demand profiling is off.
     pub fn all(&self, group: Option<&str>) -> Result<Vec<Run>, Fault> {
         self.is_on()?;
         let now = self.now().running;
@@ -205,10 +205,10 @@ impl Core {
         Ok(runs)
     }
 
-    /// Ends a run early.
+    /// Cancels a run.
     ///
     /// # Errors
-    /// There is none, or it has ended.
+    /// Returns an error if it does not exist or has ended.
     pub fn cancel(&self, id: &str) -> Result<Run, Fault> {
         self.is_on()?;
         {
@@ -229,10 +229,11 @@ impl Core {
         self.run(id)
     }
 
-    /// Removes a run that has ended, with its recording; one that goes on is ended early instead. Says whether it was removed.
+    /// Deletes a finished run with its recording, or cancels a run in progress. Returns true if the run was
+    /// deleted.
     ///
     /// # Errors
-    /// There is none, or its files cannot be removed.
+    /// Returns an error if it does not exist or its files cannot be deleted.
     pub fn delete(&self, id: &str) -> Result<bool, Fault> {
         self.is_on()?;
         {
@@ -248,7 +249,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Removes the oldest runs of a target that have ended, until what is kept is within bounds.
+    /// Deletes the target's oldest finished runs until its history is within limits.
     pub(super) fn roll(&self, target: &str) {
         let removed = {
             let mut state = self.state();
@@ -260,11 +261,11 @@ impl Core {
             }
             removed
         };
-        // Files of runs that nobody knows any more are tried again at the next start.
+        // Files that cannot be deleted now are deleted at the next start.
         removed.iter().for_each(|id| drop(self.store.remove(id)));
     }
 
-    /// Removes runs that were pulled and that nobody came for.
+    /// Deletes pulled runs that no client collected.
     pub(super) fn drop_pulled(&self) {
         let now = self.now().running;
         let late = |entry: &&Entry| {
@@ -272,7 +273,7 @@ impl Core {
         };
         let late: Vec<String> =
             self.state().runs.values().filter(late).map(|entry| entry.kept.run.id.clone()).collect();
-        // What cannot be removed is there at the next start, as an ordinary run.
+        // A run that cannot be deleted appears as an ordinary run after the next start.
         late.iter().for_each(|id| drop(self.delete(id)));
     }
 
@@ -281,7 +282,7 @@ impl Core {
         targets.iter().for_each(|target| self.roll(target));
     }
 
-    /// Sums over all runs.
+    /// Returns totals over all runs.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for entry in self.state().runs.values() {
@@ -292,9 +293,9 @@ impl Core {
     }
 
     /// # Errors
-    /// The disk has no room for another recording.
+    /// Returns an error if the disk has no room for another recording.
     pub fn has_room(&self) -> Result<(), Fault> {
-        // An unknown amount is no reason: what then fails is told.
+        // If the free space is unknown, continue; a failed write is reported.
         let free = self.store.free().unwrap_or(u64::MAX);
         if free >= self.settings.min_free {
             return Ok(());
@@ -312,20 +313,20 @@ impl Core {
     }
 }
 
-/// How long the recording of a run that was pulled waits for its asker, who mostly is there.
+/// How long a pulled run's recording waits for its client, which is usually connected.
 const PULLED: Duration = Duration::from_secs(60);
 
-/// What there is of all runs.
+/// Totals over all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// By [`Status`].
+    /// Runs by [`Status`].
     statuses: [u64; 4],
-    /// Of recordings.
+    /// Size of all recordings in bytes.
     pub bytes: u64,
 }
 
 impl Totals {
-    /// How many runs are in this status.
+    /// Number of runs with this status.
     pub fn by_status(&self, status: Status) -> u64 {
         self.statuses[status as usize]
     }
@@ -345,19 +346,19 @@ impl State {
         }
     }
 
-    /// The run of a target that goes on.
+    /// Returns the target's run in progress.
     pub(super) fn running(&self, target: &str) -> Option<String> {
         let mut ids = self.histories.get(target)?.iter();
         ids.find(|&id| self.runs.get(id).is_some_and(|entry| entry.phase != Phase::Over)).cloned()
     }
 
-    /// The oldest run that has ended, if more are kept than may be.
+    /// Returns the oldest finished run if the history exceeds its limits.
     fn beyond(&self, target: &str, size: usize, bytes: u64) -> Option<String> {
         let history = self.histories.get(target)?;
-        // What is pulled takes nothing away from what people asked for.
+        // Pulled runs must not evict runs that users requested.
         let runs = || history.iter().filter_map(|id| self.runs.get(id)).filter(|entry| !entry.pulled);
         let kept: u64 = runs().map(|entry| entry.kept.run.bytes).sum();
-        // The newest recording stays, however large it is: it was let in.
+        // The newest recording stays whatever its size, since it was accepted.
         let too_many = runs().count() > size;
         let too_large = kept > bytes && runs().filter(|entry| entry.kept.run.bytes > 0).count() > 1;
         let oldest = runs()
@@ -373,7 +374,7 @@ impl State {
     }
 }
 
-/// What a run's picture is called: no two are called the same.
+/// Unique file name of a run's flame graph.
 pub(super) fn file_name(run: &Run) -> String {
     let random = run.id.rsplit('-').next().unwrap_or_default();
     format!(

@@ -1,4 +1,4 @@
-//! Agents come, are heard of, and go.
+//! Agents join, report and leave.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::wire::{
 };
 
 impl Core {
-    /// Lets an agent in, or in again. `secret` is what it was given before.
+    /// Registers an agent, or registers it again. `secret` is the one it received before.
     ///
     /// # Errors
-    /// It cannot be understood, there is no room, or another agent has the target.
+    /// Returns an error if the request is invalid, the service is full, or another agent owns the target.
     pub fn hello(&self, hello: Hello, secret: Option<&str>) -> Result<Welcome, Fault> {
         if hello.protocol != 1 {
             return Err(Fault::bad("This service speaks protocol 1; use the agent of its version."));
@@ -63,7 +63,7 @@ impl Core {
             continuous: None,
             load: None,
         };
-        // What was not heard yet is told again; numbers go on.
+        // Repeat commands that were not acknowledged, and continue the numbering.
         let earlier = state.targets.remove(&id).and_then(|joined| joined.agent);
         let (commands, next, wake) = match earlier {
             Some(agent) => (agent.commands, agent.next, agent.wake),
@@ -88,10 +88,10 @@ impl Core {
         Ok(Welcome { target: id, secret: fresh, heartbeat_seconds })
     }
 
-    /// An agent was heard of.
+    /// Records a sign of life from an agent.
     ///
     /// # Errors
-    /// It is none of ours.
+    /// Returns an error if the agent is unknown.
     pub fn heard(&self, target: &str, secret: &str) -> Result<(), Fault> {
         let now = self.now();
         let mut state = self.state();
@@ -107,10 +107,10 @@ impl Core {
         Ok(())
     }
 
-    /// Commands after number `after`; if there are none, what to wait on for the next.
+    /// Returns commands after number `after`, and a handle that is notified when more arrive.
     ///
     /// # Errors
-    /// The agent is none of ours.
+    /// Returns an error if the agent is unknown.
     pub fn commands(&self, target: &str, secret: &str, after: u64) -> Result<(Commands, Arc<Notify>), Fault> {
         self.heard(target, secret)?;
         let mut state = self.state();
@@ -121,17 +121,17 @@ impl Core {
         Ok((Commands { commands }, Arc::clone(&agent.wake)))
     }
 
-    /// The recorded process has ended, as its agent tells.
+    /// Marks a target as gone because its agent reported the end of the process.
     ///
     /// # Errors
-    /// The agent is none of ours.
+    /// Returns an error if the agent is unknown.
     pub fn gone(&self, target: &str, secret: &str, why: &str) -> Result<(), Fault> {
         self.heard(target, secret)?;
         self.lost(target, &short(why));
         Ok(())
     }
 
-    /// All targets.
+    /// Returns all targets.
     pub fn targets(&self) -> Targets {
         let mut targets: Vec<Target> = {
             let state = self.state();
@@ -142,7 +142,7 @@ impl Core {
         Targets { profiling, local: false, store, limits: self.limits(), targets }
     }
 
-    /// How many targets are there, and how many are gone.
+    /// Returns the numbers of live targets and of targets that are gone.
     pub fn census(&self) -> (u64, u64) {
         let state = self.state();
         let all = state.targets.len() as u64;
@@ -150,19 +150,20 @@ impl Core {
         (live as u64, all - live as u64)
     }
 
-    /// One target.
+    /// Returns a target.
     ///
     /// # Errors
-    /// There is none.
+    /// Returns an error if it does not exist.
     pub fn target(&self, id: &str) -> Result<Target, Fault> {
         let target = self.state().target(id).ok_or_else(no_target)?;
         Ok(Target { continuous: self.windows.bounds(id), ..target })
     }
 
-    /// The target that Flink's paths mean by a name: an id, or the name or label of exactly one.
+    /// Resolves a name in Flink's paths to a target: an id, or a name or label value that exactly one target
+    /// has.
     ///
     /// # Errors
-    /// There is none, or several.
+    /// Returns an error if no target or several targets match.
     pub fn meant(&self, word: &str) -> Result<String, Fault> {
         let state = self.state();
         if state.targets.contains_key(word) {
@@ -180,10 +181,10 @@ impl Core {
         }
     }
 
-    /// The target that is meant if none is named: the only one with an agent that is there.
+    /// Returns the default target: the only live target with an agent.
     ///
     /// # Errors
-    /// There is none, or several.
+    /// Returns an error if there is none, or more than one.
     pub fn only_one(&self) -> Result<String, Fault> {
         let state = self.state();
         let live = |joined: &&Joined| joined.target.state == TargetState::Live && joined.agent.is_some();
@@ -195,10 +196,10 @@ impl Core {
         }
     }
 
-    /// The target that stands for Flink's JobManager: the live one with the label `role=jobmanager`.
+    /// Returns the target that represents Flink's JobManager: the live one with the label `role=jobmanager`.
     ///
     /// # Errors
-    /// There is none, or several.
+    /// Returns an error if there is none, or more than one.
     pub fn job_manager(&self) -> Result<String, Fault> {
         self.meant("jobmanager").map_err(|fault| match fault.status {
             StatusCode::NOT_FOUND => {
@@ -208,10 +209,11 @@ impl Core {
         })
     }
 
-    /// Of more targets than may be, the one that is gone for longest is forgotten, with its history.
+    /// If the number of targets is at its limit, removes the target that has been gone longest, with its
+    /// history.
     ///
     /// # Errors
-    /// All are there, or its files cannot be removed.
+    /// Returns an error if all targets are live or files cannot be deleted.
     pub(super) fn make_room_for(&self, id: &str) -> Result<(), Fault> {
         let gone = {
             let state = self.state();
@@ -228,10 +230,10 @@ impl Core {
         self.forget(&gone.ok_or_else(full)?)
     }
 
-    /// Forgets a target that is gone, with its history.
+    /// Removes a target that is gone, with its history.
     ///
     /// # Errors
-    /// There is none, or it is there.
+    /// Returns an error if it does not exist or is live.
     pub fn forget(&self, id: &str) -> Result<(), Fault> {
         let runs = {
             let mut state = self.state();
@@ -254,7 +256,7 @@ impl Core {
         Ok(())
     }
 
-    /// Looks who was not heard of in time, and ends what waits in vain. To be called about once a second.
+    /// Marks silent agents as gone and ends overdue runs. Call this about once a second.
     pub fn look(&self) {
         let now = self.now().running;
         let silent: Vec<String> = {
@@ -302,7 +304,7 @@ impl Core {
 }
 
 impl State {
-    /// A process keeps its id when it becomes another program by exec.
+    /// A process keeps its target id across exec.
     fn id_of(&self, hello: &Hello) -> String {
         let id = id::of_target(&hello.name, hello.pid, &hello.key);
         if self.targets.contains_key(&id) {
@@ -312,7 +314,8 @@ impl State {
         known.cloned().unwrap_or(id)
     }
 
-    /// Lets a target be found by what of its id does not change: when thousands come at once, not all are looked at for each of them.
+    /// Indexes a target by the part of its id that does not change, so that a join does not scan thousands of
+    /// targets.
     pub(super) fn remember(&mut self, id: &str) {
         if self.tails.len() > 2 * self.targets.len() + 64 {
             let Self { tails, targets, .. } = self;
@@ -326,7 +329,7 @@ impl State {
         Some(Target { run: self.running(id), ..joined.target.clone() })
     }
 
-    /// Has a target's agent told something. False if there is none.
+    /// Queues a command for a target's agent. Returns false if there is no agent or its queue is full.
     pub(super) fn tell(&mut self, target: &str, command: Command) -> bool {
         let Some(agent) = self.targets.get_mut(target).and_then(|joined| joined.agent.as_mut()) else {
             return false;
@@ -340,7 +343,7 @@ impl State {
         true
     }
 
-    /// Of the targets that are gone, the one not heard of for longest; those without runs first.
+    /// Returns the target that has been gone longest, preferring targets without runs.
     fn longest_gone(&self) -> Option<String> {
         let gone = |joined: &&Joined| joined.target.state == TargetState::Gone;
         let runs = |id: &str| self.histories.get(id).is_some_and(|runs| !runs.is_empty());
@@ -350,16 +353,17 @@ impl State {
     }
 }
 
-/// Number and key of the process in an id, without its name.
+/// Returns the PID and key part of an id, without the name.
 fn tail(id: &str) -> &str {
     let name = id.rsplitn(3, '-').last().map_or(0, str::len);
     id.get(name..).unwrap_or_default()
 }
 
-/// Who pushes recordings does so at least so often: Pyroscope's clients every 10 or 15 s.
+/// A target whose recordings are pushed counts as gone after this time. Pyroscope's clients push every 10 or
+/// 15 s.
 const PUSHED: Duration = Duration::from_secs(90);
 
-/// Each mode once, in our order; those that the agent does not speak of cannot be had.
+/// Lists each mode once in a fixed order. Modes that the agent does not list are unavailable.
 fn capabilities(told: Vec<Capability>) -> Vec<Capability> {
     let one = |mode: Mode| {
         let told = told.iter().find(|told| told.mode == mode);
@@ -373,12 +377,12 @@ fn capabilities(told: Vec<Capability>) -> Vec<Capability> {
     Mode::ALL.into_iter().map(one).collect()
 }
 
-/// Labels as one text.
+/// Formats labels as `key=value,…`.
 pub(super) fn listed(labels: &Labels) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-/// Texts of strangers are cut.
+/// Truncates text from clients and agents.
 pub(super) fn short(text: &str) -> String {
     text.chars().take(LONGEST_TEXT).collect()
 }

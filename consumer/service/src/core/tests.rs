@@ -7,7 +7,7 @@ use crate::wire::{Capability, Command, Hello, Mode, Progress, Welcome};
 
 mod pulled;
 
-/// A clock that a test moves.
+/// A clock that tests advance.
 #[derive(Debug, Default)]
 struct Hands {
     utc: AtomicI64,
@@ -47,7 +47,7 @@ impl Bench {
         self.core.hello(hello(pid), None).unwrap()
     }
 
-    /// Commands that the agent has not heard yet.
+    /// Takes the commands that the agent has not received yet.
     fn commands(&self, agent: &Welcome) -> Vec<Command> {
         let (commands, _) = self.core.commands(&agent.target, &agent.secret, 0).unwrap();
         let after = commands.commands.last().map_or(0, |last| last.number);
@@ -67,7 +67,7 @@ impl Bench {
         delivery.complete(Delivered { bytes: bytes as u64, events: vec!["cpu".into()], message, ended })
     }
 
-    /// A run from its beginning to its end.
+    /// Creates, records and delivers a run.
     fn whole(&self, agent: &Welcome, bytes: usize) -> Run {
         let run = self.core.create(&agent.target, &asked(1)).unwrap();
         self.started(agent, &run);
@@ -236,7 +236,7 @@ fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
     let running = bench.core.create(&agent.target, &asked(30)).unwrap();
     let mut delivery = bench.core.deliver(&agent.target, &agent.secret, &running.id).unwrap();
     delivery.file().unwrap().write_all(b"half").unwrap();
-    // As kill -9 leaves it: nothing is cleaned up.
+    // Simulate kill -9: no cleanup runs.
     let Bench { core, hands, folder } = bench;
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(folder.path()).unwrap() {
@@ -269,7 +269,7 @@ fn history_is_there_after_a_restart_and_what_went_on_has_failed() {
     for stranger in ["notes.txt", "1700000000000-0123456789abcdef.jfr", "x.tmp"] {
         assert!(files.contains(&stranger.to_owned()), "{files:?}");
     }
-    // The agent comes back, and its target is the same.
+    // The agent rejoins and gets the same target.
     assert_eq!(bench.core.commands(&agent.target, &agent.secret, 0).unwrap_err().status, 404);
     assert_eq!(bench.agent(1).target, agent.target);
     assert_eq!(bench.core.history(&agent.target).unwrap().len(), 2);
@@ -409,10 +409,10 @@ fn an_agent_does_what_is_its_own() {
     let again = bench.core.hello(other_name, Some(&again.secret)).unwrap();
     assert_eq!(again.target, one.target);
     assert_eq!(bench.core.target(&one.target).unwrap().name, "worker");
-    // Silent for a heartbeat, it may have been started anew.
+    // After one silent heartbeat the agent may have been restarted.
     bench.pass(5);
     bench.core.hello(hello(1), None).unwrap();
-    // What it was asked for before is still to be heard.
+    // Earlier commands are still pending.
     assert_eq!(bench.core.run(&run.id).unwrap().status, Status::Running);
 }
 
@@ -424,7 +424,7 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     bench.core.gone(&one.target, &one.secret, "exit").unwrap();
     let three = bench.agent(3);
     assert!(bench.core.target(&one.target).is_err());
-    // With all that was recorded of it.
+    // Its recordings are deleted too.
     bench.whole(&three, 10);
     assert_eq!(bench.files().len(), 2);
     bench.core.gone(&three.target, &three.secret, "exit").unwrap();
@@ -433,7 +433,7 @@ fn no_more_targets_come_than_may_and_those_that_are_gone_make_room() {
     assert!(bench.core.history(&three.target).is_err());
 }
 
-/// What is recorded all the time is there by the clock, after a restart too, and goes with its target.
+/// A window has the right times, survives a restart, and is deleted with its target.
 #[test]
 fn what_is_recorded_all_the_time_is_kept_and_found_again() {
     let bench = Bench::new(on());
@@ -457,7 +457,7 @@ fn what_is_recorded_all_the_time_is_kept_and_found_again() {
     assert_eq!(bench.core.interval(id, to, from).unwrap_err().status, 400);
     let Bench { core, hands, folder } = bench;
     drop(core);
-    // What is not described is not ours.
+    // A directory without a description is ignored.
     std::fs::create_dir(folder.path().join("windows/other-1-00000000")).unwrap();
     let core = Core::open(folder.path(), on(), hands.clone()).unwrap().0;
     assert_eq!(core.targets().targets.len(), 1);
@@ -473,7 +473,7 @@ fn what_is_recorded_all_the_time_is_kept_and_found_again() {
     assert_eq!(left, ["other-1-00000000"]);
 }
 
-/// Requests as people write them, damaged in every way: refused in words or taken, and nothing else.
+/// Valid requests with random damage are either accepted or refused with a message.
 #[test]
 fn ten_thousand_damaged_bodies() {
     let bench = Bench::new(Settings { max_targets: 64, ..on() });

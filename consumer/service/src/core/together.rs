@@ -1,4 +1,4 @@
-//! What is recorded all the time of several targets: those with a label as one, and how busy each of them is.
+//! Continuous profiles of several targets: queries by label, and the load of each target.
 
 use axum::http::StatusCode;
 
@@ -10,23 +10,23 @@ use crate::pictures::Source;
 use crate::window::MOST_SELECTED;
 use crate::wire::{Load, Target, Targets};
 
-/// Targets that are drawn as one.
+/// Maximum number of targets in one query.
 const MOST_TOGETHER: usize = 64;
-/// What there is of an interval of several targets.
+/// Recordings of several targets for one interval.
 #[derive(Debug)]
 pub struct Together {
     /// The files.
     pub sources: Vec<Source>,
-    /// Whose, in words.
+    /// Description of the targets.
     pub of: String,
 }
 
 impl Core {
-    /// The files with what was recorded in an interval, UTC ms, of all targets with a label. Those of which nothing is kept of that time are
-    /// not in it, which its words tell.
+    /// Returns the files that cover an interval (UTC ms) of all targets with a label. The description counts
+    /// the targets without data for that interval.
     ///
     /// # Errors
-    /// There is nothing, or too much.
+    /// Returns an error if there is no data or too much.
     pub fn together(&self, key: &str, value: &str, from: i64, to: i64) -> Result<Together, Fault> {
         if from >= to {
             return Err(Fault::bad("Say `from` and `to` in UTC ms, the one before the other."));
@@ -50,7 +50,7 @@ impl Core {
         let mut sources = Vec::new();
         let mut of = 0;
         for id in &there {
-            // One that was forgotten meanwhile is one of which nothing is kept.
+            // A target that was removed in the meantime has no data.
             let found = match self.interval(id, from, to) {
                 Ok((found, _)) => found,
                 Err(fault) if fault.status == StatusCode::NOT_FOUND => continue,
@@ -78,7 +78,7 @@ impl Core {
         Ok(Together { sources, of: format!("{label} ({of})") })
     }
 
-    /// Adds to each target how busy it was in the last ten minutes, as far as it is recorded all the time.
+    /// Adds to each target its load over the last ten minutes, if it is profiled continuously.
     pub fn tell_loads(&self, targets: &mut Targets) {
         let end = self.now().utc.div_euclid(LOAD_STEP).saturating_mul(LOAD_STEP);
         for target in &mut targets.targets {
@@ -92,7 +92,7 @@ impl Core {
         let line = self.windows.recent(&target.id)?;
         let samples: Vec<Option<u32>> = (0..LOAD_STEPS)
             .map(|at| {
-                // What only a part of a step is known of would look like less.
+                // A step with partial data would understate the load.
                 let begin = from.saturating_add(at * LOAD_STEP);
                 let known = begin >= bounds.from && begin.saturating_add(LOAD_STEP) <= bounds.to;
                 let step =
@@ -137,7 +137,7 @@ mod tests {
         bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap().target
     }
 
-    /// A target of this version of which a recording is kept.
+    /// Creates a target of this version with one recording.
     fn kept(bench: &Bench, pid: u32, version: &str) -> (String, Bounds) {
         let labels = BTreeMap::from([("version".to_owned(), version.to_owned())]);
         let agent = bench.core.hello(Hello { labels, ..hello(pid) }, None).unwrap();
@@ -194,7 +194,7 @@ mod tests {
         let bench = Bench::new(on());
         let agent = bench.core.hello(hello(1), None).unwrap();
         joined(&bench, 2, "1");
-        // The one in the middle lies in a step all of which is known, the others at both ends.
+        // Only the middle recording lies in fully covered steps.
         let mut counted = Vec::new();
         for name in ["jdk17", "ap-java-multichunk", "ap-native-mem"] {
             let bytes: bytes::Bytes =

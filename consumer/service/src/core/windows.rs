@@ -1,4 +1,4 @@
-//! What is recorded all the time: of each target that sends it, the last while.
+//! Windows: the most recent part of each target's continuous profile.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,13 +26,13 @@ use crate::pictures::{NotWhole, Source, check};
 use crate::window::{Bounds, Chunk, Error, Limits, Part, Timeline, Window};
 use crate::wire::{self, Capability, State as TargetState, Target};
 
-/// Whose a window is, beside its chunks.
+/// File that describes the window's target, next to its chunks.
 const TARGET: &str = "target.json";
-/// Steps of what is told of how busy a target is, and their length, ms: ten minutes.
+/// Number and length (ms) of the steps of a target's load: ten minutes in total.
 pub(super) const LOAD_STEPS: i64 = 60;
 pub(super) const LOAD_STEP: i64 = 10_000;
 
-/// Larger than any description of a target.
+/// Upper limit for a target's description.
 const LONGEST_DESCRIPTION: u64 = 1 << 20;
 
 /// The windows of all targets, each in a directory of its own.
@@ -41,16 +41,16 @@ pub(super) struct Windows {
     dir: OwnedFd,
     limits: Limits,
     open: Mutex<BTreeMap<String, Arc<Held>>>,
-    /// Windows begin and end one after the other; who only looks does not wait for their files.
+    /// Serializes creation and removal of windows; readers do not wait for these file operations.
     making: Mutex<()>,
 }
 
-/// A window, and what is told of it without waiting for who writes to it.
+/// A window, with cached data that can be read without waiting for a writer.
 #[derive(Debug)]
 struct Held {
     window: Mutex<Window>,
     bounds: Mutex<Option<Bounds>>,
-    /// The last [`LOAD_STEPS`] of it.
+    /// The last [`LOAD_STEPS`] steps.
     recent: Mutex<Option<Timeline>>,
 }
 
@@ -60,7 +60,7 @@ impl Held {
         Arc::new(Self { window: Mutex::new(window), bounds, recent })
     }
 
-    /// Does something with the window, which may wait for the disk.
+    /// Runs `work` on the window. May block on the disk.
     fn with<T>(&self, work: impl FnOnce(&mut Window) -> T) -> T {
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let before = window.changes();
@@ -73,27 +73,27 @@ impl Held {
     }
 }
 
-/// Samples a second up to the end of what there is, in steps that begin at multiples of their length.
+/// Returns samples per second up to the end of the data, in steps aligned to their length.
 fn recent(window: &Window) -> Option<Timeline> {
     let end = (window.bounds()?.to.div_euclid(LOAD_STEP) + 1).saturating_mul(LOAD_STEP);
     let from = end.saturating_sub(LOAD_STEPS * LOAD_STEP);
     Some(window.timeline(from, end, usize::try_from(LOAD_STEPS).unwrap_or(1)))
 }
 
-/// What there is of a target.
+/// Contents of a target's window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kept {
-    /// From when to when, and how much.
+    /// Time range and size.
     #[serde(flatten)]
     pub bounds: Bounds,
-    /// Its parts.
+    /// Its chunks.
     pub chunks: Vec<Part>,
-    /// Samples a second.
+    /// Samples per second.
     pub timeline: Timeline,
 }
 
 impl Windows {
-    /// Opens the directory, which is made if it is not there; gives also whose windows are in it.
+    /// Opens the directory, creating it if necessary. Also returns the targets that have windows in it.
     pub(super) fn open(path: &Path, limits: Limits, now: i64) -> io::Result<(Self, Vec<Target>)> {
         std::fs::create_dir_all(path)?;
         let dir = open(path, directory(), Mode::empty())?;
@@ -103,7 +103,7 @@ impl Windows {
         for entry in listing.iter() {
             let entry = entry?;
             let Some(id) = entry.file_name().to_str().ok().filter(|name| is_name(name)) else { continue };
-            // What has no description of ours is not ours.
+            // Ignore directories without a valid description.
             let Ok(dir) = openat(&windows.dir, id, directory(), Mode::empty()) else { continue };
             let Ok(target) = described(&dir) else { continue };
             if target.id == id {
@@ -123,13 +123,13 @@ impl Windows {
         self.all().get(target).cloned()
     }
 
-    /// The window of a target, made if there is none.
+    /// Returns a target's window, creating it if necessary.
     fn made(&self, target: &Target, now: i64) -> io::Result<Arc<Held>> {
         if let Some(window) = self.of(&target.id) {
             return Ok(window);
         }
         let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another may have had its turn meanwhile.
+        // Another thread may have created it in the meantime.
         if let Some(window) = self.of(&target.id) {
             return Ok(window);
         }
@@ -150,40 +150,40 @@ impl Windows {
         Ok(window)
     }
 
-    /// What is kept of a target.
+    /// Returns the time range and size of a target's window.
     pub(super) fn bounds(&self, target: &str) -> Option<Bounds> {
         let held = self.of(target)?;
         *held.bounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something of an interval is kept of a target.
+    /// Returns true if the target's window has data in an interval.
     pub(super) fn overlaps(&self, target: &str, from: i64, to: i64) -> bool {
         self.of(target).is_some_and(|window| window.with(|window| window.overlaps(from, to)))
     }
 
-    /// Samples a second of a target in the last [`LOAD_STEPS`] of what there is.
+    /// Returns a target's samples per second over the last [`LOAD_STEPS`] steps.
     pub(super) fn recent(&self, target: &str) -> Option<Timeline> {
         let held = self.of(target)?;
         held.recent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Removes all that is kept of a target.
+    /// Deletes a target's window.
     pub(super) fn forget(&self, target: &str) -> Result<(), Error> {
         let _turn = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(window) = self.all().remove(target) else { return Ok(()) };
         window.with(Window::clear)?;
         let dir = openat(&self.dir, target, directory(), Mode::empty())?;
         let _ = unlinkat(&dir, TARGET, UnlinkatFlags::NoRemoveDir);
-        // What somebody else put there stays.
+        // Leave files that the service did not create.
         let _ = unlinkat(&self.dir, target, UnlinkatFlags::RemoveDir);
         Ok(())
     }
 
-    /// Removes what is too old; counts a chunk of each window that was there before a restart.
+    /// Removes expired data, and counts one chunk of each window loaded at startup.
     pub(super) fn look(&self, now: i64) {
         let windows: Vec<Arc<Held>> = self.all().values().cloned().collect();
         for window in windows {
-            // A disk that refuses now is asked again the next time.
+            // If the disk fails now, the next call retries.
             let next = window.with(|window| {
                 let _ = window.expire(now);
                 window.uncounted()
@@ -197,10 +197,10 @@ impl Windows {
 }
 
 impl Core {
-    /// Takes chunks of what an agent records all the time.
+    /// Stores chunks of a continuous profile.
     ///
     /// # Errors
-    /// The agent is none of ours, they are not whole, or there is no room.
+    /// Returns an error if the agent is unknown, the chunks are damaged, or there is no room.
     pub fn put(&self, target: &str, secret: &str, chunks: Bytes) -> Result<(), Fault> {
         self.heard(target, secret)?;
         let of = self.target(target)?;
@@ -218,12 +218,12 @@ impl Core {
         Ok(())
     }
 
-    /// A full disk has no room for another window.
+    /// New windows need room on the disk; existing ones replace their oldest chunks.
     fn has_room_for(&self, target: &str) -> Result<(), Fault> {
         if self.windows.of(target).is_some() { Ok(()) } else { self.has_room() }
     }
 
-    /// Keeps a chunk. Where the disk has no room any more, a window does not grow: its oldest goes for what comes.
+    /// Stores a chunk. On a full disk the window does not grow: its oldest chunks make room.
     fn keep(&self, window: &Held, chunk: &mut Chunk, now: i64) -> Result<(), Fault> {
         let room = self.has_room();
         window.with(|window| {
@@ -236,10 +236,10 @@ impl Core {
         })
     }
 
-    /// Takes a recording that a profiler of its own pushes; its target is known by name and labels.
+    /// Stores a recording that another profiler pushed. Its target is identified by name and labels.
     ///
     /// # Errors
-    /// It is not whole, or there is no room.
+    /// Returns an error if the recording is damaged or there is no room.
     pub fn pushed(&self, app: &App, recording: Bytes) -> Result<(), Fault> {
         check_labels(&app.labels)?;
         let id = id::of_target(&app.name, 0, &format!("pushed/{}", app.text()));
@@ -283,10 +283,10 @@ impl Core {
         self.keep(&window, &mut chunk, now.utc)
     }
 
-    /// What is kept of a target, as `steps` steps of a time line.
+    /// Returns the contents of a target's window, with a timeline of `steps` steps.
     ///
     /// # Errors
-    /// There is no such target, or nothing.
+    /// Returns an error if the target does not exist or has no data.
     pub fn window(&self, target: &str, steps: usize) -> Result<Kept, Fault> {
         let window = self.windows.of(target).ok_or_else(|| self.nothing_kept(target))?;
         let kept = window.with(|window| {
@@ -299,10 +299,10 @@ impl Core {
         kept.ok_or_else(|| self.nothing_kept(target))
     }
 
-    /// The files with what was recorded in an interval, UTC ms.
+    /// Returns the files that cover an interval (UTC ms).
     ///
     /// # Errors
-    /// There is nothing, or too much.
+    /// Returns an error if there is no data or too much.
     pub fn interval(&self, target: &str, from: i64, to: i64) -> Result<(Vec<Source>, Target), Fault> {
         let of = self.target(target)?;
         if from >= to {
@@ -327,7 +327,7 @@ impl Core {
         }
     }
 
-    /// Targets whose windows were there before a restart.
+    /// Adds the targets of windows loaded at startup.
     pub(super) fn adopt_windows(&self, targets: Vec<Target>) {
         let mut state = self.state();
         for target in targets {
@@ -356,7 +356,7 @@ fn directory() -> OFlag {
     OFlag::O_DIRECTORY | OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
-/// As ids of targets are made.
+/// Returns true if `name` has the form of a target id.
 fn is_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= 80

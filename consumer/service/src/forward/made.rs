@@ -1,4 +1,4 @@
-//! Recordings as receivers want them.
+//! Converts recordings to the receivers' formats.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,14 +14,14 @@ use super::queue::{Content, Item};
 use crate::ingest::{App, Push, push};
 use crate::wire::Labels;
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Bytes of one chunk that may have to be kept because its constants come behind its events.
+/// Maximum bytes of one chunk that may be buffered because its constants follow its events.
 const MOST_KEPT: u64 = 64 << 20;
-/// Samples that make a message worth sending.
+/// Number of samples at which a message is sent.
 const MANY: usize = 50_000;
 
-/// Sends a recording; waits while too much is on its way.
+/// Sends a recording. Blocks while the sender's queue is full.
 pub(super) fn send(item: &Item, kind: Kind, most: usize, sender: &Sender) -> Result<(), String> {
     match kind {
         Kind::Pyroscope => {
@@ -46,7 +46,7 @@ fn whole(item: &Item) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Gives a recording piece by piece, until that is enough.
+/// Passes a recording to `take` piece by piece, until it returns false.
 fn each(item: &Item, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     match &item.content {
         Content::Bytes(bytes) => {
@@ -98,7 +98,8 @@ fn profiles(item: &Item, most: usize, sender: &Sender) -> io::Result<()> {
     Ok(())
 }
 
-/// Samples a second, which Pyroscope multiplies with: of CPU time, else of the wall clock.
+/// Returns samples per second, the unit in which Pyroscope expects the rate: of CPU samples, or of wall-clock
+/// samples if there are none.
 fn rate(jfr: &[u8]) -> Option<u32> {
     let mut feed = Feed::new(Options { memory: MOST_KEPT, ..Options::default() });
     let mut other = None;
@@ -131,7 +132,7 @@ fn rate(jfr: &[u8]) -> Option<u32> {
     u32::try_from((1_000_000_000 + period / 2) / period).ok().filter(|&rate| rate > 0)
 }
 
-/// Labels of the target, its host, and those of the run.
+/// Merges the labels of the target, its host and the run.
 fn labels(item: &Item) -> Labels {
     let mut labels = item.of.labels.clone();
     if !item.of.host.is_empty() {
@@ -141,7 +142,7 @@ fn labels(item: &Item) -> Labels {
     labels
 }
 
-/// As Pyroscope has it: what it is called, by the label `service` if there is one.
+/// Name and labels for Pyroscope. The name is the label `service`, if present.
 fn app(item: &Item) -> App {
     let all = labels(item);
     let names = ["service_name", "service.name", "service"];
@@ -158,7 +159,7 @@ fn app(item: &Item) -> App {
     }
 }
 
-/// As OpenTelemetry has it.
+/// Resource attributes for OpenTelemetry.
 fn attributes(item: &Item) -> Attributes {
     let named = |key: String| match key.as_str() {
         "service" | "service_name" => "service.name".to_owned(),

@@ -1,4 +1,4 @@
-//! What waits for a receiver, and the thread that sends it.
+//! The queue of a receiver, and the thread that sends its items.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,51 +13,51 @@ use super::{Kind, To, made};
 use crate::log::{Level, Log};
 use crate::wire::{Labels, Target};
 
-/// Recordings that may wait: each holds a descriptor or bytes.
+/// Maximum number of queued recordings; each holds a file descriptor or its bytes.
 const MOST_ITEMS: usize = 512;
-/// How often it is told at most that something was dropped.
+/// Minimum time between log messages about dropped recordings.
 const TELL: Duration = Duration::from_secs(10);
 
-/// A recording to be passed on.
+/// A recording to forward.
 #[derive(Debug)]
 pub struct Item {
-    /// It.
+    /// The recording.
     pub content: Content,
-    /// Of its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whose it is.
+    /// The target it was recorded from.
     pub of: Target,
-    /// What it is told apart by beside its target's labels.
+    /// Labels in addition to those of the target.
     pub labels: Labels,
-    /// When it begins, UTC ms.
+    /// Start, UTC ms.
     pub from: i64,
-    /// When it ends.
+    /// End, UTC ms.
     pub until: i64,
 }
 
 /// A recording.
 #[derive(Debug)]
 pub enum Content {
-    /// At hand.
+    /// In memory.
     Bytes(Bytes),
-    /// On the disk, where its name may be gone by now.
+    /// An open file, possibly deleted.
     File(File),
 }
 
-/// What became of recordings.
+/// Counters of forwarded recordings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages that the receiver took.
+    /// Messages that the receiver accepted.
     pub sent: u64,
-    /// Tries beyond the first one of each.
+    /// Repeated attempts.
     pub retries: u64,
-    /// Messages that the receiver did not take.
+    /// Messages that the receiver did not accept.
     pub failed: u64,
-    /// Recordings for which there was no room, or that could not be made into messages.
+    /// Recordings dropped because the queue was full or they could not be converted.
     pub dropped: u64,
-    /// Of what was taken, profiles that the receiver rejected.
+    /// Profiles in accepted messages that the receiver rejected.
     pub rejected: u64,
-    /// Bytes of recordings that wait.
+    /// Bytes of queued recordings.
     pub waiting: u64,
 }
 
@@ -65,11 +65,11 @@ pub struct Counts {
 struct State {
     waiting: VecDeque<Arc<Item>>,
     bytes: u64,
-    /// One is being made into messages.
+    /// True while a recording is being converted.
     busy: bool,
     closed: bool,
     dropped: u64,
-    /// Of them, how many have been told.
+    /// Dropped recordings that have been logged.
     told: u64,
     last_told: Option<Instant>,
     messages: Vec<String>,
@@ -81,7 +81,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// One receiver's.
+/// Queue of one receiver.
 #[derive(Debug)]
 pub(super) struct Queue {
     to: To,
@@ -104,7 +104,7 @@ impl Queue {
     pub(super) fn offer(&self, item: Arc<Item>) {
         let mut state = self.shared.lock();
         let full = state.bytes.saturating_add(item.bytes) > self.to.most || state.waiting.len() >= MOST_ITEMS;
-        // One that is larger than all the room is sent too, alone.
+        // A recording larger than the queue is accepted if the queue is empty.
         if state.closed || full && !state.waiting.is_empty() {
             state.dropped += 1;
             return;

@@ -16,7 +16,7 @@ use crate::pictures::tests::FIXTURES;
 use crate::pictures::{Format, Wanted, make};
 use crate::wire::{Labels, State, Target};
 
-/// A request as it came.
+/// A received request.
 struct Came {
     line: String,
     headers: Vec<(String, String)>,
@@ -29,7 +29,7 @@ impl Came {
     }
 }
 
-/// A receiver that answers with these statuses in turn, the last again and again.
+/// Starts a receiver that answers with these statuses in turn, repeating the last.
 fn receiver(statuses: &'static [u16]) -> (String, Receiver<Came>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -103,7 +103,7 @@ fn item() -> Item {
     }
 }
 
-/// Soon again, and given up soon.
+/// A receiver with short retry delays.
 fn to(kind: Kind, address: &str) -> To {
     let url = format!("http://{address}");
     let target = if kind == Kind::Otlp { send::Target::parse(&url) } else { send::Target::pyroscope(&url) };
@@ -125,7 +125,7 @@ fn until(forward: &Forward, is: impl Fn(&Counts) -> bool) -> Counts {
     }
 }
 
-/// What the recording weighs, ns; or its samples.
+/// Total weight of the recording in ns, or its number of samples.
 fn total(total: bool) -> u64 {
     let file = std::fs::File::open(format!("{FIXTURES}recordings/flightline.jfr")).unwrap();
     let wanted = Wanted { event: Some("cpu".into()), total, ..Wanted::default() };
@@ -141,7 +141,7 @@ fn pyroscope_gets_the_recording_with_its_labels_and_is_asked_again() {
     assert_eq!((counts.retries, counts.failed, counts.dropped, counts.waiting), (3, 0, 0, 0));
     let all: Vec<Came> = came.try_iter().collect();
     assert_eq!(all.len(), 4);
-    // A receiver multiplies samples with the time between them.
+    // A receiver multiplies samples by the sampling interval.
     let rate = (total(false) * 1_000_000_000 / total(true)).to_string();
     for one in &all {
         assert_eq!(one.body, all[0].body, "the same again");
@@ -207,11 +207,11 @@ impl Write for Telling {
 
 #[test]
 fn what_has_no_room_is_counted_and_nobody_waits() {
-    // Nobody listens there any more.
+    // No service listens on this port.
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     for kind in [Kind::Pyroscope, Kind::Otlp] {
         let mut to = to(kind, &address);
-        // It tries for as long as the test lasts, and has room for one message and one recording.
+        // Retry for the whole test, with room for one message and one recording.
         to.settings.patience = Duration::from_secs(3600);
         to.settings.queue = 1;
         to.most = item().bytes;
@@ -223,7 +223,7 @@ fn what_has_no_room_is_counted_and_nobody_waits() {
         }
         let counts = until(&forward, |counts| counts.dropped >= 15);
         assert!(counts.sent == 0 && counts.failed == 0 && counts.waiting <= item().bytes, "{counts:?}");
-        // All are accounted for: one tried, one behind it, one on its way there, one waits.
+        // One being sent, one queued message, one being converted, one queued recording.
         assert!(counts.dropped <= 19, "{counts:?}");
         forward.look();
         forward.finish(Duration::from_millis(50));

@@ -1,4 +1,4 @@
-//! What agents ask and tell.
+//! Requests of agents.
 
 use std::io::Write;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct After {
     after: u64,
 }
 
-/// Answers when there is a command, and after a heartbeat in any case.
+/// Long poll: answers as soon as there is a command, or after a heartbeat.
 pub async fn commands(
     State(app): State<App>,
     Named(target): Named<String>,
@@ -40,13 +40,13 @@ pub async fn commands(
     let secret = secret(&headers);
     let (_, wake) = app.core.commands(&target, secret, after)?;
     let mut woken = std::pin::pin!(wake.notified());
-    // From here on nothing is missed: what comes before is in the list, what comes later wakes us.
+    // Commands queued from here on wake this task; earlier ones are in the list.
     woken.as_mut().enable();
     let (commands, _) = app.core.commands(&target, secret, after)?;
     if !commands.commands.is_empty() {
         return Ok(json(StatusCode::OK, &commands));
     }
-    // A little less than a heartbeat, so that the next question comes within one.
+    // Slightly less than a heartbeat, so that the agent polls again in time.
     let wait = app
         .core
         .settings
@@ -83,7 +83,7 @@ pub async fn gone(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Takes chunks of what is recorded all the time.
+/// Receives chunks of a continuous profile.
 pub async fn chunks(
     State(app): State<App>,
     Named(target): Named<String>,
@@ -96,7 +96,7 @@ pub async fn chunks(
     let turn = app.keeping.clone().acquire_owned().await;
     let turn = turn.map_err(|error| Fault::internal("keep the chunks", error))?;
     apart(move || {
-        // Also if nobody waits for it any more.
+        // Held until the chunks are stored, even if the client disconnects.
         let _until_it_is_kept = (room, turn);
         app.core.put(&target, &secret, chunks)
     })
@@ -108,12 +108,12 @@ pub async fn chunks(
 pub struct WithMessage {
     #[serde(default)]
     message: String,
-    /// How the process ended, if that is why this is all.
+    /// How the process ended, if that is why the recording is short.
     #[serde(default)]
     ended: String,
 }
 
-/// Takes a recording to the disk as it comes, and checks it when it is there.
+/// Streams an uploaded recording to disk, then validates it.
 pub async fn recording(
     State(app): State<App>,
     Named((target, run)): Named<(String, String)>,

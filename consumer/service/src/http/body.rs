@@ -1,4 +1,4 @@
-//! Bodies of requests, which are bounded in length and time.
+//! Request bodies, with limits on size and time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,19 @@ use super::App;
 use crate::fault::Fault;
 use crate::settings::SMALL_BODY;
 
-/// Reads a body that is not a recording.
+/// Reads a small body, not a recording.
 ///
 /// # Errors
-/// It is too long, or does not come.
+/// Returns an error if the body is too long or arrives too slowly.
 pub async fn small(body: Body, patience: Duration) -> Result<Bytes, Fault> {
     timeout(patience * 4, whole(body, SMALL_BODY, patience)).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Reads a body of at most `most` bytes, which memory holds while the permit is held: of those that are not small there is only so much together.
+/// Reads a body of at most `most` bytes. The returned permit accounts for its memory; all large bodies
+/// together share a limit.
 ///
 /// # Errors
-/// It is too long, does not come, or there is no room.
+/// Returns an error if the body is too long, arrives too slowly, or there is no room.
 pub async fn large(
     app: &App,
     body: Body,
@@ -39,7 +40,7 @@ pub async fn large(
         if length > most {
             return Err(too_large(most as u64));
         }
-        // Room is taken as bytes come: what was only announced holds nobody up.
+        // Acquire memory as bytes arrive; an announced length alone must not block other clients.
         let held = room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = (length.saturating_sub(1) / SMALL_BODY).saturating_sub(held);
         if more > 0 {
@@ -70,29 +71,31 @@ async fn whole(body: Body, most: usize, patience: Duration) -> Result<Bytes, Fau
     Ok(whole.freeze())
 }
 
-/// A body piece by piece, of which each must come within `patience`; and who has begun to send much must go on with it, since it takes room
-/// from others: so many bytes at least in a quarter of that time, and on the whole.
+/// Reads a body piece by piece. Each piece must arrive within `patience`. A client that has begun to send a
+/// large body uses shared memory, so it must also keep a minimum rate: one unit per quarter of `patience`,
+/// and `SLOWEST` on average.
 #[derive(Debug)]
 pub struct Pieces {
     body: Body,
     patience: Duration,
-    /// How long was waited: for all, and since the last unit was full. How long we took ourselves does not count.
+    /// Time spent waiting for the client: in total, and since the last full unit. Processing time does not
+    /// count.
     waited: [Duration; 2],
     got: u64,
 }
 
-/// What is to come in a quarter of the patience.
+/// Bytes that must arrive within a quarter of the patience.
 const UNIT: u64 = 64 << 10;
-/// Bytes a second on the whole, after four times the patience: what agents reckon with.
+/// Minimum average rate in bytes per second after four times the patience. Agents assume this rate.
 const SLOWEST: u64 = 64 << 10;
 
 impl Pieces {
-    /// Of a body.
+    /// Creates a reader of a body.
     pub fn new(body: Body, patience: Duration) -> Self {
         Self { body, patience, waited: Default::default(), got: 0 }
     }
 
-    /// How much longer the next piece is waited for.
+    /// Returns how much longer to wait for the next piece.
     fn left(&self) -> Duration {
         let [in_all, for_unit] = self.waited;
         let whole = self.patience * 4 + Duration::from_secs(self.got / SLOWEST);
@@ -100,10 +103,10 @@ impl Pieces {
         if self.got < UNIT { left } else { left.min((self.patience / 4).saturating_sub(for_unit)) }
     }
 
-    /// The next; `None`: that was all.
+    /// Returns the next piece, or `None` at the end.
     ///
     /// # Errors
-    /// It does not come.
+    /// Returns an error if the piece does not arrive in time.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         loop {
             let began = Instant::now();
@@ -115,7 +118,7 @@ impl Pieces {
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => return Err(Fault::bad("The body broke off.")),
                 Ok(Some(Ok(frame))) => {
-                    // Trailers say nothing to us.
+                    // Ignore trailers.
                     if let Ok(data) = frame.into_data() {
                         let units = self.got / UNIT;
                         self.got += data.len() as u64;
@@ -134,7 +137,7 @@ fn late() -> Fault {
     Fault::new(StatusCode::REQUEST_TIMEOUT, "The body did not come in time.")
 }
 
-/// More came than is taken.
+/// The error for a body above `most` bytes.
 pub fn too_large(most: u64) -> Fault {
     Fault::new(
         StatusCode::PAYLOAD_TOO_LARGE,
@@ -149,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces of a size, each some time after the one before.
+    /// A body that arrives in pieces of one size, with a delay before each.
     struct Drip {
         size: usize,
         every: Duration,
@@ -179,7 +182,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// How many bytes are taken of a body before it is given up, and after how long.
+    /// Reads a body; returns the outcome, the bytes received, and the time until then.
     async fn taken(size: usize, every: f64, count: usize) -> (Result<(), u16>, u64, Duration) {
         let drip = Drip { size, every: Duration::from_secs_f64(every), left: count, pause: None };
         let mut pieces = Pieces::new(Body::new(drip), PATIENCE);
@@ -194,13 +197,13 @@ mod tests {
         (ended, pieces.got, began.elapsed())
     }
 
-    /// The clock of these tests is tokio's, which stands unless somebody waits.
+    /// Uses tokio's paused clock, which only advances while tasks wait.
     #[tokio::test(start_paused = true)]
     async fn who_sends_slowly_is_waited_for_and_who_holds_up_is_not() {
-        // A byte a second: until four times the patience is over.
+        // One byte per second is accepted until four times the patience has passed.
         let (ended, bytes, after) = taken(1, 1.0, 1 << 20).await;
         assert!(ended == Err(408) && bytes <= 120 && after.as_secs() == 120, "{bytes} {after:?}");
-        // Much at once and then a byte a second: a quarter of it.
+        // After a fast start, one byte per second is accepted for a quarter of the patience.
         let drip = async {
             let body = Body::new(Drip { size: 1, every: Duration::from_secs(1), left: 1000, pause: None });
             let mut pieces = Pieces::new(body, PATIENCE);
@@ -210,13 +213,13 @@ mod tests {
             began.elapsed()
         };
         assert_eq!(drip.await.as_millis(), 7500);
-        // A modest line: 16 KiB a second, for a whole chunk; it takes 63 s.
+        // 16 KiB per second suffices for a whole chunk; it takes 63 s.
         let (ended, bytes, _) = taken(4 << 10, 0.25, 250).await;
         assert!(ended == Ok(()) && bytes == 1_024_000, "{ended:?} {bytes}");
-        // For ever at that pace it is not.
+        // The average rate is too low for a longer body.
         let (ended, _, after) = taken(4 << 10, 0.25, 1 << 20).await;
         assert!(ended == Err(408) && after.as_secs() < 200, "{after:?}");
-        // What agents reckon with goes on for as long as it takes.
+        // The rate that agents assume suffices for any length.
         let (ended, bytes, _) = taken(64 << 10, 1.0, 2048).await;
         assert!(ended == Ok(()) && bytes == 128 << 20, "{ended:?} {bytes}");
     }

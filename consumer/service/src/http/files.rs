@@ -1,4 +1,4 @@
-//! What can be had of a run: its recording, and what is made of it.
+//! Downloads of runs and windows.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -13,19 +13,19 @@ use crate::fault::Fault;
 use crate::pictures::{self, Format, Outcome, Side, Source, Wanted};
 use crate::wire::{Run, Target};
 
-/// Another program's names are in it: it gets an origin of its own, and nothing from anywhere.
+/// The output contains names from other programs, so it gets an opaque origin and loads nothing.
 const PICTURE_POLICY: &str = "sandbox allow-scripts allow-downloads; frame-ancestors 'self'";
 
-/// Steps of a time line, if nobody says how many.
+/// Default number of timeline steps.
 const STEPS: usize = 300;
 
-/// How something is to be shown.
+/// Query parameters of a download.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Showing {
-    /// In the page, not as a download.
+    /// Display inline instead of as a download.
     #[serde(default)]
     view: Option<u8>,
-    /// Which events.
+    /// Events to include.
     #[serde(default)]
     event: Option<String>,
 }
@@ -41,7 +41,7 @@ pub async fn of_run(
     download(app, run, format, showing, &headers).await
 }
 
-/// A run's recording in a format.
+/// Returns a run's recording in a format.
 pub async fn download(
     app: App,
     run: String,
@@ -71,11 +71,11 @@ pub async fn download(
 
 #[derive(Debug, Deserialize)]
 pub struct Steps {
-    /// Of the time line.
+    /// Number of timeline steps.
     steps: Option<usize>,
 }
 
-/// What is kept of what is recorded all the time.
+/// Describes a target's window.
 pub async fn window(
     State(app): State<App>,
     Named(target): Named<String>,
@@ -93,7 +93,7 @@ pub struct Interval {
     event: Option<String>,
 }
 
-/// An interval of it in a format.
+/// Returns an interval of a window in a format.
 pub async fn of_window(
     State(app): State<App>,
     Named((target, format)): Named<(String, String)>,
@@ -115,7 +115,7 @@ pub struct LabelledInterval {
     event: Option<String>,
 }
 
-/// The same of all targets with a label, as one.
+/// Returns an interval of all targets with a label, merged.
 pub async fn of_label(
     State(app): State<App>,
     Named(format): Named<String>,
@@ -175,12 +175,12 @@ pub struct Comparing {
     event: Option<String>,
 }
 
-/// One of two that are compared.
+/// One side of a comparison.
 struct Compared {
     recordings: Vec<Source>,
     range: Option<(i64, i64)>,
     title: String,
-    /// What a run recorded.
+    /// Events of the run's mode.
     event: Option<String>,
 }
 
@@ -190,7 +190,7 @@ impl Compared {
         Self { recordings, range: Some((from, to)), title, event: None }
     }
 
-    /// `run:ID`, `window:TARGET:FROM:TO` or `windows:KEY=VALUE:FROM:TO`.
+    /// Parses `run:ID`, `window:TARGET:FROM:TO` or `windows:KEY=VALUE:FROM:TO`.
     fn of(app: &App, word: &str) -> Result<Self, Fault> {
         let parts: Vec<&str> = word.split(':').collect();
         match parts[..] {
@@ -206,7 +206,7 @@ impl Compared {
                 Ok(Self::part(recordings, &called(&of), from, to))
             }
             ["windows", ..] => {
-                // A label may have colons in it.
+                // A label may contain colons.
                 let mut ends = word.rsplitn(3, ':');
                 let (Some(to), Some(from), Some(rest)) = (ends.next(), ends.next(), ends.next()) else {
                     return Err(unclear());
@@ -232,7 +232,7 @@ fn unclear() -> Fault {
     )
 }
 
-/// Two runs, or intervals of what is recorded all the time, as one picture of what changed.
+/// Compares two runs or window intervals in a differential flame graph.
 pub async fn compared(
     State(app): State<App>,
     Asking(Comparing { before, after, event }): Asking<Comparing>,
@@ -248,7 +248,7 @@ pub async fn compared(
     picture(Format::Html, page, "compared.html", true)
 }
 
-/// Others may have the same name.
+/// Adds the PID, since other processes may have the same name.
 fn called(of: &Target) -> String {
     if of.pid == 0 { of.name.clone() } else { format!("{} ({})", of.name, of.pid) }
 }
@@ -258,7 +258,8 @@ fn key_and_value(label: &str) -> Result<(&str, &str), Fault> {
     parts.ok_or_else(|| Fault::bad("Say the label of the targets as KEY=VALUE."))
 }
 
-/// Makes something when its turn has come: only a few are made at once, as each takes a processor and memory.
+/// Renders output once a permit is available. Each rendering takes a CPU and memory, so only a few run at the
+/// same time.
 pub(super) async fn draw(
     app: &App,
     make: impl FnOnce(&mut Vec<u8>) -> Result<Outcome, pictures::Error> + Send + 'static,
@@ -275,7 +276,7 @@ pub(super) async fn draw(
 }
 
 pub(super) fn wanted(run: &Run, event: Option<String>) -> Wanted {
-    // Off-CPU time is no group of events but a graph.
+    // Off-CPU time is a graph, not a group of events.
     let event = event.unwrap_or_else(|| run.mode.event().unwrap_or("offcpu").to_owned());
     Wanted { event: Some(event), title: titled(run), ..Wanted::default() }
 }
@@ -284,13 +285,13 @@ fn titled(run: &Run) -> String {
     format!("{} ({}) {}", run.target_name, run.target, run.mode.name())
 }
 
-/// The name of a download: that of the picture, with the ending of the format.
+/// File name of a download: the flame graph's name with the extension of the format.
 fn named(run: &Run, format: Format) -> String {
     let stem = run.output_file.strip_suffix(".html").unwrap_or(&run.id);
     format!("{}.{}", plain(stem), format.ending())
 }
 
-/// Nothing in it that a header would obey.
+/// Replaces characters that are special in a header.
 fn plain(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' })

@@ -1,4 +1,5 @@
-//! Flink's paths (FLIP-375, as shipped), for scripts and pages that know those: the same runs under its words.
+//! Flink's REST paths (FLIP-375, as shipped) for existing scripts and pages. They access the same runs with
+//! Flink's terms.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -62,7 +63,7 @@ async fn picture(app: App, target: &str, file: &str) -> Result<Response, Fault> 
     download(app, run, Format::Html, Showing::default(), &axum::http::HeaderMap::new()).await
 }
 
-/// Flink knows nothing of cancelling: what has a picture has finished.
+/// Flink has no status for cancelled runs: report those with a flame graph as finished.
 fn in_its_words(mut run: Run) -> Run {
     if run.status == Status::Cancelled {
         run.status = if run.files.is_empty() { Status::Failed } else { Status::Finished };

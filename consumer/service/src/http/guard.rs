@@ -1,4 +1,4 @@
-//! Who may ask for what; and what every answer says to a browser.
+//! Access control, and security headers of all responses.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ use super::{App, body, held, page, pprof};
 use crate::fault::Fault;
 use crate::id;
 
-/// The cookie of a browser that has said the token.
+/// Cookie of a browser session that has presented the token.
 const COOKIE: &str = "flightline";
 
-/// Checks host, origin and token before anything is looked at.
+/// Checks host, origin and token before the request is processed.
 pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
     let told = Told::of(&request);
     let mut response = match checked(&app, &request) {
@@ -47,7 +47,8 @@ pub async fn guard(State(app): State<App>, request: Request, next: Next) -> Resp
 fn checked(app: &App, request: &Request) -> Result<(), Fault> {
     let (headers, uri, method) = (request.headers(), request.uri(), request.method());
     let host = host(headers, uri).unwrap_or_default();
-    // A token is asked of whoever calls us by any name; without one a name that is made to mean us (DNS rebinding) is refused.
+    // With a token, any host name is accepted. Without one, refuse foreign host names to prevent DNS
+    // rebinding.
     if app.core.settings.token.is_none() && !is_ours(&host, &app.core.settings.hosts) {
         return Err(Fault::new(
             StatusCode::FORBIDDEN,
@@ -96,7 +97,7 @@ fn host(headers: &HeaderMap, uri: &Uri) -> Option<String> {
     told.or_else(|| uri.authority().map(|authority| authority.as_str())).map(str::to_ascii_lowercase)
 }
 
-/// A loopback address, `localhost`, or what it was said to be called.
+/// Returns true for loopback addresses, `localhost` and the configured host names.
 fn is_ours(host: &str, names: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(six) => six.split(']').next().unwrap_or_default(),
@@ -117,7 +118,7 @@ fn comes_from_elsewhere(headers: &HeaderMap, host: &str) -> bool {
         || text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"))
 }
 
-/// What may be seen without the token: whether we live, and the page that asks for it.
+/// Returns true for paths that need no token: health checks and the page with the login form.
 fn is_open(path: &str) -> bool {
     let path = path.strip_prefix("/v1").unwrap_or(path);
     matches!(path, "/healthz" | "/readyz" | "/session") || page::is_of_page(path)
@@ -141,7 +142,7 @@ struct Token {
     token: String,
 }
 
-/// Gives a browser that says the token a cookie, so that it can load pictures.
+/// Exchanges a token for a session cookie, so that a browser can load flame graphs.
 pub async fn log_in(State(app): State<App>, request: Body) -> Result<Response, Fault> {
     let said = body::small(request, app.core.settings.patience).await?;
     let said: Token = serde_json::from_slice(&said).map_err(|_| Fault::bad("Send {\"token\":\"…\"}."))?;

@@ -1,4 +1,4 @@
-//! Answers that are in memory until their clients have taken them: of all together only so much.
+//! Limits the memory of response bodies that clients have not read yet.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fault::Fault;
 
-/// What is counted with.
+/// Unit of the limit, in bytes.
 const UNIT: usize = 64 << 10;
-/// Units that all answers may have together: 256 MiB. Smaller answers do not count.
+/// Limit of all responses together, in units: 256 MiB. Responses of up to one unit do not count.
 const MOST: usize = 4096;
 
-/// Room for answers that have not been taken.
+/// Creates the semaphore for unread responses.
 pub fn room() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(MOST))
 }
 
-/// Lets an answer go if there is room for it. What is read from a file meanwhile needs none.
+/// Passes a response on if there is room for it. Bodies streamed from files need none.
 pub async fn bounded(room: &Arc<Semaphore>, response: Response) -> Response {
     let length = response.body().size_hint().exact().and_then(|length| usize::try_from(length).ok());
     let Some(length) = length.filter(|&length| length > UNIT) else { return response };
-    // One that is larger than all room is let go alone.
+    // A response larger than the limit may pass if no other is pending.
     let units = u32::try_from(length.div_ceil(UNIT).min(MOST)).unwrap_or(u32::MAX);
     let Ok(permit) = Arc::clone(room).try_acquire_many_owned(units) else {
         let sentence = "Too much was made that clients do not fetch; try again in a while.";
@@ -44,7 +44,7 @@ pub async fn bounded(room: &Arc<Semaphore>, response: Response) -> Response {
     }
 }
 
-/// Given away in pieces, so that it is here until nearly all of it has been written.
+/// A body sent in pieces, so that its memory is accounted for until nearly all of it has been written.
 struct Held {
     left: Bytes,
     _room: OwnedSemaphorePermit,
@@ -87,7 +87,7 @@ mod tests {
         let (first, waiting) = status(&room, MOST * UNIT - UNIT).await;
         assert_eq!(first, StatusCode::OK);
         assert_eq!(status(&room, 2 * UNIT).await.0, StatusCode::SERVICE_UNAVAILABLE);
-        // Small ones always go, and so does what is as large as there is room.
+        // Small responses always pass, and so does one of the size that is left.
         assert_eq!(status(&room, UNIT).await.0, StatusCode::OK);
         let mut body = waiting.into_body();
         assert_eq!(body.size_hint().exact(), Some((MOST * UNIT - UNIT) as u64));

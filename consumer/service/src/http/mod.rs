@@ -1,4 +1,4 @@
-//! Paths and who answers them. Each exists with and without `/v1` before it.
+//! Routes and their handlers. Each path also exists under `/v1`.
 
 mod agents;
 mod body;
@@ -36,47 +36,48 @@ use crate::stored::Stored;
 pub(crate) use range::range_of;
 pub use told::Peer;
 
-/// What bodies that are not small may hold together, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
+/// Memory of all large request bodies, in units of [`crate::settings::SMALL_BODY`]: 256 MiB.
 const ROOM_FOR_BODIES: usize = 4096;
 
-/// Chunks that are given to the disk at once: where it is slow, others find threads that may wait.
+/// Maximum number of chunks written at the same time, so that a slow disk does not use up all blocking
+/// threads.
 const MOST_KEEPING: usize = 64;
 
-/// Messages of up to 16 MiB that are read at once; each may take a gigabyte while it is.
+/// Maximum number of messages of up to 16 MiB decoded at the same time. Decoding one may take a gigabyte.
 const MOST_MESSAGES: usize = 2;
 
-/// What all answers need.
+/// State shared by all handlers.
 #[derive(Clone, Debug)]
 pub struct App {
     /// Targets and runs.
     pub core: Arc<Core>,
-    /// How many pictures may still be made at once.
+    /// Permits for renderings.
     pub pictures: Arc<Semaphore>,
-    /// How much more of bodies that are not small may be held.
+    /// Permits for the memory of large request bodies.
     pub bodies: Arc<Semaphore>,
-    /// How many messages of other profilers may still be read at once.
+    /// Permits for decoding messages of other profilers.
     pub messages: Arc<Semaphore>,
-    /// How many chunks may still be given to the disk at once.
+    /// Permits for writing chunks to disk.
     pub keeping: Arc<Semaphore>,
-    /// How much more may be held of answers that are being fetched.
+    /// Permits for the memory of unread responses.
     pub answers: Arc<Semaphore>,
-    /// What a browser has after it said the token.
+    /// Cookie value of authenticated browsers.
     pub session: Arc<str>,
-    /// Whether clients come by TLS.
+    /// True if clients connect with TLS.
     pub tls: bool,
-    /// Processes of this machine that may be taken on; `None`: none.
+    /// Local processes that can be adopted; `None` if this is off.
     pub local: Option<Arc<Local>>,
-    /// The store that can be asked; `None`: none.
+    /// The profile store; `None` if there is none.
     pub store: Option<Arc<Stored>>,
-    /// What was counted.
+    /// Request counters.
     pub counts: Arc<observe::Counts>,
 }
 
 impl App {
-    /// Of a core.
+    /// Creates the shared state for a core.
     ///
     /// # Errors
-    /// The kernel has no random numbers, or there is no room for temporary files.
+    /// Returns an error if the kernel has no random numbers or there is no room for temporary files.
     pub fn new(core: Arc<Core>, tls: bool, local: Option<Arc<Local>>) -> std::io::Result<Self> {
         let pictures = Arc::new(Semaphore::new(core.settings.pictures.max(1)));
         let store = core.settings.store.clone().map(Stored::new).transpose()?.map(Arc::new);
@@ -97,7 +98,7 @@ impl App {
     }
 }
 
-/// All paths.
+/// Creates the router.
 pub fn router(app: App) -> Router {
     let paths = Router::new()
         .route("/session", post(guard::log_in))
@@ -157,7 +158,7 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// An answer as JSON.
+/// Creates a JSON response.
 fn json(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_vec(value) {
         Ok(body) => (status, [("content-type", "application/json")], body).into_response(),
@@ -165,7 +166,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response {
     }
 }
 
-/// Does what may wait for the disk, beside the threads that answer.
+/// Runs blocking work on a separate thread.
 async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
@@ -175,7 +176,7 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-/// Parts of a path, whatever they are; what cannot be a name names nothing.
+/// Path parameters. A parameter that cannot be parsed is answered with 404.
 #[derive(Debug)]
 struct Named<T>(T);
 
@@ -192,7 +193,7 @@ where
     }
 }
 
-/// What stands behind the `?`; what cannot be understood is told.
+/// Query parameters. Invalid ones are answered with a message.
 #[derive(Debug)]
 struct Asking<T>(T);
 
@@ -211,7 +212,7 @@ where
     }
 }
 
-/// One answer for all that there is not, so that nothing can be learned from it.
+/// The same answer for all missing resources, so that it reveals nothing.
 fn nothing() -> Fault {
     Fault::missing("There is no such file.")
 }

@@ -1,4 +1,4 @@
-//! What watches the service: health, metrics for Prometheus, and the description of its paths.
+//! Monitoring: health, Prometheus metrics and the OpenAPI description.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,14 +11,14 @@ use super::App;
 use crate::fault::Fault;
 use crate::wire::Status;
 
-/// What was answered.
+/// Responses by status class.
 #[derive(Debug, Default)]
 pub struct Counts {
     by_class: [AtomicU64; 5],
 }
 
 impl Counts {
-    /// One more.
+    /// Counts a response.
     pub fn answered(&self, status: StatusCode) {
         if let Some(class) = self.by_class.get(usize::from(status.as_u16() / 100).wrapping_sub(1)) {
             class.fetch_add(1, Relaxed);
@@ -26,18 +26,18 @@ impl Counts {
     }
 }
 
-/// We answer.
+/// Liveness.
 pub async fn healthy() -> &'static str {
     "ok\n"
 }
 
-/// Runs can be taken: the disk has room.
+/// Readiness: the disk has room for a recording.
 pub async fn ready(State(app): State<App>) -> Result<&'static str, Fault> {
     super::apart(move || app.core.has_room()).await?;
     Ok("ok\n")
 }
 
-/// As Prometheus reads it.
+/// Metrics in Prometheus text format.
 pub async fn metrics(State(app): State<App>) -> Response {
     let (live, gone) = app.core.census();
     let mut text = String::new();
@@ -82,7 +82,7 @@ pub async fn metrics(State(app): State<App>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
 }
 
-/// The description of all paths (OpenAPI 3.1).
+/// The OpenAPI 3.1 description.
 pub async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
 }

@@ -1,4 +1,4 @@
-//! The web page's files.
+//! Serves the web page's files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use super::nothing;
 use crate::page::{FILES, POLICY};
 
-/// Whether a path is one of the page's.
+/// Returns true if the path belongs to the page.
 pub fn is_of_page(path: &str) -> bool {
     find(path).is_some()
 }
@@ -17,14 +17,14 @@ fn find(path: &str) -> Option<&'static (&'static str, &'static str, &'static str
     FILES.iter().find(|(name, ..)| *name == path)
 }
 
-/// A file of the page, or nothing.
+/// Returns a file of the page, or 404.
 pub async fn file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if !matches!(method, Method::GET | Method::HEAD) {
         return nothing().into_response();
     }
     match find(uri.path()) {
         Some(&(_, kind, text)) => {
-            // Kept, but asked about each time: all of them are of one version, whichever was seen before.
+            // Browsers must revalidate cached files, so that all files come from the same version.
             let tag = tag(text);
             let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
             let same = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag));
@@ -43,7 +43,7 @@ pub async fn file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     }
 }
 
-/// Another text has another one.
+/// ETag of a file: a hash of its text.
 fn tag(text: &str) -> String {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);

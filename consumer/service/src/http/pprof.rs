@@ -1,5 +1,5 @@
-//! What profilers that pull ask for, under the paths of Go's net/http/pprof: an ordinary run, which is waited for. Parca, Alloy's
-//! pyroscope.scrape and `go tool pprof` know them.
+//! The paths of Go's net/http/pprof, which Parca, Alloy's pyroscope.scrape and `go tool pprof` pull from. A
+//! request starts an ordinary run and waits for it.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::wire::Mode;
 struct Known {
     name: &'static str,
     mode: Mode,
-    /// What it is, beside its name in the index.
+    /// Description in the index.
     what: &'static str,
-    /// What the values of one without samples would be, as `flightline export` calls them.
+    /// Name and unit of the values in an empty profile, as `flightline export` writes them.
     value: [&'static str; 2],
 }
 
@@ -46,14 +46,14 @@ const KNOWN: [Known; 5] = [
     Known { name: "block", mode: Mode::Wall, what: "all threads, running or not", value: ["wall", TIME] },
 ];
 
-/// As long as Go's, and short enough for a scraper's patience.
+/// The same as Go's default, and shorter than the timeout of scrapers.
 const CPU_SECONDS: u64 = 30;
 const OTHER_SECONDS: u64 = 10;
 
-/// How often it is looked whether a run has ended.
+/// Poll interval for the end of a run.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Whether a request with this path begins a run, whatever its method.
+/// Returns true if a request with this path starts a run, whatever its method.
 pub fn begins_a_run(path: &str) -> bool {
     path.rsplit_once("/debug/pprof/").is_some_and(|(_, name)| !name.is_empty())
 }
@@ -64,7 +64,7 @@ pub struct Pulling {
     target: Option<String>,
 }
 
-/// What there is.
+/// Lists the profiles.
 pub async fn index(State(app): State<App>) -> Result<String, Fault> {
     app.core.is_on()?;
     let target = app.core.only_one()?;
@@ -85,11 +85,11 @@ fn listed(core: &Core, target: &str, query: &str) -> String {
         let cannot = can.filter(|can| !can.available).map(|can| format!(" (not here: {})", can.reason));
         text += &format!("{}{query}\t{}{}\n", known.name, known.what, cannot.unwrap_or_default());
     }
-    // Reasons are agents' words.
+    // The reasons come from agents, so remove control characters.
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// Of the target in `?target=`, or of the only one.
+/// Pulls a profile of the target in `?target=`, or of the default target.
 pub async fn pull(
     State(app): State<App>,
     Named(profile): Named<String>,
@@ -103,7 +103,7 @@ pub async fn pull(
     answer(app, target, &profile, asked.seconds).await
 }
 
-/// Of the target in the path.
+/// Pulls a profile of the target in the path.
 pub async fn pull_of(
     State(app): State<App>,
     Named((target, profile)): Named<(String, String)>,
@@ -114,7 +114,7 @@ pub async fn pull_of(
     answer(app, target, &profile, asked.seconds).await
 }
 
-/// Asking what it would be like is no reason to record.
+/// HEAD must not start a recording.
 pub async fn no_head() -> Fault {
     Fault::new(StatusCode::METHOD_NOT_ALLOWED, "Ask for a profile with GET.")
 }
@@ -127,13 +127,13 @@ async fn answer(app: App, target: String, profile: &str, seconds: Option<String>
     let usual = if known.mode == Mode::Cpu { CPU_SECONDS } else { OTHER_SECONDS };
     let usual = usual.min(app.core.settings.max_duration.as_secs());
     let duration = match seconds.filter(|text| !text.is_empty()) {
-        // What is no number is refused as any other duration is.
+        // Text that is not a number is refused as an invalid duration.
         Some(text) => text.parse().map_or(json!(text), |seconds: u64| json!(seconds)),
         None => json!(usual),
     };
     let body = json!({"mode": known.mode.name(), "duration": duration}).to_string();
     let asked = Asked { pulled: true, ..Asked::parse(body.as_bytes(), &app.core.settings)? };
-    // Who goes away before the end drops this, and so ends the run; also while it is being made.
+    // If the client disconnects, this is dropped and ends the run, even while the run is being created.
     let waiting = apart(move || {
         let run = app.core.create(&target, &asked)?;
         Ok(Waiting { app, run: Some(run.id) })
@@ -148,7 +148,7 @@ async fn answer(app: App, target: String, profile: &str, seconds: Option<String>
         .map_err(|error| Fault::internal("answer", error))
 }
 
-/// A profile in which nothing was met.
+/// A profile without samples.
 fn without_samples([kind, unit]: [&str; 2]) -> Profile {
     let value = ValueType { r#type: 1, unit: 2 };
     Profile {
@@ -160,7 +160,7 @@ fn without_samples([kind, unit]: [&str; 2]) -> Profile {
     }
 }
 
-/// A run that somebody waits for.
+/// A run that a client waits for.
 struct Waiting {
     app: App,
     run: Option<String>,
@@ -184,7 +184,7 @@ impl Waiting {
         let empty = without_samples(known.value);
         files::draw(&self.app, move |out| {
             match pictures::make(pictures::Format::Pprof, &[file], &wanted, out) {
-                // Of a process that did nothing a scraper takes a profile without samples for what it is.
+                // For a process that did nothing, return an empty profile, which scrapers accept.
                 Err(pictures::Error::Refused(_)) => {
                     write(&empty, out).map_err(pictures::Error::Write)?;
                     Ok(pictures::Outcome::default())
@@ -195,7 +195,7 @@ impl Waiting {
         .await
     }
 
-    /// It was answered: history is of what people asked for.
+    /// Deletes the run after it was delivered; the history is for runs that users requested.
     async fn done(mut self) {
         if let Some(run) = self.run.take() {
             let core = self.app.core.clone();
@@ -207,7 +207,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(run) = self.run.take() {
-            // One that has ended cannot be cancelled; `Core::look` removes it.
+            // A run that has ended cannot be cancelled; `Core::look` deletes it.
             let _ = self.app.core.cancel(&run);
         }
     }

@@ -14,7 +14,7 @@ use crate::wire::{History, Run, Runs};
 
 #[derive(Debug, Deserialize)]
 pub struct Listing {
-    /// Whether to tell how busy targets are.
+    /// Include the load of each target.
     load: Option<u8>,
 }
 
@@ -34,7 +34,7 @@ pub async fn targets(
     Ok(json(StatusCode::OK, &targets))
 }
 
-/// Processes of this machine that can be taken on.
+/// Lists local processes that can be adopted.
 pub async fn processes(State(app): State<App>) -> Result<Response, Fault> {
     let local = app.local.ok_or_else(no_local)?;
     let processes = apart(move || Ok(local.processes())).await?;
@@ -78,7 +78,7 @@ pub async fn create(
     Ok(json(StatusCode::ACCEPTED, &begin(&app, target, request).await?))
 }
 
-/// Begins a run, whatever the path.
+/// Starts a run on a target, for all paths that do so.
 pub async fn begin(app: &App, target: String, request: Body) -> Result<Run, Fault> {
     app.core.is_on()?;
     let request = body::small(request, app.core.settings.patience).await?;

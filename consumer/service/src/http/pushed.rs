@@ -1,4 +1,4 @@
-//! What other profilers push: to Pyroscope's `/ingest` and `Push`, and as OTLP.
+//! Receives pushed profiles: Pyroscope's `/ingest` and `Push`, and OTLP.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -28,7 +28,8 @@ impl From<ingest::Error> for Fault {
     }
 }
 
-/// Takes a body in and does something with it, in turn: what is read of a message takes many times its bytes.
+/// Reads a body and processes it. Decoded messages take many times their size, so only a few are processed at
+/// the same time.
 async fn taken<T: Send + 'static>(
     app: &App,
     request: Body,
@@ -45,7 +46,7 @@ async fn taken<T: Send + 'static>(
     .await
 }
 
-/// Keeps a recording in the window of the target that its name and labels mean, as an agent's.
+/// Stores a recording in the window of the target with this name and labels.
 pub async fn ingest(
     State(app): State<App>,
     uri: Uri,
@@ -56,14 +57,14 @@ pub async fn ingest(
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let query = uri.query().unwrap_or_default();
         let got = ingest::ingest(query, kind, request, app.core.utc(), limits())?;
-        // Nothing happened: that is no fault.
+        // An empty profile is not an error.
         got.recording.map_or(Ok(()), |recording| app.core.pushed(&got.app, recording))
     })
     .await?;
     Ok(StatusCode::OK)
 }
 
-/// The same by Connect, several at once.
+/// Pyroscope's `Push` over Connect; may contain several profiles.
 pub async fn push(State(app): State<App>, headers: HeaderMap, request: Body) -> Result<Response, Fault> {
     is_of(&headers, CONNECT)?;
     taken(&app, request, move |app, request| {
@@ -75,7 +76,7 @@ pub async fn push(State(app): State<App>, headers: HeaderMap, request: Body) -> 
     Ok(([(header::CONTENT_TYPE, CONNECT)], Bytes::new()).into_response())
 }
 
-/// The same as OTLP: of each resource what it has. What of it is not taken is told.
+/// OTLP profiles, one target per resource. The response reports rejected profiles.
 pub async fn otlp(State(app): State<App>, headers: HeaderMap, request: Body) -> Result<Response, Fault> {
     is_of(&headers, PROTOBUF)?;
     let answer = taken(&app, request, move |app, request| {
@@ -90,7 +91,7 @@ pub async fn otlp(State(app): State<App>, headers: HeaderMap, request: Body) -> 
             }
         }
         match first {
-            // Who is told so sends it all again, if that may help.
+            // Return an error only if nothing was accepted, since the client then resends everything.
             Some(fault) if !any => Err(fault),
             first => Ok(first.map(|fault| ExportProfilesPartialSuccess {
                 rejected_profiles: i64::try_from(rejected).unwrap_or(i64::MAX),

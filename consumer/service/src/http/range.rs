@@ -1,4 +1,4 @@
-//! Answers of which a client may want a part (RFC 9110, 14).
+//! Range requests (RFC 9110, section 14).
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -13,16 +13,16 @@ use tokio_util::io::ReaderStream;
 
 use crate::fault::Fault;
 
-/// What is sent.
+/// Content of a response.
 #[derive(Debug)]
 pub enum Whole {
-    /// Of known length.
+    /// An open file.
     File(File),
-    /// As it is.
+    /// Bytes in memory.
     Bytes(Vec<u8>),
 }
 
-/// Which part is wanted of something so long.
+/// The requested part of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     All,
@@ -30,10 +30,10 @@ enum Part {
     Impossible,
 }
 
-/// Begins an answer that is made once and never changes under its `tag`.
+/// Creates a response whose content never changes under its `tag`.
 ///
 /// # Errors
-/// The file cannot be read.
+/// Returns an error if the file cannot be read.
 pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::Builder, Body), Fault> {
     let failed = |error: std::io::Error| Fault::internal("read the file", error);
     let length = match &whole {
@@ -43,7 +43,7 @@ pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::B
     let tag = format!("\"{tag}\"");
     let builder = Response::builder().header(header::ACCEPT_RANGES, "bytes").header(header::ETAG, &tag);
     let text = |name| asked.get(name).map(HeaderValue::to_str);
-    // Part of what has changed since would be of no use; ours never has.
+    // With a different `If-Range` tag the client must get all of it.
     let same = text(header::IF_RANGE).is_none_or(|wanted| wanted.is_ok_and(|wanted| wanted == tag));
     let part = match text(header::RANGE) {
         Some(Ok(range)) if same => part(range, length),
@@ -69,7 +69,7 @@ pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::B
                 64 << 10,
             ))
         }
-        // Not more than was made of one, which memory holds.
+        // A slice of the bytes that are in memory anyway.
         Whole::Bytes(bytes) => Body::from(
             Bytes::from(bytes).slice(usize::try_from(from).unwrap_or(0)..usize::try_from(to).unwrap_or(0)),
         ),
@@ -77,7 +77,7 @@ pub fn answer(whole: Whole, tag: &str, asked: &HeaderMap) -> Result<(response::B
     Ok((builder, body))
 }
 
-/// Several ranges at once are answered with all, as is allowed.
+/// Requests for several ranges get the whole content, as the RFC allows.
 fn part(range: &str, length: u64) -> Part {
     let Some((from, to)) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')) else {
         return Part::All;
@@ -95,7 +95,7 @@ fn part(range: &str, length: u64) -> Part {
     }
 }
 
-/// From where to where, if a part is sent.
+/// Returns start and end if only a part is sent.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn range_of(range: &str, length: u64) -> Option<(u64, u64)> {
     match part(range, length) {

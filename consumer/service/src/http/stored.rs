@@ -1,4 +1,4 @@
-//! Questions to a store.
+//! Queries of the profile store.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::stored::{Answer, Stored};
 const TEXT: &str = "text/plain; charset=utf-8";
 const CSV: &str = "text/csv; charset=utf-8";
 
-/// What is asked, of whom.
+/// Parses a query; returns the store and the query.
 fn understood(app: App, query: Option<String>) -> Result<(Arc<Stored>, Asked), Fault> {
     let store =
         app.store.ok_or_else(|| Fault::missing("There is no store; start the service with --store DIR."))?;
     Ok((store, Asked::parse(&query.unwrap_or_default())?))
 }
 
-/// What there is to choose from.
+/// Lists all values that can be selected.
 pub async fn whole(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, _) = understood(app, query)?;
     Ok(json(StatusCode::OK, &store.whole().await?))
 }
 
-/// What there is to choose from in a choice.
+/// Lists the values that can be selected within a filter.
 pub async fn part(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, Asked { choices: [choice, _], .. }) = understood(app, query)?;
     Ok(json(StatusCode::OK, &store.part(&choice).await?))
@@ -41,7 +41,7 @@ pub async fn flame(State(app): State<App>, RawQuery(query): RawQuery) -> Result<
     page(answer, told, "flame.html")
 }
 
-/// What is different between two choices.
+/// A differential flame graph of two filters.
 pub async fn diff(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, Asked { choices: [before, after], weighing, told, .. }) = understood(app, query)?;
     if before == after {
@@ -53,7 +53,7 @@ pub async fn diff(State(app): State<App>, RawQuery(query): RawQuery) -> Result<R
     page(answer, told, "difference.html")
 }
 
-/// The functions that samples fell in most.
+/// The functions with the most samples.
 pub async fn top(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, Asked { choices: [choice, _], weighing, limit, inclusive, told, .. }) =
         understood(app, query)?;
@@ -61,7 +61,7 @@ pub async fn top(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Re
     Ok(text(answer, told, TEXT))
 }
 
-/// What share of the samples functions had, over time.
+/// The functions' share of samples over time.
 pub async fn share(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, asked) = understood(app, query)?;
     let Asked { choices: [choice, _], weighing, function, by, every, told, .. } = asked;
@@ -70,7 +70,7 @@ pub async fn share(State(app): State<App>, RawQuery(query): RawQuery) -> Result<
     Ok(text(answer, told, CSV))
 }
 
-/// The SQL that a flame graph stands for.
+/// The SQL behind a flame graph.
 pub async fn sql(State(app): State<App>, RawQuery(query): RawQuery) -> Result<Response, Fault> {
     let (store, Asked { choices: [choice, _], weighing, min, engine, told, .. }) = understood(app, query)?;
     let answer = store.ask(&Question::Sql { choice, weighing, min, engine }).await?;
@@ -145,7 +145,7 @@ mod tests {
             let (status, ..) = get(closed.clone(), &path, &[("authorization", "Bearer a token")]).await;
             assert_eq!(status, 401, "{route}");
         }
-        // The name is another's.
+        // A foreign host name.
         let folder = tempfile::tempdir().unwrap();
         let core = Core::open(folder.path(), open.clone(), Arc::new(Machine::default())).unwrap().0;
         let mut router = super::super::router(App::new(core, false, None).unwrap());

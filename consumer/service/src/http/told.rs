@@ -1,4 +1,4 @@
-//! Requests in the log.
+//! Access log.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -10,11 +10,11 @@ use axum::response::Response;
 use crate::fault::Why;
 use crate::log::{Level, Log, Value};
 
-/// Who asks.
+/// The client's address.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub SocketAddr);
 
-/// What is told of a request: never what stands behind the `?`, nor its headers.
+/// Logged properties of a request. Query strings and headers are never logged.
 pub struct Told {
     began: Instant,
     method: Method,
@@ -23,7 +23,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Of a request that begins.
+    /// Captures a request that begins.
     pub fn of(request: &Request) -> Self {
         Self {
             began: Instant::now(),
@@ -33,11 +33,11 @@ impl Told {
         }
     }
 
-    /// How it was answered.
+    /// Logs the response.
     pub fn tell(&self, log: &Log, response: &Response) {
         let status = response.status();
         let reads = matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        // What agents send all the time changes nothing that is not told by itself.
+        // Routine requests of agents are logged at debug level; the changes they cause are logged separately.
         let of_agent = self.path.strip_prefix("/v1").unwrap_or(&self.path).starts_with("/agents");
         let level = match status.as_u16() {
             500.. => Level::Error,
@@ -70,7 +70,7 @@ impl Told {
     }
 }
 
-/// The word of a path behind one of these.
+/// Returns the path segment after one of these.
 fn named<'a>(path: &'a str, before: &[&str]) -> Option<&'a str> {
     let mut words = path.split('/');
     words.find(|word| before.contains(word))?;

@@ -1,4 +1,4 @@
-//! What a body is made of: the profile alone, or a form with parts; packed or not.
+//! Request bodies: a bare profile or a multipart form, compressed or not.
 
 use std::io::Read;
 use std::pin::{Pin, pin};
@@ -11,19 +11,19 @@ use multer::{Constraints, Multipart, SizeLimit};
 
 use super::Error;
 
-/// Parts that a form of Pyroscope's has.
+/// Parts of Pyroscope's forms.
 const PARTS: [&str; 5] = ["jfr", "profile", "prev_profile", "labels", "sample_type_config"];
 
-/// The parts that are of use.
+/// The parts that are used.
 #[derive(Debug)]
 pub(super) struct Parts {
-    /// The recording, or another profile.
+    /// The recording or other profile.
     pub(super) profile: Bytes,
-    /// Labels of its moments.
+    /// Labels of its samples.
     pub(super) labels: Option<Bytes>,
 }
 
-/// Takes a body apart.
+/// Splits a body into its parts.
 pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Error> {
     let form = content_type.filter(|of| of.trim_start().to_ascii_lowercase().starts_with("multipart/"));
     let Some(form) = form else { return Ok(Parts { profile: body, labels: None }) };
@@ -45,7 +45,7 @@ pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Er
             }
             "jfr" | "profile" => (found.profile, any) = (bytes, true),
             "labels" => found.labels = Some(bytes),
-            // Counted since the program began, and to be taken off what comes now.
+            // A cumulative profile, to be subtracted from the current one.
             "prev_profile" if !bytes.is_empty() => {
                 return Err(Error::Unknown(
                     "A `prev_profile` is not taken: let the agent send what happened since it last did."
@@ -61,7 +61,7 @@ pub(super) fn parts(content_type: Option<&str>, body: Bytes) -> Result<Parts, Er
     Ok(found)
 }
 
-/// A stream of all there is.
+/// A stream of one item.
 struct Once(Option<Bytes>);
 
 impl Stream for Once {
@@ -72,10 +72,10 @@ impl Stream for Once {
     }
 }
 
-/// What a future gives that has all it needs.
+/// Polls a future that never has to wait.
 fn ready<T>(future: impl Future<Output = T>) -> Result<T, Error> {
     let mut future = pin!(future);
-    // It may give way to others now and then; with everything at hand it comes to an end.
+    // It may yield occasionally, but finishes because all data is available.
     for _ in 0..1 << 20 {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Ok(value);
@@ -84,7 +84,7 @@ fn ready<T>(future: impl Future<Output = T>) -> Result<T, Error> {
     Err(Error::Bad("The form does not end.".into()))
 }
 
-/// The bytes, unpacked if they are gzip, up to a limit.
+/// Decompresses gzip data up to a limit; returns other data unchanged.
 pub(super) fn unpacked(bytes: Bytes, most: usize, what: &str) -> Result<Bytes, Error> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return if bytes.len() > most { Err(Error::too_large(what, most)) } else { Ok(bytes) };

@@ -1,4 +1,5 @@
-//! Pyroscope's labels beside a recording: what a thread worked at, by a number that events have.
+//! Labels that Pyroscope clients send alongside a recording: the context of a thread, by the id in its
+//! events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,12 +9,12 @@ use prost::Message;
 use super::{Error, body, label};
 use crate::wire::Labels;
 
-/// Labels by number.
+/// Labels by context id.
 pub type Contexts = BTreeMap<i64, Labels>;
 
-/// Bytes of the message, unpacked.
+/// Maximum bytes of the decompressed message.
 const MOST: usize = 1 << 20;
-/// Bytes of all labels: many can have one long text.
+/// Maximum bytes of all labels: many labels can share one long text.
 const MOST_TEXT: usize = 16 << 20;
 
 #[derive(Clone, PartialEq, Message)]
@@ -24,7 +25,7 @@ pub(super) struct Snapshot {
     pub(super) strings: HashMap<i64, String>,
 }
 
-/// Keys and values are numbers of strings.
+/// Keys and values are indices of strings.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct One {
     #[prost(map = "int64, int64", tag = "1")]

@@ -1,9 +1,9 @@
-//! Folded stacks: `frame;frame weight`, line by line.
+//! Folded stacks: one `frame;frame weight` per line.
 
 use super::Error;
 use super::making::{Frame, Making, Measure, Sample};
 
-/// Takes text in. `unit` is samples or bytes; of samples each stands for `period` ns, if that is known.
+/// Adds folded text. `unit` is samples or bytes; a sample represents `period` ns, if known.
 pub(super) fn take(text: &[u8], unit: &str, period: Option<u64>, making: &mut Making) -> Result<(), Error> {
     let (measure, factor) = match (unit, period) {
         ("bytes", _) => (Measure::Alloc, 1),

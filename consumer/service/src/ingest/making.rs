@@ -1,4 +1,4 @@
-//! What others sampled, in bounded memory, on its way to a recording.
+//! Collects samples of other profilers in bounded memory before they are written as a recording.
 
 use std::collections::HashMap;
 
@@ -6,20 +6,20 @@ use jfr_format::schema::frame_type;
 
 use super::{Error, cut};
 
-/// Samples of a profile.
+/// Maximum number of samples in a profile.
 const MOST_SAMPLES: usize = 1 << 20;
-/// Frames of all stacks together.
+/// Maximum number of frames in all stacks.
 const MOST_FRAMES: usize = 4 << 20;
-/// Frames of a stack; what is nearer to the root is left out.
+/// Maximum depth of a stack; frames nearer to the root are dropped.
 pub(super) const DEEPEST: usize = 2048;
-/// Letters of a name.
+/// Maximum characters of a name.
 const LONGEST: usize = 4096;
-/// Letters of a thread's name.
+/// Maximum characters of a thread name.
 const LONGEST_THREAD: usize = 256;
-/// Kinds of samples.
+/// Maximum number of sample kinds.
 const MOST_KINDS: usize = 64;
 
-/// A frame: names as numbers.
+/// A frame; names are indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Frame {
     pub(super) name: u32,
@@ -34,25 +34,26 @@ impl Frame {
     }
 }
 
-/// What samples of a kind stand for.
+/// Quantity that a kind of samples measures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     /// CPU time, ns.
     Cpu,
-    /// Samples of CPU time, of which nobody says how much each stands for.
+    /// CPU samples of unknown weight.
     Samples,
-    /// Time, ns, whatever a thread did in it.
+    /// Wall-clock time, ns.
     Wall,
-    /// Bytes that are allocated.
+    /// Allocated bytes.
     Alloc,
-    /// Bytes that are in use.
+    /// Live bytes.
     Live,
-    /// Anything else, by this name.
+    /// Any other quantity, with its name.
     Other(String),
 }
 
 impl Measure {
-    /// By the words of pprof and OTLP; gives also what values are to be multiplied with.
+    /// Parses the names and units of pprof and OTLP. Also returns the factor by which values must be
+    /// multiplied.
     pub(super) fn of(name: &str, unit: &str) -> (Self, u64) {
         let nanos = match unit {
             "nanoseconds" | "ns" => 1,
@@ -78,19 +79,19 @@ impl Measure {
     }
 }
 
-/// A sample, or several that are summed up.
+/// A sample, or several aggregated ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) kind: usize,
     pub(super) stack: u32,
-    /// 0: nobody's.
+    /// 0 if unknown.
     pub(super) thread: u32,
-    /// ns since 1970, if that is known.
+    /// ns since 1970, if known.
     pub(super) time: Option<i64>,
     pub(super) value: u64,
 }
 
-/// Names by their numbers in another table, so that each is looked at once.
+/// Maps indices of another table to names, so that each name is looked up once.
 #[derive(Debug, Default)]
 pub(super) struct Known(HashMap<i64, u32>);
 
@@ -108,15 +109,15 @@ impl Known {
 /// Samples of one target.
 #[derive(Debug)]
 pub(super) struct Making {
-    /// Letters of names that may still come.
+    /// Remaining bytes for names.
     room: usize,
     frames: usize,
     numbers: HashMap<Box<str>, u32>,
-    /// The first is empty.
+    /// Index 0 is the empty name.
     pub(super) names: Vec<Box<str>>,
     /// Leaf first.
     pub(super) stacks: Vec<Vec<Frame>>,
-    /// Name and number of each; the first is nobody.
+    /// Name and TID of each; index 0 is the unknown thread.
     pub(super) threads: Vec<(u32, i64)>,
     thread_numbers: HashMap<(u32, i64), u32>,
     pub(super) kinds: Vec<Measure>,
@@ -124,7 +125,7 @@ pub(super) struct Making {
 }
 
 impl Making {
-    /// Names may have so many letters together.
+    /// `room` limits the bytes of all names.
     pub(super) fn new(room: usize) -> Self {
         Self {
             room,
@@ -140,7 +141,7 @@ impl Making {
     }
 
     pub(super) fn name(&mut self, text: &str) -> Result<u32, Error> {
-        // Cut before it is looked for: a long one can be named again and again.
+        // Truncate before the lookup, since a message can repeat a long name many times.
         let end = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);
         let text = &text[..end];
         if let Some(&known) = self.numbers.get(text) {
@@ -154,7 +155,7 @@ impl Making {
         Ok(number)
     }
 
-    /// Leaf first.
+    /// Adds a stack, leaf first.
     pub(super) fn stack(&mut self, mut frames: Vec<Frame>) -> Result<u32, Error> {
         frames.truncate(DEEPEST + 1);
         self.frames = self.frames.saturating_add(frames.len());
@@ -199,7 +200,7 @@ impl Making {
         Ok(())
     }
 
-    /// Whether the stack was cut.
+    /// Returns true if the stack was truncated.
     pub(super) fn is_cut(frames: &[Frame]) -> bool {
         frames.len() > DEEPEST
     }

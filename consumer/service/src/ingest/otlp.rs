@@ -1,4 +1,4 @@
-//! Profiles of OpenTelemetry, as somebody sends them.
+//! Decodes OpenTelemetry profiles.
 
 use std::collections::HashMap;
 
@@ -15,31 +15,31 @@ use super::query::App;
 use super::{Error, Limits, body, cut, label, written};
 use crate::wire::Labels;
 
-/// Resources of a request.
+/// Maximum number of resources in a request.
 const MOST_RESOURCES: usize = 4096;
 
-/// What came of one resource.
+/// Decoded profiles of one resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Whose it is: `service.name`, or what the program is called, and its other attributes.
+    /// The application: `service.name` or the program's name, and the other attributes.
     pub app: App,
-    /// What was sampled.
+    /// The recording.
     pub recording: Bytes,
-    /// Profiles in it.
+    /// Number of profiles in it.
     pub profiles: usize,
 }
 
-/// Takes the body of an `ExportProfilesServiceRequest` in protobuf, packed or not. `now` is UTC ms, for what does not say when it was.
-/// Resources without samples are left out.
+/// Decodes the body of an `ExportProfilesServiceRequest` in protobuf, compressed or not. `now` (UTC ms) is
+/// used for profiles without a time. Resources without samples are omitted.
 ///
 /// # Errors
-/// It is too large, or no such message.
+/// Returns an error if the body is too large or malformed.
 pub fn otlp(body: Bytes, now: i64, limits: Limits) -> Result<Vec<Received>, Error> {
     if body.len() > limits.body {
         return Err(Error::too_large("The body", limits.body));
     }
     let bytes = body::unpacked(body, limits.message, "The request")?;
-    // The request has the fields of what is written to files.
+    // The request has the same fields as the file format.
     let data = ProfilesData::decode(bytes)
         .map_err(|error| Error::Bad(format!("The body is no request of OTLP profiles: {error}.")))?;
     let tables = data.dictionary.unwrap_or_default();
@@ -86,7 +86,7 @@ fn of_resource(
     for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
         taking.take(profile)?;
     }
-    // A profile may leave it to its samples to say when it was.
+    // If the profile has no time, use those of its samples.
     let of_sample = taking.making.samples.iter().filter_map(|sample| sample.time).max();
     let until = match of_sample {
         _ if taking.until > 0 => taking.until,
@@ -140,12 +140,12 @@ impl Taking<'_> {
                 self.making.sample(Sample { kind, stack, thread, time, value })
             };
             match (sample.values.len(), times.len()) {
-                // Times alone: each is one.
+                // Timestamps without values: each is one sample.
                 (0, _) => times.iter().try_for_each(|time| put(Some(time), 1))?,
                 (values, timed) if values == timed => {
                     sample.values.iter().zip(times).try_for_each(|(&value, time)| put(Some(time), value))?;
                 }
-                // Summed up, or not as it should be: its values count, and lie where the first of its times is.
+                // Aggregated, or inconsistent: count the values at the first timestamp.
                 _ => sample.values.iter().try_for_each(|&value| put(times.first(), value))?,
             }
         }
@@ -158,10 +158,10 @@ impl Taking<'_> {
         }
         let tables = self.tables;
         let mut frames = Vec::new();
-        // Index 0 is none.
+        // Index 0 means none.
         let stack = at(&tables.stack_table, index).filter(|_| index != 0);
         for &location in stack.iter().flat_map(|stack| &stack.location_indices) {
-            // What is beyond is cut in any case.
+            // Deeper frames are dropped anyway.
             if frames.len() > DEEPEST {
                 break;
             }
@@ -196,7 +196,7 @@ impl Taking<'_> {
         Ok(number)
     }
 
-    /// Of attributes the one that is called so.
+    /// Returns the attribute with this name.
     fn attribute(&self, indices: &[i32], name: &str) -> Option<&Value> {
         let table = &self.tables.attribute_table;
         let named = |index: &i32| {
@@ -228,7 +228,7 @@ fn at<T>(table: &[T], index: i32) -> Option<&T> {
     usize::try_from(index).ok().and_then(|index| table.get(index))
 }
 
-/// Key and value of an attribute, if they are plain.
+/// Returns key and value of an attribute that is a plain value.
 fn told(attribute: &KeyValue, tables: &ProfilesDictionary) -> Option<(String, String)> {
     let text = |index: i32| at(&tables.string_table, index);
     let key = match attribute.key.is_empty() {

@@ -1,4 +1,4 @@
-//! profile.proto, as agents of Pyroscope and scrapers send it.
+//! Decodes profile.proto, as sent by Pyroscope's agents and scrapers.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use prost::Message;
 use super::Error;
 use super::making::{DEEPEST, Frame, Known, Making, Measure, Sample};
 
-/// Takes an unpacked profile in. Gives from when to when it is, UTC ms, as far as it says so.
+/// Adds an uncompressed profile. Returns its time range in UTC ms, if known.
 pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i64)>, Error> {
     let profile = Profile::decode(message)
         .map_err(|error| Error::Bad(format!("The body cannot be read: no pprof profile, {error}.")))?;
@@ -58,7 +58,7 @@ pub(super) fn take(message: &[u8], making: &mut Making) -> Result<Option<(i64, i
     Ok((from > 0).then(|| (from, from.saturating_add(length))))
 }
 
-/// For each value its kind, and what it is to be multiplied with.
+/// Returns the kind and the factor of each value.
 fn kinds<'a>(
     profile: &Profile,
     text: &impl Fn(i64) -> &'a str,
@@ -66,7 +66,7 @@ fn kinds<'a>(
 ) -> Result<Vec<(usize, u64)>, Error> {
     let of = |value: &flightline_export::pprof::ValueType| Measure::of(text(value.r#type), text(value.unit));
     let measures: Vec<(Measure, u64)> = profile.sample_type.iter().map(of).collect();
-    // What a sample stands for, where that is a time of the CPU and not told beside their number.
+    // Use the period as the weight if the profile has no CPU time next to the number of samples.
     let period = profile.period_type.as_ref().map(of).filter(|(of, _)| *of == Measure::Cpu);
     let period = period.map(|(_, factor)| factor.saturating_mul(u64::try_from(profile.period).unwrap_or(0)));
     let has_time = measures.iter().any(|(of, _)| *of == Measure::Cpu);
@@ -81,7 +81,7 @@ fn kinds<'a>(
     Ok(kinds)
 }
 
-/// Texts of functions and files by their ids.
+/// String indices of functions and files by id.
 struct Tables {
     functions: HashMap<u64, i64>,
     modules: HashMap<u64, i64>,
@@ -98,7 +98,7 @@ impl Tables {
     ) -> Result<Vec<Frame>, Error> {
         let mut frames = Vec::new();
         for location in locations {
-            // What is beyond is cut in any case.
+            // Deeper frames are dropped anyway.
             if frames.len() > DEEPEST {
                 break;
             }
@@ -122,7 +122,7 @@ impl Tables {
     }
 }
 
-/// The last part of a path.
+/// Returns the last component of a path.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! A recording on its way to Pyroscope.
+//! Encodes recordings for Pyroscope.
 
 use std::io::{self, Write};
 
@@ -10,23 +10,24 @@ use super::App;
 /// A request to `/ingest`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// What stands behind the `?`.
+    /// The query string.
     pub query: String,
-    /// Of the body.
+    /// Content type of the body.
     pub content_type: String,
-    /// A form with the packed recording.
+    /// A form with the compressed recording.
     pub body: Vec<u8>,
 }
 
-/// Makes the request that gives a recording to Pyroscope. Times are UTC ms; Pyroscope knows seconds, so that the interval is a little longer.
-/// `rate` is how many samples a second of time there are, which Pyroscope multiplies with.
+/// Creates the request that sends a recording to Pyroscope. Times are UTC ms; they are rounded outwards to
+/// Pyroscope's whole seconds. `rate` is the number of samples per second, which Pyroscope uses to scale
+/// counts.
 ///
 /// # Errors
-/// There is no random number to be had.
+/// Returns an error if the kernel has no random numbers.
 pub fn push(app: &App, from: i64, until: i64, rate: Option<u32>, jfr: &[u8]) -> io::Result<Push> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    // Nobody can have put it into the recording.
+    // A random boundary cannot occur in the recording.
     let boundary = format!("flightline-{:032x}", u128::from_ne_bytes(random));
     let from = from.div_euclid(1000);
     let until = until.saturating_add(999).div_euclid(1000).max(from + 1);

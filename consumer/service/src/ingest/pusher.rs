@@ -1,4 +1,5 @@
-//! Pyroscope's `push.v1.PusherService/Push`, as Alloy and newer agents call it: protobuf over plain HTTP (Connect), pprof within.
+//! Decodes Pyroscope's `push.v1.PusherService/Push`, which Alloy and newer agents call: protobuf over plain
+//! HTTP (Connect) that contains pprof.
 
 use bytes::Bytes;
 use prost::Message;
@@ -9,7 +10,7 @@ use super::{Error, Limits, body, label, pprof, written};
 use crate::settings::LONGEST_TEXT;
 use crate::wire::Labels;
 
-/// Series and samples of a request.
+/// Maximum number of series and samples in a request.
 const MOST: usize = 4096;
 
 #[derive(Clone, PartialEq, Message)]
@@ -40,10 +41,11 @@ pub(super) struct Raw {
     pub(super) raw_profile: Bytes,
 }
 
-/// Takes a request, packed or not: a recording for each profile. `now` is UTC ms, for what does not say when it was.
+/// Decodes a request, compressed or not, into one recording per profile. `now` (UTC ms) is used for profiles
+/// without a time.
 ///
 /// # Errors
-/// It is too large, or not what it says.
+/// Returns an error if the request is too large or malformed.
 pub fn pushed(request: Bytes, now: i64, limits: Limits) -> Result<Vec<(App, Bytes)>, Error> {
     if request.len() > limits.body {
         return Err(Error::too_large("The body", limits.body));
@@ -72,7 +74,7 @@ pub fn pushed(request: Bytes, now: i64, limits: Limits) -> Result<Vec<(App, Byte
     Ok(taken)
 }
 
-/// Whose it is. Labels in `__` are about the profile and its way, not about whom it is of.
+/// Returns the application. Labels that begin with `__` describe the profile, not its source.
 fn app(pairs: &[Pair]) -> App {
     let mut labels = Labels::new();
     let mut name = String::new();

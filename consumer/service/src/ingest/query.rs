@@ -1,28 +1,28 @@
-//! What stands behind the `?` of Pyroscope's `/ingest`.
+//! The query string of Pyroscope's `/ingest`.
 
 use super::{Error, cut, label};
 use crate::settings::{LONGEST_LABEL, LONGEST_TEXT};
 use crate::wire::Labels;
 
-/// Longest query.
+/// Maximum length of a query.
 const LONGEST: usize = 16 << 10;
-/// Seconds, ms, µs or ns since 1970 are told apart by how large they are: seconds of the year 5138.
+/// Larger numbers are ms, µs or ns since 1970; as seconds this is the year 5138.
 const SECONDS: i64 = 100_000_000_000;
 
-/// Who sends something: `name{key=value,…}`.
+/// An application: `name{key=value,…}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct App {
     /// Its name.
     pub name: String,
-    /// What it is told apart by.
+    /// Its labels.
     pub labels: Labels,
 }
 
 impl App {
-    /// Reads `name{key=value,…}`.
+    /// Parses `name{key=value,…}`.
     ///
     /// # Errors
-    /// It has another form, or no name.
+    /// Returns an error if the text has another form or no name.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let form = || {
             Error::Bad("Give ?name=app{key=value,…}: the name of what is recorded, and its labels.".into())
@@ -31,7 +31,7 @@ impl App {
             None => (text, ""),
             Some((name, labels)) => (name, labels.strip_suffix('}').ok_or_else(form)?),
         };
-        // Blanks go last: what is cut away before may have hidden some.
+        // Trim after other characters were removed, since these may have hidden blanks.
         let name = cut(name, LONGEST_TEXT).trim().to_owned();
         let mut app = Self { name, labels: Labels::new() };
         if app.name.is_empty() || app.name.contains('}') {
@@ -45,7 +45,7 @@ impl App {
         Ok(app)
     }
 
-    /// The same as text, with nothing in names that has a meaning there.
+    /// Formats the app as text; replaces special characters in names.
     pub fn text(&self) -> String {
         let plain = |text: &str| -> String {
             text.chars().map(|c| if "{}=,\"".contains(c) || c.is_control() { '_' } else { c }).collect()
@@ -59,7 +59,7 @@ impl App {
     }
 }
 
-/// What a body is.
+/// Format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Jfr,
@@ -73,11 +73,11 @@ pub(super) struct Query {
     pub(super) from: i64,
     pub(super) until: i64,
     pub(super) format: Format,
-    /// Of folded text.
+    /// Unit of folded text.
     pub(super) unit: String,
-    /// What a sample of folded text stands for, ns, if that is told.
+    /// Weight of a sample of folded text in ns, if known.
     pub(super) period: Option<u64>,
-    /// It does not say when it was.
+    /// True if the query has no times.
     pub(super) untimed: bool,
 }
 
@@ -99,7 +99,7 @@ impl Query {
                     let rate: Option<u64> = value.parse().ok().filter(|&rate| rate > 0);
                     period = rate.and_then(|rate| 1_000_000_000_u64.checked_div(rate)).filter(|&ns| ns > 0);
                 }
-                // By whom.
+                // Ignore the name of the profiler.
                 _ => {}
             }
         }
@@ -120,7 +120,7 @@ fn named(name: &str) -> Result<Format, Error> {
     match name {
         "jfr" => Ok(Format::Jfr),
         "pprof" => Ok(Format::Pprof),
-        // What Pyroscope calls lines of text.
+        // Pyroscope's names for folded text.
         "" | "folded" | "collapsed" | "lines" | "groups" => Ok(Format::Folded),
         other => {
             let other = cut(other, 40);
@@ -129,7 +129,7 @@ fn named(name: &str) -> Result<Format, Error> {
     }
 }
 
-/// A moment in UTC ms.
+/// Converts a time to UTC ms.
 fn moment(which: &str, text: &str) -> Result<i64, Error> {
     let number: i64 = text
         .parse()
@@ -160,7 +160,7 @@ mod tests {
         for other in ["", "{a=b}", "shop{a=b", "shop{a}", "shop}", "shop{a=b}x", "\u{1}\n"] {
             assert!(App::parse(other).is_err(), "{other:?}");
         }
-        // A blank behind what is cut away would make another name of it the next time.
+        // A blank that sanitizing uncovers must not change the name on the next round trip.
         let hidden = App::parse("\u{1} shop {\u{1} k =\u{2} v\u{1} }").unwrap();
         assert_eq!((hidden.text(), hidden), ("shop{k=v}".into(), App::parse("shop{k=v}").unwrap()));
         let many: String = (0..10_000).map(|i| format!("k{i}={},", "v".repeat(10))).collect();

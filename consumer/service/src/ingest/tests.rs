@@ -24,7 +24,7 @@ fn recording() -> Bytes {
     std::fs::read(format!("{FIXTURES}recordings/flightline.jfr")).unwrap().into()
 }
 
-/// A picture of that recording, and what it weighs.
+/// Renders the fixture in a format; returns the output and the total weight.
 fn drawn(format: Format) -> (Bytes, u64) {
     let file = [File::open(format!("{FIXTURES}recordings/flightline.jfr")).unwrap()];
     let wanted = Wanted { event: Some("cpu".into()), total: true, ..Wanted::default() };
@@ -72,7 +72,7 @@ fn a_recording_may_be_packed_or_not_and_have_labels() {
     assert_eq!(took.recording, Some(recording()));
     assert_eq!(took.contexts, [(7, Labels::from([("endpoint".to_owned(), "/cart".to_owned())]))].into());
     assert_eq!((took.from, took.until), (9, 9));
-    // Cut off or damaged forms are refused or taken for others, and end in any case.
+    // Truncated or damaged forms terminate, with an error or a different result.
     for len in (0..body.len()).step_by(61) {
         assert!(of_form(body[..len].to_vec()).is_err(), "{len}");
         let mut other = body.clone();
@@ -87,7 +87,7 @@ fn a_recording_may_be_packed_or_not_and_have_labels() {
     }
 }
 
-/// What a recording that was made of something else weighs, and its stacks.
+/// Returns the total, unit and stacks of a converted recording.
 fn weighed(recording: &Bytes, event: &str) -> (u64, String, BTreeMap<String, u64>) {
     check_bytes(recording.clone()).unwrap();
     let mut file = tempfile::tempfile().unwrap();
@@ -110,7 +110,7 @@ fn pprof_becomes_a_recording_that_weighs_the_same() {
     let recording = took.recording.unwrap();
     assert_eq!(weighed(&recording, "cpu"), before);
     assert_eq!((before.0, before.1.as_str()), (total, "ns"));
-    // Evenly over the time that it is of.
+    // Spread evenly over the profile's time.
     let checked = check_bytes(recording).unwrap();
     assert_eq!((checked.first_ms, checked.last_ms), (1_000, 2_000));
     for len in (0..packed.len()).step_by(37) {
@@ -118,7 +118,7 @@ fn pprof_becomes_a_recording_that_weighs_the_same() {
     }
 }
 
-/// A profile of one stack `main;work`, leaf first as stacks are there.
+/// A profile of the single stack `main;work`.
 fn profile(types: &[(&str, &str)], period: Option<(&str, &str, i64)>, values: &[&[i64]]) -> export::Profile {
     let mut strings = vec![String::new(), "work".into(), "main".into(), "/usr/lib/libx.so".into()];
     let mut text = |text: &str| {
@@ -154,21 +154,21 @@ fn values_of_other_profilers_are_what_they_say() {
     let of_profile =
         |profile: &export::Profile| of("pprof", profile.encode_to_vec()).unwrap().recording.unwrap();
     let stack = |weight: u64| BTreeMap::from([("main;work".to_owned(), weight)]);
-    // Go: samples and their time.
+    // As Go writes it: samples and their CPU time.
     let go =
         profile(&[("samples", "count"), ("cpu", "nanoseconds")], None, &[&[3, 30_000_000], &[1, 10_000_000]]);
     let recording = of_profile(&go);
     assert_eq!(weighed(&recording, "cpu"), (40_000_000, "ns".into(), stack(40_000_000)));
     assert_eq!(check_bytes(recording).unwrap().types["jdk.ExecutionSample"], 4, "not twice");
-    // Samples alone, of a known period.
+    // Samples with a known period only.
     let counted = profile(&[("samples", "count")], Some(("cpu", "nanoseconds", 10_000_000)), &[&[5]]);
     assert_eq!(weighed(&of_profile(&counted), "cpu").0, 50_000_000);
-    // Nobody says what a sample stands for.
+    // The weight of a sample is unknown.
     let counted = profile(&[("samples", "count")], None, &[&[5]]);
     assert_eq!(weighed(&of_profile(&counted), "cpu"), (5, "samples".into(), stack(5)));
-    // Times that have little in common, and more of it than events can tell one by one.
+    // Values with a small common divisor, too many for one event each.
     let odd = profile(&[("cpu", "nanoseconds")], None, &[&[3_600_000_000_001], &[2]]);
-    // All but a part of one event of 360 ms.
+    // All but a fraction of one event of 360 ms.
     let (total, ..) = weighed(&of_profile(&odd), "cpu");
     assert!((3_599_600_000_000..=3_600_000_000_003).contains(&total), "{total}");
     let heap = profile(
@@ -193,7 +193,7 @@ fn values_of_other_profilers_are_what_they_say() {
     assert_eq!(weighed(&of_profile(&wall), "wall").0, 250_000);
     let nothing = profile(&[("cpu", "nanoseconds")], None, &[]);
     assert_eq!(of("pprof", nothing.encode_to_vec()).unwrap().recording, None);
-    // What was counted since the program began is not told twice.
+    // Cumulative profiles are rejected, so that no sample is counted twice.
     let form = b"--x\r\nContent-Disposition: form-data; name=\"profile\"\r\n\r\n1\r\n--x\r\n\
         Content-Disposition: form-data; name=\"prev_profile\"\r\n\r\n1\r\n--x--\r\n";
     let form = ingest(
@@ -219,7 +219,7 @@ fn text_becomes_a_recording() {
     let error = of("folded", "main;a 1\nmain\n").unwrap_err();
     assert_eq!(error.to_string(), "Line 2 is no folded stack: write `frame;frame 42`.");
     assert!(of("folded", "\n\n").is_err() && of("folded", vec![0xff; 100]).is_err());
-    // Too many to be told one by one.
+    // Too many for one event each.
     assert_eq!(weighed(&made("folded", "a 99999999999".into()), "samples").0, 99_999_999_999);
 }
 
@@ -235,7 +235,7 @@ fn what_has_no_name_is_told_as_in_recordings() {
     let modules: Vec<&str> =
         profile.mapping.iter().map(|of| &*profile.string_table[of.filename as usize]).collect();
     assert_eq!(modules, ["unknown"]);
-    // A JDK's tool looks for its parentheses.
+    // The JDK's tool looks for the parentheses.
     assert!(recording.windows(4).any(|bytes| bytes == b"()L;"));
 }
 
@@ -276,7 +276,7 @@ fn what_grows_beyond_all_bounds_is_refused() {
     assert!(matches!(otlp(zeros.clone(), 0, Limits::default()), Err(Error::TooLarge(_))));
     let small = Limits { body: 1000, ..Limits::default() };
     assert!(matches!(ingest("name=a", None, recording(), 0, small), Err(Error::TooLarge(_))));
-    // One function of a long name, in a stack again and again: 300 KB, as text 20 GB.
+    // One function with a long name, repeated in a stack: 300 KB, which would be 20 GB of text.
     let profile = export::Profile {
         sample_type: vec![export::ValueType { r#type: 1, unit: 1 }],
         string_table: vec![String::new(), "count".into(), "f".repeat(200_000)],
@@ -289,18 +289,18 @@ fn what_grows_beyond_all_bounds_is_refused() {
         sample: vec![export::Sample { location_id: vec![1; 100_000], value: vec![1], ..Default::default() }],
         ..Default::default()
     };
-    // Deep stacks and long names are cut.
+    // Deep stacks and long names are truncated.
     let made = of("pprof", profile.encode_to_vec()).unwrap().recording.unwrap();
     assert!(made.len() < 50_000, "{}", made.len());
     check_bytes(made).unwrap();
-    // Stacks that have little to do with their bytes: one location of many functions, in many stacks.
+    // Stacks that are much larger than their encoding: one location with many functions, in many stacks.
     let line = vec![export::Line { function_id: 1, line: 0 }; 5_000];
     let location = (1..4_000).map(|id| export::Location { id, line: line.clone(), ..Default::default() });
     let of_one = |id| export::Sample { location_id: vec![1, id], value: vec![1], ..Default::default() };
     let sample = (1..4_000).map(of_one).collect();
     let wide = export::Profile { location: location.take(1).collect(), sample, ..profile.clone() };
     assert!(matches!(of("pprof", wide.encode_to_vec()), Err(Error::TooLarge(_))));
-    // As many functions of that name as there are bytes.
+    // As many functions with that name as the limit allows.
     let many = (1..100_000).map(|id| export::Function { id, name: 2, ..Default::default() }).collect();
     let profile = export::Profile { function: many, sample: Vec::new(), ..profile };
     assert_eq!(of("pprof", profile.encode_to_vec()).unwrap().recording, None);
@@ -319,7 +319,7 @@ fn opentelemetry_comes_resource_by_resource() {
     let received = otlp(message.clone()).unwrap();
     let [one] = received.as_slice() else { panic!("{}", received.len()) };
     assert_eq!((one.app.name.as_str(), one.profiles), ("burn", 1), "{:?}", one.app.labels);
-    // Stacks, what they weigh, threads and times are those that were sent.
+    // Stacks, weights, threads and times are unchanged.
     let before = check_bytes(recording()).unwrap();
     assert_eq!(weighed(&one.recording, "cpu"), weighed(&recording(), "cpu"));
     assert_eq!(weighed(&one.recording, "cpu").0, total);
@@ -338,7 +338,7 @@ fn opentelemetry_comes_resource_by_resource() {
     }
     assert_eq!(otlp(Bytes::new()).unwrap(), []);
     assert!(matches!(otlp(Bytes::from_static(b"hello")), Err(Error::Bad(_))));
-    // Times of another world, and times alone.
+    // Timestamps out of range, and timestamps without values.
     let profile =
         |data: &mut ProfilesData| data.resource_profiles[0].scope_profiles[0].profiles[0].samples.len();
     let mut far = ProfilesData::decode(message.clone()).unwrap();

@@ -1,4 +1,4 @@
-//! Samples of others as a recording of one chunk.
+//! Writes samples of other profilers as a recording of one chunk.
 
 use std::io;
 
@@ -12,25 +12,26 @@ use super::making::{Making, Measure, Sample};
 use super::{Error, Limits};
 
 const MILLI: i64 = 1_000_000;
-/// For names that nobody gave, as recorders have them: async-profiler's reader and jafar refuse a symbol of no letters in the one encoding
-/// in which the JDK's see a name.
+/// Replacements for empty names, as recorders write them. async-profiler's reader and jafar reject an empty
+/// symbol in the only encoding that the JDK's tools accept.
 const NO_MODULE: &str = "unknown";
 const NO_NAME: &str = "[unknown]";
-/// Of all methods. The JDK's tool looks for parameters in it, and fails if there are no parentheses.
+/// Descriptor of all methods. The JDK's tool looks for parameters in it and fails without parentheses.
 const DESCRIPTOR: &str = "()L;";
-/// Events that samples of CPU time become, and how many more for each sample that came, so that a small message makes no large recording.
-/// Beyond that each stands for more.
+/// Maximum number of events for CPU samples, and how it grows with the input, so that a small message cannot
+/// become a large recording. Above it each event represents more time.
 const MOST_EVENTS: u64 = 1 << 18;
 const FEW_EVENTS: u64 = 10_000;
 const EVENTS_OF_ONE: u64 = 64;
-/// Events and constants that are written at once.
+/// Buffer size for events and constants, in bytes.
 const AT_ONCE: usize = 8 << 20;
-/// The longest time that one profile may be of, ns.
+/// Maximum duration of one profile, ns.
 const LONGEST: i64 = 24 * 3600 * 1_000_000_000;
-/// Steps of the golden section: so many samples as there may be lie evenly in their time.
+/// Step of the golden-ratio sequence, which spreads any number of samples evenly over the interval.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Makes a recording; times are UTC ms. Samples without a time of their own are spread over all of it. `None` if there are no samples.
+/// Creates a recording. Times are UTC ms. Samples without a timestamp are spread over the interval. Returns
+/// `None` if there are no samples.
 pub(super) fn recording(
     making: &Making,
     from: i64,
@@ -72,7 +73,7 @@ struct Writing<'a> {
     /// ns since 1970.
     from: i64,
     length: i64,
-    /// Events that were written, as they are spread.
+    /// Number of events spread so far.
     spread: u64,
 }
 
@@ -88,7 +89,7 @@ const TYPES: [jfr_format::ids::TypeId; 6] = [
 impl<'a> Writing<'a> {
     fn new(making: &'a Making, from: i64, until: i64) -> io::Result<Self> {
         let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: from, ticks_per_second: 1_000_000_000 };
-        let declared = Declared::of(TYPES);
+        let declared = Declared::new(TYPES);
         let chunk = ChunkWriter::declaring(&declared, Geometry::Patched, &line, FileOffset(0), Ticks(0));
         Ok(Self {
             making,
@@ -105,7 +106,7 @@ impl<'a> Writing<'a> {
         for (kind, measure) in self.making.kinds.iter().enumerate() {
             match measure {
                 Measure::Cpu => self.cpu(kind)?,
-                // Beside the CPU time of the same samples their number says nothing more.
+                // Redundant if the same samples also have CPU time.
                 Measure::Samples if self.making.kinds.contains(&Measure::Cpu) => {}
                 Measure::Samples if self.total(kind) <= self.most(kind) => self.steady(kind, 1)?,
                 _ => self.weighed(kind, measure)?,
@@ -116,7 +117,7 @@ impl<'a> Writing<'a> {
 
     fn constants(&mut self) -> io::Result<()> {
         let making = self.making;
-        // Keys are numbers and one: 0 is nothing.
+        // Keys are indices plus one, since key 0 means null.
         let named = making.names.iter().map(|name| if name.is_empty() { NO_NAME } else { name });
         for (key, name) in (1..).zip(named.chain([NO_MODULE, DESCRIPTOR])) {
             self.constant(schema::SYMBOL, key, |s| {
@@ -162,7 +163,7 @@ impl<'a> Writing<'a> {
         for (number, measure) in (1..).zip(&making.kinds) {
             let name = match measure {
                 Measure::Other(name) => name,
-                // If they are too many to be told one by one.
+                // Used if there are too many for one event each.
                 _ => "samples",
             };
             self.constant(schema::EVENT_NAME, number, |c| {
@@ -180,13 +181,14 @@ impl<'a> Writing<'a> {
         self.samples(kind).fold(0, |sum, sample| sum.saturating_add(sample.value))
     }
 
-    /// Events that these samples may become.
+    /// Maximum number of events for samples of this kind.
     fn most(&self, kind: usize) -> u64 {
         let samples = self.samples(kind).count() as u64;
         MOST_EVENTS.min(FEW_EVENTS + samples.saturating_mul(EVENTS_OF_ONE)).max(samples)
     }
 
-    /// CPU time is told by equal samples: as many as have the same time each, in which nothing is lost unless they would be too many.
+    /// Writes CPU time as events of equal weight: the greatest common divisor of all values, which is exact,
+    /// unless that would be too many events.
     fn cpu(&mut self, kind: usize) -> io::Result<()> {
         let period = self.samples(kind).fold(0, |period, sample| common(period, sample.value));
         let period = period.max(self.total(kind).div_ceil(self.most(kind))).max(1);
@@ -197,7 +199,7 @@ impl<'a> Writing<'a> {
         self.steady(kind, period)
     }
 
-    /// One event for each `period`; what is left of one sample goes to the next.
+    /// Writes one event per `period`; the remainder of one sample carries over to the next.
     fn steady(&mut self, kind: usize, period: u64) -> io::Result<()> {
         let mut carried = 0u64;
         for sample in self.samples(kind) {
@@ -213,7 +215,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// An event for each sample, which says what it stands for.
+    /// Writes one event per sample, with its weight.
     fn weighed(&mut self, kind: usize, measure: &Measure) -> io::Result<()> {
         for sample in self.samples(kind) {
             let (at, thread, stack) = (self.at(sample), sample.thread.into(), stack(sample));
@@ -243,7 +245,7 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// When an event of a sample was.
+    /// Returns the time of a sample's event.
     fn at(&mut self, sample: &Sample) -> Ticks {
         if let Some(time) = sample.time {
             return Ticks(time - self.from);

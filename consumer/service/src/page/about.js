@@ -1,10 +1,10 @@
-// What the right side is about: a target, several, a group of runs, or all.
+// The header of the main area: a target, several targets, a group of runs, or all.
 import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { count, iso, labelsOf, moment, plain, prose, seconds } from "./text.js";
 
 const NAMES = 12;
 
-/** `forget(target)` is waited for. */
+/** Waits for the promise of `forget(target)`. */
 export function aboutLine({ forget }) {
   const facts = byId("about-facts");
   let about = null, sure = false, waiting = false;

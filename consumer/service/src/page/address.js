@@ -1,8 +1,8 @@
-// What is shown, as the fragment of the address has it: a link that can be shared, and that the browser goes back to.
+// Page state in the URL fragment: a link that can be shared and that supports the browser's history.
 
 const ONE = ["group", "run", "window", "label", "live", "look", "event", "before", "after", "q", "by"];
 
-// Such a part of a path would lead elsewhere.
+// Such a path segment would change the path.
 const isId = (text) => text !== "" && !/^\.+$/.test(text);
 
 export function read(text) {
@@ -22,7 +22,7 @@ export function write(state) {
   return "#" + parts;
 }
 
-/** The address: `changed(state)` is told of each change, ours and the browser's. Another page has other parts. */
+/** Creates the address state. `changed(state)` is called on each change, by the page or by the browser. Other pages pass their own `read` and `write`. */
 export function address(changed, { read: take, write: put } = { read, write }) {
   let state = take(location.hash);
   const follow = () => {
@@ -35,19 +35,19 @@ export function address(changed, { read: take, write: put } = { read, write }) {
   window.addEventListener("hashchange", follow);
   return {
     get state() { return state; },
-    /** As a link that changes these parts of what is shown. */
+    /** A link to the current view with these changes. */
     link: (change) => put({ ...state, ...change }),
-    /** The same without telling of it. */
+    /** Changes the address without calling `changed`. */
     quietly(change) {
       state = { ...state, ...change };
       try { history.replaceState(null, "", put(state)); } catch { /* as below */ }
     },
-    /** Goes there; `push`: so that the browser can go back. */
+    /** Navigates; with `push`, adds an entry to the browser's history. */
     go(change, push = true) {
       const next = { ...state, ...change }, text = put(next);
       if (text === put(state)) return;
       state = next;
-      // A browser may refuse to do this too often; what is shown is what was asked for all the same.
+      // A browser may refuse frequent history changes; the page shows the new state anyway.
       try { history[push ? "pushState" : "replaceState"](null, "", text === "#" ? location.pathname + location.search : text); } catch { /* see above */ }
       changed(state);
     },

@@ -1,4 +1,4 @@
-// Processes of the service's own machine that can be made targets.
+// Processes of the service's machine that can be adopted as targets.
 import { ask, paths } from "./api.js";
 import { byId, element, hide, mark, tell } from "./dom.js";
 import { plain } from "./text.js";
@@ -6,7 +6,7 @@ import { windowed } from "./windowed.js";
 
 const ROW = 40;
 
-/** `added(pid)` after the service has taken one on; `problem(text)` if not. */
+/** Calls `added(pid)` after the service has adopted a process, or `problem(text)`. */
 export function adoption({ added, problem }) {
   const dialog = byId("adopt"), search = byId("adopt-search"), scroller = byId("adopt-list");
   let all = [], items = [], at = 0, busy = false;
@@ -83,7 +83,7 @@ export function adoption({ added, problem }) {
   byId("adopt-close").addEventListener("click", () => dialog.close());
   byId("adopt-open").addEventListener("click", open);
   return {
-    /** Only a service that was started for it has processes to offer. */
+    /** Processes are offered only if the service was started with --local. */
     offer(local) { hide(byId("adopt-open"), !local); },
   };
 }

@@ -1,6 +1,6 @@
-// Questions to the service, and what it answers.
+// Requests to the service and its answers.
 
-/** The service said no: its own sentences. */
+/** The service refused; contains its messages. */
 export class Refusal extends Error {
   constructor(status, sentences) {
     super(sentences.join(" "));
@@ -9,15 +9,15 @@ export class Refusal extends Error {
   }
 }
 
-/** Nobody answered. */
+/** The service did not answer. */
 export class Unreachable extends Error {}
 
 const PATIENCE_MS = 15_000;
 
-/** What a path answers as JSON, null if it answers nothing. `signal` gives up. */
+/** Returns the JSON answer of a path, or null if it is empty. `signal` aborts the request. */
 export const ask = async (path, more) => (await said(path, more)).answer;
 
-/** The same of what is no JSON. */
+/** Returns the answer as text. */
 export const askText = async (path, more) => (await said(path, { ...more, isText: true })).text;
 
 async function said(path, { method = "GET", body, signal, patience = PATIENCE_MS, isText = false } = {}) {
@@ -63,5 +63,5 @@ export const paths = {
   processes: "v1/processes",
 };
 
-/** What a store is asked. */
+/** Paths of store queries. */
 export const stored = Object.fromEntries([["whole", ""], ...["values", "flame", "diff", "top", "share", "sql"].map((what) => [what, `/${what}`])].map(([what, path]) => [what, `v1/store${path}`]));

@@ -1,7 +1,7 @@
-// Two sides to be compared: A is before, B after. A side is a run, or a part of what is recorded all the time.
+// Two sides to compare: A is before, B after. A side is a run or an interval of a continuous profile.
 import { byId, hide, mark, tell } from "./dom.js";
 
-/** Sides are `{ ref, name() }`, `ref` as the service has it. `changed()` after each change; `link(before, after)`: the address of the comparison. */
+/** Sides are `{ ref, name() }` with the service's `ref`. Calls `changed()` after each change; `link(before, after)` returns the address of the comparison. */
 export function basket({ changed, link }) {
   const held = { before: null, after: null };
   const open = byId("basket-open");
@@ -18,16 +18,16 @@ export function basket({ changed, link }) {
     mark(open, "aria-disabled", both ? null : true);
   }
   return {
-    /** Puts a side in, or takes it out if it is there. */
+    /** Adds a side, or removes it if it is present. */
     put(side, which) {
       const other = which === "before" ? "after" : "before";
       held[which] = held[which]?.ref === side.ref ? null : side;
-      // Nothing is compared with itself.
+      // A side is not compared with itself.
       if (held[which] && held[other]?.ref === side.ref) held[other] = null;
       show();
       changed();
     },
-    /** What is no more cannot be compared. */
+    /** Removes a side whose run was deleted. */
     drop(ref) {
       for (const which of ["before", "after"]) if (held[which]?.ref === ref) held[which] = null;
       show();

@@ -1,29 +1,29 @@
-// Elements. Everything that comes from elsewhere goes in as text.
+// DOM helpers. External data is always inserted as text.
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element with properties and children; texts among these become text. */
+/** Creates an element with properties and children; strings become text nodes. */
 export function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
 }
 
-/** Texts are only touched when they change, so that what a reader has marked stays marked. */
+/** Sets text only if it changed, so that the user's selection stays. */
 export function tell(into, text) {
   if (into.textContent !== text) into.textContent = text;
 }
 
-/** The same of an attribute; null takes it away. */
+/** Sets an attribute only if it changed; null removes it. */
 export function mark(of, name, value) {
   if (value === null) of.removeAttribute(name);
   else if (of.getAttribute(name) !== String(value)) of.setAttribute(name, value);
 }
 
-/** Whether it is there at all. */
+/** Hides or shows an element. */
 export const hide = (of, hidden) => mark(of, "hidden", hidden ? "" : null);
 
-/** Makes the children of `parent` those of `wanted`, in this order. What is in its place is not moved: it keeps focus and selection. */
+/** Makes `wanted` the children of `parent`, in this order. Elements already in place are not moved, so they keep focus and selection. */
 export function arrange(parent, wanted) {
   const keep = new Set(wanted);
   for (const child of [...parent.children]) if (!keep.has(child)) child.remove();
@@ -34,6 +34,6 @@ export function arrange(parent, wanted) {
   }
 }
 
-/** Whether what is typed goes into a field. */
+/** Returns true if keystrokes go into a text field. */
 export const typing = (at = document.activeElement) =>
   !!at && (at.tagName === "INPUT" && at.type !== "checkbox" || at.tagName === "SELECT" || at.tagName === "TEXTAREA");

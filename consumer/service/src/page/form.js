@@ -1,11 +1,12 @@
-// What is asked for: mode, duration and what few need. Polling reaches options and words here, never what somebody has typed.
+// The form for runs: mode, duration and advanced options. Polling updates options and messages, never what
+// the user has typed.
 import { byId, element, hide, mark, tell } from "./dom.js";
 import { FIRST_MODE, MODES, possible } from "./modes.js";
 import { count, plain, prose } from "./text.js";
 
 const STEP = 30;
 
-/** `start(request)` asks for it and is waited for; `problem(text)` says what is wrong. */
+/** Waits for `start(request)`; `problem(text)` reports invalid input. */
 export function runForm({ start, problem }) {
   const form = byId("form"), mode = byId("mode"), duration = byId("duration"), button = byId("profile");
   const options = new Map();
@@ -39,7 +40,7 @@ export function runForm({ start, problem }) {
       tellButton();
     }
   }
-  // Not `disabled`: a button that loses the focus loses the reader.
+  // Not `disabled`: screen readers lose their position when a focused button is disabled.
   function tellButton() {
     mark(button, "aria-busy", starting);
     mark(button, "aria-disabled", starting || !!why);
@@ -54,7 +55,7 @@ export function runForm({ start, problem }) {
   }
   function step(by) {
     const now = Number(duration.value) || 0;
-    // From 1 on to 30, not to 31.
+    // From 1 up to 30, not to 31.
     const next = by > 0 ? Math.floor(now / STEP) * STEP + STEP : Math.ceil(now / STEP) * STEP - STEP;
     duration.value = Math.max(1, Math.min(most, next));
   }
@@ -98,7 +99,7 @@ export function runForm({ start, problem }) {
       mode.value = (can.find((each) => each.mode === FIRST_MODE) || can[0] || known[0]).mode;
     }
   }
-  /** Reasons why modes are impossible, each once with the modes that it is about. */
+  /** Distinct reasons why modes are unavailable, each with its modes. */
   function tellReasons() {
     const by = new Map();
     for (const { mode: name, on, of, reasons } of known) for (const reason of on < of ? reasons : []) {
@@ -119,7 +120,7 @@ export function runForm({ start, problem }) {
   }
 
   return {
-    /** `no`: why nothing can be asked for, if so. */
+    /** `no`: why no run can be started, if so. */
     show(of, limits, no) {
       targets = of;
       refusal = no;

@@ -1,7 +1,7 @@
-// Keys and what they do, as the help tells them and as the page takes them.
+// Keyboard shortcuts, for the help and for the page.
 import { byId, element } from "./dom.js";
 
-/** `[keys, words, action]`; those without an action belong to the list that has the focus. */
+/** `[keys, words, action]`; entries without an action are handled by the focused list. */
 const KEYS = [
   ["Anywhere", [
     [["/"], "search targets", "search"],
@@ -34,14 +34,14 @@ const KEYS = [
   ]],
 ];
 
-/** The action of a key, undefined if it has none. */
+/** Returns the action of a key, or undefined. */
 export function actionOf(event) {
   if (event.altKey || event.ctrlKey || event.metaKey) return undefined;
   for (const [, keys] of KEYS) for (const [names, , action] of keys) if (action && names.includes(event.key)) return action;
   return undefined;
 }
 
-/** Writes the help. */
+/** Fills in the help. */
 export function tellKeys() {
   byId("keys").replaceChildren(...KEYS.map(([title, keys]) => element("section", {}, element("h3", { textContent: title }),
     element("dl", {}, ...keys.flatMap(([names, words]) => [

@@ -1,8 +1,8 @@
-// The last minutes of a target that is recorded all the time, which go on, but not under the eyes of who reads them.
+// A live view of the last minutes of a continuous profile, which pauses while the user interacts with it.
 import { byId, hide, mark, tell } from "./dom.js";
 import { count } from "./text.js";
 
-/** `redraw()`: something was pressed. `held()`: whether the reader has gone anywhere in the picture, or is in it now. */
+/** Calls `redraw()` after a button is pressed. `held()` returns true if the user has navigated in the flame graph or has the pointer in it. */
 export function liveView({ redraw, held }) {
   const freeze = byId("live-freeze"), newest = byId("live-newest");
   let of = "", shown = null, frozen = false;
@@ -12,7 +12,7 @@ export function liveView({ redraw, held }) {
   newest.addEventListener("click", forward);
   return {
     toggle, forward,
-    /** Which part is to be seen of what is kept, `length` ms long; null as long as nothing is known. Tells also what there is beyond it. */
+    /** Returns the interval of the available data to show, `length` ms long; null if there is none. Also updates the message about newer data. */
     range(id, length, told) {
       if (of !== `${id} ${length}`) [of, shown, frozen] = [`${id} ${length}`, null, false];
       const waits = frozen || held();

@@ -1,10 +1,10 @@
-// How busy a target was of late: a small picture of it, and whether that has risen.
+// A target's recent load: a sparkline, and whether it has risen.
 
 const BEFORE = 3, AFTER = 2, TIMES = 1.5, SURE = 5;
 
 /**
- * Since when there are more samples than before, up to now, and how many times as many: `{ since, times }`, or null. Counts vary by the
- * square root of themselves; what chance does is not told.
+ * Returns since when the number of samples has risen, until now, and by which factor: `{ since, times }`, or null. The standard deviation of a
+ * count is its square root; changes within noise are not reported.
  */
 export function risen(load) {
   if (!load || !Array.isArray(load.samples)) return null;
@@ -15,7 +15,7 @@ export function risen(load) {
   for (let at = BEFORE; at <= known.length - AFTER; at++) {
     const before = sums[at] / at, count = known.length - at, after = (sums.at(-1) - sums[at]) / count;
     const sure = (after - before) / Math.sqrt(Math.max(1, sums[at]) / at ** 2 + Math.max(1, after * count) / count ** 2);
-    // A peak alone is no rise.
+    // A single peak is not a rise.
     const middle = () => known.slice(at).map(([, samples]) => samples).sort((a, b) => a - b)[(count - 1) >> 1];
     if (after >= TIMES * before && sure >= SURE && !(sure <= best?.sure) && middle() >= TIMES * before) best = { sure, since: load.from + known[at][0] * load.step, times: before > 0 ? after / before : Infinity };
   }
@@ -26,7 +26,7 @@ export const timesText = (times) => Number.isFinite(times) ? `${times < 10 ? tim
 
 const WIDTH = 60, HEIGHT = 14;
 
-/** Its outline, for a box of 60 by 14: each step as high as it is busy, and nothing where nothing is known. */
+/** Returns the outline of a sparkline of 60 by 14, with gaps where data is missing. */
 export function outline({ samples }) {
   const most = samples.reduce((most, each) => Math.max(most, each || 0), 1), wide = WIDTH / samples.length;
   const place = (number) => Number(number.toFixed(1));

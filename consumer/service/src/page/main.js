@@ -1,4 +1,4 @@
-// The page: what the service answers and what the address says are put together here, and given to those who show it.
+// The page: combines the service's answers with the state in the address, and passes them to the views.
 import { aboutLine } from "./about.js";
 import { address } from "./address.js";
 import { adoption } from "./adopt.js";
@@ -25,13 +25,13 @@ await useLink();
 
 const REMEMBERED = 100, WINDOW_MS = 5000, LOADS_MS = 8000, EXPECTED_MS = 15_000, LIVE_SECONDS = 300;
 
-// --- What is known
+// --- State
 let targets = [], limits = null, profiling = null, failing = null, enter = false;
-// A process that was just added: its number, and until when it is waited for.
+// A process that was just adopted: its PID, and until when to wait for it.
 let expected = { pid: 0, until: 0 };
-// Where there is no room for both sides: whether several are still being chosen.
+// On small screens: true while targets are being selected.
 let choosing = false;
-// How busy targets are is asked for less often than whether they are there.
+// Load is polled less often than targets.
 let loads = { asked: 0, of: new Map() };
 const lists = new Map(), singles = new Map(), windows = new Map();
 const where = address(() => {
@@ -39,7 +39,7 @@ const where = address(() => {
   if (asked !== wanted()) polling.anew();
 });
 
-/** Which list of runs is shown. */
+/** Key of the displayed list of runs. */
 const scope = ({ group, targets: ids } = where.state) => group ? `group ${group}` : ids.length === 1 ? `target ${ids[0]}` : "all";
 function pathOf({ group, targets: ids }) {
   return group ? paths.group(group) : ids.length === 1 ? paths.runsOf(ids[0]) : paths.runs;
@@ -51,7 +51,7 @@ function remember(map, key, value) {
 }
 const chosen = () => where.state.targets.map((id) => targets.find((target) => target.id === id)).filter(Boolean);
 const idOf = (side) => side.startsWith("run:") ? side.slice(4) : "";
-/** The target that is shown and recorded all the time, if that is so. */
+/** The displayed target, if it has a continuous profile. */
 function alwaysOn({ group, targets: ids }) {
   const [id, ...others] = group ? [] : ids;
   return id && !others.length && targets.find((target) => target.id === id)?.continuous ? id : null;
@@ -61,12 +61,12 @@ const partOf = ({ window: text }) => {
   return { from, to };
 };
 const refOf = (id, { from, to }) => `window:${id}:${from}:${to}`;
-/** What the service has to be asked for; what is searched for is not its business. */
+/** Key of the data to request; the search text does not matter. */
 const wanted = (state = where.state) => JSON.stringify([scope(state), looked(state), alwaysOn(state)]);
 let asked = "";
-/** The runs that are looked at. */
+/** The displayed runs. */
 const looked = ({ run, before, after }) => [run, idOf(before), idOf(after)].filter(Boolean);
-/** Where a run's target is, as far as it is known: others may be called the same. */
+/** Host and PID of a run's target if known, since names are not unique. */
 function placeOf(run) {
   const target = targets.find(({ id }) => id === run.target);
   return target ? `${target.pid}${target.host ? ` on ${plain(target.host)}` : ""}` : "";
@@ -81,7 +81,7 @@ function shownRuns() {
   return !where.state.group && ids.size > 1 ? list.runs.filter(({ target }) => ids.has(target)) : list.runs;
 }
 
-// --- Asking
+// --- Polling
 const settle = (promise) => promise.then((value) => ({ value }), (error) => ({ error }));
 
 async function poll(signal) {
@@ -124,7 +124,7 @@ async function poll(signal) {
   }
   failing = trouble && { since: failing?.since ?? Date.now(), error: trouble };
   render();
-  // Only now it is known what else there is to ask.
+  // The first answer may show what else to request.
   if (!trouble && asked !== wanted()) polling.anew();
   return !trouble;
 }
@@ -134,8 +134,8 @@ const polling = poller({
     || Date.now() < expected.until && !targets.some(({ pid, state }) => pid === expected.pid && state === "LIVE"),
 });
 
-// --- Doing
-/** What the service refuses is told in its own words; whether it did it. */
+// --- Actions
+/** Runs an action and shows the service's message if it fails; returns true on success. */
 async function doing(work) {
   try { await work(); } catch (error) {
     if (error instanceof Refusal && error.status === 401) login.needed();
@@ -144,7 +144,7 @@ async function doing(work) {
   } finally { polling.anew(); }
   return true;
 }
-/** Runs as the service has just told them, in all lists that they belong to. */
+/** Updates runs in all lists that contain them. */
 function take(runs) {
   for (const run of runs) {
     for (const [key, list] of lists) if (key === "all" || key === `target ${run.target}` || run.group && key === `group ${run.group}`) {
@@ -186,7 +186,7 @@ function cancelCurrent() {
   else if (only && !others.length) table.rows.find((each) => each.run().status === "RUNNING")?.cancel();
 }
 
-// --- Showing
+// --- Rendering
 const NOTHING = { run: "", window: "", label: "", live: "", look: "", event: "", before: "", after: "" };
 function choose(ids, open = false) {
   choosing = !open;
@@ -261,7 +261,7 @@ function showRuns() {
   all.onclick = () => { for (const run of running) cancel(run); };
   if (!all.isConnected) into.append(all);
 }
-/** What a side of a comparison is called. */
+/** Name of a side of a comparison. */
 function sideName(ref) {
   const [, kind, id, from, to] = /^(windows?):(.*):(\d+):(\d+)$/s.exec(ref) || [], run = known(idOf(ref));
   if (kind === "windows") return `${plain(id)} · ${windowName({ from: Number(from), to: Number(to) })}`;
@@ -273,7 +273,7 @@ const FILES = (range, fileOf, more) => FORMATS.map(([format, words]) => {
   link.dataset.format = format;
   return link;
 });
-/** A part of what is recorded all the time. It stays what it is, however the window goes on, until another one is asked for. */
+/** An interval of a continuous profile. It stays fixed, however the window advances, until another one is selected. */
 function showWindow(id, range, goesOn = false) {
   const { told } = windows.get(id) || {}, length = range.to - range.from, { event, look } = where.state;
   const at = (from) => ({ live: "", look: "", window: `${Math.round(from)}-${Math.round(from + length)}` });
@@ -290,7 +290,7 @@ function showWindow(id, range, goesOn = false) {
     links: FILES(range, fileOf, more),
   });
 }
-/** The same of all targets with a label. */
+/** An interval of all targets with a label. */
 function showTogether(label, range) {
   const { event, look } = where.state, more = event ? `&event=${encodeURIComponent(event)}` : "", fileOf = (...of) => paths.labelFile(label, ...of);
   picture.show({
@@ -325,7 +325,7 @@ function showPicture() {
     links: fileLinks(run, asked), look: where.state.look, address: (look) => where.link({ look }),
   });
 }
-/** That the shown target is busier than it was, and the way to what it is busy with. */
+/** Shows that the displayed target's load has risen, with a link to the comparison. */
 function showRisen(id, told) {
   const rise = told && risen(targets.find((target) => target.id === id)?.load);
   hide(byId("window-risen"), !rise);
@@ -388,7 +388,7 @@ const actions = {
   help: () => byId("help").showModal(),
 };
 const OF_PICTURE = ["freeze", "share", "save", "step"];
-/** A key that the picture has no use for. */
+/** A key that the flame graph does not use. */
 function pictureKey(key) {
   const action = picture.open && actionOf({ key });
   if (action === "live" || OF_PICTURE.includes(action)) actions[action](key);

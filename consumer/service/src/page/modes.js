@@ -1,6 +1,6 @@
-// What can be recorded, in words.
+// Descriptions of the modes.
 
-/** Mode, what it tells, what its interval is like, and which events a picture of it is of. */
+/** Mode: description, meaning of its interval, event of its flame graph. */
 export const MODES = {
   ITIMER: ["CPU time by one timer of the whole process: needs no perf events, so it works in containers too.", "10ms or 99hz of CPU time", "cpu"],
   CPU: ["CPU time of each thread, with the kernel's part where perf events are permitted; else by timers, and the run says so.", "10ms or 99hz of CPU time", "cpu"],
@@ -17,17 +17,17 @@ export const FIRST_MODE = "ITIMER";
 
 const EVENTS = { cpu: "cpu", ctimer: "cpu", itimer: "cpu", wall: "wall", alloc: "alloc", live: "live", lock: "lock", io: "io", throw: "throw" };
 
-/** The group that a picture is of unless another one is asked for; "" is a graph of its own. */
+/** Default event of a flame graph; "" means a graph of its own. */
 export const ownEvent = (run) => MODES[run.mode]?.[2] ?? "";
 
-// What else has stacks: beginnings of threads, pieces of what the mode's own graph is made of.
+// Other events with stacks: starts of threads, and the raw events of the mode's own graph.
 const MINOR = /^(jdk\.|flightline\.(Open|OffCpu$))/;
 
-/** The groups of events that a run's recording has and that are worth a picture: that of its mode first. */
+/** Events of a run's recording that are worth a flame graph: that of its mode first. */
 export function eventsOf(run) {
   const own = ownEvent(run), told = (run.events || []).filter((name) => typeof name === "string" && name && !MINOR.test(name));
   if (told.length) return own === "" || told.includes(own) ? [own, ...told.filter((name) => name !== own)] : told;
-  // As long as nothing was recorded: what was asked for.
+  // While nothing has been recorded: the requested events.
   return [...new Set([own, ...(run.engines || []).map((engine) => EVENTS[String(engine).split(/[@=:]/)[0]]).filter(Boolean)])];
 }
 
@@ -36,8 +36,8 @@ export const STATUS = { RUNNING: "Running", FINISHED: "Finished", CANCELLED: "Ca
 export const FORMATS = [["html", "HTML"], ["jfr", "JFR"], ["folded", "folded"], ["pprof", "pprof"], ["otlp", "OTLP"]];
 
 /**
- * What each mode is on these targets: on how many it is possible, and why not on the others. A target that tells nothing of a mode is
- * not said to lack it.
+ * For each mode, on how many of these targets it is available, and why not on the others. A target that does not list a mode is
+ * not counted as lacking it.
  */
 export function possible(targets) {
   const names = new Set(Object.keys(MODES));

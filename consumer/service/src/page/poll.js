@@ -1,17 +1,17 @@
-// Asking again and again.
+// Periodic polling.
 
 const BUSY_MS = 1000, IDLE_MS = 5000, MOST_MS = 15_000;
 
 /**
- * Calls `ask(signal)`, once at a time: soon again while `busy()`, else at leisure, never while the page is hidden, and ever more rarely
- * as long as it fails. `ask` answers whether all went well.
+ * Calls `ask(signal)`, one call at a time: frequently while `busy()`, otherwise slowly, never while the page is hidden, and with increasing
+ * delays while it fails. `ask` returns true on success.
  */
 export function poller({ ask, busy }) {
   let timer = 0, failures = 0, current = null, stopped = true;
 
   function delay(took) {
     if (failures) return Math.min(MOST_MS, BUSY_MS * 2 ** (failures - 1));
-    // A service that is slow to answer is not asked all the time.
+    // Poll a slow service less often.
     return Math.max(busy() ? BUSY_MS : IDLE_MS, Math.min(MOST_MS, 5 * took));
   }
   async function round() {
@@ -35,7 +35,7 @@ export function poller({ ask, busy }) {
       clearTimeout(timer);
       current?.abort();
     },
-    /** Now, and what is under way does not count: it was asked before what has changed since. */
+    /** Polls now and aborts the request in progress, which started before the change. */
     anew: round,
   };
 }

@@ -1,4 +1,4 @@
-// One run as a row of the table. It is made once and told what has changed, so that focus and selection stay.
+// A run as a table row. The row is created once and updated, so that focus and selection stay.
 import { paths } from "./api.js";
 import { arrange, element, hide, mark, tell } from "./dom.js";
 import { FORMATS, STATUS } from "./modes.js";
@@ -12,10 +12,10 @@ const button = (text, title, act) => {
   return made;
 };
 
-/** Links to a run's files, of the events `event` if it is given. */
+/** Links to a run's files, for `event` if given. */
 export function fileLinks(run, event = "") {
   return FORMATS.filter(([format]) => (run.files || []).includes(format)).map(([format, words]) => {
-    // A recording is whole, whatever is drawn of it.
+    // The recording is always complete, whichever event is shown.
     const href = paths.file(run.id, format, format === "jfr" ? "" : event);
     const link = element("a", { href, textContent: words, download: "" });
     link.dataset.format = format;
@@ -23,7 +23,7 @@ export function fileLinks(run, event = "") {
   });
 }
 
-/** `link(run)` is the address of its view, `placeOf(run)` where its target is; `cancel`, `remove` are waited for; `side(run)` is "before", "after" or "". */
+/** `link(run)` is the address of its view, `placeOf(run)` the host of its target; `cancel` and `remove` return promises; `side(run)` is "before", "after" or "". */
 export function runRow({ link, group, open, placeOf, cancel, remove, sides, compare }) {
   let run = null, sure = false, waiting = false, files = "", done = "";
   const time = element("time"), under = element("a", { className: "link group", textContent: "group" });
@@ -34,7 +34,7 @@ export function runRow({ link, group, open, placeOf, cancel, remove, sides, comp
   const view = element("a", { className: "button", textContent: "View" });
   const one = button("A", "Compare: before (a)", () => compare(run, "before")), other = button("B", "Compare: after (b)", () => compare(run, "after"));
   const end = button("Cancel", "", () => (run.status === "RUNNING" ? wait(cancel) : sure ? wait(remove) : ask(true)));
-  // Rows are laid out as grids, which takes their meaning as a table from them unless it is said.
+  // Grid layout removes the table semantics of rows, so set the roles.
   const cell = (name, ...children) => element("td", { className: name, role: "cell" }, ...children);
   const made = element("tr", { tabIndex: -1, role: "row" },
     cell("when", time, under), cell("of", target, place), cell("mode", mode, truth, more), cell("length", length, meter), cell("status", dot, status),
@@ -47,7 +47,7 @@ export function runRow({ link, group, open, placeOf, cancel, remove, sides, comp
     ask(false);
   });
 
-  /** Deleting is asked twice, in the same place. */
+  /** Deletion requires a second click in the same place. */
   function ask(now) {
     sure = now;
     tellEnd();

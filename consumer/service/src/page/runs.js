@@ -5,7 +5,7 @@ import { count } from "./text.js";
 
 const MOST = 200;
 
-/** `acts` are those of a row. */
+/** `acts` are the actions of a row. */
 export function runTable(acts) {
   const body = byId("runs-body");
   let rows = new Map(), current = null;
@@ -25,7 +25,7 @@ export function runTable(acts) {
     const lost = document.activeElement?.closest?.("#runs-body tr"), at = [...body.children].indexOf(lost);
     rows = kept;
     arrange(body, [...kept.values()]);
-    // The row that had the focus is gone: the next one has it.
+    // The focused row was removed: focus the next one.
     if (lost && !lost.isConnected) (body.children[Math.min(at, body.children.length - 1)] || byId("main")).focus();
     if (!current?.isConnected) current = body.firstElementChild;
     if (current && current.tabIndex !== 0) current.tabIndex = 0;
@@ -45,7 +45,7 @@ export function runTable(acts) {
 
   return {
     show,
-    /** The row of this run has the focus, or the last one that had it; without rows what is around them. */
+    /** Focuses the row of this run, or the row that had the focus last; without rows, the surrounding element. */
     focus(id) {
       const row = rows.get(id) || current || body.firstElementChild;
       if (row) moveTo(row);
@@ -53,7 +53,7 @@ export function runTable(acts) {
     },
     get current() { return within() || null; },
     get rows() { return [...body.children]; },
-    /** A key that is about a row; whether it was one. */
+    /** Handles a key for a row; returns true if it did. */
     key(event) {
       const row = within(), all = [...body.children], at = all.indexOf(row);
       if (event.key === "j" || event.key === "ArrowDown") moveTo(all[Math.min(all.length - 1, at + 1)]);

@@ -1,19 +1,19 @@
-// Which targets are listed, in which order, in which groups.
+// Filtering, sorting and grouping of targets.
 import { risen } from "./load.js";
 import { plain } from "./text.js";
 
 const collator = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 const before = (a, b) => collator.compare(a, b) || (a < b ? -1 : a > b ? 1 : 0);
 
-/** Live ones first, then by name; numbers in names count as numbers. */
+/** Live targets first, then by name; numbers in names are compared as numbers. */
 export const inOrder = (targets) => [...targets].sort((a, b) =>
   (a.state === "GONE") - (b.state === "GONE") || before(a.name, b.name) || before(a.host, b.host) || a.pid - b.pid || (a.id < b.id ? -1 : 1));
 
 const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 
-// Put together once for each answer of the service, not for each letter.
+// Built once per answer of the service, not per keystroke.
 const haystacks = new WeakMap();
-/** What a target is found by. */
+/** Searchable text of a target. */
 function haystack(target) {
   const known = haystacks.get(target);
   if (known !== undefined) return known;
@@ -25,7 +25,7 @@ function haystack(target) {
   return made;
 }
 
-/** Those that have all words of `text`. */
+/** Returns the targets that match all words of `text`. */
 export function matching(targets, text) {
   const all = words(text);
   if (!all.length) return targets;
@@ -37,7 +37,7 @@ export function matching(targets, text) {
 
 const MOST_KEYS = 30;
 
-/** What targets can be grouped by: the host, and keys of labels, those of most targets first. */
+/** Possible groupings: by host, and by label keys, most frequent first. */
 export function groupings(targets) {
   const keys = new Map();
   for (const { labels } of targets) for (const key of Object.keys(labels || {})) keys.set(key, (keys.get(key) || 0) + 1);
@@ -45,7 +45,7 @@ export function groupings(targets) {
   return [["", "No groups"], ["host", "By host"], ...most.map((key) => [`label:${key}`, `By ${plain(key)}`])];
 }
 
-/** The groups of targets that are in order, `[title, members]`; those without a value last. */
+/** Groups sorted targets into `[title, members]`; those without a value come last. */
 export function grouped(targets, by) {
   if (!by) return [["", targets]];
   const key = by.startsWith("label:") ? by.slice(6) : null, groups = new Map();

@@ -1,4 +1,5 @@
-// The service's token, once for a browser: it is exchanged for a cookie that scripts cannot read, and kept nowhere here.
+// The service's token. A browser exchanges it once for a cookie that scripts cannot read; the page does not
+// store it.
 import { ask, paths } from "./api.js";
 import { byId, tell } from "./dom.js";
 
@@ -13,7 +14,7 @@ export async function useLink() {
   await ask(paths.session, { method: "POST", body: { token } }).catch(() => {});
 }
 
-/** `letIn()` after the token was right. */
+/** Calls `letIn()` after a valid token was entered. */
 export function session({ letIn }) {
   const dialog = byId("session"), field = byId("token");
   byId("session-form").addEventListener("submit", async (event) => {
@@ -32,7 +33,7 @@ export function session({ letIn }) {
       byId("session-go").disabled = false;
     }
   });
-  // Without it there is nothing behind.
+  // Without the token, the page is empty.
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   return {
     needed() {

@@ -1,7 +1,7 @@
-// The address of what is seen, for others.
+// Sharing the address of the current view.
 import { byId, hide } from "./dom.js";
 
-/** Copies `href`; where the browser does not let a page do that, it is there to be copied. `said(text)` tells which. */
+/** Copies `href`, or shows it for copying if the browser does not permit that. `said(text)` reports which. */
 export async function share(href, said) {
   const field = byId("share");
   try {

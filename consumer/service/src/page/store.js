@@ -1,4 +1,4 @@
-// The page of a store: what is chosen becomes a question, and what comes back is shown with the SQL that it stands for.
+// The page of a profile store: turns the selection into a query, and shows the answer with its SQL.
 import { address } from "./address.js";
 import { ask, askText, Refusal, stored } from "./api.js";
 import { byId, element, hide, mark, tell, typing } from "./dom.js";
@@ -15,9 +15,9 @@ await useLink();
 const PATIENCE_MS = 90_000, SETTLED_MS = 250, DAY = 86_400_000;
 const NAMES = { flame: ["Flame graph", ""], top: ["Functions", ""], share: ["Over time", "What share of the samples certain functions had."], diff: ["Compare", "What is different between A and B, in shares of each."] };
 
-// --- What is known
+// --- State
 let whole = null, parts = { a: null, b: null }, opened = false;
-/** What is being chosen; it becomes the address when it is asked. */
+/** The edited selection; it becomes the address when the query is run. */
 let draft;
 const where = address(() => { draft = adopted(where.state); render(); run(); }, { read, write });
 const adopted = (state) => ({ ...state, view: state.view || "flame", look: "" });
@@ -33,10 +33,10 @@ function fail(text) {
   tell(byId("told"), prose(text));
 }
 
-// --- What there is to choose from
+// --- Selectable values
 const looking = { a: null, b: null };
 const asked = { a: null, b: null };
-/** Asks again what a side can be restricted to, when it has not changed for a moment. */
+/** Requests the selectable values of a side again once it has not changed for a moment. */
 function look(which) {
   const path = `${stored.values}?${valuesOf(draft, which)}`;
   if (asked[which] === path) return;
@@ -55,7 +55,7 @@ function look(which) {
       if (mine.signal.aborted) return;
       asked[which] = null;
       if (error instanceof Refusal && error.status === 401) login.needed();
-      // A condition that is only half written is no news.
+      // Do not report errors of a condition that is still being typed.
       else tell(byId("state"), error instanceof Refusal && [400, 422].includes(error.status) && draft[which].where ? "" : prose(error.message));
     }
   }, opened ? SETTLED_MS : 0);
@@ -71,7 +71,7 @@ const views = VIEWS.map((view) => {
   const made = element("button", { type: "button", textContent: NAMES[view][0] });
   made.dataset.view = view;
   made.addEventListener("click", () => {
-    // B begins as A is; one thing is then chosen otherwise.
+    // B starts as a copy of A, for the user to change.
     const fresh = view === "diff" && write({ ...draft, view, a: NO_SIDE }) === write({ ...draft, view, a: NO_SIDE, b: NO_SIDE });
     change({ view, ...fresh ? { b: { ...draft.a, labels: { ...draft.a.labels } } } : {} });
   });
@@ -104,7 +104,7 @@ function render() {
   hide(byId("lines-field"), view === "share");
 }
 
-// --- Asking
+// --- Queries
 let running = null;
 function stop() {
   running?.abort();
@@ -121,9 +121,9 @@ byId("choice").addEventListener("submit", (event) => {
   tell(byId("ask-words"), "");
   const before = write(where.state);
   where.go({ ...draft, look: "" });
-  // The same once more: the store may have gone on.
+  // Repeat the query: the store may have new data.
   if (write(where.state) === before) run();
-  // Where the answer is below, it is what one wants to see.
+  // On small screens the answer is below the form; scroll to it.
   if (matchMedia("(max-width: 760px)").matches) byId("answer").scrollIntoView();
 });
 
@@ -138,7 +138,7 @@ function pictureKey(key) {
   else if (key === "W") fill(!document.body.classList.contains("whole"));
 }
 
-/** Shows what the address says. */
+/** Runs the query in the address. */
 async function run() {
   stop();
   const state = where.state;
@@ -189,7 +189,7 @@ const SHOW = {
   share: (state, more) => rows(stored.share, state, more, (text) => shareChart(text, byId("as-sql").clientWidth)),
 };
 
-// --- As SQL
+// --- SQL
 async function sql(state, more) {
   const which = state.view === "diff" ? ["a", "b"] : ["a"], texts = [];
   for (const side of which) texts.push(await askText(`${stored.sql}?${sqlOf(state, side)}`, more));
@@ -201,7 +201,7 @@ async function sql(state, more) {
 byId("engine").addEventListener("change", async () => {
   const engine = byId("engine").value === "datafusion" ? "" : byId("engine").value;
   draft = { ...draft, engine };
-  // What is shown stays; only the SQL is another.
+  // Keep the view; only the SQL changes.
   where.quietly({ engine });
   try { await sql(where.state, { patience: PATIENCE_MS }); } catch (error) { toast(error.message); }
 });
@@ -227,8 +227,8 @@ document.addEventListener("keydown", (event) => {
   } else if (!byId("viewer").hidden) pictureKey(event.key);
 });
 
-// --- Begin
-/** What is looked at first: the latest day of what has most samples. */
+// --- Start
+/** Initial selection: the latest day of the service with the most samples. */
 function usual() {
   const [service] = whole.services, [day] = whole.days;
   const begin = Date.parse(`${day?.value}T00:00:00Z`), time = Number.isFinite(begin) ? { from: String(begin), to: String(begin + DAY) } : {};

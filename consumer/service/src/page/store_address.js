@@ -1,4 +1,4 @@
-// What is asked of a store, as the fragment of the address has it: the same words that the service takes.
+// The store query in the URL fragment, with the parameter names of the service.
 
 const SIDE = ["service", "from", "to", "where"], ONE = ["event", "measure", "min", "lines", "function", "by", "every"];
 export const VIEWS = ["flame", "top", "share", "diff"], OWN = ["engine", "look"];
@@ -7,7 +7,7 @@ const LONGEST = 8000;
 export const NO_SIDE = { service: "", from: "", to: "", where: "", labels: {} };
 const isTime = (text) => /^\d{1,15}$/.test(text);
 
-/** A side: `labels` are values by key, null: samples that have none. */
+/** A side: `labels` maps keys to values; null selects samples without the label. */
 function readSide(parts, prefix) {
   const side = { ...NO_SIDE, labels: {} };
   for (const key of SIDE) side[key] = parts.get(prefix + key) ?? "";
@@ -47,15 +47,15 @@ function query(state, keys) {
 
 const OF_VIEW = { flame: ["event", "measure", "lines", "min"], top: ["event", "measure", "lines"], share: ["event", "measure", "function", "by", "every"], diff: ["event", "measure", "lines"] };
 
-/** What is behind the `?` of a question. */
+/** Query string of a query. */
 export const questionOf = (state) => String(query(state, OF_VIEW[state.view]));
 
-/** The same of the SQL of one side; `min` is that of a flame graph. */
+/** Query string for the SQL of one side; `min` applies to flame graphs. */
 export function sqlOf(state, which) {
   const parts = query({ ...state, view: "flame", a: state[which] }, ["event", "measure", ...state.view === "flame" ? ["min"] : []]);
   if (state.engine) parts.set("engine", state.engine);
   return String(parts);
 }
 
-/** The same of what one side can be restricted to. */
+/** Query string for the selectable values of one side. */
 export const valuesOf = (state, which) => String(query({ ...state, view: "flame", a: state[which] }, ["event"]));

@@ -1,12 +1,12 @@
-// What share functions had over time: lines, and the same as a table.
+// Functions' shares over time: a line chart and a table.
 import { byId, element } from "./dom.js";
 import { plain } from "./text.js";
 
 const LINES = 8, MOST_ROWS = 2000, WIDEST = 900, NARROWEST = 300, HIGH = 260, LEFT = 44, RIGHT = 12, TOP = 10, BOTTOM = 24;
-// Its name is an address, which nothing here is to be taken for.
+// Read the namespace from an element, since its URL in the source would look like an external request.
 const SPACE = byId("svg").content.firstElementChild.namespaceURI;
 
-/** CSV as RFC 4180 has it, as rows of texts. */
+/** Parses CSV (RFC 4180) into rows of strings. */
 export function csv(text) {
   const rows = [];
   let row = [], field = "", quoted = false;
@@ -26,7 +26,7 @@ export function csv(text) {
   return field || row.length ? [...rows, [...row, field]] : rows;
 }
 
-/** `{ groups: [[name, [{ at, percent, of, total }]]], most }`, groups with most samples first. */
+/** Returns `{ groups: [[name, [{ at, percent, of, total }]]], most }`, groups with the most samples first. */
 export function sharesOf(text) {
   const groups = new Map();
   for (const [begin, name, of, total, percent] of csv(text).slice(1)) {
@@ -48,7 +48,7 @@ function svg(name, marks, ...children) {
 const called = (name) => plain(name) || "– not set –";
 const iso = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 
-/** Elements that show it in a room of that width. */
+/** Returns the elements of the chart for a width. */
 export function shareChart(text, room) {
   const wide = Math.max(NARROWEST, Math.min(WIDEST, room));
   const groups = sharesOf(text), drawn = groups.slice(0, LINES), all = groups.flatMap(([, points]) => points);

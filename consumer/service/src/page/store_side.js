@@ -1,9 +1,9 @@
-// Which samples: service, time, labels and a condition, each with what there is to choose from.
+// Selection of samples: service, time, labels and a condition, each with its possible values.
 import { arrange, element, hide, mark, tell } from "./dom.js";
 import { count, plain } from "./text.js";
 
 const DAY = 86_400_000;
-// What a list says of a value: "" is any, "-" none, and behind "=" it is itself.
+// Values of a list: "" means any, "-" none, and text after "=" is the value itself.
 const ANY = "", NONE = "-";
 
 const many = (samples) => samples.toLocaleString("en-US");
@@ -13,7 +13,7 @@ const msOf = (text) => {
   return ms >= 0 ? String(ms) : "";
 };
 
-/** Options that are only touched if they change; what is chosen stays in the list. */
+/** Updates options only if they changed; keeps the selected one in the list. */
 export function options(list, all, chosen) {
   const known = all.some(([value]) => value === chosen) ? all : [...all, [chosen, `${plain(chosen.replace(/^=/, ""))} (0)`]];
   const text = JSON.stringify(known);
@@ -24,7 +24,7 @@ export function options(list, all, chosen) {
   list.value = chosen;
 }
 
-/** The fields of a side; `changed(side)` is told of each change. */
+/** The fields of a side; calls `changed(side)` on each change. */
 export function sideForm(into, name, changed) {
   let side = null, offered = null;
   const field = (id, words, made, wide) => {
@@ -52,7 +52,7 @@ export function sideForm(into, name, changed) {
   for (const [key, input] of [["from", from], ["to", to]]) input.addEventListener("change", () => change({ [key]: msOf(input.value) }));
   where.addEventListener("input", () => change({ where: where.value.trim() }));
 
-  /** The day that is chosen, if it is one. */
+  /** The selected day, if the time range is one day. */
   function dayOf({ from, to }) {
     if (from === "" && to === "") return "";
     return from !== "" && Number(to) - Number(from) === DAY && Number(from) % DAY === 0 ? atOf(from).slice(0, 10) : "other";
@@ -82,7 +82,7 @@ export function sideForm(into, name, changed) {
   }
 
   return {
-    /** `whole` is what the store has, `part` what this choice has; null: not known yet. */
+    /** `whole` lists the values in the store, `part` those within this selection; null if not loaded. */
     show(now, whole, part) {
       [side, offered] = [now, part];
       options(service, [["", "all services"], ...(whole?.services || []).map(({ value, samples }) => [value, `${plain(value)} (${many(samples)})`])], side.service);
@@ -99,7 +99,7 @@ export function sideForm(into, name, changed) {
   };
 }
 
-/** What is chosen, for people. */
+/** Describes the selection for people. */
 export function sideWords(side) {
   const labels = Object.entries(side.labels).map(([key, value]) => value === null ? `no ${key}` : `${key}=${value}`);
   const time = side.from === "" && side.to === "" ? "" : [side.from, side.to].map((ms) => ms === "" ? "…" : atOf(ms).replace("T", " ").replace(/ 00:00:00$/, "")).join(" – ");

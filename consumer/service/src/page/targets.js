@@ -1,4 +1,4 @@
-// The list of targets: one cursor, any number chosen.
+// The list of targets: one cursor, any number selected.
 import { byId, element, hide, mark, tell } from "./dom.js";
 import { grouped, groupings, inOrder, matching } from "./select.js";
 import { outline, risen, timesText } from "./load.js";
@@ -7,7 +7,7 @@ import { windowed } from "./windowed.js";
 
 const ROW = 46, HEAD = 30;
 
-/** `choose(ids, open)`: these are to be shown, at once if `open`; `filter(change)`: what is searched for or grouped by has changed. */
+/** `choose(ids, open)` selects targets and with `open` shows them; `filter(change)` changes the search text or the grouping. */
 export function targetList({ choose, filter, entered }) {
   const scroller = byId("targets"), search = byId("search"), by = byId("group-by");
   let given = null, all = [], offered = [], listed = [], items = [], chosen = new Set(), cursor = null, from = null, numbers = new Map();
@@ -38,7 +38,7 @@ export function targetList({ choose, filter, entered }) {
       hide(spark, gone || !target.load);
       if (target.load && !gone) mark(spark.firstElementChild, "d", outline(target.load));
       mark(dot, "class", "dot " + (gone ? "gone" : target.run ? "running" : "live"));
-      // What its group is about is above it; the keys are in the title.
+      // The group's heading has its own value; the title has the keys.
       const values = Object.keys(target.labels || {}).filter((key) => `label:${key}` !== by.value).map((key) => plain(target.labels[key]));
       tell(under, [by.value === "host" ? "" : plain(target.host), ...values].filter(Boolean).join(" · "));
       mark(made, "title", [text, `pid ${target.pid} on ${plain(target.host)}`, gone ? `gone: ${plain(target.gone) || "not heard of any more"}` : "live", ...(rise ? [`CPU time ${timesText(rise.times)} since ${moment(rise.since)}`] : []), ...labels].join("\n"));
@@ -94,7 +94,7 @@ export function targetList({ choose, filter, entered }) {
     mark(scroller, "aria-activedescendant", at && byId(at) ? at : null);
   }
 
-  /** Those that are searched for, in groups. */
+  /** Returns the matching targets, grouped. */
   function lay() {
     listed = [];
     items = [];
@@ -144,14 +144,14 @@ export function targetList({ choose, filter, entered }) {
       if (document.activeElement !== by) by.value = offered.some(([value]) => value === group) ? group : "";
       if (document.activeElement !== search && search.value !== q) search.value = q;
       lay();
-      // What the address says was chosen before there was a list.
+      // Targets from the address, selected before the list was loaded.
       if (cursor === null && listed.some(({ id }) => chosen.has(id))) {
         cursor = from = listed.find(({ id }) => chosen.has(id)).id;
         list.reveal(items.findIndex((item) => item.key === cursor), true);
         draw();
       }
     },
-    /** A key that is about this list; whether it was one. */
+    /** Handles a key for the list; returns true if it did. */
     key(event) {
       const at = place(), step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1, PageDown: list.page, PageUp: -list.page }[event.key];
       if (step) moveTo(at < 0 ? 0 : at + step);

@@ -1,6 +1,7 @@
-// How things are written. Names, labels and messages are other people's: what would turn, hide or break a line is shown as what it is.
+// Formatting. Names, labels and messages are untrusted: characters that reverse, hide or break text are shown
+// as escapes.
 
-// Controls, marks of direction, what has no width; U+E0000 on are tags.
+// Control characters, direction marks, zero-width characters; U+E0000 and above are tags.
 const UNSEEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
 const LONGEST = 1000;
 
@@ -9,13 +10,13 @@ const shown = (c) => {
   return code < 32 ? String.fromCharCode(0x2400 + code) : `\\u{${code.toString(16)}}`;
 };
 
-/** A name as one line of what can be seen. */
+/** Formats a name as one line of visible characters. */
 export function plain(text) {
   const all = String(text ?? "");
   return (all.length > LONGEST ? all.slice(0, LONGEST) + "…" : all).replace(UNSEEN, shown);
 }
 
-/** A message: the same, but its lines stay lines. */
+/** Formats a message likewise, but keeps its line breaks. */
 export const prose = (text) => String(text ?? "").trim().split(/\r?\n/).slice(0, 20).map(plain).join("\n");
 
 export const labelsOf = (labels) => Object.entries(labels || {}).map(([key, value]) => [plain(key), plain(value)]);
@@ -26,7 +27,7 @@ const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 const isTime = (ms) => Number.isFinite(ms) && ms > 0 && ms < 8.64e15;
 export const iso = (ms) => isTime(ms) ? new Date(ms).toISOString() : "";
 
-/** A moment by the reader's clock, with the day if it is not today. */
+/** Formats a time in the local time zone, with the day if it is not today. */
 export function moment(ms, now = Date.now()) {
   if (!isTime(ms)) return "–";
   const at = new Date(ms), time = clock.format(at);

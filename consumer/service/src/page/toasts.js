@@ -1,10 +1,10 @@
-// What went wrong, until it has been read.
+// Errors, shown until dismissed.
 import { byId, element } from "./dom.js";
 import { prose } from "./text.js";
 
 const MOST = 5;
 
-/** A message that stays until it is dismissed; the same one again takes its own place. */
+/** Shows a message until it is dismissed; a repeated message replaces the first. */
 export function toast(text) {
   const into = byId("toasts"), words = prose(text);
   for (const other of [...into.children]) if (other.dataset.words === words) other.remove();
@@ -18,7 +18,7 @@ export function toast(text) {
   while (into.children.length > MOST) into.firstElementChild.remove();
 }
 
-/** Takes the latest one away; whether there was one. */
+/** Dismisses the latest message; returns true if there was one. */
 export function dismiss() {
   const last = byId("toasts").lastElementChild;
   last?.remove();

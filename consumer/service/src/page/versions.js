@@ -1,10 +1,10 @@
-// Targets with a label as one: a picture of them, and what is different between two versions.
+// All targets with a label: a merged flame graph, and the comparison of two versions.
 import { byId, element, hide, tell } from "./dom.js";
 import { count, moment, plain } from "./text.js";
 
 const MOST = 100;
 
-/** Labels of targets that are recorded all the time: by key the values, each with how many have it and until when. */
+/** Returns the labels of continuously profiled targets: for each key its values, with the number of targets and their latest data. */
 export function versions(targets) {
   const keys = new Map();
   for (const { labels, continuous } of targets) for (const [key, value] of Object.entries(continuous ? labels || {} : {})) {
@@ -17,7 +17,7 @@ export function versions(targets) {
 
 export const groupRef = (key, value, { from, to }) => `windows:${key}=${value}:${from}:${to}`;
 
-/** `view(label, range)`, `compare(before, after)` show it. */
+/** `view(label, range)` and `compare(before, after)` show the result. */
 export function versionsForm({ view, compare }) {
   const key = byId("versions-key"), sides = { a: byId("versions-a"), b: byId("versions-b") }, length = byId("versions-length");
   let known = new Map(), given = null;
@@ -29,7 +29,7 @@ export function versionsForm({ view, compare }) {
     list.replaceChildren(...all.map(([value, words]) => element("option", { value, textContent: words })));
     if (all.some(([value]) => value === before)) list.value = before;
   }
-  /** The last while of a value, up to when its targets were last heard of: an older version may have ended before. */
+  /** The latest interval with data of a value; an older version may have ended before. */
   const range = (which) => {
     const to = known.get(key.value)?.get(sides[which].value)?.to || 0;
     return { from: to - Number(length.value) * 1000, to };

@@ -1,23 +1,23 @@
-// A picture over the whole window, in a frame that may run its own script and nothing else.
+// A flame graph over the whole window, in a sandboxed frame that may run only its own script.
 import { ask, Refusal } from "./api.js";
 import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { share } from "./share.js";
 import { prose } from "./text.js";
 import { toast } from "./toasts.js";
 
-// Longest address of a place in a picture that is kept.
+// Maximum length of a stored position in a flame graph.
 const LONGEST = 4000, PATIENCE_MS = 3000;
 
-/** `closed()` goes back to what was there before; `key(name)` is one that the picture has no use for, `moved()`: the reader did something in it. */
+/** `closed()` restores the previous view; `key(name)` receives keys that the flame graph does not use; `moved()` is called when the user interacts with it. */
 export function viewer({ closed, key, moved }) {
   const whole = byId("viewer"), room = byId("viewer-frame"), words = byId("viewer-words");
   let frame = null, shown = "", coming = null, inside = false, refused = "", shared = null;
-  /** Where the reader is in the picture, as it tells. */
+  /** The user's position in the flame graph, as it reports it. */
   let read = { state: "", held: false };
   byId("viewer-close").addEventListener("click", closed);
   const give = () => { if (shared) share(new URL(shared(read.state), location.href).href, toast); };
   byId("viewer-share").addEventListener("click", give);
-  // The picture has the keyboard; the Escape that it has no use for comes back.
+  // The flame graph has the keyboard focus; it passes on the Escape key if it does not use it.
   window.addEventListener("message", ({ source, data }) => {
     if (coming && source === coming.contentWindow && data?.flightline === "state") coming.arrived?.();
     if (!frame || source !== frame.contentWindow) return;
@@ -28,11 +28,11 @@ export function viewer({ closed, key, moved }) {
       moved();
     }
   });
-  // Who has the pointer in it looks at it.
+  // The user looks at the flame graph while the pointer is in it.
   room.addEventListener("mouseenter", () => { inside = true; moved(); });
   room.addEventListener("mouseleave", () => { inside = false; moved(); });
 
-  /** The same buttons again, with other words. */
+  /** Updates buttons in place. */
   function buttons(into, all, more) {
     const kept = [...into.children];
     arrange(into, all.map((one, i) => {
@@ -47,7 +47,7 @@ export function viewer({ closed, key, moved }) {
     hide(words, !text);
     tell(words, text);
   }
-  /** Errors come as JSON, which nobody is to read in a frame. */
+  /** Returns true if the answer was an error; its JSON must not appear in the frame. */
   const failed = (path) => performance.getEntriesByName(new URL(path, document.baseURI).href).at(-1)?.responseStatus >= 400;
   async function check(mine, path) {
     if (!failed(path)) return;
@@ -69,7 +69,7 @@ export function viewer({ closed, key, moved }) {
     made.src = path + (look ? `#${look}` : "");
     return made;
   }
-  /** The same of a later time: it takes the other one's place when it is drawn, and begins where the reader is. */
+  /** Loads a later version. It replaces the current one once it is drawn, at the same position. */
   function follow(path, title, then) {
     const earlier = coming ? coming.earlier : shown;
     shown = path;
@@ -89,7 +89,7 @@ export function viewer({ closed, key, moved }) {
       then();
     };
     mine.addEventListener("load", () => {
-      // What cannot be drawn is no reason to take away what is there: the next one comes.
+      // If the new flame graph cannot be drawn, keep the current one; another one follows.
       if (coming === mine && failed(path)) {
         mine.remove();
         coming = null;
@@ -103,7 +103,7 @@ export function viewer({ closed, key, moved }) {
     shown = path;
     leave("Drawing…");
     performance.clearResourceTimings();
-    // A new frame each time: going to another page in the same one would be a step of the browser's history.
+    // Use a new frame each time, since navigating within a frame would add to the browser's history.
     const mine = frame = make(path, title, look);
     mine.addEventListener("load", () => {
       if (frame !== mine) return;
@@ -115,7 +115,7 @@ export function viewer({ closed, key, moved }) {
     room.append(mine);
   }
 
-  /** `path`: of the picture, or null, and `text` says why there is none yet. `events` and `steps` are buttons, `links` are links; `goesOn`: it is a later one of the same. */
+  /** `path`: URL of the flame graph, or null, with `text` as the reason. `events` and `steps` are buttons, `links` are links; `goesOn`: it is a later version of the same. */
   function show({ title, path, text, events = [], steps = [], links = [], look = "", goesOn = false, address = null }) {
     if (whole.hidden) {
       hide(whole, false);
@@ -138,7 +138,7 @@ export function viewer({ closed, key, moved }) {
       }
       shared = address;
     };
-    // What could not be drawn is not said to be there.
+    // Do not announce a flame graph that could not be drawn.
     if (goesOn && frame && (path === refused || coming && shown === path)) return;
     if (path && goesOn && frame && shown && shown !== path) return follow(path, title, bar);
     bar();
@@ -160,7 +160,7 @@ export function viewer({ closed, key, moved }) {
       return true;
     },
     get open() { return !whole.hidden; },
-    /** Whether the reader has gone anywhere in the picture, or has the pointer in it. */
+    /** Returns true if the user has navigated in the flame graph or has the pointer in it. */
     get held() { return !whole.hidden && !!frame && (read.held || inside); },
     share: give,
     save(format) { byId("viewer-links").querySelector(`[data-format="${format}"]`)?.click(); },

@@ -1,4 +1,4 @@
-// What is kept of a target that is recorded all the time: a strip along time, of which a part is looked at.
+// The window of a continuous profile: a timeline on which an interval can be selected.
 import { paths } from "./api.js";
 import { arrange, byId, element, hide, mark, tell } from "./dom.js";
 import { FORMATS } from "./modes.js";
@@ -9,17 +9,17 @@ const MINUTE = 60_000, SECOND = 1000, HEIGHT = 48;
 const span = ({ from, to }) => `${moment(from)} – ${moment(to)}`;
 export const windowName = span;
 
-/** `[from, to, height]` of what is to be drawn: samples a second, null what has not been counted; bytes a second of a service that does not count. */
+/** Returns `[from, to, height]` of the bars: samples per second, null if not counted yet; bytes per second if the service does not count. */
 function bars({ timeline, chunks }) {
   if (timeline) return timeline.rates.map((rate, i) => [timeline.from + i * timeline.step, timeline.from + (i + 1) * timeline.step, rate]);
   return (chunks || []).map(({ from, to, bytes }) => [from, to, bytes / Math.max(1, to - from)]);
 }
 
-/** The moment within the window at which a clock showed `text`, hours, minutes and perhaps seconds; NaN if it is none. */
+/** Returns the time within the window at which a clock showed `text` (hours, minutes, optionally seconds), or NaN. */
 function momentOf(text, { from, to }) {
   const parts = /^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$/.exec(text.trim());
   if (!parts) return NaN;
-  // On the day of its end, or the one before.
+  // On the day of the end, or the one before.
   const days = [0, 1].map((back) => {
     const at = new Date(to);
     at.setDate(at.getDate() - back);
@@ -32,11 +32,11 @@ const clockOf = (ms) => {
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 };
 
-/** `open(range)` views it, `compare(range, which)` puts it into the basket, `sides(range)` says where in that it is. */
+/** `open(range)` shows an interval, `compare(range, which)` adds it to the basket, `sides(range)` returns its place in it. */
 export function windowStrip({ open, compare, sides }) {
   const strip = byId("window-strip"), from = byId("window-from"), to = byId("window-to");
   const view = byId("window-view"), buttons = { before: byId("window-a"), after: byId("window-b") };
-  // What is chosen of a target stays as it is while the window goes on.
+  // The selection of a target stays while its window advances.
   const kept = new Map();
   let target = null, now = null, dragged = null;
   const chosen = () => kept.get(target);
@@ -95,7 +95,7 @@ export function windowStrip({ open, compare, sides }) {
   });
   strip.addEventListener("pointermove", (event) => { if (dragged && Math.abs(event.clientX - dragged.x) > 3) choose({ from: dragged.at, to: timeAt(event) }); });
   strip.addEventListener("pointerup", (event) => {
-    // A press alone: as much as before around it.
+    // A click without dragging moves the selection, keeping its length.
     const half = (chosen().to - chosen().from) / 2;
     if (dragged && Math.abs(event.clientX - dragged.x) <= 3) choose({ from: dragged.at - half, to: dragged.at + half });
     dragged = null;
@@ -127,7 +127,7 @@ export function windowStrip({ open, compare, sides }) {
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 
   return {
-    /** What is kept of `id`, as the service tells it; null if nothing is. */
+    /** The window of `id`, as the service describes it; null if there is none. */
     show(id, told) {
       hide(byId("window"), !told);
       [target, now] = [id, told];
@@ -135,7 +135,7 @@ export function windowStrip({ open, compare, sides }) {
       if (!kept.has(id)) kept.set(id, { from: Math.max(told.from, told.to - MINUTE), to: told.to });
       show();
     },
-    /** Another part is chosen, as the address has it. */
+    /** Selects the interval in the address. */
     choose(id, range) { kept.set(id, range); },
   };
 }

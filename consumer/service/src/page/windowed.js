@@ -1,11 +1,11 @@
-// A list of any length, of which only what is in sight are elements.
+// A list of any length that creates elements only for the visible items.
 import { arrange, element } from "./dom.js";
 
 const BEYOND = 6;
 
 /**
- * `items` of `show` are `{ key, height }`; `make(item)` gives the element of a key once, `update(made, item)` what it says. An element
- * lives as long as it is in sight, and goes on being the same while its place changes.
+ * `items` of `show` are `{ key, height }`; `make(item)` creates the element of a key once, `update(made, item)` updates it. An element
+ * lives while it is visible, and stays the same when its position changes.
  */
 export function windowed(scroller, { make, update }) {
   const body = element("div", { className: "rows" });
@@ -13,7 +13,7 @@ export function windowed(scroller, { make, update }) {
   scroller.append(body);
   let items = [], tops = [], height = 0, made = new Map();
 
-  /** The first item that ends below `y`. */
+  /** Index of the first item that ends below `y`. */
   function at(y) {
     let low = 0, high = items.length;
     while (low < high) {
@@ -63,13 +63,13 @@ export function windowed(scroller, { make, update }) {
       if (!item) return;
       if (middle) scroller.scrollTop = tops[index] - (scroller.clientHeight - item.height) / 2;
       const top = tops[index], under = top + item.height - scroller.clientHeight;
-      // The head of a group comes along.
+      // Also show the head of the group.
       const from = items[index - 1]?.head ? top - items[index - 1].height : top;
       if (from < scroller.scrollTop) scroller.scrollTop = from;
       else if (under > scroller.scrollTop) scroller.scrollTop = under;
       draw();
     },
-    /** How many items fit. */
+    /** Number of items that fit. */
     get page() { return Math.max(1, Math.floor(scroller.clientHeight / (items.at(-1)?.height || 1)) - 1); },
   };
 }

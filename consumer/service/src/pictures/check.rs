@@ -1,5 +1,5 @@
-//! Whether what was uploaded is a whole recording, and what there is in it. Whatever the bytes, memory is bounded: a file is mapped, of a
-//! chunk only the types are held, and what is counted is counted by so many names and moments at most.
+//! Validates uploaded recordings and summarizes their contents. Memory is bounded whatever the bytes: the
+//! file is mapped, only a chunk's types are held, and the number of counted names and time steps is limited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,15 +8,15 @@ use bytes::Bytes;
 use flightline_consumer::fold;
 use flightline_consumer::load::is_sample;
 use flightline_consumer::off_cpu;
-use jfr_format::read::{Binding, Chunk, ChunkIndex, Class, Passed, Recording};
+use jfr_format::read::{Binding, Chunk, ChunkIndex, Class, Recording, ValidatedEvent};
 
 use super::off_cpu::GRAPHS;
 use super::{Error, Source};
 use crate::window::Line;
 
-/// Types of events with stacks that are counted by name.
+/// Maximum number of event types with stacks counted by name.
 const MOST_TYPES: usize = 1 << 12;
-/// Types that samples of CPU time or of wall time have; the rate of the others says little.
+/// Types of CPU and wall-clock samples; the rate of other events says little.
 const STEADY: [&str; 5] = [
     "jdk.ExecutionSample",
     "jdk.CPUTimeSample",
@@ -26,36 +26,36 @@ const STEADY: [&str; 5] = [
 ];
 const MILLI: i64 = 1_000_000;
 
-/// What a whole recording is made of.
+/// Contents of a valid recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Checked {
-    /// Its chunks.
+    /// Number of chunks.
     pub chunks: u32,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its events, without metadata and constants.
+    /// Number of events, without metadata and constants.
     pub events: u64,
-    /// When the first of its chunks and events begins, UTC ms, and not before 1970.
+    /// Start of the first chunk or event, UTC ms, not before 1970.
     pub first_ms: i64,
-    /// When the last of them has ended, UTC ms: it lies before that, or at it.
+    /// End of the last chunk or event, UTC ms, rounded up.
     pub last_ms: i64,
-    /// Types of events with stack traces, and how many there are.
+    /// Number of events by type, for types with stack traces.
     pub types: BTreeMap<String, u64>,
-    /// Samples by time: of CPU and wall time if there are any, else all.
+    /// Samples over time: CPU and wall-clock samples if there are any, otherwise all.
     pub line: Line,
 }
 
-/// Why something is no whole recording.
+/// Why a recording is not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotWhole {
-    /// Where, in bytes.
+    /// Position in bytes.
     pub offset: u64,
-    /// What is wrong there.
+    /// The problem.
     what: String,
 }
 
 impl NotWhole {
-    /// What is wrong, and where, without the sentence around it.
+    /// Returns the problem and its position, without a sentence around them.
     pub fn flaw(&self) -> &str {
         &self.what
     }
@@ -80,16 +80,16 @@ impl From<NotWhole> for String {
 }
 
 impl Checked {
-    /// What can be asked for as [`super::Wanted::event`].
+    /// Values for [`super::Wanted::event`].
     pub fn offered(&self) -> Vec<String> {
         offered(&self.types)
     }
 }
 
-/// Makes sure that an open regular file is a whole recording.
+/// Validates an open regular file.
 ///
 /// # Errors
-/// It is not; where and why.
+/// Returns the problem and its position if the file is not a valid recording.
 pub fn check(file: &Source) -> Result<Checked, NotWhole> {
     let cannot = |what: String| NotWhole { offset: 0, what };
     match file.metadata() {
@@ -101,18 +101,19 @@ pub fn check(file: &Source) -> Result<Checked, NotWhole> {
     checked(&recording)
 }
 
-/// The same of bytes at hand.
+/// Validates bytes in memory.
 ///
 /// # Errors
-/// As of [`check`].
+/// See [`check`].
 pub fn check_bytes(bytes: Bytes) -> Result<Checked, NotWhole> {
     checked(&Recording::bytes(bytes))
 }
 
-/// What can be asked for of recordings as [`super::Wanted::event`]: groups of events first, then single types of events with stacks.
+/// Returns the values for [`super::Wanted::event`] that recordings offer: groups of events first, then single
+/// event types with stacks.
 ///
 /// # Errors
-/// A recording is not whole.
+/// Returns an error if a recording is not valid.
 pub fn events(recordings: &[Source]) -> Result<Vec<String>, Error> {
     let mut types: BTreeMap<String, u64> = BTreeMap::new();
     for recording in recordings {
@@ -129,7 +130,7 @@ fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
     let of_graphs = [off_cpu::EVENT, off_cpu::OPEN_EVENT];
     if offered.iter().any(|name| name == off_cpu::EVENT) {
         offered.retain(|name| !of_graphs.contains(&name.as_str()));
-        // Behind samples of CPU time, as those are what most ask for.
+        // After CPU samples, which are requested most.
         let at = usize::from(offered.first().is_some_and(|name| name == "cpu"));
         offered.splice(at..at, GRAPHS.map(|(name, _)| name.to_owned()));
     }
@@ -139,7 +140,7 @@ fn offered(types: &BTreeMap<String, u64>) -> Vec<String> {
 fn checked(recording: &Recording) -> Result<Checked, NotWhole> {
     let mut counting = Counting::default();
     let whole = recording
-        .check(|event| counting.take(&event))
+        .validate(|event| counting.take(&event))
         .map_err(|error| NotWhole { offset: error.at(), what: error.to_string() })?;
     let (first, last) = (counting.first.min(whole.start_nanos), counting.last.max(whole.end_nanos));
     let line = if counting.steady.is_empty() { counting.other } else { counting.steady };
@@ -154,10 +155,10 @@ fn checked(recording: &Recording) -> Result<Checked, NotWhole> {
     })
 }
 
-/// What is counted of the events of a recording.
+/// Counters over a recording's events.
 struct Counting {
     chunk: Option<ChunkIndex>,
-    /// Types of the present chunk by id.
+    /// Types of the current chunk by id.
     kinds: HashMap<u64, Kind>,
     numbers: HashMap<String, usize>,
     names: Vec<String>,
@@ -184,17 +185,17 @@ impl Default for Counting {
     }
 }
 
-/// What events of a type are counted as.
+/// How events of a type are counted.
 struct Kind {
-    /// Position of its name; `None` if it has no stack traces, or there are too many types.
+    /// Index of its name; `None` if it has no stack traces or there are too many types.
     counted: Option<usize>,
     steady: bool,
-    /// Reads how many samples an event stands for, and the key of its stack.
+    /// Reads an event's sample count and stack key.
     fields: Binding,
 }
 
 impl Counting {
-    fn take(&mut self, event: &Passed<'_>) {
+    fn take(&mut self, event: &ValidatedEvent<'_>) {
         if let Some((start, end)) = event.time {
             self.first = self.first.min(start);
             self.last = self.last.max(end);
@@ -212,7 +213,7 @@ impl Counting {
         };
         let Some(at) = kind.counted else { return };
         let [samples, stack] = kind.fields.read(event.chunk, event.payload).unwrap_or_default();
-        // The start of a thread could have a stack, but mostly has none.
+        // Some events, such as the start of a thread, may have a stack but usually have none.
         if stack == Some(0) && !kind.steady {
             return;
         }

@@ -1,4 +1,4 @@
-//! What is different between two intervals, two targets or two versions: the page of `flightline diff`.
+//! Compares two intervals, targets or versions: the page of `flightline diff`.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,22 +15,22 @@ use flightline_consumer::tree::Tree;
 use super::input::{Inputs, Range};
 use super::{Error, Outcome, Source, Wanted, flame, off_cpu};
 
-/// One of two that are compared.
+/// One side of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// Its recordings, which count as one.
+    /// Its recordings, treated as one.
     pub recordings: &'a [Source],
-    /// From when on, UTC ms.
+    /// Start, UTC ms.
     pub from_ms: Option<i64>,
-    /// Up to when, UTC ms, which is not part of it.
+    /// End (exclusive), UTC ms.
     pub to_ms: Option<i64>,
 }
 
-/// What is drawn of a side.
+/// A side, read and folded.
 struct Read {
     tree: Tree,
     per_sample: f64,
-    /// Types of events.
+    /// Event types.
     events: BTreeSet<String>,
     outcome: Outcome,
 }
@@ -53,10 +53,11 @@ fn read(side: &Side<'_>, wanted: &Wanted) -> Result<Read, Error> {
     })
 }
 
-/// Writes the page of what is different, the first scaled to the total of the second. Times of `wanted` do not count: each side has its own.
+/// Writes the page of a comparison; the first side is scaled to the total of the second. The times in
+/// `wanted` are ignored, since each side has its own.
 ///
 /// # Errors
-/// As of [`super::make`]; also if the sides are not of the same events.
+/// See [`super::make`]. Also returns an error if the sides have different events.
 pub fn compare(
     before: &Side<'_>,
     after: &Side<'_>,
@@ -72,7 +73,7 @@ pub fn compare(
         })
     };
     let (before, after) = (of(before, "Before")?, of(after, "After")?);
-    // Short names stand for what each recording calls it.
+    // Names of groups cover the different types of recorders.
     if wanted.event.is_none() && before.events != after.events {
         let names =
             |events: &BTreeSet<String>| events.iter().map(String::as_str).collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! pprof and OTLP, as `flightline export` writes them: with threads, labels and spans.
+//! Writes pprof and OTLP, as `flightline export` does: with threads, labels and spans.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use prost::Message;
 use super::input::{Inputs, Range};
 use super::{Error, Format, NOTHING, Outcome, Wanted};
 
-/// Most samples that are exported at once: on the way each takes 40 bytes, in the message about as many again.
+/// Maximum number of exported samples. Each takes 40 bytes in memory, and about as many in the message.
 pub const MOST: u64 = 2 << 20;
 
 pub(super) fn write(

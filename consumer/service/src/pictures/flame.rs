@@ -1,4 +1,4 @@
-//! The page and the folded text of samples, as `flightline flame` and `flightline fold` have them.
+//! Writes the page and the folded text of samples, as `flightline flame` and `flightline fold` do.
 
 use std::io::Write;
 
@@ -16,17 +16,17 @@ use flightline_consumer::tree::Tree;
 use super::input::{self, Inputs, Range};
 use super::{Error, Outcome, Wanted};
 
-/// Most samples whose times a page tells: of each 8 to 24 bytes are held on the way.
+/// Maximum number of samples with timestamps in a page; each takes 8 to 24 bytes in memory.
 pub const TIMED: u64 = 2 << 20;
 
 const UNTOLD: &str = "The page does not tell when samples were taken: read one by one they are not the same as summed up, or lie decades apart.";
 
-/// Stacks and where they come from.
+/// Folded stacks and the data they come from.
 pub(super) struct Drawn {
     pub(super) loaded: Loaded,
     pub(super) options: FoldOptions,
     pub(super) tree: Tree,
-    /// What the recordings say is missing of it.
+    /// Loss that the recordings report.
     missing: Option<Missing>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn read(inputs: &Inputs<'_>, range: Range, wanted: &Wanted, page: boo
     let attempt = |options| -> Result<Loaded, Error> {
         let mut loader = if range.is_all() { Loader::new(options) } else { Loader::since_epoch(options) };
         for recording in &recordings {
-            // The service has other things to do at the same time.
+            // Use one thread; the service has other work.
             loader.take_recording(recording, 1, |_| {})?;
         }
         Ok(loader.finish())
@@ -124,7 +124,7 @@ pub(super) fn page(
     Ok(outcome)
 }
 
-/// When samples were taken.
+/// Reads the samples' timestamps.
 fn times(
     inputs: &Inputs<'_>,
     range: Range,
@@ -138,7 +138,7 @@ fn times(
     let types = [fold::types(&drawn.loaded.model, &drawn.options)?];
     let collecting = Collecting::new(&drawn.options, reshape, range.both());
     let mut gathering = Gathering::new(collecting, origin, &types);
-    // What is damaged was told when the stacks were read.
+    // Damage was reported when the stacks were read.
     inputs.each(&picture::timed(&types), |item| {
         gathering.take(item);
         Ok(())

@@ -1,4 +1,4 @@
-//! Recordings that are open, as one.
+//! Reads several open recordings as one.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,13 +11,13 @@ use jfr_format::read::Recording;
 
 use super::{Error, Source};
 
-/// Bytes read at a time.
+/// Read size in bytes.
 const READ: usize = 256 << 10;
-/// Bytes of one chunk that may have to be kept because its constants come behind its events.
+/// Maximum bytes of one chunk that may be buffered because its constants follow its events.
 const MOST_KEPT: u64 = 256 << 20;
 const MILLI: i64 = 1_000_000;
 
-/// Recordings that are not too large.
+/// Recordings within the size limit.
 pub(super) struct Inputs<'a> {
     sources: &'a [Source],
 }
@@ -45,17 +45,17 @@ impl<'a> Inputs<'a> {
         Ok(Self { sources })
     }
 
-    /// Mapped, to be loaded.
+    /// Maps the recordings for loading.
     pub(super) fn recordings(&self) -> Result<Vec<Recording>, Error> {
         Ok(self.sources.iter().map(Recording::file).collect::<Result<_, _>>()?)
     }
 
-    /// Mapped, to be edited.
+    /// Maps the recordings for editing.
     pub(super) fn editable(&self) -> Result<Vec<edit::Source>, Error> {
         Ok(self.sources.iter().map(edit::Source::file).collect::<Result<_, _>>()?)
     }
 
-    /// When the earliest begins, in ns since 1970.
+    /// Returns the earliest start, in ns since 1970.
     pub(super) fn beginning(&self) -> Result<Option<i64>, Error> {
         let mut earliest: Option<i64> = None;
         for source in self.sources {
@@ -67,7 +67,7 @@ impl<'a> Inputs<'a> {
         Ok(earliest)
     }
 
-    /// Gives `take` all items, as if the recordings were one. Gives the first sentence on what could not be read.
+    /// Passes the items of all recordings to `take`. Returns the first message about unreadable data.
     pub(super) fn each(
         &self,
         wanted: &live::Options,
@@ -106,7 +106,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A sentence on what could not be read.
+/// Formats a message about unreadable data.
 pub(super) fn left_out(warning: &impl std::fmt::Display) -> String {
     format!("A part could not be read and is left out: {warning}.")
 }
@@ -124,7 +124,7 @@ fn read_at(source: &Source, buffer: &mut [u8], at: u64) -> Result<usize, Error> 
     }
 }
 
-/// An interval.
+/// A time range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Range {
     from_ms: Option<i64>,
@@ -145,12 +145,12 @@ impl Range {
         self.from_ms.is_none() && self.to_ms.is_none()
     }
 
-    /// ns since 1970, both of them part of it.
+    /// Start in ns since 1970, inclusive.
     pub(super) fn from(self) -> Option<i64> {
         self.from_ms.map(|ms| ms.saturating_mul(MILLI))
     }
 
-    /// See [`Range::from`].
+    /// End in ns since 1970, inclusive.
     pub(super) fn last(self) -> Option<i64> {
         self.to_ms.map(|ms| ms.saturating_mul(MILLI).saturating_sub(1))
     }
@@ -160,7 +160,7 @@ impl Range {
         self.from().zip(self.last())
     }
 
-    /// Both, where none is asked for as far as there are times.
+    /// Start and end; missing ones are the limits of `i64`.
     pub(super) fn both(self) -> [i64; 2] {
         [self.from().unwrap_or(i64::MIN), self.last().unwrap_or(i64::MAX)]
     }

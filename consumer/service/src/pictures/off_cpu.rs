@@ -1,4 +1,4 @@
-//! Graphs of off-CPU time, as `flightline offcpu`, `threadtime`, `wakeup`, `offwake` and `chain` have them.
+//! Renders graphs of off-CPU time, as `flightline offcpu`, `threadtime`, `wakeup`, `offwake` and `chain` do.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use flightline_consumer::tree::Tree;
 use super::input::{Inputs, Range};
 use super::{Error, NOTHING, Outcome, Wanted};
 
-/// The graphs, as they are asked for.
+/// Names of the graphs in requests.
 pub(super) const GRAPHS: [(&str, Graph); 6] = [
     ("offcpu", Graph::OffCpu),
     ("threadtime", Graph::Time),
@@ -24,12 +24,12 @@ pub(super) const GRAPHS: [(&str, Graph); 6] = [
     ("runqueue", Graph::RunQueue),
 ];
 
-/// The graph of this name.
+/// Returns the graph with this name.
 pub(super) fn graph(name: &str) -> Option<Graph> {
     GRAPHS.iter().find(|(of, _)| *of == name).map(|&(_, graph)| graph)
 }
 
-/// A graph's stacks and what they were made of.
+/// Stacks of a graph and the data they come from.
 pub(super) struct Read {
     pub(super) tree: Tree,
     latency: Option<Summary>,
@@ -106,7 +106,7 @@ fn nanos(nanos: u64) -> String {
     duration(i64::try_from(nanos).unwrap_or(i64::MAX))
 }
 
-/// Lines of bcc's tools, in whole µs.
+/// Writes folded lines in whole µs, as bcc's tools do.
 pub(super) fn folded(
     inputs: &Inputs<'_>,
     graph: Graph,

@@ -1,4 +1,5 @@
-//! The recording itself, or the part of it that lies in an interval: what lies in it as a whole is copied, what only reaches into it is cut.
+//! Writes the recording or an interval of it. Chunks inside the interval are copied; those that overlap its
+//! edge are cut.
 
 use std::io::{BufWriter, Write};
 
@@ -34,7 +35,8 @@ pub(super) fn write(inputs: &Inputs<'_>, range: Range, out: &mut impl Write) -> 
         _ => {
             let named = |(at, source)| edit::Part { name: format!("part {at}"), source };
             let parts: Vec<edit::Part> = (1..).zip(sources).map(named).collect();
-            // Chunks of recorders that came one after the other: with ids and clocks that readers do not mix up.
+            // The chunks may come from successive recorders, so rewrite ids and clocks that readers would mix
+            // up.
             edit::assemble(&parts, true, out).map_err(Error::Write)?;
         }
     }
@@ -45,17 +47,18 @@ pub(super) fn write(inputs: &Inputs<'_>, range: Range, out: &mut impl Write) -> 
     Ok(outcome)
 }
 
-/// Whether each event lies in the interval.
+/// Returns true if all events lie in the interval.
 fn lies_in(recording: &Recording, range: Range) -> bool {
     let [first, last] = range.both();
     let mut inside = true;
-    let checked = recording.check(|event| {
+    let checked = recording.validate(|event| {
         inside &= event.time.is_none_or(|(start, end)| start >= first && end <= last);
     });
     inside && checked.is_ok_and(|whole| whole.start_nanos >= first && whole.end_nanos <= last)
 }
 
-/// What lies in the interval, in a file without a name, if there is anything; and how many bytes could not be read.
+/// Writes the events in the interval to an unnamed file, if there are any. Also returns the number of
+/// unreadable bytes.
 fn part(source: &edit::Source, range: Range) -> Result<(Option<edit::Source>, u64), Error> {
     let aside = |error| {
         Error::Read(format!("The recording cannot be cut, as there is no room for the part: {error}."))

@@ -31,12 +31,12 @@ fn of(event: &str, total: bool) -> Wanted {
     Wanted { event: Some(event.to_owned()), total, title: "cart on db1".into(), ..Wanted::default() }
 }
 
-/// What the lines of folded text add up to.
+/// Returns the sum of the folded lines.
 fn sum(text: &[u8]) -> u64 {
     folded::read(text).unwrap().total
 }
 
-/// The chunks of a recording, each as bytes.
+/// Splits a recording into its chunks.
 pub(crate) fn split(bytes: &[u8]) -> Vec<&[u8]> {
     let (mut rest, mut chunks) = (bytes, Vec::new());
     while let Ok(header) = ChunkHeader::decode(rest) {
@@ -203,7 +203,7 @@ fn an_upload_that_is_not_whole_is_told_where() {
     );
 }
 
-/// Whatever passes the check can be drawn or is refused; nothing panics, as that would end the process.
+/// Input that passes the check is rendered or refused; a panic would end the process.
 #[test]
 fn flipped_bytes_harm_nobody() {
     for (name, step) in [("cases/40_two_chunks_same_ids_same_vals.jfr", 3), ("recordings/flightline.jfr", 29)]
@@ -238,7 +238,7 @@ fn chunks_one_by_one_are_drawn_as_in_one_file() {
         assert!(chunks.len() > 1, "{name}");
         assert_eq!(checked.chunks as usize, chunks.len(), "{name}");
         let length = checked.last_ms - checked.first_ms;
-        // All, a part of one chunk, parts of two.
+        // Everything, part of one chunk, parts of two chunks.
         for (from, to) in [(0, 100), (30, 35), (20, 70), (60, 99)] {
             let at = |percent: i64| Some(checked.first_ms + length * percent / 100);
             let wanted = Wanted { from_ms: at(from), to_ms: at(to), ..of("cpu", true) };
@@ -250,7 +250,7 @@ fn chunks_one_by_one_are_drawn_as_in_one_file() {
                     (parts, whole) => panic!("{said}: {:?} {:?}", parts.map(|p| p.1), whole.map(|w| w.1)),
                 }
             }
-            // What is cut out weighs what is drawn of the whole.
+            // The cut recording weighs the same as the interval of the whole one.
             let plain = of("cpu", false);
             let part = made(
                 Format::Folded,

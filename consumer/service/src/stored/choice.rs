@@ -1,18 +1,19 @@
-//! Which samples of a store: what a client chose, as a condition in SQL.
+//! Filters on the store's samples: a client's selection as an SQL condition.
 
 use std::collections::BTreeMap;
 
 use crate::clock::iso;
 use crate::fault::Fault;
 
-/// Values that can be chosen together.
+/// Maximum number of selected values.
 const MOST_VALUES: usize = 256;
-/// The last moment that has a year of four digits.
+/// Last ms of the year 9999.
 const LAST: i64 = 253_402_300_799_999;
 /// A day in ms.
 const DAY: i64 = 86_400_000;
 
-/// Whose SQL; they differ in what texts may have in them, and in the word that takes lists apart, which is the command's business.
+/// SQL dialect. Here they differ only in string literals; the command handles the function that unnests
+/// lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     #[default]
@@ -25,7 +26,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// By the name that the command gives it.
+    /// Returns the engine with this name, as the command spells it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         [Self::DataFusion, Self::DuckDb, Self::Spark, Self::Trino, Self::Hive, Self::ClickHouse]
@@ -33,7 +34,7 @@ impl Engine {
             .find(|engine| engine.name() == name)
     }
 
-    /// The name.
+    /// Name of the engine.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -46,7 +47,8 @@ impl Engine {
         }
     }
 
-    /// A text. A backslash is itself in standard SQL only; two quotes are one, except where they are two texts next to each other (Hive).
+    /// Quotes a string literal. A backslash is literal only in standard SQL. A doubled quote is an escaped
+    /// quote, except in Hive, where it separates two adjacent literals.
     fn literal(self, text: &str) -> String {
         let text = match self {
             Self::DataFusion | Self::DuckDb | Self::Trino => text.replace('\'', "''"),
@@ -57,23 +59,23 @@ impl Engine {
     }
 }
 
-/// What was chosen; nothing of it: all samples.
+/// A filter; by default it selects all samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// By column the values of which a sample must have one; `None`: it has none.
+    /// Accepted values by column; `None` accepts samples without a value.
     columns: BTreeMap<String, Vec<Option<String>>>,
-    /// UTC ms, from and until.
+    /// Start and end in UTC ms.
     from: Option<i64>,
     to: Option<i64>,
-    /// Free text: the command checks that it is one condition.
+    /// Free-form condition; the command checks that it is a single condition.
     free: String,
 }
 
 impl Choice {
-    /// Takes a parameter; false: it is none of a choice.
+    /// Applies a query parameter. Returns false if it does not belong to a filter.
     ///
     /// # Errors
-    /// Its value makes no sense.
+    /// Returns an error if the value is invalid.
     pub fn take(&mut self, name: &str, value: &str) -> Result<bool, Fault> {
         if value.contains('\0') {
             return Err(Fault::bad("Names and values have no NUL."));
@@ -103,10 +105,10 @@ impl Choice {
         Ok(())
     }
 
-    /// Whether the times go forward.
+    /// Checks that the time range is not empty and brackets are balanced.
     ///
     /// # Errors
-    /// They do not.
+    /// Returns an error if not.
     pub fn check(&self) -> Result<(), Fault> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Fault::bad("The time begins before it ends: from is less than to, in UTC ms."));
@@ -114,7 +116,7 @@ impl Choice {
         balanced(&self.free)
     }
 
-    /// Without what is said of a column, to see what else it could be.
+    /// Returns the filter without its restriction of `column`, to list the alternatives.
     #[must_use]
     pub fn without(&self, column: &str) -> Self {
         let mut other = self.clone();
@@ -122,20 +124,20 @@ impl Choice {
         other
     }
 
-    /// What is said of a column alone.
+    /// Returns only the restriction of `column`.
     #[must_use]
     pub fn only(&self, column: &str) -> Self {
         let columns = self.columns.get_key_value(column).map(|(name, values)| (name.clone(), values.clone()));
         Self { columns: columns.into_iter().collect(), ..Self::default() }
     }
 
-    /// Without the time.
+    /// Returns the filter without its time range.
     #[must_use]
     pub fn timeless(&self) -> Self {
         Self { from: None, to: None, ..self.clone() }
     }
 
-    /// The condition on samples; empty: none.
+    /// Returns the SQL condition; empty if all samples are selected.
     #[must_use]
     pub fn condition(&self, engine: Engine) -> String {
         let mut parts = Vec::new();
@@ -154,13 +156,14 @@ impl Choice {
         }
         parts.extend(self.time());
         if !self.free.is_empty() {
-            // A line of its own: it may end in a comment.
+            // On a line of its own, since it may end in a comment.
             parts.push(format!("({}\n)", self.free));
         }
         parts.join(" AND ")
     }
 
-    /// Folders are called by the day of their samples: by it most files are passed over. Of whole days it says all.
+    /// Folders are named after the day of their samples, so a condition on `day` skips most files. For whole
+    /// days it suffices alone.
     fn time(&self) -> Vec<String> {
         let first = self.from.map(day);
         let last = self.to.map(|to| day(to - 1));
@@ -179,7 +182,7 @@ impl Choice {
     }
 }
 
-/// The column that a label has.
+/// Returns the column of a label.
 fn column(key: &str) -> Result<String, Fault> {
     let is_key = |key: &str| key.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
     match !key.is_empty() && key.len() <= 256 && is_key(key) {
@@ -188,7 +191,7 @@ fn column(key: &str) -> Result<String, Fault> {
     }
 }
 
-/// What a column of samples is called, by which shares can be told apart.
+/// Returns the column by which shares are grouped.
 pub(super) fn by(name: &str) -> Result<String, Fault> {
     match name {
         "service" | "day" | "event_type" | "thread" | "state" => Ok(name.to_owned()),
@@ -222,7 +225,8 @@ fn timestamp(ms: i64) -> String {
     format!("TIMESTAMP '{}'", iso(ms).trim_end_matches('Z').trim_end_matches(".000").replace('T', " "))
 }
 
-/// The command refuses what is no condition as a whole; this is that `free` does not end the brackets around it, and so take back the rest.
+/// Checks brackets and quotes. The command rejects anything that is not one condition; this prevents `free`
+/// from closing the brackets around it.
 fn balanced(free: &str) -> Result<(), Fault> {
     let mut depth = 0_usize;
     let mut letters = free.chars().peekable();
@@ -230,7 +234,7 @@ fn balanced(free: &str) -> Result<(), Fault> {
     while let Some(c) = letters.next() {
         match c {
             '\'' | '"' | '`' => {
-                // A doubled quote closes and opens again.
+                // A doubled quote ends a string and starts another.
                 letters.by_ref().find(|&other| other == c).ok_or_else(unbalanced)?;
             }
             '-' if letters.peek() == Some(&'-') => {

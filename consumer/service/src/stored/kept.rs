@@ -1,4 +1,4 @@
-//! The latest answers: the page asks what was told of a picture, and then for the picture.
+//! Cache of recent answers: the page first requests the diagnostics of a graph and then the graph.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::Answer;
 use super::question::Question;
 
-/// Answers that are kept.
+/// Maximum number of cached answers.
 const MOST: usize = 16;
-/// Bytes of all of them.
+/// Maximum size of all cached answers, in bytes.
 const MOST_BYTES: usize = 64 << 20;
-/// For how long one is: the store goes on.
+/// Maximum age of a cached answer; the store keeps growing.
 const AGE: Duration = Duration::from_secs(60);
 
 /// Oldest first.
@@ -20,13 +20,13 @@ const AGE: Duration = Duration::from_secs(60);
 pub struct Kept(VecDeque<(Question, Instant, Answer)>);
 
 impl Kept {
-    /// The answer, if it was given a short while ago.
+    /// Returns the cached answer.
     pub fn find(&mut self, question: &Question) -> Option<Answer> {
         self.0.retain(|(_, at, _)| at.elapsed() < AGE);
         self.0.iter().find(|(of, ..)| of == question).map(|(.., answer)| answer.clone())
     }
 
-    /// Keeps it as long as there is room.
+    /// Caches an answer and evicts old ones above the limits.
     pub fn keep(&mut self, question: Question, answer: Answer) {
         self.0.retain(|(of, ..)| *of != question);
         self.0.push_back((question, Instant::now(), answer));

@@ -1,4 +1,4 @@
-//! What a store has to choose from, asked in SQL.
+//! Facets: the values that filters can select, determined by SQL.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,48 +7,48 @@ use super::question::Question;
 use super::{Answer, Stored};
 use crate::fault::Fault;
 
-/// Services, days and types that are offered.
+/// Maximum number of listed services, days and types.
 const MOST: usize = 500;
-/// Values of a label that are offered: those with most samples.
+/// Maximum number of listed values per label; those with the most samples come first.
 const MOST_VALUES: usize = 50;
-/// Labels with columns of their own, as stores have them.
+/// Maximum number of labels with their own column, as in the store.
 const MOST_LABELS: usize = 64;
 
-/// A value that can be chosen.
+/// A value that can be selected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Offer {
-    /// `None`: what samples are that have none.
+    /// `None` represents samples without a value.
     value: Option<String>,
-    /// How many samples have it.
+    /// Number of samples with this value.
     samples: u64,
 }
 
-/// What all that is in a store can be restricted to.
+/// Facets of the whole store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Whole {
     services: Vec<Offer>,
     /// Latest first.
     days: Vec<Offer>,
-    /// Keys of labels.
+    /// Label keys.
     labels: Vec<String>,
 }
 
-/// What a choice can be restricted to.
+/// Facets within a filter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Part {
-    /// Samples that are chosen.
+    /// Number of selected samples.
     samples: u64,
     days: Vec<Offer>,
     events: Vec<Offer>,
     labels: Vec<Label>,
 }
 
-/// A label with its values, those with most samples first.
+/// A label and its values, most samples first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Label {
     key: String,
     values: Vec<Offer>,
-    /// Whether it has others.
+    /// True if there are more values.
     more: bool,
 }
 
@@ -62,7 +62,7 @@ struct Row {
 const COLUMNS: &str = "SELECT 'label' AS kind, column_name AS value, 0 AS n FROM information_schema.columns \
                        WHERE table_name = 'samples' AND starts_with(column_name, 'label_')";
 
-/// The values of a column and how many samples have them.
+/// Returns SQL that lists a column's values with their sample counts.
 fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -> String {
     let condition = choice.condition(Engine::default());
     let filter = if condition.is_empty() { String::new() } else { format!("WHERE {condition}") };
@@ -73,10 +73,10 @@ fn values(kind: &str, column: &str, choice: &Choice, order: &str, most: usize) -
 }
 
 impl Stored {
-    /// What the store has.
+    /// Lists the facets of the whole store.
     ///
     /// # Errors
-    /// As [`Stored::ask`].
+    /// See [`Stored::ask`].
     pub(crate) async fn whole(&self) -> Result<Whole, Fault> {
         let all = Choice::default();
         let sql = [
@@ -99,10 +99,10 @@ impl Stored {
         Ok(whole)
     }
 
-    /// What a choice has; of each label what it could be if nothing was said of it.
+    /// Lists the facets within a filter; the values of each label ignore the filter on that label.
     ///
     /// # Errors
-    /// As [`Stored::ask`].
+    /// See [`Stored::ask`].
     pub(crate) async fn part(&self, choice: &Choice) -> Result<Part, Fault> {
         let mut keys: Vec<String> =
             self.rows(COLUMNS.to_owned()).await?.iter().filter_map(Row::label).collect();
@@ -164,7 +164,7 @@ impl Row {
         Offer { value: self.value, samples: self.n.unwrap_or(0) }
     }
 
-    /// A column's key; what no condition can name is not offered.
+    /// Returns the label key of a column; columns that a condition cannot name are omitted.
     fn label(&self) -> Option<String> {
         let key = self.value.as_deref()?.strip_prefix("label_")?;
         Choice::default().take("unset", key).is_ok().then(|| key.to_owned())

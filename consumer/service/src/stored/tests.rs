@@ -1,4 +1,4 @@
-//! A script stands in for the command.
+//! These tests replace the command with a script.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,8 @@ impl Bench {
     pub(crate) fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("flightline-sql");
-        // Another process writes it: while we had it open, a test beside this one might start a program, which then has it open for writing, and so it cannot
-        // be started.
+        // Write the script from another process. If this process had it open for writing while a parallel
+        // test forks, the child would inherit the descriptor and exec would fail with ETXTBSY.
         let text = format!("#!/bin/sh\ncd {}\n{script}\n", folder.path().display());
         let write = ["-c", "printf %s \"$1\" > \"$0\" && chmod 755 \"$0\""];
         let written = std::process::Command::new("sh").args(write).arg(&program).arg(text).status();
@@ -41,7 +41,7 @@ fn flame(service: &str) -> Question {
     Question::Flame { choice, weighing: Weighing::default(), min: 1.0 }
 }
 
-/// Waits for something that another process does.
+/// Waits for a change made by another process.
 pub(crate) async fn until(done: impl Fn() -> bool) {
     while !done() {
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -49,7 +49,7 @@ pub(crate) async fn until(done: impl Fn() -> bool) {
 }
 
 pub(crate) fn is_alive(pid: &str) -> bool {
-    // The state follows the name in parentheses. The command line does not serve: it is empty during an exec.
+    // Read the state, which follows the name in parentheses. The command line is empty during an exec.
     let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
@@ -114,7 +114,7 @@ async fn what_the_command_says_is_told() {
 
 #[tokio::test]
 async fn who_says_too_much_is_ended() {
-    // Whether it is written to what is asked for or beside it; the command would go on for ever.
+    // A command that never stops writing, to standard output or standard error.
     let mut bench = Bench::new("echo $$ > pid; exec yes");
     bench.place.most_bytes = 100_000;
     let fault = bench.stored().ask(&flame("x")).await.unwrap_err();
@@ -229,7 +229,7 @@ esac"#,
     );
     let asked = bench.file("asked");
     let asked = asked.lines().last().unwrap();
-    // Of a label is asked what else it could be; of days, what other days there are.
+    // The alternatives of a label ignore its own filter; those of days ignore the time range.
     let of_label = asked.split("UNION ALL").find(|part| part.contains("SELECT label_host")).unwrap();
     assert!(
         of_label.contains("service = 'o''shop' AND day >= '1970-01-01'") && !of_label.contains("h''1"),

@@ -1,19 +1,19 @@
-//! Samples by time, in bounded memory.
+//! Histogram of samples over time, in bounded memory.
 
 use serde::Serialize;
 
-/// Steps of a line that are held; beyond that they get twice as long.
+/// Maximum number of steps; beyond it, steps double in length.
 const MOST: usize = 512;
-/// The shortest step, ms.
+/// Minimum step, ms.
 const STEP: i64 = 1000;
-/// The longest step that can be asked for and is: 2^30 s.
+/// Maximum step: 2^30 s.
 const LONGEST: i64 = STEP << 30;
 
-/// How many samples there were in each step of a time: a second, or longer where they lie further apart.
+/// Number of samples per time step. A step is one second, or longer if the samples span more time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     step: i64,
-    /// By number of the step since 1970, in order: there is one of these for each chunk that is kept, so it is small.
+    /// Counts by step number since 1970, in order. Every chunk has such a list, so it is compact.
     counts: Vec<(i64, u64)>,
 }
 
@@ -24,10 +24,10 @@ impl Default for Line {
 }
 
 impl Line {
-    /// Counts samples at a moment, UTC ms.
+    /// Adds samples at a time (UTC ms).
     pub fn add(&mut self, at: i64, samples: u64) {
         let step = at.div_euclid(self.step);
-        // Mostly in the last step or behind it.
+        // Usually the last step or a later one.
         let place = match self.counts.last() {
             Some(&(last, _)) if last == step => Ok(self.counts.len() - 1),
             Some(&(last, _)) if last < step => Err(self.counts.len()),
@@ -52,28 +52,28 @@ impl Line {
                 same
             });
         }
-        // Moments ages apart, of a clock made to do harm.
+        // Timestamps far apart, from a corrupt or malicious clock.
         if self.counts.len() > MOST {
             self.counts.remove(0);
         }
     }
 
-    /// The same, in no more memory than it needs.
+    /// Returns a copy without spare capacity.
     pub fn kept(&self) -> Self {
         Self { step: self.step, counts: self.counts.clone() }
     }
 
-    /// Whether there are no samples.
+    /// Returns true if there are no samples.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
-    /// All samples.
+    /// Returns the number of all samples.
     pub fn total(&self) -> u64 {
         self.counts.iter().fold(0, |sum, &(_, count)| sum.saturating_add(count))
     }
 
-    /// Steps with samples, as (begin, end, samples), UTC ms.
+    /// Returns the steps with samples, as (begin, end, samples) in UTC ms.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (i64, i64, u64)> + '_ {
         self.counts.iter().map(|&(at, samples)| {
             let begin = at.saturating_mul(self.step);
@@ -82,20 +82,20 @@ impl Line {
     }
 }
 
-/// Samples a second over an interval, for a page to draw.
+/// Samples per second over an interval, for charts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeline {
-    /// When it begins, UTC ms.
+    /// Start, UTC ms.
     pub from: i64,
     /// Length of a step, ms.
     pub step: i64,
-    /// Samples a second in each step; null where something is kept that has not been counted.
+    /// Samples per second in each step; null where data has not been counted yet.
     pub rates: Vec<Option<f64>>,
 }
 
 impl Timeline {
-    /// Of nothing yet: `steps` steps from `from` to `to`.
+    /// Creates an empty timeline of `steps` steps from `from` to `to`.
     pub(super) fn new(from: i64, to: i64, steps: usize) -> Self {
         let steps = i64::try_from(steps.max(1)).unwrap_or(1);
         let length = i128::from(to) - i128::from(from);
@@ -105,7 +105,7 @@ impl Timeline {
         Self { from, step, rates: vec![Some(0.0); needed] }
     }
 
-    /// Steps that an interval reaches into, with how much of it lies in each, ms.
+    /// Returns the steps that an interval overlaps, with the overlap in ms.
     fn touched(&self, begin: i64, end: i64) -> impl Iterator<Item = (usize, f64)> + use<> {
         let (from, step) = (i128::from(self.from), i128::from(self.step));
         let (begin, end) = (i128::from(begin) - from, i128::from(end) - from);
@@ -118,7 +118,7 @@ impl Timeline {
         })
     }
 
-    /// Adds what was counted.
+    /// Adds the samples of a histogram.
     pub(super) fn add(&mut self, line: &Line) {
         for (begin, end, samples) in line.steps() {
             let each = samples as f64 / (end - begin).max(1) as f64;
@@ -130,7 +130,7 @@ impl Timeline {
         }
     }
 
-    /// Something is kept of this interval, but it is not known how many samples.
+    /// Marks an interval whose samples have not been counted.
     pub(super) fn unknown(&mut self, begin: i64, end: i64) {
         for (at, _) in self.touched(begin, end.saturating_add(1)) {
             if let Some(rate) = self.rates.get_mut(at) {

@@ -1,8 +1,8 @@
-//! Names of files: the only thing by which a window knows its own.
+//! File names, by which a window recognizes its own files.
 
 use std::io;
 
-/// Latest moment that a name can tell: the end of the year 9999, UTC ms.
+/// Latest time in a file name: the end of the year 9999, UTC ms.
 pub(super) const LATEST: i64 = 253_402_300_799_999;
 
 /// `<from ms>-<to ms>-<random>.jfr`.
@@ -10,12 +10,12 @@ pub fn of_chunk(from: i64, to: i64, random: u64) -> String {
     format!("{from}-{to}-{random:016x}.jfr")
 }
 
-/// What is not complete.
+/// Name of an incomplete file.
 pub(super) fn of_part(random: u64) -> String {
     format!("{random:016x}.tmp")
 }
 
-/// From, to and the random number, if it is the name of a chunk.
+/// Parses a chunk's name into from, to and the random number.
 pub fn chunk(name: &str) -> Option<(i64, i64, u64)> {
     let mut parts = name.strip_suffix(".jfr")?.split('-');
     let (from, to, random) = (parts.next()?, parts.next()?, parts.next()?);
@@ -24,7 +24,7 @@ pub fn chunk(name: &str) -> Option<(i64, i64, u64)> {
     (parts.next().is_none() && is_random(random) && from <= to).then_some((from, to, number))
 }
 
-/// Whether it is the name of something that was not complete.
+/// Returns true if this is the name of an incomplete file.
 pub(super) fn is_part(name: &str) -> bool {
     name.strip_suffix(".tmp").is_some_and(is_random)
 }
@@ -38,7 +38,7 @@ fn is_random(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A number that nobody guesses.
+/// Returns an unpredictable number.
 pub(super) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;

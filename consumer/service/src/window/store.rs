@@ -1,4 +1,4 @@
-//! Files in a directory, and what is known of them.
+//! A window's files and their index.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,21 +20,21 @@ use super::line::{Line, Timeline};
 use super::names;
 use crate::pictures::{Checked, NotWhole, Source, check, check_bytes};
 
-/// Chunks that are opened at once.
+/// Maximum number of chunks opened for one request.
 pub const MOST_SELECTED: usize = 512;
-/// How far what was counted of a chunk may reach beyond it, ms.
+/// How far a chunk's histogram may extend beyond it, ms.
 const MARGIN: i64 = 60_000;
-/// Steps of a time line.
+/// Maximum number of timeline steps.
 const MOST_STEPS: usize = 2000;
 
-/// How much is kept.
+/// Limits of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of all files.
+    /// Total size in bytes.
     pub bytes: u64,
-    /// Since when a chunk has been here.
+    /// Maximum time since arrival.
     pub age: Duration,
-    /// Files.
+    /// Maximum number of files.
     pub chunks: usize,
 }
 
@@ -44,13 +44,13 @@ impl Default for Limits {
     }
 }
 
-/// Why a chunk is not kept, or cannot be read.
+/// Why a chunk cannot be stored or read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is more than may be. A sentence.
+    /// A limit is exceeded. Contains a message.
     TooLarge(String),
-    /// Of the disk.
+    /// The disk failed.
     Io(io::Error),
 }
 
@@ -77,7 +77,7 @@ impl From<Errno> for Error {
     }
 }
 
-/// Chunks that came together and are whole.
+/// One upload: valid chunks.
 #[derive(Debug)]
 pub struct Chunk {
     content: Content,
@@ -91,23 +91,23 @@ enum Content {
 }
 
 impl Chunk {
-    /// Checks bytes that came.
+    /// Validates bytes in memory.
     ///
     /// # Errors
-    /// They are no whole chunks; where and why.
+    /// Returns the problem and its position if they are not valid chunks.
     pub fn of_bytes(bytes: Bytes) -> Result<Self, NotWhole> {
         Ok(Self { checked: check_bytes(bytes.clone())?, content: Content::Bytes(bytes) })
     }
 
-    /// Checks a file that nobody changes any more. It is copied when it is put.
+    /// Validates a file that no longer changes. `put` copies it.
     ///
     /// # Errors
-    /// As of bytes.
+    /// Returns the problem and its position if they are not valid chunks.
     pub fn of_file(file: File) -> Result<Self, NotWhole> {
         Ok(Self { checked: check(&file)?, content: Content::File(file) })
     }
 
-    /// What is in it.
+    /// Returns the summary of its contents.
     pub fn checked(&self) -> &Checked {
         &self.checked
     }
@@ -124,40 +124,40 @@ impl Chunk {
     }
 }
 
-/// What is kept, from when to when.
+/// Time range and size of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bounds {
-    /// When the earliest of it began, UTC ms.
+    /// Earliest start, UTC ms.
     pub from: i64,
-    /// When the latest of it ended, UTC ms.
+    /// Latest end, UTC ms.
     pub to: i64,
-    /// Bytes of all of it.
+    /// Total size in bytes.
     pub bytes: u64,
 }
 
-/// One file that is kept.
+/// A stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// When the first of its chunks and events begins, UTC ms: an event that lasts may have begun long before its chunk.
+    /// Start of the first chunk or event, UTC ms. An event with a duration may start long before its chunk.
     pub from: i64,
-    /// When the last of them has ended, UTC ms.
+    /// End of the last chunk or event, UTC ms.
     pub to: i64,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// Numbers go up.
+    /// Increasing number.
     number: u64,
-    /// Of its name, which is made of this and of its times.
+    /// Random part of the file name.
     random: u64,
     part: Part,
-    /// When it came, UTC ms by our clock.
+    /// Time of arrival, UTC ms by the service's clock.
     came: i64,
-    /// `None` until it has been counted again after a restart.
+    /// `None` after a restart until the samples are counted again.
     line: Option<Line>,
 }
 
@@ -167,27 +167,28 @@ impl Entry {
     }
 }
 
-/// The latest chunks of one target.
+/// The latest chunks of a target.
 #[derive(Debug)]
 pub struct Window {
     dir: OwnedFd,
     limits: Limits,
-    /// In the order in which they came.
+    /// In order of arrival.
     entries: VecDeque<Entry>,
     bytes: u64,
     next: u64,
-    /// Nothing came before this, UTC ms: who looks twice a second whether something is too old need not look at all of it.
+    /// Lower bound of the arrival times, UTC ms, so that the check for expired data, twice a second, need not
+    /// scan all entries.
     oldest: i64,
-    /// There is none from before a restart that has not been counted.
+    /// True if all chunks have been counted since a restart.
     counted: bool,
 }
 
 impl Window {
-    /// Takes over a directory that is nobody else's: chunks with names of ours are known again, what was not complete is removed, anything else
-    /// stays as it is and does not count. `now` is UTC ms.
+    /// Opens a directory that belongs to this window alone. Chunks are recognized by their names, incomplete
+    /// files are removed, other files are ignored. `now` is UTC ms.
     ///
     /// # Errors
-    /// The directory cannot be read, or what is too much or was not complete cannot be removed.
+    /// Returns an error if the directory cannot be read, or files cannot be removed.
     pub fn open(dir: OwnedFd, limits: Limits, now: i64) -> Result<Self, Error> {
         let mut window = Self {
             dir,
@@ -213,7 +214,7 @@ impl Window {
                     number: 0,
                     random,
                     part: Part { from, to, bytes },
-                    // A clock that was set back does not keep it any longer.
+                    // Clamp, so that a clock that was set back does not extend the retention.
                     came: came.min(now),
                     line: None,
                 });
@@ -227,10 +228,10 @@ impl Window {
         Ok(window)
     }
 
-    /// Keeps a chunk; what is oldest goes, so that there is room for it. `now` is UTC ms.
+    /// Stores a chunk; the oldest chunks make room for it. `now` is UTC ms.
     ///
     /// # Errors
-    /// It alone is more than may be kept, or the disk refuses. Then nothing of it is left.
+    /// Returns an error if the chunk exceeds the limits alone, or the disk fails. Then nothing of it remains.
     pub fn put(&mut self, chunk: &mut Chunk, now: i64) -> Result<(), Error> {
         let bytes = chunk.checked.bytes;
         if bytes > self.limits.bytes || self.limits.chunks == 0 {
@@ -266,10 +267,11 @@ impl Window {
         Ok(())
     }
 
-    /// Removes the oldest of as many bytes as are to come, so that not more is kept than now. False if there are not so many.
+    /// Removes the oldest chunks to make room for `bytes` without growing. Returns false if that is not
+    /// possible.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// Returns an error if the disk fails.
     pub fn give_way(&mut self, bytes: u64) -> Result<bool, Error> {
         let most = self.bytes;
         if most < bytes {
@@ -281,18 +283,18 @@ impl Window {
         Ok(true)
     }
 
-    /// Removes what has been here for too long.
+    /// Removes expired chunks.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// Returns an error if the disk fails.
     pub fn expire(&mut self, now: i64) -> Result<(), Error> {
         self.trim(0, 0, now)
     }
 
-    /// Opens what overlaps an interval, whose end is not part of it, in order of time. UTC ms.
+    /// Opens the chunks that overlap an interval (UTC ms, end exclusive), in order of time.
     ///
     /// # Errors
-    /// That are too many to be opened at once, or the disk refuses.
+    /// Returns an error if there are too many, or the disk fails.
     pub fn select(&mut self, from: i64, to: i64) -> Result<Vec<Source>, Error> {
         let overlaps = |entry: &&Entry| entry.part.from < to && entry.part.to >= from;
         let mut chosen: Vec<&Entry> = self.entries.iter().filter(overlaps).collect();
@@ -306,7 +308,7 @@ impl Window {
         let numbers: Vec<u64> = chosen.iter().map(|entry| entry.number).collect();
         let mut sources = Vec::with_capacity(numbers.len());
         for number in numbers {
-            // What somebody else removed is no longer told of.
+            // Forget files that another process removed.
             match self.open_entry(number)? {
                 Some(source) => sources.push(source),
                 None => self.forget(number),
@@ -315,18 +317,18 @@ impl Window {
         Ok(sources)
     }
 
-    /// Differs when something has come, gone or been counted since.
+    /// Returns a value that changes when chunks are added, removed or counted.
     pub fn changes(&self) -> (u64, usize, usize) {
         let uncounted = self.entries.iter().filter(|entry| entry.line.is_none()).count();
         (self.next, self.entries.len(), uncounted)
     }
 
-    /// Whether something overlaps an interval, whose end is not part of it. UTC ms.
+    /// Returns true if a chunk overlaps an interval (UTC ms, end exclusive).
     pub fn overlaps(&self, from: i64, to: i64) -> bool {
         self.entries.iter().any(|entry| entry.part.from < to && entry.part.to >= from)
     }
 
-    /// From when to when there is something; `None` if there is nothing.
+    /// Returns the time range and size; `None` if the window is empty.
     pub fn bounds(&self) -> Option<Bounds> {
         let parts = || self.entries.iter().map(|entry| entry.part);
         let from = parts().map(|part| part.from).min()?;
@@ -334,7 +336,7 @@ impl Window {
         Some(Bounds { from, to, bytes: self.bytes })
     }
 
-    /// What overlaps an interval, whose end is not part of it, in order of time. UTC ms.
+    /// Returns the chunks that overlap an interval (UTC ms, end exclusive), in order of time.
     pub fn chunks(&self, from: i64, to: i64) -> Vec<Part> {
         let parts = self.entries.iter().map(|entry| entry.part);
         let mut parts: Vec<Part> = parts.filter(|part| part.from < to && part.to >= from).collect();
@@ -342,10 +344,10 @@ impl Window {
         parts
     }
 
-    /// Samples a second over an interval, in at most so many steps.
+    /// Returns samples per second over an interval, in at most `steps` steps.
     pub fn timeline(&self, from: i64, to: i64, steps: usize) -> Timeline {
         let mut timeline = Timeline::new(from, to, steps.clamp(1, MOST_STEPS));
-        // A line goes a step beyond its chunk at most, which for a chunk of minutes is a second.
+        // A histogram extends at most one step beyond its chunk, which for a chunk of minutes is a second.
         let near = |entry: &&Entry| entry.part.from < to && entry.part.to.saturating_add(MARGIN) >= from;
         for line in self.entries.iter().filter(near).filter_map(|entry| entry.line.as_ref()) {
             timeline.add(line);
@@ -356,11 +358,11 @@ impl Window {
         timeline
     }
 
-    /// One of the chunks that were here before a restart and have not been counted since, to be given back to [`Window::counted`] with what
-    /// [`check`] says of it: that takes time, and nobody has to wait for it.
+    /// Returns a chunk that has not been counted since a restart. Pass the result of [`check`] to
+    /// [`Window::counted`]. The two are separate so that the slow check runs without the lock.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// Returns an error if the disk fails.
     pub fn uncounted(&mut self) -> Result<Option<(u64, Source)>, Error> {
         if self.counted {
             return Ok(None);
@@ -377,10 +379,10 @@ impl Window {
         Ok(None)
     }
 
-    /// Takes what was found in a chunk; one that is not whole any more goes.
+    /// Stores the result of a check; removes a chunk that is no longer valid.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// Returns an error if the chunk cannot be removed.
     pub fn counted(&mut self, number: u64, found: Result<Checked, NotWhole>) -> Result<(), Error> {
         let Some(at) = self.entries.iter().position(|entry| entry.number == number) else { return Ok(()) };
         match found {
@@ -394,10 +396,10 @@ impl Window {
         }
     }
 
-    /// Removes all that is kept: the target is forgotten.
+    /// Removes all chunks.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// Returns an error if the disk fails.
     pub fn clear(&mut self) -> Result<(), Error> {
         while !self.entries.is_empty() {
             self.remove(0)?;
@@ -412,10 +414,10 @@ impl Window {
         self.next += 1;
     }
 
-    /// Removes the oldest until there is room, and what is too old.
+    /// Removes expired chunks, and the oldest ones until there is room.
     fn trim(&mut self, bytes: u64, files: usize, now: i64) -> Result<(), Error> {
         let age = i64::try_from(self.limits.age.as_millis()).unwrap_or(i64::MAX);
-        // Clocks may have been set back: what came last does not say how old those before it are.
+        // The clock may have been set back, so the order of arrival says nothing about age.
         if now.saturating_sub(self.oldest) > age {
             while let Some(at) = self.entries.iter().position(|entry| now.saturating_sub(entry.came) > age) {
                 self.remove(at)?;
@@ -449,14 +451,14 @@ impl Window {
 
     fn remove_file(&self, name: &str) -> Result<(), Error> {
         match unlinkat(&self.dir, name, UnlinkatFlags::NoRemoveDir) {
-            // Who was asked to remove it has nothing left to do.
+            // Already removed.
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
     fn open_file(&self, name: &str) -> Result<Option<File>, Error> {
-        // Who waits for the other end of a FIFO would never come back.
+        // Without O_NONBLOCK, opening a FIFO would block.
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
         match openat(&self.dir, name, flags, Mode::empty()) {
             Ok(file) => Ok(Some(File::from(file)).filter(is_file)),
@@ -465,14 +467,14 @@ impl Window {
         }
     }
 
-    /// The file of an entry, if it is as it was.
+    /// Opens the file of an entry if its size is unchanged.
     fn open_entry(&self, number: u64) -> Result<Option<Source>, Error> {
         let Some(entry) = self.entries.iter().find(|entry| entry.number == number) else { return Ok(None) };
         let file = self.open_file(&entry.name())?;
         Ok(file.filter(|file| file.metadata().is_ok_and(|metadata| metadata.len() == entry.part.bytes)))
     }
 
-    /// Size of a file, and when it was written, UTC ms; `None` if it is not one.
+    /// Returns the size of a file and when it was written (UTC ms); `None` if it is not a regular file.
     fn measure(&self, name: &str) -> Result<Option<(u64, i64)>, Error> {
         let Some(file) = self.open_file(name)? else { return Ok(None) };
         let metadata = file.metadata()?;

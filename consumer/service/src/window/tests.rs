@@ -20,11 +20,12 @@ fn limits(bytes: u64, age_ms: u64) -> Limits {
     Limits { bytes, age: Duration::from_millis(age_ms), ..Limits::default() }
 }
 
-/// A chunk of `bytes` bytes, its samples at the times it begins and ends: of a chunk with a header, metadata, constants and three samples.
+/// Creates a chunk of `bytes` bytes with samples at its start and end. It has a header, metadata, constants
+/// and three samples.
 fn chunk(start_ms: i64, millis: i64, bytes: usize) -> Bytes {
     let mut chunk = fs::read(format!("{FIXTURES}cases/01_defs_before.jfr")).unwrap();
     assert!(chunk.len() + 9 <= bytes, "{}", chunk.len());
-    // Filler, as streams have it.
+    // Padding, as in streams.
     let filler = bytes - chunk.len();
     let size = filler as u32;
     let mut head = [0u8; 5];
@@ -48,7 +49,7 @@ fn on_disk(dir: &Path) -> (u64, usize) {
     files.fold((0, 0), |(bytes, files), len| (bytes + len, files + 1))
 }
 
-/// Numbers that look random, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -71,7 +72,7 @@ fn what_is_kept_is_what_a_list_would_keep() {
         let (mut now, mut theirs) = (1_000_000i64, 1_700_000_000_000i64);
         for _ in 0..60 {
             now += numbers.below(120) as i64;
-            // Their clock goes on, stands still, or steps back.
+            // Their clock advances, stops, or steps back.
             match numbers.below(6) {
                 0 => theirs -= numbers.below(5000) as i64,
                 1 => {}
@@ -113,7 +114,7 @@ fn what_is_kept_is_what_a_list_would_keep() {
                     SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as i64,
                 );
                 assert_eq!(kept.chunks(i64::MIN, i64::MAX), before);
-                // It came just now, as the files say.
+                // The files have just been written, so nothing has expired.
                 break;
             }
         }
@@ -258,7 +259,7 @@ fn an_interval_out_of_a_window_is_drawn_as_out_of_the_recording() {
     }
 }
 
-/// Whose clocks and keys have nothing to do with each other.
+/// Recorders with unrelated clocks and constant pool keys.
 #[test]
 fn chunks_of_several_recorders_are_drawn_together() {
     let dir = TempDir::new().unwrap();
@@ -299,7 +300,7 @@ fn the_time_line_adds_up_and_is_counted_again_after_a_restart() {
     }
     assert!(samples > 20, "{samples}");
     let bounds = kept.bounds().unwrap();
-    // A second is the finest that is known.
+    // Align to seconds, the resolution of the histogram.
     let (from, to) = (bounds.from / 1000 * 1000, bounds.to / 1000 * 1000 + 1000);
     let sum = |line: &Timeline| {
         line.rates.iter().map(|rate| rate.unwrap() * line.step as f64 / 1000.0).sum::<f64>()
@@ -318,7 +319,7 @@ fn the_time_line_adds_up_and_is_counted_again_after_a_restart() {
         kept.counted(number, check(&source)).unwrap();
     }
     assert_eq!(kept.timeline(from, to, 7), before);
-    // One that was damaged meanwhile goes.
+    // A chunk that was damaged in the meantime is removed.
     let victim = fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
     let size = fs::metadata(&victim).unwrap().len();
     fs::write(&victim, vec![0; size as usize]).unwrap();

@@ -1,12 +1,12 @@
 //! Names of events.
 
-/// Letters that say how an event is counted: `cycles:u`, `cpu-clock:pppH`, `cpu_core/cycles/P`.
+/// Modifiers after an event's name: `cycles:u`, `cpu-clock:pppH`, `cpu_core/cycles/P`.
 const MODIFIERS: &str = "ukhHGSDWpPIebR";
 
-/// A name without its modifiers. `sched:sched_switch` has none.
+/// Returns a name without its modifiers. `sched:sched_switch` has none.
 pub fn short(name: &str) -> &str {
     let is_modifiers = |text: &str| text.chars().all(|letter| MODIFIERS.contains(letter));
-    // A probe can have any name; its modifiers are behind a second colon.
+    // A probe can have any name; its modifiers follow a second colon.
     if name.starts_with("probe") && name.matches(':').count() == 1 {
         return name;
     }
@@ -21,14 +21,15 @@ pub fn short(name: &str) -> &str {
     }
 }
 
-/// The event without the kind of processor: `cycles` for `cpu_core/cycles/` and `cpu_atom/cycles/`.
+/// Returns the event without the kind of processor: `cycles` for `cpu_core/cycles/` and
+/// `cpu_atom/cycles/`.
 pub fn base(name: &str) -> &str {
     let of_processor = name.starts_with("cpu").then(|| name.strip_suffix('/')).flatten();
     let term = of_processor.and_then(|name| name.split_once('/')).map(|(_, term)| term);
     term.map_or(name, |term| short(term.split(',').next().unwrap_or(term)))
 }
 
-/// The unit of an event's periods, as trees have it.
+/// The unit of an event's periods, in the notation of trees.
 pub fn unit(base: &str) -> &str {
     if ["cpu-clock", "task-clock"].contains(&base) { "ns" } else { base }
 }

@@ -2,19 +2,19 @@
 
 use crate::folded::clean;
 
-/// One line of a stack: an address, and what is known of it.
+/// One line of a stack: an address with symbol and module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     address: &'a str,
-    /// All that follows the address.
+    /// Everything after the address.
     pub text: &'a str,
     /// The symbol with its offset, empty if there is none.
     symbol: &'a str,
-    /// The file, without what perf says of it in parentheses.
+    /// The file, without the remarks that perf appends in parentheses.
     pub module: Option<&'a str>,
 }
 
-/// The frame that a line has; `None` if the line does not begin with an address.
+/// Parses a frame; `None` if the line does not begin with an address.
 pub fn of(line: &str) -> Option<Frame<'_>> {
     let line = line.trim();
     let (address, text) = line.split_once(' ').unwrap_or((line, ""));
@@ -30,7 +30,8 @@ pub fn of(line: &str) -> Option<Frame<'_>> {
 /// Digits that distinguish an address from counts and other numbers.
 pub const SHORTEST_ADDRESS: usize = 5;
 
-/// The frame at the end of a text. Other addresses (`-F addr`) may precede it, and if it has a symbol and a module, any other fields.
+/// Returns the frame at the end of a text. Other addresses (`-F addr`) may precede it, and also any other
+/// fields if it has a symbol and a module.
 pub fn at_end(text: &str) -> Option<Frame<'_>> {
     let module = last_group(text).map(|at| &text[at..]).unwrap_or_default();
     if module.starts_with("(/") || module.starts_with("([") {
@@ -51,7 +52,8 @@ pub fn at_end(text: &str) -> Option<Frame<'_>> {
     }
 }
 
-/// Where the parenthesis opens that closes at the end, if a space or nothing is before it: names of files may have both.
+/// Returns the position of the parenthesis that closes at the end of the text and follows a space or
+/// nothing; file names may contain both.
 fn last_group(text: &str) -> Option<usize> {
     if !text.ends_with(')') {
         return None;
@@ -137,11 +139,11 @@ pub fn without_offset(symbol: &str) -> &str {
     }
 }
 
-/// The suffix for the kind of code, as the stackcollapse programs have it.
+/// The suffix for the kind of code, as in the stackcollapse programs.
 fn mark(module: &str) -> &'static str {
     const NOT_OF_THE_KERNEL: [&str; 5] = ["[unknown]", "[vdso]", "[stack]", "[heap]", "[anon]"];
     let file = module.rsplit('/').next().unwrap_or(module);
-    // `[anon:NAME]` is memory that the program named.
+    // `[anon:NAME]` is memory named by the program.
     let kernel =
         module.starts_with('[') && !NOT_OF_THE_KERNEL.contains(&module) && !module.starts_with("[anon")
             || file == "vmlinux"
@@ -171,12 +173,12 @@ fn java(name: &str) -> Option<&str> {
     name.strip_prefix('L').filter(|name| name.contains('/') && name.contains(';'))
 }
 
-/// The operators of C++ that have characters of brackets, longer ones before those that they begin with.
+/// C++ operators that contain bracket characters; longer ones precede their prefixes.
 const OPERATORS: [&str; 17] =
     ["()", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "--", "-=", "==", "<", ">", "-", "="];
 
-/// A name without the list of its arguments: it begins with a parenthesis that is in no other brackets, and belongs neither to a
-/// type without a name, to `operator()` nor to a receiver of Go's.
+/// Returns a name without its argument list. The list begins with a parenthesis that is not inside other
+/// brackets and does not belong to an anonymous type, to `operator()` or to a Go receiver.
 pub fn tidy(name: &str) -> &str {
     let mut depth = 0i32;
     let bytes = name.as_bytes();

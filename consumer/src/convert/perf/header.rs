@@ -5,23 +5,23 @@ use super::frame::{self, Frame};
 /// A sample's first line. Every field but the command may be left out by `perf script -F`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Name of the thread: may have spaces, semicolons and colons.
+    /// Thread name; may contain spaces, semicolons and colons.
     pub command: &'a str,
     /// Process id.
     pub pid: Option<&'a str>,
     /// Thread id.
     pub tid: Option<&'a str>,
-    /// It has a time. Other lines hardly have one.
+    /// True if the line has a time, which other lines rarely have.
     pub has_time: bool,
     /// The number of events that the sample represents.
     pub period: Option<u64>,
-    /// With modifiers.
+    /// Event name with modifiers.
     pub event: Option<&'a str>,
     /// The text after the event, or the time if there is no event: the fields of a tracepoint, an address, or the frame.
     rest: &'a str,
 }
 
-/// A word, and where it is.
+/// A word and its position.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     text: &'a str,
@@ -70,11 +70,12 @@ fn is_processor(text: &str) -> bool {
 }
 
 impl<'a> Header<'a> {
-    /// Reads a line; anything can be a command.
+    /// Parses a line. Any text can be a command.
     pub fn of(line: &'a str) -> Header<'a> {
         let words = words(line);
         let time = words.iter().position(|word| is_time(word.text));
-        // The event is the first word with a colon at its end: behind the time, or behind the command if there is no time.
+        // The event is the first word with a colon at its end: after the time, or after the command if
+        // there is no time.
         let from = time.map_or(1, |time| time + 1);
         let is_event = |word: &&Word<'_>| word.text.len() > 1 && word.text.ends_with(':');
         let event = words.iter().skip(from).position(|word| is_event(&word)).map(|at| from + at);
@@ -117,7 +118,7 @@ impl<'a> Header<'a> {
         header
     }
 
-    /// The frame at the end, which is there without `-g`.
+    /// The frame at the end of the line, which perf writes without `-g`.
     pub fn frame(&self) -> Option<Frame<'a>> {
         frame::at_end(self.rest)
     }

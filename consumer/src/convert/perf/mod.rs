@@ -25,7 +25,7 @@ use crate::folded::{Skipped, clean};
 /// Lines at the beginning in which the first sample is looked for.
 const FIRST_LINES: usize = 64;
 
-/// Which frames are put below the stacks.
+/// Selects the frames to add below the stacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Roots {
     /// The process, before the thread.
@@ -63,7 +63,7 @@ struct Weight {
     period: u64,
 }
 
-/// Returns true if a text begins as the output of `perf script`.
+/// Returns true if a text begins like the output of `perf script`.
 pub(super) fn is(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     let lines: Vec<&str> = head
@@ -131,12 +131,12 @@ struct Parser {
     open: Option<Open>,
     /// Frames of the open sample, leaf first.
     frames: Vec<String>,
-    /// Names of frames by what follows the address: each is tidied up once.
+    /// Names of frames by the text after the address, so that each is cleaned up only once.
     names: HashMap<String, Vec<String>>,
     stack: String,
 }
 
-/// Names that are remembered. A program has fewer functions; a hostile input does not fill the memory.
+/// Maximum number of cached names: more than a program has functions, but a limit for hostile input.
 const MOST_NAMES: usize = 1 << 20;
 
 impl Parser {
@@ -192,7 +192,7 @@ impl Parser {
         at
     }
 
-    /// The frames below the stack.
+    /// Returns the frames below the stack.
     fn root(&self, header: &Header<'_>) -> String {
         let command = clean(if header.command.is_empty() { "[unknown]" } else { header.command });
         let thread = match header.tid {
@@ -243,11 +243,11 @@ impl Parser {
     }
 }
 
-/// Events that were chosen, and what their weights count.
+/// The selected events and the unit of their weights.
 pub(super) struct Chosen<'s> {
     events: Vec<&'s Event>,
     by_period: bool,
-    /// As of trees.
+    /// Unit, as in [`Tree`](crate::tree::Tree).
     pub unit: Option<String>,
     /// Number of samples.
     pub samples: u64,
@@ -310,8 +310,8 @@ fn counts<'e>(events: impl Iterator<Item = &'e Event>) -> String {
 }
 
 impl Chosen<'_> {
-    /// The samples as folded text, the command as the root; kernel code is marked `_[k]`, code made at run time `_[j]`, inlined
-    /// functions `_[i]`.
+    /// Returns the samples as folded text with the command as the root. Suffixes mark kernel code
+    /// (`_[k]`), code generated at run time (`_[j]`) and inlined functions (`_[i]`).
     pub fn folded(&self) -> Result<Vec<u8>, Error> {
         let mut text = Vec::new();
         for (stack, weight) in self.events.iter().flat_map(|event| &event.stacks) {

@@ -45,7 +45,7 @@ fn weights_are_periods_where_there_are_any() {
     assert_eq!((fold(&counted, &[]).0, unit(&counted)), (want.replace("10101010", "1"), None));
 }
 
-/// inferno reads what it knows as stackcollapse-perf.pl does.
+/// For the scripts that inferno supports, the stacks equal those of stackcollapse-perf.pl.
 #[test]
 fn stacks_equal_inferno() {
     let script = SCRIPT.to_owned()
@@ -70,7 +70,7 @@ node 12 6544038.708352: 9 cycles:
         let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
         lines.map(|(stack, weight)| (stack.to_owned(), weight.to_owned())).collect::<BTreeMap<_, _>>()
     };
-    // Only the commands differ: inferno has no spaces in them.
+    // Only the commands differ: inferno removes spaces from them.
     let want = String::from_utf8(out).unwrap().replace("V8_WorkerThread", "V8 WorkerThread");
     let choice = Choice::default();
     assert_eq!(sorted(&fold_chosen(&script, &choice).0), sorted(&want));

@@ -1,4 +1,5 @@
-//! Threads made up that fall asleep and wake each other at random, and carry the chain of those who ended their sleep with them.
+//! Synthetic threads that fall asleep and wake each other at random. Each stores the chain of wakers of
+//! its last sleep.
 
 use std::collections::HashMap;
 
@@ -6,35 +7,35 @@ use super::*;
 
 const THREADS: usize = 14;
 const DEPTHS: [usize; 4] = [1, 3, DEPTH, 12];
-/// Links of a chain that are carried; more than any depth that is asked for.
+/// Length of stored chains; longer than any requested depth.
 const CARRIED: usize = 16;
 
-/// Who ended a sleep, and when it was over.
+/// The waker of a sleep, and the end of the sleep.
 #[derive(Clone, Copy)]
 struct Ended {
     by: Option<usize>,
     over: i64,
 }
 
-/// What a thread is at.
+/// The state of a thread.
 #[derive(Clone, Default)]
 struct State {
-    /// Since when it sleeps.
+    /// Start of its sleep.
     asleep: Option<i64>,
-    /// It runs from then on.
+    /// Time from which it runs.
     runs: i64,
-    /// Its last sleep's end, before it that of its waker's last sleep when it was woken, and so on.
+    /// The end of its last sleep, before it the end of its waker's last sleep at the wake-up, and so on.
     carried: Vec<Ended>,
 }
 
-/// What chains there were, for a test that makes none of a kind shows nothing.
+/// Counts of the chains, to verify that each kind occurs.
 #[derive(Debug, Default)]
 struct Met {
     longest: usize,
     loops: usize,
     cut_by_depth: usize,
     over_before: usize,
-    /// Sleeps that one thread ended one after the other without sleeping itself.
+    /// Consecutive wake-ups by one thread without a sleep in between.
     woken_at_once: usize,
 }
 
@@ -42,7 +43,8 @@ fn name(of: usize) -> String {
     format!("t{of}")
 }
 
-/// The chain of a sleep that began at `start`, out of what its thread was told when it was woken; to so many wakers.
+/// The expected chain, up to `depth` wakers, of a sleep that began at `start`, from the chain stored at
+/// the wake-up.
 fn chain(sleeper: usize, start: i64, carried: &[Ended], depth: usize, met: &mut Met) -> String {
     let mut text = format!("{};wait", name(sleeper));
     let mut seen = vec![sleeper];
@@ -71,7 +73,7 @@ fn chain(sleeper: usize, start: i64, carried: &[Ended], depth: usize, met: &mut 
     text
 }
 
-/// Depth, fan-in and loops: each sleep is known with the chain that ended it.
+/// Depth, fan-in and loops: the chain that ended each sleep is known.
 #[test]
 fn random_chains_are_found_and_sums_hold() {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
@@ -99,7 +101,7 @@ fn random_chains_are_found_and_sums_hold() {
                     continue;
                 }
                 if next(5) == 0 {
-                    // Put aside: nobody's doing, and no link.
+                    // Preempted: no thread caused it, and it is not a link.
                     let nanos = 1 + next(60);
                     intervals.push(Of(&names[at], time, nanos, nanos, "R", "wait", None));
                     threads[at].runs = time + nanos as i64;
@@ -128,7 +130,7 @@ fn random_chains_are_found_and_sums_hold() {
             intervals.push(Of(&names[at], start, nanos, queue, state, "wait", Some(waker)));
             threads[at] = State { asleep: None, runs: over, carried };
         }
-        // In any order.
+        // In random order.
         (1..intervals.len()).rev().for_each(|i| intervals.swap(i, next(i as u64 + 1) as usize));
         let user = |graph| Options { user_only: true, depth, ..Options::new(graph) };
         let mut expected: Vec<String> =
@@ -140,7 +142,7 @@ fn random_chains_are_found_and_sums_hold() {
         let total = |of| graph(&intervals, Options::new(of)).0.total;
         let off = total(Graph::OffCpu);
         let queued = Options { states: States::BLOCKED, ..Options::new(Graph::Time) };
-        // As the other graphs have, without those that were put aside.
+        // Without preempted threads, like the other graphs.
         let queued = lines(&intervals, queued);
         let queued = queued.iter().filter(|line| line.contains("[runnable]"));
         let queued: u64 = queued.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();

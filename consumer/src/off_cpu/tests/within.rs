@@ -1,4 +1,4 @@
-//! Spans made up, and what threads did in them looked up ns by ns.
+//! Synthetic spans; the expected activities of threads in them are computed for each ns.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ fn event(name: &str, at: i64, fields: Vec<(&str, Value)>) -> Item {
     Item::Other(Event { event: name.into(), time, fields, contextual: Arc::default(), offset: 0 })
 }
 
-/// A span that was active once, on one thread, in the span before it in the list that has the number `parent`.
+/// A span that was active once on one thread. Its parent is the earlier span in the list with the number
+/// `parent`.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     id: i64,
@@ -58,7 +59,7 @@ impl Random {
         ((self.0 >> 33) % below.unsigned_abs()) as i64
     }
 
-    /// Spans within each other in some part of the time. They change at even ns.
+    /// Generates nested spans within an interval. They change at even ns.
     fn spans(&mut self, within: (i64, i64), around: Option<Span>, all: &mut Vec<Span>) {
         let mut at = within.0 + 2 * self.below(20);
         while at < within.1 {
@@ -67,7 +68,7 @@ impl Random {
             let (parent, root) = around.map_or((0, id), |span| (span.id, span.root));
             let span = Span { id, parent, root, start: at, end };
             all.push(span);
-            // Of two that began and ended together nothing says which is within the other.
+            // If two spans begin and end together, their nesting is undefined.
             if self.below(3) > 0 && end - at > 2 {
                 self.spans((at, end - 2), Some(span), all);
             }
@@ -76,7 +77,7 @@ impl Random {
     }
 }
 
-/// The innermost at a moment: of those that are within each other the one that was begun last.
+/// Returns the innermost span at a time: of nested spans, the one that began last.
 fn innermost<'s>(spans: &'s [(&str, Span)], of: &str, at: i64) -> Option<&'s Span> {
     let active = spans.iter().filter(|(thread, span)| *thread == of && span.start <= at && at < span.end);
     active.map(|(_, span)| span).max_by_key(|span| span.id)
@@ -93,7 +94,7 @@ fn ran(of: &Ran<'_>) -> Item {
     Item::Sample(sample)
 }
 
-/// Sums by span, count too; and what was seen.
+/// Returns time and count by span, and the totals.
 fn by_group(items: &[Item], options: Options) -> (BTreeMap<String, (u64, u64)>, Seen) {
     let mut off_cpu = OffCpu::new(options);
     items.iter().for_each(|item| off_cpu.take(item));
@@ -111,7 +112,7 @@ fn all_of(sums: &BTreeMap<String, (u64, u64)>) -> (u64, u64) {
     sums.values().fold((0, 0), |sum, (value, count)| (sum.0 + value, sum.1 + count))
 }
 
-/// What of an interval's ns at `at` a graph has, with its state and what is after the wake-up.
+/// Returns true if a graph includes the ns `at` of an interval.
 fn weighs(graph: Graph, of: &Of<'_>, at: i64) -> bool {
     let ready = of.4 == "R" || at >= of.1 + (of.2 - of.3) as i64;
     match graph {
@@ -135,7 +136,7 @@ fn what_is_in_spans_and_what_is_not_add_up() {
             let first = spans.len();
             random.spans((10, 900), None, &mut spans);
             told.extend(spans[first..].iter().map(|span| (name, *span)));
-            // Neither what waits nor what runs goes by spans.
+            // Intervals and samples are independent of spans.
             let mut at = random.below(30);
             while at < 1000 {
                 let nanos = random.below(90) as u64;
@@ -189,7 +190,7 @@ fn what_is_in_spans_and_what_is_not_add_up() {
                 assert_eq!((seen.drawn, seen.in_spans + seen.in_no_span), (total.0, total.0));
                 assert_eq!(seen.elsewhere, Weight::default());
             }
-            // What a filter leaves is what is in these spans and in those within them; the rest is told.
+            // A filter includes these spans and the spans in them; the rest is reported.
             let wanted = |span: &Span| {
                 let mut at = Some(*span);
                 std::iter::from_fn(|| {
@@ -216,7 +217,7 @@ fn what_is_in_spans_and_what_is_not_add_up() {
             assert_eq!(all_of(&sums).1 + seen.elsewhere.count, total.1);
             assert_eq!(expected + seen.elsewhere.value, total.0);
             assert!(expected > 0 && seen.elsewhere.value > 0);
-            // Without names of spans stacks begin as they do else.
+            // Without a group by span, stacks begin as usual.
             assert!(sums.keys().all(|root| names.contains(&&**root) || root.starts_with('[')), "{sums:?}");
         }
     }
@@ -259,7 +260,7 @@ fn an_interval_is_cut_where_spans_change_and_at_the_wake_up() {
         lines(by(Graph::Wakeup, By::Name)),
         ["[no span];h;main;unlock;w 10", "n1;h;main;unlock;w 30", "n2;h;main;unlock;w 30"]
     );
-    // A thread's own, not that of another.
+    // The frame is the thread's own name.
     assert_eq!(lines(Options { names: false, ..by(Graph::RunQueue, By::Name) }), ["n1;main;lock 30"]);
     let mut cut = by(Graph::OffCpu, By::Name);
     cut.spans = Some(OfSpans { by: None, only: Filter { names: vec!["n2".into()], ..Filter::default() } });
@@ -287,11 +288,11 @@ fn a_sample_is_in_the_span_that_it_carries() {
     assert_eq!(sums, BTreeMap::from([("[no span]".to_owned(), (20, 1)), ("n1".to_owned(), (7, 1))]));
 }
 
-/// Sums hold where there are more spans than are kept, and more records than wait.
+/// Sums are exact even with more spans than are stored, and more records than can wait.
 #[test]
 fn what_spans_are_left_out_of_is_told() {
     let many = 6000;
-    // As a recording has them: a span is told when it ends.
+    // As in a recording: a span is reported when it ends.
     let items: Vec<Item> = (1..=many)
         .flat_map(|id| {
             let span = Span { id, parent: 0, root: id, start: id * 10, end: id * 10 + 8 };
@@ -308,7 +309,8 @@ fn what_spans_are_left_out_of_is_told() {
         assert!(seen.in_spans_left_out > 0 && seen.in_spans > 0 && seen.in_no_span == 0, "{seen:?}");
         let mut off_cpu = OffCpu::new(options);
         items.iter().for_each(|item| off_cpu.take(item));
-        // Chains are followed when all is known; else the older half went before.
+        // Chains are followed at the end of the input; in the other graphs, the older half is assigned
+        // earlier.
         assert_eq!(off_cpu.finish().spans.unwrap().counts.unwaited > 0, graph != Graph::Chain);
     }
 }

@@ -1,12 +1,12 @@
-//! Constants as they were printed before, in bounded memory.
+//! A bounded cache of printed constants.
 
-/// Bytes kept: there is one of it for each thread.
+/// Size in bytes; each thread has its own cache.
 const BYTES: usize = 4 << 20;
-/// Larger ones are printed anew each time; what they consist of is kept.
+/// Larger constants are not cached, but their parts are.
 const LARGEST: usize = 64 << 10;
 const PLACES: usize = 1 << 14;
 
-/// Which constant, printed with how many blanks before a line.
+/// A constant, and the indentation with which it was printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::print) struct Name {
     pub(in crate::print) class: u32,
@@ -14,12 +14,12 @@ pub(in crate::print) struct Name {
     pub(in crate::print) key: u64,
 }
 
-/// What printing it took.
+/// The cost of printing it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::print) struct Cost {
-    /// Values.
+    /// Number of values.
     pub(in crate::print) values: usize,
-    /// References followed one below the other.
+    /// Length of the longest chain of references.
     pub(in crate::print) depth: usize,
 }
 
@@ -29,11 +29,11 @@ struct Place {
     cost: Cost,
     start: u32,
     len: u32,
-    /// 0: never used
+    /// 0: unused
     age: u32,
 }
 
-/// Texts of constants. When it is full, all are forgotten.
+/// Printed constants. When the cache is full, it is cleared.
 #[derive(Debug)]
 pub(in crate::print) struct Cache {
     bytes: Vec<u8>,
@@ -85,7 +85,7 @@ impl Cache {
         self.used += 1;
     }
 
-    /// Its place, or the free one it would get; half of them are always free.
+    /// Returns the slot with this name, or the free slot for it. At least half of the slots are free.
     #[inline]
     fn find(&self, name: Name) -> usize {
         let mixed = name.key ^ u64::from(name.class) << 40 ^ u64::from(name.indent) << 58;

@@ -1,8 +1,8 @@
-//! Text inside JSON strings, as the JDK escapes it: everything beyond ASCII, and the slash.
+//! Escapes text in JSON strings like the JDK: all non-ASCII characters, and the slash.
 
 use std::io::Write;
 
-/// Whether a byte stands for itself.
+/// For each byte, whether it needs no escape.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0x20;
@@ -19,7 +19,7 @@ pub(in crate::print) fn string(text: &str, out: &mut Vec<u8>) {
     let mut rest = text;
     loop {
         let plain = rest.bytes().position(|b| !PLAIN[usize::from(b)]).unwrap_or(rest.len());
-        // What is plain is ASCII, so this is the boundary of a character.
+        // Plain bytes are ASCII, so this is a character boundary.
         let (front, behind) = rest.split_at(plain);
         out.extend_from_slice(front.as_bytes());
         let Some(char) = behind.chars().next() else { break };

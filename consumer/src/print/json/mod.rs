@@ -1,4 +1,4 @@
-//! Events as JSON: a document in the shape of the JDK's `jfr print --json`, byte for byte; or lines.
+//! Events as JSON: a document that equals the JDK's `jfr print --json` byte for byte, or JSON lines.
 
 pub(super) mod cache;
 mod escape;
@@ -13,17 +13,17 @@ use super::EventWriter;
 use render::Renderer;
 use shape::Shapes;
 
-/// Blanks before the line that opens an event's values.
+/// Indentation of the line that opens an event's values.
 const EVENT_INDENT: usize = 6;
 
-/// How values are laid out.
+/// The layout of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As the JDK does.
+    /// Like the JDK.
     Document,
-    /// Without a blank, an event a line.
+    /// Without whitespace, one event per line.
     Line,
-    /// The same; structs out of pools are told once and then named.
+    /// The same; structs in constant pools are written once and then referenced.
     Linked,
 }
 
@@ -35,7 +35,7 @@ pub struct JsonPrinter {
 }
 
 impl JsonPrinter {
-    /// Prints this many frames of a stack.
+    /// Prints this maximum number of frames per stack.
     pub fn new(stack_depth: usize) -> Self {
         Self { shapes: Shapes::default(), render: Renderer::new(Style::Document, stack_depth) }
     }
@@ -72,7 +72,7 @@ impl EventWriter for JsonPrinter {
     }
 }
 
-/// Prints each event as one JSON object in a line, its type and its fields side by side.
+/// Prints each event as one JSON object per line, with the type as a member like the fields.
 #[derive(Debug)]
 pub struct LinePrinter {
     shapes: Shapes,
@@ -80,7 +80,7 @@ pub struct LinePrinter {
 }
 
 impl LinePrinter {
-    /// Prints this many frames of a stack.
+    /// Prints this maximum number of frames per stack.
     pub fn new(stack_depth: usize) -> Self {
         Self { shapes: Shapes::default(), render: Renderer::new(Style::Line, stack_depth) }
     }
@@ -105,8 +105,8 @@ impl EventWriter for LinePrinter {
     }
 }
 
-/// Prints each event as one JSON object in a line; structs out of constant pools (stacks, methods, classes, threads) have
-/// a line of their own before the first event that needs them, and are named by number.
+/// Prints each event as one JSON object in a line; structs in constant pools (stacks, methods, classes,
+/// threads) have their own line before the first event that needs them, and are referenced by number.
 ///
 /// ```text
 /// {"chunk":1}
@@ -114,20 +114,20 @@ impl EventWriter for LinePrinter {
 /// {"constant":2,"of":"jdk.types.ThreadGroup","value":{…}}
 /// {"event":"jdk.ThreadPark","startTime":"…","eventThread":{"#":1},…}
 /// ```
-/// Numbers are never used again, but those of one chunk are not used in the next: after `{"chunk":…}` all before can be
-/// forgotten.
+/// Numbers are never reused, and one chunk does not refer to numbers of another: at `{"chunk":…}`,
+/// readers can discard all earlier constants.
 #[derive(Debug)]
 pub struct CompactPrinter {
     shapes: Shapes,
     render: Renderer,
-    /// The chunk that was announced last.
+    /// The chunk that was written last.
     told: Option<u32>,
     chunk: u32,
     line: Vec<u8>,
 }
 
 impl CompactPrinter {
-    /// Prints this many frames of a stack.
+    /// Prints this maximum number of frames per stack.
     pub fn new(stack_depth: usize) -> Self {
         let render = Renderer::new(Style::Linked, stack_depth);
         Self { shapes: Shapes::default(), render, told: None, chunk: 0, line: Vec::new() }

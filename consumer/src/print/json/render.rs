@@ -1,4 +1,4 @@
-//! Values as JSON.
+//! Writes values as JSON.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use super::escape;
 use super::shape::{FieldShape, Meaning, Shape, Shapes};
 use super::{EVENT_INDENT, Style};
 
-/// Prints values; keeps what it printed of constants.
+/// Writes values; caches printed constants.
 #[derive(Debug)]
 pub(in crate::print) struct Renderer {
     style: Style,
@@ -31,9 +31,9 @@ pub(in crate::print) struct Renderer {
 struct Bounds {
     budget: Budget,
     path: Vec<(ClassIndex, u64)>,
-    /// The longest path since this was set.
+    /// The longest path since this was reset.
     deepest: usize,
-    /// Something was left out.
+    /// Something was omitted.
     cut: bool,
 }
 
@@ -56,7 +56,7 @@ impl Bounds {
             && out.len().saturating_add(len) <= self.budget.end
     }
 
-    /// Goes down a reference, unless that leads in a circle or too deep.
+    /// Enters a reference, unless it is circular or nested too deeply.
     fn enter(&mut self, class: ClassIndex, key: u64) -> bool {
         let deep = self.path.len() >= MAX_DEPTH;
         if deep || self.path.contains(&(class, key)) {
@@ -72,12 +72,12 @@ impl Bounds {
     }
 }
 
-/// The numbers of constants that have been named.
+/// The numbers of referenced constants.
 #[derive(Debug, Default)]
 struct Links {
     numbers: HashMap<(ClassIndex, u64), u64>,
     last: u64,
-    /// Named, but not told yet.
+    /// Referenced, but not defined yet.
     untold: Vec<(ClassIndex, u64, u64)>,
 }
 
@@ -97,12 +97,12 @@ impl Renderer {
         self.links.untold.clear();
     }
 
-    /// Another event begins, whose text will be appended to `out`.
+    /// Starts an event, whose text will be appended to `out`.
     pub(in crate::print) fn start(&mut self, out: &[u8]) {
         self.bounds.start(out);
     }
 
-    /// What came of an event and the constants told beside it.
+    /// Returns the outcome of printing an event and the constants defined with it.
     pub(in crate::print) fn outcome(
         &mut self,
         event: &EventRef<'_>,
@@ -111,12 +111,12 @@ impl Renderer {
         self.bounds.budget.outcome(event, outcome)
     }
 
-    /// Whether there is room for more behind so many bytes of output.
+    /// Returns true if the event may become longer than `out`.
     pub(in crate::print) fn spend(&mut self, out: &[u8]) -> bool {
         self.bounds.spend(out)
     }
 
-    /// The fields of an event, each with its name and what stands before it.
+    /// Writes the fields of an event, each with its name and the separator before it.
     pub(in crate::print) fn event(
         &mut self,
         shapes: &Shapes,
@@ -133,7 +133,8 @@ impl Renderer {
         Ok(())
     }
 
-    /// The constants that were named since the last call, and those they name, a line each.
+    /// Defines the constants that were referenced since the last call, and the constants that they
+    /// reference, one per line.
     pub(in crate::print) fn definitions(&mut self, shapes: &Shapes, chunk: &Chunk, out: &mut Vec<u8>) {
         while let Some((class, key, number)) = self.links.untold.pop() {
             out.extend_from_slice(b"{\"constant\":");
@@ -232,7 +233,7 @@ impl Renderer {
             self.bounds.deepest = self.bounds.deepest.max(self.bounds.path.len() + cost.depth);
             return;
         }
-        // A damaged constant is as good as none; the decoder has told of the damage.
+        // Treats a damaged constant as null; the decoder has reported the damage.
         let Ok(Some(value)) = reference.unbounded().resolve() else { return out.extend_from_slice(b"null") };
         let (start, values) = (out.len(), self.bounds.budget.values);
         let cut = std::mem::replace(&mut self.bounds.cut, false);
@@ -284,7 +285,7 @@ impl Renderer {
     ) {
         match shapes.get(of.class_index()) {
             Some(simple) if simple.simple => match of.iter().next() {
-                // What it means is said where it is used; of what type it is, where it is declared.
+                // The annotations are those of the referring field; the type is that of the inner field.
                 Some(Ok((inner, value))) => {
                     let inner = if matches!(value, Value::Reference(_)) { inner } else { field };
                     self.value(shapes, inner, shape, value, indent, out);
@@ -296,7 +297,7 @@ impl Renderer {
         }
     }
 
-    /// `indent` is that of the line in which the object begins.
+    /// `indent` is the indentation of the line in which the object begins.
     fn object(
         &mut self,
         shapes: &Shapes,
@@ -307,7 +308,7 @@ impl Renderer {
     ) {
         let pretty = self.style == Style::Document;
         out.extend_from_slice(if pretty { b"{\n" } else { b"{" });
-        // A damaged constant prints as far as it goes; the decoder has told of the damage.
+        // Prints the readable part of a damaged constant; the decoder has reported the damage.
         for (at, (value, shape)) in of.iter().map_while(Result::ok).zip(&shape.fields).enumerate() {
             let (field, value) = value;
             if pretty {

@@ -1,4 +1,4 @@
-//! What printing the values of a type needs to know of it, settled once per chunk.
+//! Properties of types that affect how their values are printed, computed once per chunk.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::super::moment::Unit;
 use super::escape;
 use super::{EVENT_INDENT, Style};
 
-/// What the annotations of a field say of its numbers.
+/// The meaning of a field's numbers according to its annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::print) enum Meaning {
     Number,
@@ -20,7 +20,7 @@ pub(in crate::print) enum Meaning {
 pub(in crate::print) struct FieldShape {
     /// `"name": `
     pub(in crate::print) name: Vec<u8>,
-    /// The same, and what stands before it in an event.
+    /// The name with the text before it in an event.
     pub(in crate::print) in_event: Vec<u8>,
     pub(in crate::print) meaning: Meaning,
     pub(in crate::print) unsigned: bool,
@@ -30,16 +30,16 @@ pub(in crate::print) struct FieldShape {
 
 #[derive(Debug, Default)]
 pub(in crate::print) struct Shape {
-    /// What stands before the fields of an event.
+    /// The text before the fields of an event.
     pub(in crate::print) head: Vec<u8>,
     pub(in crate::print) fields: Vec<FieldShape>,
-    /// Shown as its one field.
+    /// Printed as the value of its only field.
     pub(in crate::print) simple: bool,
-    /// A struct that is shown as one: worth keeping or naming.
+    /// A struct that is printed as an object, so caching or referencing it is worthwhile.
     pub(in crate::print) record: bool,
 }
 
-/// By class.
+/// Shapes by class.
 #[derive(Debug, Default)]
 pub(in crate::print) struct Shapes {
     of: Arc<Types>,
@@ -47,7 +47,7 @@ pub(in crate::print) struct Shapes {
 }
 
 impl Shapes {
-    /// Of the types of a chunk; chunks of a recording mostly share them.
+    /// Updates the shapes for the types of a chunk. Chunks of a recording mostly share their types.
     pub(in crate::print) fn update(&mut self, types: &Arc<Types>, style: Style) {
         if Arc::ptr_eq(&self.of, types) && self.shapes.len() == types.classes().len() {
             return;
@@ -91,7 +91,7 @@ fn field_shape(types: &Types, field: &Field, at: usize, style: Style) -> FieldSh
         in_event.resize(in_event.len() + EVENT_INDENT + 2, b' ');
         in_event.extend_from_slice(&name);
     } else {
-        // The name of the event's type is a field beside the others.
+        // The event's type is a member like the fields.
         let clash = &*field.name == "event";
         in_event.push(b',');
         in_event.extend_from_slice(if clash { b"\"event_\":" } else { &name });

@@ -40,7 +40,7 @@ fn a_parent_is_as_red_as_its_children_make_it_and_what_vanished_has_a_region() {
     let a = find(&picture, "a").3;
     assert!(a[0] > a[2] && a[2] > fill[2], "a smaller change is paler: {a:?}");
     assert!(grey(&find(&picture, "same").3));
-    // 1390 after and 50 that only was before.
+    // 1390 after, and 50 that existed only before.
     let whole = 1390.0 + 50.0;
     let (_, left, width, fill) = find(&picture, "paths that only the first profile has");
     assert!((left - 1390.0 / whole * 100.0).abs() < 1e-3 && (width - 50.0 / whole * 100.0).abs() < 1e-3);

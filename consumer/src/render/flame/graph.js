@@ -1,26 +1,26 @@
 "use strict";
 /**
  * A flame graph on a canvas. `ui` has the elements `canvas`, `scroller`, `spacer`, `tip`; `say(text)` for the line about a box;
- * and, where the page wants to know, `zoomed(box)` (-1: none), `focused(box)`, `opened(box)` for a second click, `asked(box, event)` for the other button and `pointed(box)` (null:
- * none) for the pointer.
+ * and optionally `zoomed(box)` (-1: none), `focused(box)`, `opened(box)` for a second click, `asked(box, event)` for the context
+ * menu and `pointed(box)` (null: none) for the pointer.
  */
 function flameGraph(ui) {
   const { canvas, scroller, spacer, tip } = ui;
-  // Boxes that are merged for a frame.
+  // Merged boxes per frame.
   const GROWTH = 25000;
   const ROW = 17, FONT = "12px system-ui, 'DejaVu Sans', sans-serif", MATCH = pixel(230, 0, 230), GROUND = pixel(169, 169, 180);
   const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT);
   let tree = null, frames = { names: [], modules: [], kinds: "" }, unit = "", paint = () => GROUND;
-  // Around the box under the pointer; of its own, so that a pointer that moves draws nothing.
+  // Frame around the box under the pointer. A separate element, so that moving the pointer draws nothing.
   const ring = document.createElement("div");
   ring.className = "ring";
   ring.hidden = true;
   spacer.append(ring);
-  // Around what is pointed at in another graph.
+  // Frames around the boxes that are pointed at in another graph.
   const lights = [];
   let zoomed = -1, from = 0, focused = -1, inverted = false, matches = null;
 
-  /** Shows another tree. `frames`: names, modules, kinds by label. */
+  /** Shows another tree. `frames` has names, modules and kinds by label. */
   function load(newFrames, newTree, newUnit) {
     if (frames !== newFrames) {
       frames = newFrames;
@@ -36,16 +36,17 @@ function flameGraph(ui) {
     resize();
   }
 
-  // --- Drawing: only what is on the screen; what is narrower than half a pixel is passed over with all that is on it.
+  // --- Drawing: only what is on the screen; a box narrower than half a pixel is skipped with all boxes above it.
   let width = 0, height = 0, scrolled = 0, beneath = 0, rows = [], palette = "kind", naming = "short";
-  // What all boxes stand on has a row of its own, unless there is but one box on it anyway.
+  // The common base of all boxes has a row of its own, unless there is only one box on it.
   const floor = () => tree.bare ? 0 : 1;
   const contentHeight = () => (tree.deepest + 2) * ROW;
   const rowTop = (level) => inverted ? level * ROW : Math.max(contentHeight(), height) - (level + 1) * ROW;
 
   function resize() {
     if (!tree) return;
-    // A graph that grows upwards keeps its lowest row, also where the browser has scrolled a higher window to the end meanwhile.
+    // A graph that grows upwards retains its lowest row, even if the browser has scrolled a higher window to the end in the
+    // meantime.
     const now = scroller.clientHeight, { scrollTop } = scroller, all = spacer.offsetHeight;
     const below = scrollTop + now >= all - 1 ? Math.min(beneath, Math.max(now - height, 0)) : all - scrollTop - (height || now);
     width = scroller.clientWidth;
@@ -57,7 +58,7 @@ function flameGraph(ui) {
     else schedule();
   }
 
-  // What is drawn is also what is hit: between a change and its frame, `rows` are of the picture before.
+  // The boxes to hit are those that were drawn: between a change and its frame, `rows` belong to the picture before.
   let stale = false;
   function schedule() {
     if (stale) return;
@@ -80,7 +81,7 @@ function flameGraph(ui) {
       if (text) names.push({ text, x: x0 + 3, y: y + ROW - 5, hit, dim, deep: isDeep(colour) });
     }
   }
-  /** What is on top of the boxes: their names, and a frame around the one that keys move. */
+  /** Draws on top of the boxes: their names, and a frame around the current box. */
   function above() {
     const dark = document.documentElement.classList.contains("dark");
     context.font = FONT;
@@ -112,7 +113,7 @@ function flameGraph(ui) {
     if (tree.allow) tree.allow(GROWTH);
     scrolled = scroller.scrollTop;
     if (scroller.clientHeight === height) beneath = spacer.offsetHeight - scrolled - height;
-    // Levels before and behind these are out of sight.
+    // Levels outside this range are not visible.
     const edge = inverted ? scrolled : Math.max(contentHeight(), height) - scrolled - height;
     const nearest = Math.floor(edge / ROW) - 1, last = Math.floor((edge + height) / ROW);
     const scale = width / ((zoomed < 0 ? tree.all : tree.total[zoomed]) || 1);
@@ -125,7 +126,7 @@ function flameGraph(ui) {
       wakes(node, i + ground);
       box(node, i + ground, 0, width, node !== zoomed, woken < i + ground);
     });
-    // Depth first; `at` is where the next box of each level begins.
+    // Depth first; `at` has the left edge of the next box by level.
     const at = [], bottom = path.length + ground;
     let level = bottom, node = tree.first(zoomed);
     at[level] = 0;
@@ -156,11 +157,11 @@ function flameGraph(ui) {
     surface.show((level) => rowTop(level) - scrolled);
     above();
     if (ui.drawn) ui.drawn(from, zoomed < 0 ? tree.all : tree.total[zoomed]);
-    // What is not yet worked out of a tree that is merged as it is looked at comes with the next frames.
+    // Boxes of a lazily merged tree that are not computed yet follow in the next frames.
     if (tree.allow && tree.allow(Infinity)) schedule();
   }
 
-  /** What has been drawn at a place: a box and its ends; undefined if nothing has. */
+  /** Returns what was drawn at a position: a box and its ends; undefined if nothing. */
   function drawnAt(x, y) {
     if (stale) draw();
     const top = y + scrolled;
@@ -195,13 +196,13 @@ function flameGraph(ui) {
   }
 
   // --- Search
-  /** Paints the labels that `wanted` says; null paints none. */
+  /** Highlights the labels that `wanted` selects; null highlights none. */
   function mark(wanted) {
-    // What is not marked stands back, unless there is nothing to stand back for.
+    // Other boxes are dimmed if there is a match.
     matches = wanted && wanted.includes(1) ? wanted : null;
     schedule();
   }
-  /** The same for an expression; what was found, in words. */
+  /** Like `mark`, for an expression; returns the result as text. */
   function search(expression) {
     if (!expression) {
       mark(null);
@@ -211,7 +212,7 @@ function flameGraph(ui) {
     mark(wanted);
     return `Matched: ${percentOf(weight, tree.whole)} (${amountIn(unit, weight)})`;
   }
-  /** Moves to the next marked box, or with -1 to the one before; its number and how many there are. */
+  /** Moves to the next marked box, or with -1 to the previous one; returns its number and the number of boxes. */
   function nextMatch(step) {
     const { box, at, of } = matches ? tree.nextMarked(matches, focused, step) : { box: -1, at: 0, of: 0 };
     if (box >= 0) focus(box);
@@ -220,7 +221,7 @@ function flameGraph(ui) {
 
   // --- Keyboard
   const describe = (node) => describeBox(tree, frames, unit, node);
-  /** Makes a box the current one and brings it to where it can be seen. */
+  /** Makes a box the current one and scrolls it into view. */
   function focus(node) {
     focused = node;
     ui.say(describe(node));
@@ -228,7 +229,7 @@ function flameGraph(ui) {
       const path = pathTo(tree, node);
       let at = path.length - 1;
       if (zoomed >= 0 && !path.includes(zoomed)) {
-        // Out to the nearest box that both are on.
+        // Zooms out to the nearest common box.
         const seen = new Set(pathTo(tree, zoomed));
         while (at >= 0 && !seen.has(path[at])) at--;
         zoom(at < 0 ? -1 : path[at]);
@@ -255,13 +256,13 @@ function flameGraph(ui) {
       if (before >= 0) focus(before);
     }
   }
-  /** Root at the top, or not; without a value the other way round. */
+  /** Puts the root at the top or not; without a value, toggles it. */
   function invert(to = !inverted) {
     inverted = to;
     resize();
     home();
   }
-  /** Takes a key; whether it was one of these. */
+  /** Handles a key; returns whether it was one of these. */
   function key(event) {
     const here = document.activeElement === scroller;
     if (event.key.startsWith("Arrow") && here) {
@@ -276,7 +277,7 @@ function flameGraph(ui) {
     return true;
   }
 
-  /** Puts a frame around what has been drawn of a box. */
+  /** Puts a frame around the drawn part of a box. */
   function encircle(frame, { x0, x1 }, level) {
     frame.style.left = x0 + "px";
     frame.style.top = rowTop(level) + "px";
@@ -284,7 +285,7 @@ function flameGraph(ui) {
     frame.hidden = false;
   }
   const darken = () => { for (const frame of lights) frame.hidden = true; };
-  /** Frames the box `node` and, more thinly, those labelled `label` that are wide enough to be told apart; -1: none. */
+  /** Frames the box `node` and, more thinly, those labelled `label` that are wide enough to be distinguished; -1: none. */
   function light(node, label) {
     const MOST = 60, THIN = 4;
     if (stale) draw();
@@ -349,24 +350,27 @@ function flameGraph(ui) {
   scroller.addEventListener("scroll", schedule);
   scroller.addEventListener("focus", schedule);
   scroller.addEventListener("blur", schedule);
-  // The header may grow by a line (a button appears in a narrow window) without the window changing.
+  // The header may grow by a line (a button appears in a narrow window) although the window does not change.
   new ResizeObserver(resize).observe(scroller);
   window.addEventListener("resize", resize);
 
-  /** Scrolls past what nearly all stacks have in common, to where they part, if it fills more than half of the window; else to the roots. */
+  /**
+   * Scrolls past the common part of nearly all stacks to where they branch, if that part fills more than half of the window; else
+   * to the roots.
+   */
   function toBranch() {
     let i = -1;
     for (let next = tree.first(i); next >= 0;) {
       if (tree.total[next] >= 0.95 * tree.all) next = tree.first(i = next);
       else next = tree.next(next);
     }
-    // A tower that never parts is seen from its root.
+    // A stack without branches is shown from its root.
     const common = i < 0 ? 0 : (tree.depth[i] + floor() + 1) * ROW;
     if (i < 0 || tree.first(i) < 0 || 2 * common <= scroller.clientHeight) home();
     else scroller.scrollTop = inverted ? rowTop(tree.depth[i] + floor() - 1) : rowTop(tree.depth[i] + floor() - 1) + ROW - scroller.clientHeight;
   }
 
-  /** As high as all that is drawn, for paper; or as there is room for again. */
+  /** Expands the graph to its whole height for printing, or restores the height. */
   function unroll(whole) {
     if (!tree) return;
     scroller.style.flex = whole ? "none" : "";
@@ -383,7 +387,7 @@ function flameGraph(ui) {
     schedule();
   }
 
-  /** Names boxes in one of the ways of `NAMINGS`. */
+  /** Names boxes by one of `NAMINGS`. */
   function nameBy(to) {
     if (to === naming) return;
     naming = to;

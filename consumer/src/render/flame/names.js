@@ -1,13 +1,16 @@
 "use strict";
 /** The numbers of hidden classes and lambdas, which differ in each run. */
 const HIDDEN_NUMBERS = /(\$\$Lambda|\$\$StringConcat|LambdaForm\$[A-Za-z]+)(?:\$?\d+)?(?:[./+]0x[0-9a-f]+)?(?:[./]\d+)?/;
-/** Array, packages and the rest of a name that is known to be Java's: a class whose name begins with a small letter needs a method. */
+/**
+ * Array, packages and the rest of a name that is known to be Java's. A class whose name begins with a lower-case letter needs a
+ * method.
+ */
 const JAVA_NAME = /^((?:\[+L)?)((?:[\p{Ll}_][\p{L}\p{N}_]*[./])+)(?=[\p{Lu}$]|[^./]+\.[^./])(.+)$/u;
-/** The same of a name of which nothing is known: no path, no C++, no arguments. */
+/** The same for a name of unknown language: not a path, not C++, without arguments. */
 const LIKE_JAVA = /^()((?:[a-z_]\w*[./])+)([A-Z][\w$]*(?:[./+]0x[0-9a-f]+)?(?:[./]\d+)?\.[\w$<>]+(?:_\[\w\])?(?::\d+)?)$/;
 const JAVA_KINDS = "tjiNc";
 
-/** Array, packages, and class with method of a Java name; null for other names, which are not shortened. */
+/** Returns array, packages, and class with method of a Java name; null for other names, which are not shortened. */
 function javaName(name, kind) {
   if (kind === "k" || kind === "m") return null;
   const isJava = JAVA_KINDS.includes(kind), match = (isJava ? JAVA_NAME : LIKE_JAVA).exec(name);
@@ -16,8 +19,9 @@ function javaName(name, kind) {
 }
 
 /**
- * The texts of a box: `whole` ones, longest first, of which the first that fits is shown, and the `method` that a Java name ends with. By `short` the
- * packages become letters where the name does not fit, then class and method are left; by `simple` these alone; by `full` the name alone.
+ * The texts of a box: `whole` ones, longest first, of which the first that fits is shown, and the `method` at the end of a Java
+ * name. With `short`, packages become letters if the name does not fit, then class and method remain; with `simple`, only these;
+ * with `full`, only the name.
  */
 function boxTexts(name, kind, naming) {
   const java = naming === "full" ? null : javaName(name, kind);
@@ -28,12 +32,12 @@ function boxTexts(name, kind, naming) {
   return { whole: [...new Set(whole)], method };
 }
 
-/** Ways of naming boxes, in the order in which a key goes through them. */
+/** Ways of naming boxes, in the order in which a key cycles through them. */
 const NAMINGS = { short: "packages are shortened where there is no room", simple: "class and method", full: "full names" };
 
 /** Packages of the JDK. */
 const JDK = ["java", "javax", "jdk", "sun", "com.sun"];
-/** Returns the origin of a Java name, as `render/java.rs` has it: the application's, a library's or the JDK's; "" if it is not Java. */
+/** Returns the origin of a Java name, as in `render/java.rs`: application, library or JDK; "" if it is not Java. */
 function originOf(name, kind, application) {
   if (!JAVA_KINDS.includes(kind)) return "";
   const packages = (javaName(name, kind)?.packages || "").replace(/\//g, "."), within = (prefix) => packages.startsWith(prefix + ".");

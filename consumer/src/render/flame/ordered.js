@@ -1,14 +1,14 @@
 "use strict";
 /**
- * The same boxes as of a `CallTree`, but those on one box by weight, the heaviest first; numbers stay what they are. Put in order
- * when they are first asked for, which for thin ones is never.
+ * The boxes of a `CallTree` with siblings ordered by weight, heaviest first; numbers do not change. Siblings are sorted on first
+ * access, which never happens for thin ones.
  */
 class OrderedTree extends CallTree {
-  /** `weights`: what to go by, as of trees that are to have one order. */
+  /** `weights`: the weights to sort by, for trees that must have the same order. */
   static of(tree, weights = tree.total) {
     const ordered = Object.assign(Object.create(OrderedTree.prototype), tree);
     ordered.by = weights;
-    // Of each box the first on it, 0 before it has been asked for, and the one behind it.
+    // For each box its first child, 0 before the first access, and its next sibling.
     ordered.firsts = new Int32Array(tree.count);
     ordered.behind = new Int32Array(tree.count);
     ordered.lowest = null;
@@ -26,17 +26,17 @@ class OrderedTree extends CallTree {
     return this.behind[box];
   }
 
-  /** Puts what stands on a box in order; gives the first, -1 if there is none. */
+  /** Sorts the children of a box; returns the first, -1 if there is none. */
   arrange(on) {
     const { by, behind, region } = this, all = [];
     for (let i = super.first(on); i >= 0; i = super.next(i)) all.push(i);
-    // What one of two profiles lacks stays at the right.
+    // The region of stacks that one of two profiles lacks stays at the right.
     all.sort((a, b) => (a === region) - (b === region) || by[b] - by[a] || a - b);
     all.forEach((box, i) => { behind[box] = all[i + 1] ?? -1; });
     return all[0] ?? -1;
   }
 
-  /** 1 for boxes that are marked or lead to one that is. */
+  /** 1 for boxes that are marked or have a marked descendant. */
   leading(wanted) {
     const { count, label, parent, total } = this, leads = new Uint8Array(count);
     for (let i = 0; i < count; i++) {
@@ -49,7 +49,7 @@ class OrderedTree extends CallTree {
   matched(wanted, visit) {
     const weight = super.matched(wanted), { label, total, all } = this;
     if (!visit || !(weight > 0)) return weight;
-    // What is thinner than can be seen is told as one.
+    // Matches that are too thin to see are merged.
     const leads = this.leading(wanted), grain = all / 8192;
     walk(this, (box, x) => {
       if (!leads[box]) return false;

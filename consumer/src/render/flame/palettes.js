@@ -4,12 +4,12 @@ const fnv = (text) => {
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 16777619);
   return hash ^ (hash >>> 15);
 };
-/** Three numbers from 0 to 1 that go by the text alone. */
+/** Three numbers from 0 to 1 that depend only on the text. */
 const thirds = (text) => {
   const hash = fnv(text);
   return [(hash & 1023) / 1023, ((hash >>> 10) & 1023) / 1023, ((hash >>> 20) & 1023) / 1023];
 };
-/** A colour as a pixel of a picture has it, `0xaabbggrr`. */
+/** A colour as a pixel of image data, `0xaabbggrr`. */
 const pixel = (r, g, b) => ((255 << 24) | (Math.round(b) << 16) | (Math.round(g) << 8) | Math.round(r)) >>> 0;
 function hsl(hue, saturation, lightness) {
   const s = saturation / 100, l = lightness / 100, a = s * Math.min(l, 1 - l);
@@ -19,19 +19,19 @@ function hsl(hue, saturation, lightness) {
   };
   return pixel(part(0), part(8), part(4));
 }
-/** Whether dark letters are hard to read on it. */
+/** Returns whether dark letters are hard to read on it. */
 const isDeep = (colour) => 0.3 * (colour & 255) + 0.59 * ((colour >> 8) & 255) + 0.11 * ((colour >> 16) & 255) < 110;
-/** The same for a style. */
+/** The colour for a style. */
 const css = (colour) => `rgb(${colour & 255},${(colour >> 8) & 255},${(colour >> 16) & 255})`;
 const LIGHT_DELIMITER = pixel(200, 200, 200), DARK_DELIMITER = pixel(140, 140, 140);
-// A waker's frames are annotated, its delimiter, too.
+// A waker's frames have a suffix, and so has its delimiter.
 const DELIMITERS = { "-": LIGHT_DELIMITER, "-_[w]": LIGHT_DELIMITER, "--": DARK_DELIMITER, "--_[w]": DARK_DELIMITER };
 
 const hot = ([a, b, c]) => pixel(205 + 50 * a, 60 + 170 * b, 55 * c);
 const aqua = ([a, b]) => pixel(50 + 60 * a, 165 + 55 * b, 165 + 55 * b);
 const blue = ([a, b]) => pixel(100 + 60 * a, 130 + 65 * a, 205 + 50 * b);
 
-/** What a thread did with its time, as its markers name it. */
+/** Activities of a thread, as its markers name them. */
 const DOING = {
   running: hsl(8, 84, 62), runnable: hsl(44, 92, 60), lock: hsl(276, 52, 66), disk: hsl(24, 60, 52), "page fault": hsl(330, 62, 66),
   network: hsl(214, 78, 64), pipe: hsl(180, 48, 52), events: hsl(205, 42, 76), sleep: hsl(150, 30, 70), child: hsl(96, 42, 60), other: hsl(230, 12, 66),
@@ -39,7 +39,7 @@ const DOING = {
 const DOING_LEGEND = Object.keys(DOING).map((what, at) => [at < 2 ? `[${what}]` : `[blocked: ${what}]`, at < 2 ? what : `blocked: ${what}`, "m"]);
 const DOING_BY_NAME = new Map(DOING_LEGEND.map(([name], at) => [name, Object.values(DOING)[at]]));
 
-/** The recording does not have the language; C++ and Rust write `::` between the parts of a name. */
+/** Recordings do not contain the language; C++ and Rust write `::` between the parts of a name. */
 const isCppOrRust = (name, kind) => (kind === "n" || kind === "u") && name.includes("::");
 const KIND_GROUPS = { k: "kernel", t: "interpreted", j: "compiled", J: "compiled", i: "inlined", o: "inlined", c: "class", m: "marker" };
 
@@ -48,7 +48,7 @@ const KIND_GROUPS = { k: "kernel", t: "interpreted", j: "compiled", J: "compiled
  * packages of the application. A palette with `group` has an entry of its legend for each group. The same name of the same kind has the same colour in every picture.
  */
 const PALETTES = {
-  // The colours of SVGs, too: render/kinds.rs has the same numbers.
+  // SVGs have the same colours: keep the numbers of render/kinds.rs equal.
   kind: {
     title: "Kind of code",
     of(name, module, kind) {
@@ -105,13 +105,13 @@ const PALETTES = {
   },
 };
 
-/** Palettes of two profiles: by what is different, not by name. */
+/** Palettes of two profiles, by change instead of name. */
 const CHANGE_PALETTES = {
   change: { title: "More red, less blue", box: (...of) => colourOfBox(...of) },
   "change-safe": { title: "More orange, less purple", box: (...of) => colourOfBox(...of) },
 };
 
-/** Paints the labels of `frames` by the palette `id`, or boxes of a tree if it goes by these; what has been worked out is kept. */
+/** Returns the colour of labels by the palette `id`, or of boxes for a palette by box; caches the colours. */
 function painter(id, frames) {
   const palette = CHANGE_PALETTES[id] || PALETTES[id] || PALETTES.kind, known = [[], []];
   return (label, woken, tree, box) => {

@@ -1,8 +1,8 @@
 "use strict";
 /**
- * Rows of boxes as pixels. All lines of a row are alike, so one is worked out and copied: thousands of boxes cost no more than a few.
- * One row's pixels are in memory at a time, so that they stay in the processor's cache.
- * Colours are `0xaabbggrr`; places are in pixels of the page.
+ * Rows of boxes as pixels. All lines of a row are equal, so one is computed and copied: thousands of boxes cost no more than a
+ * few. Only one row's pixels are in memory at a time, so they stay in the processor's cache. Colours are `0xaabbggrr`; positions
+ * are in pixels of the page.
  */
 class Surface {
   constructor(canvas, rowHeight) {
@@ -14,7 +14,7 @@ class Surface {
     this.lines = [];
   }
 
-  /** Whether anything is different now: then nothing is drawn any more. */
+  /** Adapts the size; returns whether it changed, in which case the canvas is empty. */
   resize(width, height) {
     this.ratio = window.devicePixelRatio || 1;
     [this.width, this.height] = [width, height];
@@ -50,7 +50,7 @@ class Surface {
     this.line(level).pixels.fill(colour, start, Math.max(start + 1, Math.round(to * ratio) - gap));
   }
 
-  /** Thin boxes of one pixel as one hair, as dark as they are wide together; one in `strong` is as dark as can be. */
+  /** Draws thin boxes of one pixel as one line, as dark as their total width; one in `strong` as dark as possible. */
   hair(level, from, width, colour, strong) {
     const line = this.line(level), pixel = Math.floor(from * this.ratio);
     if (line.hair !== pixel) {
@@ -66,7 +66,7 @@ class Surface {
     } else line.pixels[pixel] = ((colour & 0xffffff) | ((0.15 * (colour >>> 24)) << 24)) >>> 0;
   }
 
-  /** Shows the rows; `top(level)` is where one begins. What is drawn from here on is on top of them. */
+  /** Shows the rows; `top(level)` is the position of one. Further drawing is on top of them. */
   show(top) {
     const { ratio, band, pixels, context, canvas } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -83,7 +83,7 @@ class Surface {
   }
 }
 
-/** Names fitted to the room there is. Each letter is measured once. */
+/** Fits names to the available width. Each letter is measured once. */
 class Letters {
   constructor(context, font) {
     [this.context, this.font] = [context, font];
@@ -94,7 +94,7 @@ class Letters {
     this.texts = [];
   }
 
-  /** The names that are fitted from now on; with their kinds of code, Java names by `naming`. */
+  /** Sets the names to fit; with their kinds of code, Java names are shortened by `naming`. */
   of(names, kinds = "", naming = "full") {
     if (names === this.names && naming === this.naming) return;
     [this.names, this.kinds, this.naming, this.texts] = [names, kinds, naming, []];
@@ -111,12 +111,12 @@ class Letters {
 
   measured(text) {
     let width = 0;
-    // Longer ones never fit as a whole.
+    // Longer names never fit as a whole.
     for (let i = 0; i < text.length && i < 1000; i++) width += this.width(text[i]);
     return { text, width };
   }
 
-  /** How many letters of a text fit, from its beginning or from its end. */
+  /** Returns how many letters of a text fit, from its beginning or from its end. */
   count(text, room, fromEnd) {
     let left = room, i = 0;
     while (i < text.length && (left -= this.width(fromEnd ? text[text.length - 1 - i] : text[i])) >= 0) i++;
@@ -128,7 +128,7 @@ class Letters {
     for (const { text, width } of whole) if (width <= room) return text;
     const { text } = whole[whole.length - 1], cut = room - this.width("…");
     if (method) {
-      // The end of a Java name says most: of the class as much as fits in front of the method.
+      // The end of a Java name is most informative: shows as much of the class as fits before the method.
       const end = this.count(text, cut, true);
       if (end > method.text.length + 1) return "…" + text.slice(-end);
       if (method.width <= room) return method.text;

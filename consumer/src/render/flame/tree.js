@@ -1,14 +1,14 @@
 "use strict";
 /**
- * A tree of calls. Boxes are numbers, each before those above it; -1 is what all of them stand on.
- * Other trees that a graph can draw have `all` (what its boxes share), `whole` (what
- * percentages are of), `deepest`, `label`, `depth`, `parent`, `own`, `total`, `first()`, `next()`,
- * `known()`, `matched()` and `nextMarked()`, too.
+ * A call tree. Boxes are numbers; parents precede children; -1 is the common base. Other trees that a graph can draw must also
+ * have `all` (total width of the boxes), `whole` (the 100 % of percentages), `deepest`, `label`, `depth`, `parent`, `own`,
+ * `total`, `first()`, `next()`, `known()`, `matched()` and `nextMarked()`.
  */
 class CallTree {
   /**
-   * `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, those without a frame, too; `like`: a tree of the same boxes.
-   * All trees get their properties here and in this order: code that has met one is fast with the others.
+   * `boxes`: label, depth and own weight of each; `whole`: weight of all stacks, including those without a frame; `like`: a tree
+   * of the same boxes. All trees get their properties here and in this order, so that the engine's inline caches work for all of
+   * them.
    */
   constructor({ label, depth, own, sums = null }, whole = 0, like = null) {
     const count = label.length;
@@ -25,13 +25,13 @@ class CallTree {
     else this.weigh(own, whole);
   }
 
-  /** Parents and ends, and how deep it goes. */
+  /** Computes parents, ends and the maximum depth. */
   nest() {
     const { count, depth, parent, end } = this, path = [];
     let last = 0;
     for (let i = 0; i < count; i++) {
       const level = depth[i];
-      // Boxes at this level and above it end where this one begins.
+      // Boxes at this level and above end where this one begins.
       for (let at = level; at < last; at++) end[path[at]] = i;
       parent[i] = level ? path[level - 1] : -1;
       path[level] = i;
@@ -41,7 +41,7 @@ class CallTree {
     for (let at = 0; at < last; at++) end[path[at]] = count;
   }
 
-  /** The same boxes with other weights. Those without any are passed over. */
+  /** The same boxes with other weights. Boxes without weight are skipped. */
   weighed(own, whole = 0) {
     return new CallTree({ label: this.label, depth: this.depth, own }, whole, this);
   }
@@ -58,7 +58,10 @@ class CallTree {
     this.put(own, total, full, all, whole);
   }
 
-  /** Weights: of boxes alone and with all on them, whether there is known to be something of each box, of all boxes, of all stacks. */
+  /**
+   * Sets the weights: own and total weights of boxes, whether all boxes are known to have weight, the weight of all boxes, and of
+   * all stacks.
+   */
   put(own, total, full, boxed, whole) {
     this.full = full;
     this.own = own;
@@ -68,13 +71,13 @@ class CallTree {
     this.all = this.whole = Math.max(boxed, whole);
   }
 
-  /** The first box on `box`, -1 if there is none. */
+  /** The first child of `box`, -1 if there is none. */
   first(box) {
     const child = box + 1;
     return child < (box < 0 ? this.count : this.end[box]) ? this.weighty(child, box) : -1;
   }
 
-  /** The box behind `box` on the same one, -1 if there is none. */
+  /** The next sibling of `box`, -1 if there is none. */
   next(box) {
     return this.weighty(this.end[box], this.parent[box]);
   }
@@ -85,14 +88,14 @@ class CallTree {
     return box < last ? box : -1;
   }
 
-  /** As `first`, of what has been looked at before: here, of everything. */
+  /** Like `first`, for boxes that were already accessed; here, for all boxes. */
   known(box) {
     return this.first(box);
   }
 
   /**
-   * Weight of the stacks that have one of the labels in `wanted`, each counted once; `visit(start, weight)` for each tower of them. One
-   * pass over the labels in the order they lie in: what is on a match is passed over.
+   * Returns the weight of the stacks with one of the labels in `wanted`, each counted once; calls `visit(start, weight)` for each
+   * matching subtree. One pass over the labels in memory order that skips the boxes above a match.
    */
   matched(wanted, visit) {
     const { count, label, depth, end, own, total } = this;
@@ -106,7 +109,8 @@ class CallTree {
       }
       return weight;
     }
-    // What ends in a box is right of what is on it: a box begins at what came before it less what ends in those below it.
+    // Stacks that end in a box are to the right of its children: a box begins at the weight before it, minus the own weights of
+    // the boxes below it.
     const below = new Float64Array(this.deepest + 2);
     for (let i = 0, before = 0; i < count;) {
       const level = depth[i];
@@ -125,7 +129,7 @@ class CallTree {
     return weight;
   }
 
-  /** How many boxes there are before `until` whose label is in `wanted`. No list of them is made: there may be millions. */
+  /** Returns the number of boxes before `until` whose label is in `wanted`. Makes no list, because there may be millions. */
   countMarked(wanted, until) {
     const { label, total, full } = this;
     let size = 0;
@@ -134,7 +138,10 @@ class CallTree {
     return size;
   }
 
-  /** The box behind `from` whose label is in `wanted`, or before it with a `step` of -1, around the ends; its number and how many there are. */
+  /**
+   * Returns the next box after `from` whose label is in `wanted`, or the previous one with a `step` of -1, with wrap-around; also
+   * its number and the number of boxes.
+   */
   nextMarked(wanted, from, step) {
     const { count, label, total } = this;
     if (this.counted !== wanted) [this.counted, this.marks] = [wanted, this.countMarked(wanted, count)];
@@ -146,13 +153,13 @@ class CallTree {
   }
 
   /**
-   * What is left of the stacks that have one of the labels in `wanted`, or of those that have none. What is on a match is taken or left out as
-   * one piece; only what leads to one is summed up anew.
+   * Returns the tree of the stacks with one of the labels in `wanted`, or without any. The subtree of a match is copied or
+   * omitted as a whole; only the boxes that lead to one are summed again.
    */
   filtered(wanted, having) {
     const { count, label, depth, end } = this, own = having ? new this.own.constructor(count) : this.own.slice();
     const total = having ? new this.total.constructor(count) : this.total.slice();
-    // Boxes that are gone through, and by level what matches there weigh.
+    // The open boxes, and the weight of matches by level.
     const path = [], matched = [0];
     let open = 0;
     const close = (to) => {
@@ -189,7 +196,7 @@ class CallTree {
     return new CallTree({ label, depth, own, sums: { total, boxed } }, 0, this);
   }
 
-  /** Boxes of the label `of` that stand on none of the same: a function that calls itself counts once. */
+  /** Boxes of the label `of` without such a box below them: recursion counts once. */
   outermost(of) {
     const { count, label, end, total } = this, found = [];
     for (let i = 0; i < count;) {
@@ -203,14 +210,14 @@ class CallTree {
     return found;
   }
 
-  /** By label: weight of the stacks that end in it, and of those that have it. */
+  /** By label: weight of the stacks that end in it, and of those that contain it. */
   byLabel(labels) {
     const { count, label, own, end, total } = this;
     const self = new Float64Array(labels), whole = new Float64Array(labels), until = new Uint32Array(labels);
     for (let i = 0; i < count; i++) {
       const l = label[i];
       self[l] += own[i];
-      // A function that calls itself counts once.
+      // Recursion counts once.
       if (until[l] > i) continue;
       until[l] = end[i];
       whole[l] += total[i];
@@ -226,7 +233,7 @@ function pathTo(tree, box) {
   return path.reverse();
 }
 
-/** Weight of what is left of `box`. */
+/** Weight to the left of `box`. */
 function startOf(tree, box) {
   let start = 0;
   for (let at = box; at >= 0; at = tree.parent[at]) {
@@ -235,7 +242,7 @@ function startOf(tree, box) {
   return start;
 }
 
-/** All boxes of `tree` that have been looked at, in order: `visit(box, start)`, false where what is on it is to be passed over. */
+/** Visits all accessed boxes of `tree` in order: `visit(box, start)` returns false to skip the children. */
 function walk(tree, visit) {
   const at = [0];
   let box = tree.known(-1), level = 0;

@@ -1,24 +1,24 @@
 "use strict";
 /**
- * Two profiles of the same boxes: `before` and `after` are trees of what was recorded. What of the first is multiplied by `scale` to be
- * compared, and what of a change may be chance, is as `difference.rs` has it.
+ * Two profiles of the same boxes: `before` and `after` are trees with recorded weights. As in `difference.rs`, `scale` is the
+ * factor of the first, and the standard deviation decides whether a change may be chance.
  */
 class Pair {
   constructor({ before, after, scale, perSample, sigmas, whole }) {
     Object.assign(this, { before, after, scale, perSample, sigmas });
-    // What 100 % is.
+    // The weight that counts as 100 %.
     this.whole = whole ?? (before.whole * scale || after.whole);
     this.own = false;
     this.dark = false;
     this.colours = CHANGE_COLOURS.change;
   }
 
-  /** The same of fewer stacks: shares stay those of all. */
+  /** The same for fewer stacks; shares refer to all stacks. */
   of(before, after) {
     return new Pair({ ...this, before, after });
   }
 
-  /** Of weights as recorded. */
+  /** The change between two recorded weights. */
   change(before, after) {
     const scaled = before * this.scale, delta = after - scaled;
     const variance = this.perSample[0] * this.scale * scaled + this.perSample[1] * after;
@@ -29,7 +29,9 @@ class Pair {
     return this.change(this.before.all, this.after.all);
   }
 
-  /** Own weights of the boxes as wide as `which` says: `larger` is the larger of both for each stack, `change` what is different. */
+  /**
+   * Own weights for widths: of `before` or `after`, `larger` for the larger of both for each stack, `change` for the difference.
+   */
   widths(which) {
     const { before, after, scale } = this;
     if (which === "after") return after.own;
@@ -37,7 +39,7 @@ class Pair {
     return Float64Array.from(before.own, (own, i) => of(own * scale, after.own[i]));
   }
 
-  /** A tree of such widths that knows what it compares. */
+  /** A tree with such widths and a reference to the pair. */
   tree(which) {
     const tree = this.before.weighed(this.widths(which));
     tree.pair = this;
@@ -45,7 +47,7 @@ class Pair {
     return tree;
   }
 
-  /** Both profiles, to one scale, and what is different: boxes of the same number are the same. */
+  /** Both profiles to one scale, and the difference; boxes have the same numbers in all three. */
   three() {
     const [before, after, change] = ["before", "after", "change"].map((which) => this.tree(which));
     before.all = after.all = Math.max(before.all, after.all);
@@ -53,8 +55,8 @@ class Pair {
   }
 
   /**
-   * The same with a region to the right: under one box, labelled `label`, what has no width. `of` says which boxes of the profiles those
-   * of the tree are; -1 is the region.
+   * The same with a region to the right: boxes without a width, below one box labelled `label`. `of` maps boxes of the tree to
+   * boxes of the profiles; -1 is the region.
    */
   withRegion(which, label) {
     const { before, after, scale } = this, [drawn, other, by] = which === "before" ? [before, after, 1] : [after, before, scale];
@@ -79,7 +81,7 @@ class Pair {
     return Object.assign(tree, { pair: this, whole: this.whole, of, region: all });
   }
 
-  /** The largest change of a box that is more than chance. */
+  /** The largest significant change of a box. */
   get most() {
     const key = this.own ? "mostOwn" : "mostTotal";
     if (this[key] === undefined) {
@@ -94,7 +96,7 @@ class Pair {
     return this[key];
   }
 
-  /** Red or orange for more, blue or purple for less, the paler the smaller; grey for what may be chance, which the name makes darker. */
+  /** Red or orange for growth, blue or purple for decline, paler for smaller changes; grey for chance, with a shade by name. */
   colour({ delta, noise }, name) {
     const ground = this.dark ? 70 : 255;
     if (noise || delta === 0 || !(this.most > 0)) {
@@ -105,7 +107,7 @@ class Pair {
     return pixel(...full.map((part) => ground + (part - ground) * strength));
   }
 
-  /** How much of the stacks there is more of, and how much less. */
+  /** Total growth and total decline of the stacks. */
   get moved() {
     if (this.sums) return this.sums;
     const { before, after, scale } = this;
@@ -118,13 +120,13 @@ class Pair {
     return (this.sums = { more, less });
   }
 
-  /** Changes, and what is said of their colours. */
+  /** Entries of the legend: changes and their descriptions. */
   legend() {
     const most = percentOf(this.most, this.whole), chance = [{ delta: 0 }, "no change, or chance"];
     return this.most > 0 ? [[{ delta: this.most }, `up to ${most} more`], [{ delta: -this.most }, `up to ${most} less`], chance] : [chance];
   }
 
-  /** By label: changes of the stacks that end in it, and of those that have it. */
+  /** By label: changes of the stacks that end in it, and of those that contain it. */
   byLabel(labels) {
     const before = this.before.byLabel(labels), after = this.after.byLabel(labels);
     return { self: (label) => this.change(before.self[label], after.self[label]), whole: (label) => this.change(before.whole[label], after.whole[label]) };
@@ -133,7 +135,7 @@ class Pair {
 
 const CHANGE_COLOURS = { change: [[230, 30, 30], [40, 70, 230]], "change-safe": [[230, 97, 1], [94, 60, 153]] };
 
-/** Changes of a box: of all stacks through it and of those that end in it; null for what is no box of the profiles. */
+/** Changes of a box: of all stacks through it and of those that end in it; null if it is not a box of the profiles. */
 function changesOf(tree, box) {
   const { pair } = tree;
   if (tree.was) return { total: pair.change(tree.was[box], tree.is[box]), own: pair.change(tree.wasOwn[box], tree.isOwn[box]) };
@@ -142,10 +144,10 @@ function changesOf(tree, box) {
   return { total: pair.change(pair.before.total[at], pair.after.total[at]), own: pair.change(pair.before.own[at], pair.after.own[at]) };
 }
 
-/** Whether a box of the region only leads to what is missing: both profiles have it. */
+/** Returns whether a box of the region exists in both profiles and is only the parent of missing ones. */
 const leadsOn = (tree, box, { total }) => tree.region !== undefined && box > tree.region && total.recorded > 0 && total.after > 0;
 
-/** What a painter of changes has for a box. */
+/** Colour of a box by its change. */
 function colourOfBox(tree, box, name) {
   const changes = changesOf(tree, box);
   if (!changes) return pixel(170, 170, 170);
@@ -154,7 +156,7 @@ function colourOfBox(tree, box, name) {
 }
 
 const signed = (text, value) => (value < 0 ? "−" : "+") + text;
-/** `100 → 140 samples, +40; 10.00% → 14.00%, +4.00 points`, and whether it may be chance. */
+/** `100 → 140 samples, +40; 10.00% → 14.00%, +4.00 points`, and a remark if it may be chance. */
 function changeText(pair, unit, change) {
   if (pair.ratio) return pair.text(change);
   const { before, after, delta, noise } = change;
@@ -165,7 +167,7 @@ function changeText(pair, unit, change) {
   return `${left} → ${right}, ${signed(by, delta)}; ${percentOf(before, pair.whole)} → ${percentOf(after, pair.whole)}, ${signed(points.replace("-", ""), Math.sign(points))} points${chance}`;
 }
 
-/** As `describeBox`, of two profiles. */
+/** Like `describeBox`, for two profiles. */
 function describeChange(tree, frames, unit, box) {
   const { pair } = tree;
   if (box < 0) return `all (${changeText(pair, unit, pair.all())})`;
@@ -175,7 +177,7 @@ function describeChange(tree, frames, unit, box) {
   return `Function: ${name} (${changeText(pair, unit, changes.total)})`;
 }
 
-/** As `describeMore`. */
+/** Like `describeMore`, for two profiles. */
 function describeChangeMore(tree, frames, unit, box) {
   const changes = box < 0 ? null : changesOf(tree, box), { pair } = tree, parts = [];
   if (!changes) return "";

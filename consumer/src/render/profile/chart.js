@@ -1,7 +1,8 @@
 "use strict";
 /**
- * What samples of a lane cover, in ms: `from(i)` and `to(i)`. One that stands for as much time as all others ends it, an event that lasted
- * begins it; without times each stands for what usually lies between two. Those of one tick share it.
+ * Time that the samples of a lane cover, in ms: `from(i)` and `to(i)`. If all samples represent the same time, a sample ends at
+ * its time; an event with a duration begins at its time; without times, a sample represents the usual gap. Samples of one tick
+ * share it.
  */
 class Covered {
   constructor(times, lane, measure) {
@@ -12,19 +13,19 @@ class Covered {
       for (let i = count - 1, next = Infinity; i >= 0; i--) {
         this.starts[i] = at[i] * tick;
         if (i + 1 < count && at[i + 1] > at[i]) next = at[i + 1] * tick;
-        // What begins meanwhile is seen in its stead.
+        // A sample that begins in the meantime is shown instead.
         this.ends[i] = Math.min(this.starts[i] + weights[i] / 1e6, next);
       }
       return;
     }
-    // A lane of few samples says nothing about how often samples are taken.
+    // The gap in a lane with few samples does not show the sampling period.
     const each = weights ? weights / 1e6 : Math.min(usualGap([at]), times.usualGap) * tick;
     let end = 0;
     for (let i = 0; i < count;) {
       let same = i + 1;
       while (same < count && at[same] === at[i]) same++;
       const time = (at[i] + 1) * tick, wanted = each * (same - i);
-      // Sampling is not exact: a gap of half a sample is none.
+      // Sampling is not exact: a gap of up to half a sample is ignored.
       const begin = time - end < 1.5 * wanted + tick ? Math.min(end, time) : time - wanted;
       for (let k = i; k < same; k++) {
         this.starts[k] = begin + (time - begin) * (k - i) / (same - i);
@@ -36,7 +37,7 @@ class Covered {
   }
 }
 
-/** Ticks that usually lie between two samples of a lane: of thousands of them, however many there are. */
+/** The usual number of ticks between two samples of a lane, from some thousands of them. */
 function usualGap(lanes) {
   const gaps = [], count = lanes.reduce((all, at) => all + at.length, 0), step = Math.max(1, Math.floor(count / 4096));
   for (const at of lanes) for (let i = 1; i < at.length; i += step) gaps.push(at[i] - at[i - 1]);
@@ -44,23 +45,23 @@ function usualGap(lanes) {
 }
 
 /**
- * Stacks in order of time, a lane for each thread: left to right is time, and nothing is merged but what goes on. `ui` as of a flame graph;
- * `zoomed(range, how)` is told the range in sight, null for all; `how` as `change` takes it.
+ * Stacks in order of time, a lane for each thread; only adjacent boxes are merged. `ui` is as for a flame graph; `zoomed(range,
+ * how)` is called with the visible range, null for all; `how` is as for `change`.
  */
 function flameChart(ui) {
   const { canvas, scroller, spacer, tip } = ui, ROW = 17, AXIS = 18, FONT = "12px system-ui, 'DejaVu Sans', sans-serif";
   const surface = new Surface(canvas, ROW), { context } = surface, letters = new Letters(context, FONT), titles = new Letters(context, FONT), MATCH = pixel(230, 0, 230);
   let frames, tree = null, lasting, lanes = [], several = false, bounds = [0, 1], view = null, paint = () => 0, matches = null, titled = null, unit = 0;
   let width = 0, height = 0, hits = [], stale = false;
-  // Where keys are: a lane, a sample of it or an event that lasts, a row.
+  // The keyboard focus: a lane, a sample of it or a duration event, and a row.
   let focused = null;
   const depthOf = (box) => tree.depth[box];
   const range = () => view || bounds;
   const msOf = (x) => range()[0] + x / width * (range()[1] - range()[0]);
 
   /**
-   * `state`: frames, tree (of what is left), times, lanes, those without samples, measure of time, times and measure of CPU samples (null if there are none),
-   * range, view, paint, way of naming, wanted, its expression.
+   * `state`: frames, tree (after filters), times, lanes, lanes without samples, measure of time, times and measure of CPU samples
+   * (null if there are none), range, view, paint, naming, wanted labels, search expression.
    */
   function show(state) {
     const anew = tree !== state.tree || unit !== state.lanes;
@@ -74,7 +75,7 @@ function flameChart(ui) {
     if (anew) {
       unit = state.lanes;
       let row = 0;
-      // Where most happened comes first.
+      // Lanes with most samples first.
       lanes = [...state.lanes, ...state.others].sort((a, b) => b.samples - a.samples).map((lane) => {
         let deepest = -1, seen = 0;
         const { stack } = lane, { own, depth } = tree;
@@ -88,16 +89,16 @@ function flameChart(ui) {
       for (const one of lanes) {
         one.row = row;
         one.events = one.lane.lasting;
-        // Above its stacks, what lasted.
+        // Duration events are above the stacks.
         one.base = row + 1 + (one.events ? one.events.rows : 0);
         row = one.below = one.base + one.deepest + 1;
-        // The same whatever is left of it.
+        // Independent of filters.
         one.cover = () => one.lane.covered || (one.lane.covered = new Covered(state.times, one.lane, state.measure));
         const ran = state.cpu && state.cpu.times.lanes.find(({ thread }) => thread === one.lane.thread);
         one.cpu = ran && (ran.cpu || (ran.cpu = new CpuUse(state.cpu.times, ran, state.cpu.measure)));
       }
       focused = null;
-      // The process helps where there are several.
+      // Shows the process if there are several.
       several = new Set(lanes.map(({ lane }) => lane.process).filter((of) => of && of !== "[unknown process]")).size > 1;
     }
     resize();
@@ -118,7 +119,7 @@ function flameChart(ui) {
     requestAnimationFrame(() => { if (stale) draw(); });
   }
 
-  /** What is drawn of a lane: stretches `[x0, x1, sample]`, one a pixel where samples are thinner. */
+  /** Pieces to draw of a lane: `[x0, x1, sample]`, one per pixel where samples are thinner. */
   function stretches({ lane, cover }) {
     const { starts, ends } = cover(), [from, to] = range(), scale = width / (to - from), made = [];
     let low = 0, high = ends.length;
@@ -130,7 +131,7 @@ function flameChart(ui) {
     for (let i = low; i < starts.length && starts[i] < to; i++) {
       if (!(tree.own[lane.stack[i]] > 0)) continue;
       const x0 = Math.max(0, (starts[i] - from) * scale), x1 = Math.min(width, (ends[i] - from) * scale), last = made[made.length - 1];
-      // Of those of one pixel the one that covers most of it.
+      // Of the samples within one pixel, the one that covers most of it.
       if (last && x1 - x0 < 1 && Math.floor(last[0]) === Math.floor(x0) && last[1] - last[0] < 1) {
         if (x1 - x0 > last[1] - last[0]) made[made.length - 1] = [last[0], x1, i];
         else last[1] = Math.max(last[1], x1);
@@ -164,7 +165,7 @@ function flameChart(ui) {
       for (const [x0, x1, sample] of stretches(one)) {
         const path = [];
         for (let box = one.lane.stack[sample]; box >= 0; box = tree.parent[box]) path[depthOf(box)] = box;
-        // What is not the same any more, or was not for a while, ends.
+        // Ends boxes that changed or were interrupted.
         for (let depth = open.length - 1; depth >= 0; depth--) {
           if (open[depth] && (open[depth].box !== path[depth] || x0 - open[depth].x1 > 1)) close(depth);
         }
@@ -201,7 +202,7 @@ function flameChart(ui) {
       if (x1 - x0 > 14) texts.push({ text: titles.fitted(name, x1 - x0 - 7), x: x0 + 3, y: y + ROW - 5, deep: hit });
     }
   }
-  /** Bars of CPU use behind the name of a lane; a full bar is one processor. */
+  /** Draws bars of CPU use behind the name of a lane; a full bar is one processor. */
   function drawCpu(one, y) {
     const { bar, first, shares } = one.cpu.bars(range(), width), [from, to] = range(), xAt = (k) => ((first + k) * bar - from) / (to - from) * width;
     context.globalAlpha = 0.5;
@@ -212,7 +213,7 @@ function flameChart(ui) {
     });
     context.globalAlpha = 1;
   }
-  /** The CPU use of a thread at a moment, in words. */
+  /** Description of a thread's CPU use at a time. */
   function describeCpu(one, ms) {
     const { bar, first, shares } = one.cpu.bars(range(), width), k = Math.floor(ms / bar) - first;
     const [from, to] = [(first + k) * bar, Math.min((first + k + 1) * bar, bounds[1])];
@@ -222,7 +223,7 @@ function flameChart(ui) {
     const { from: first, to: last } = at(of), [from, to] = range();
     return ((first + last) / 2 - from) / (to - from) * width;
   };
-  /** From and to in ms of a sample or an event. */
+  /** Start and end in ms of a sample or an event. */
   const at = ({ one, sample, event }) => {
     const { starts, ends } = event === undefined ? one.cover() : one.events, i = event ?? sample;
     return { from: starts[i], to: ends[i] };
@@ -241,7 +242,7 @@ function flameChart(ui) {
     }
   }
 
-  /** A box with all that goes on: from and to in ms, and how many samples that is. */
+  /** A merged box: start and end in ms, and its number of samples. */
   function whole(of) {
     if (of.event !== undefined) return { box: -1, ...at(of) };
     const { one, sample, row } = of, { starts, ends } = one.cover(), depth = row - one.base, { stack } = one.lane, boxAt = (i) => {
@@ -269,7 +270,7 @@ function flameChart(ui) {
   function look(from, to) {
     const [low, high] = bounds, least = 0.01, span = Math.max(least, Math.min(high - low, to - from));
     const begin = Math.max(low, Math.min(high - span, from)), dragged = grabbed && grabbed.moved;
-    // A drag is undone in one go, and so is what a wheel does.
+    // A drag is a single step for undo, and so is turning the wheel.
     const how = dragged ? (grabbed.begun ? "passing" : "") : Date.now() - looked < 500 ? "quiet" : "";
     if (dragged) grabbed.begun = true;
     ui.zoomed(span >= high - low - 1e-6 ? null : [Number(begin.toFixed(3)), Number((begin + span).toFixed(3))], how);
@@ -342,7 +343,7 @@ function flameChart(ui) {
     else if (y + ROW > scroller.scrollTop + height) scroller.scrollTop = y + 2 * ROW - height;
     schedule();
   }
-  /** The next sample of a lane that is left and reaches up to a row; its caller's row if it does not. */
+  /** The next sample of a lane that passes the filters and reaches a row; otherwise the row of its caller. */
   function seek(one, sample, step, row) {
     const { stack } = one.lane;
     for (let i = sample; i >= 0 && i < stack.length; i += step) {
@@ -350,22 +351,22 @@ function flameChart(ui) {
     }
     return null;
   }
-  /** The first sample of a lane that is left and in sight. */
+  /** The first visible sample of a lane that passes the filters. */
   function inLane(one) {
     const { starts } = one.cover(), from = range()[0];
     let first = 0;
     while (first < starts.length - 1 && starts[first] < from) first++;
     return seek(one, first, 1, one.base) || seek(one, first, -1, one.base);
   }
-  /** The event of a row of a lane nearest to a moment. */
+  /** The event in a row of a lane that is nearest to a time. */
   const eventOf = (one, row, ms) => one.events && row >= 0 && row < one.events.rows ? { one, event: one.events.nearest(row, ms), row: one.row + 1 + row } : null;
-  /** A lane from above, or from below. */
+  /** Enters a lane from above or from below. */
   function enter(one, down) {
     if (!one) return null;
     const event = () => eventOf(one, down ? 0 : one.events.rows - 1, range()[0]);
     return down && one.events ? event() : inLane(one) || event();
   }
-  /** To the event, or the sample, above or below, of the same time if there is one. */
+  /** Moves to the event or sample above or below, at the same time if possible. */
   function across(step) {
     const { one, sample, row } = focused, at = lanes.indexOf(one), [low, high] = range(), { from, to } = whole(focused);
     const ms = Math.min(high, Math.max(low, (from + to) / 2)), beyond = () => enter(lanes[at + step], step > 0);
@@ -377,7 +378,7 @@ function flameChart(ui) {
     while (next < ends.length - 1 && ends[next] <= ms) next++;
     return seek(one, next, 1, one.base) || seek(one, next, -1, one.base) || beyond();
   }
-  /** Takes a key; whether it was one of these. */
+  /** Handles a key; returns whether it was one of these. */
   function key(event) {
     const span = range()[1] - range()[0];
     if (event.key === "+" || event.key === "=") scaled(0.5);
@@ -407,7 +408,9 @@ function flameChart(ui) {
   }
   for (const of of ["scroll", "focus", "blur"]) scroller.addEventListener(of, schedule);
   new ResizeObserver(resize).observe(scroller);
-  /** Matched events lane by lane, each in order of time: goes to the one behind the current one, or before it; its number and how many there are. */
+  /**
+   * Moves to the next or previous matching event, lane by lane, in order of time; returns its number and the number of events.
+   */
   function nextEvent(step) {
     const found = [];
     for (const one of lanes) one.events?.name.forEach((name, event) => { if (titled?.[name]) found.push({ one, event, row: one.row + 1 + one.events.row[event] }); });

@@ -1,7 +1,7 @@
 "use strict";
 /**
- * The boxes of a page, as `render/columns.rs` writes them: label and depth of each, and own weights by measure. Weights that fit 32 bits
- * have no more, labels that fit 16 neither: what is gone through for each change of a view is half as long.
+ * Decodes the boxes of a page, as written by `render/columns.rs`: label and depth of each, and own weights by measure. Uses
+ * 32-bit weights and 16-bit labels if they fit, which halves the memory to read for each change of a view.
  */
 function columnsOf(bytes, { count, names, measures }) {
   const order = byFrequency(bytes.subarray(0, names)), shape = bytes.subarray(names, names + count);
@@ -33,7 +33,7 @@ function columnsOf(bytes, { count, names, measures }) {
   return { label, depth, owns };
 }
 
-/** Positions of names by their numbers: those with more bits first. */
+/** Positions of names by their numbers; names with a larger bit length first. */
 function byFrequency(bits) {
   const begins = new Uint32Array(34), order = new Uint32Array(bits.length);
   for (let name = 0; name < bits.length; name++) begins[32 - bits[name] + 1]++;

@@ -11,7 +11,7 @@ class CpuUse {
     for (let i = 0; i < at.length; i++) {
       const ms = (typeof of === "number" ? of : of[i]) / 1e6;
       all += ms;
-      // Samples of one tick represent CPU time that lies before it in a row.
+      // Samples of one tick represent consecutive CPU time before it.
       if (i && at[i] === at[i - 1]) busy[busy.length - 1] += ms;
       else {
         ends.push((at[i] + 1) * times.tick);
@@ -40,7 +40,7 @@ class CpuUse {
         shares[k - first] += Math.max(0, Math.min(ends[i], (k + 1) * bar) - Math.max(begin, k * bar));
       }
     }
-    // The last bar may reach beyond the recording.
+    // The last bar may extend beyond the recording.
     for (let k = 0; k < count; k++) shares[k] = Math.min(1, shares[k] / Math.max(1e-9, Math.min(bar, this.end - (first + k) * bar)));
     return { bar, first, shares };
   }

@@ -5,8 +5,9 @@ async function inflated(bytes) {
 }
 
 /**
- * The data of a page: `profile` describes it, `frames` are names, modules and kinds by label, in order of names, `trees` has one tree for each
- * measure of each event, `times` the times of samples for each event, null where they are not known. Each measure gets `at`, its position in its event.
+ * The data of a page: `profile` describes it, `frames` has names, modules and kinds by label, in order of names, `trees` has one
+ * tree for each measure of each event, `times` the times of samples for each event, null if they are not known. Each measure gets
+ * `at`, its position in its event.
  */
 async function profileData() {
   const profile = JSON.parse(byId("profile").textContent);
@@ -19,7 +20,7 @@ async function profileData() {
   return { profile, frames, trees, times };
 }
 
-/** Handles of functions in addresses: their names, with the module where there are several of a name. */
+/** Handles of functions in addresses: names, with the module if several functions have the name. */
 class Handles {
   constructor(frames) {
     this.frames = frames;
@@ -43,7 +44,7 @@ class Handles {
   path(tree, box) {
     return pathTo(tree, box).map((i) => this.of(tree.label[i]));
   }
-  /** The box at the end of a path, or of as much of it as there is. */
+  /** Returns the box at the end of a path, or of the part of it that exists. */
   follow(tree, path) {
     let box = -1;
     for (const handle of path) {
@@ -57,7 +58,7 @@ class Handles {
   }
 }
 
-/** A label for the region of what only one of two profiles has. */
+/** Adds a label for the region of stacks that exist in only one of two profiles. */
 function regionLabel(frames, name) {
   frames.names.push(name);
   frames.modules.push("");

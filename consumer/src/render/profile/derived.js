@@ -1,7 +1,7 @@
 "use strict";
 /**
- * What follows from a page's state, each kept until what it is of changes. `state()` is what is shown, `region` are labels for what only one of
- * two profiles has; the rest is what the page was written with.
+ * Values derived from a page's state. Each is cached until its input changes. `state()` is the current state, `region` has the
+ * labels of regions for stacks that exist in only one of two profiles; the rest is the page's data.
  */
 function derived({ profile, frames, trees, times, functions, region, handles, state }) {
   const { names } = frames, { difference } = profile;
@@ -13,15 +13,15 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     kept.set(key, { value, made });
     return made;
   }
-  /** The position of the event that is shown. */
+  /** The position of the current event. */
   const event = () => Math.max(0, profile.events.findIndex(({ name }) => name === state().event));
-  /** When its samples were taken, null if that is not known. */
+  /** The times of its samples, null if they are not known. */
   const timed = () => times[event()];
   /** Positions of its measures. */
   const measures = () => once("measures", event(), () => profile.measures.flatMap((of, i) => of.event === event() ? [i] : []));
   const measure = () => {
     const all = measures(), asked = all.find((i) => profile.measures[i].name === state().measure) ?? all[0], of = timed();
-    // A part of the time has only the measures that are known of each sample.
+    // A time range has only the measures that are known for each sample.
     return of && (state().time || state().than || state().threads.length) && !of.knows(profile.measures[asked].at) ? all[0] : asked;
   };
   const unit = () => profile.measures[measure()].unit;
@@ -36,7 +36,7 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     selected();
     return transforms.of(filters.of(tree, state().filters));
   };
-  /** The transforms of functions that there are; the key is different for others. */
+  /** The active transforms of functions; the key changes with them. */
   function selected() {
     const key = JSON.stringify(state().transforms);
     transforms.select(once("transforms", key, () => state().transforms.map(({ kind, fn }) => ({ kind, label: handles.label(fn) }))));
@@ -44,17 +44,17 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
   }
   const lanes = () => once("lanes", [event(), ...state().threads].join("\0"), () => timed().of(state().threads));
   const part = () => JSON.stringify([measure(), state().time, state().threads]);
-  /** Of a range of time and the chosen threads: a tree, and what a sample weighs. */
+  /** For a time range and the selected threads: a tree, and the weight of a sample. */
   const ofTime = (range) => {
     const { own, samples } = timed().own(trees[measure()].own, profile.measures[measure()].at, range, lanes()), tree = trees[measure()].weighed(own);
     return { tree, each: samples ? tree.whole / samples : 1 };
   };
-  /** All that is looked at, before filters. */
+  /** The tree before filters. */
   function all() {
     if (!timed() || !(state().time || state().threads.length)) return trees[measure()];
     return once("timed", part(), () => ofTime(state().time).tree);
   }
-  /** What is compared, before filters; null if nothing is. */
+  /** The comparison before filters; null if there is none. */
   function whole() {
     if (difference) return once("whole", 0, () => compare({ ...difference, before: trees[1], after: trees[0] }));
     if (!timed() || !state().than) return null;
@@ -80,29 +80,29 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
   };
   function base() {
     const of = pair();
-    // Nothing of either profile is without a width.
+    // Every box of either profile has a width.
     if (of) return once("larger", of, () => of.tree("larger"));
     return filtered(all());
   }
-  /** Whether what stands on a box is by weight, not by name. */
+  /** Returns whether siblings are ordered by weight instead of name. */
   const byWeight = () => state().order === "width";
-  /** What the flame graph shows, in the order asked for. */
+  /** The tree of the flame graph, in the selected order. */
   function drawn() {
     const tree = named();
     return byWeight() ? once("ordered", tree, () => OrderedTree.of(tree)) : tree;
   }
-  /** Of two profiles one, and what the other has more than it beside that. */
+  /** For two profiles: one of them, with the additional stacks of the other in a region. */
   function named() {
     const of = pair();
     if (!of || state().widths === "larger") return base();
     return once("drawn" + state().widths, of, () => state().widths === "change" ? of.tree("change") : of.withRegion(state().widths, region[state().widths]));
   }
-  /** The value of a key in a map that has the last one only. */
+  /** The value of a key in a map that holds only the last one. */
   function lastOf(map, key, make) {
     if (!map.has(key)) map.clear(), map.set(key, make());
     return map.get(key);
   }
-  /** Recorded boxes whose stacks, transformed, have a match. */
+  /** Recorded boxes whose transformed stacks match. */
   const foundBoxes = () => {
     const found = wanted(), key = selected();
     return lastOf(once("boxes", found, () => new Map()), key, () => {
@@ -112,7 +112,7 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
       return box ? Uint8Array.from(box, (i) => i < 0 ? 0 : has[i]) : has;
     });
   };
-  /** The lanes with the boxes that their stacks end in after transforms. */
+  /** The lanes, with the boxes at which their transformed stacks end. */
   const stacked = () => {
     const key = selected(), { box } = transforms;
     return box ? lastOf(once("stacked", lanes(), () => new Map()), key, () => lanes().map((lane) => ({ ...lane, stack: Int32Array.from(lane.stack, (i) => box[i]) }))) : lanes();
@@ -137,7 +137,7 @@ function derived({ profile, frames, trees, times, functions, region, handles, st
     const regex = state().q ? regexOf(state().q, state().ignore) : null;
     return once("wanted", state().q + "\0" + state().ignore, () => regex && wantedBy(regex));
   }
-  /** 1 for labels that stacks of what is shown have. */
+  /** 1 for labels in the current stacks. */
   const present = () => once("present", base(), () => {
     const { count, label, total } = base(), has = new Uint8Array(names.length);
     for (let i = 0; i < count; i++) if (total[i] > 0) has[label[i]] = 1;

@@ -1,13 +1,16 @@
 "use strict";
-/** What filters leave of trees. Of each tree the last ones are kept one by one, so that another filter goes over the stacks once. */
+/**
+ * Applies filters to trees. The results for the last chain of each tree are cached, so that another filter processes the stacks
+ * only once.
+ */
 class Filters {
-  /** `wantedBy(regex)`: 1 for each label that it matches. */
+  /** `wantedBy(regex)` returns 1 for each label that matches. */
   constructor(wantedBy) {
     this.wantedBy = wantedBy;
     this.known = new WeakMap();
   }
 
-  /** `tree` without what `filters` take away, each `{ keep, source, ignore }`. */
+  /** `tree` after `filters`, each `{ keep, source, ignore }`. */
   of(tree, filters) {
     const chain = this.known.get(tree) || [];
     this.known.set(tree, chain);

@@ -1,12 +1,13 @@
 "use strict";
 /**
- * What a page that shows this one in a frame hears: where the reader is, so that a later picture can begin there, and the keys that have no
- * use here. `text()`: the state for an address, `path()`: what is current, `looked()`: whether the reader has gone anywhere.
+ * Messages to a page that shows this one in a frame: the reader's position, so that a later picture can start there, and keys
+ * without a function here. `text()`: the state for an address, `path()`: the current path, `looked()`: whether the reader has
+ * navigated.
  */
 function framed({ scroller, text, path, looked }) {
   const given = new URLSearchParams(location.hash.slice(1)), outside = window.parent !== window;
   let home = null, asked = false, told = "";
-  // From the root on: what is above it grows.
+  // Distance from the root, because the part above it grows.
   const ofRoot = (inverted) => Math.round(inverted ? scroller.scrollTop : scroller.scrollHeight - scroller.clientHeight - scroller.scrollTop);
   let inverted = false, over = false;
   function tell() {
@@ -34,7 +35,7 @@ function framed({ scroller, text, path, looked }) {
   return {
     changed,
     key({ key }) { if (outside && key.length === 1) window.parent.postMessage({ flightline: "key", key }, "*"); },
-    /** When all is drawn: goes to where the reader was in an earlier picture. */
+    /** When everything is drawn: restores the reader's position from an earlier picture. */
     begin(of, focus) {
       inverted = of;
       home = ofRoot(inverted);

@@ -1,21 +1,21 @@
 "use strict";
 /** Scales of the map: ms of a cell, and cells of a column. */
 const SCALES = [[20, 50], [200, 50], [1000, 60], [60000, 60], [3600000, 24]];
-/** A length of so many ms, in words. */
+/** Formats a duration in ms. */
 function lengthText(ms) {
   const [size, unit] = [[86400000, "d"], [3600000, "h"], [60000, "min"], [1000, "s"]].find(([of]) => ms >= of) || [1, "ms"];
   return `${Number((ms / size).toFixed(2))} ${unit}`;
 }
 
 /**
- * Samples by time: a column for each second, from its first twentieth of milliseconds at the bottom up, and coarser ones for long recordings.
- * `ui` has `canvas`, `scroller`, `side` for the labels of the vertical axis, `say(text)` and `picked(range, other, how)`: what has been brushed, with Ctrl to compare
- * with; `how` is "passing" while it moves and "quiet" when it ends.
+ * Samples by time: a column for each second, with cells of 20 ms from the bottom up, and coarser ones for long recordings. `ui`
+ * has `canvas`, `scroller`, `side` for the labels of the vertical axis, `say(text)` and `picked(range, other, how)` for a
+ * selected range, with Ctrl as the baseline; `how` is "passing" while it moves and "quiet" when it ends.
  */
 function heatMap(ui) {
   const { canvas, scroller, side } = ui, context = canvas.getContext("2d");
   let times = null, lanes = [], scale = 0, cells = new Uint32Array(0), hits = null, most = 1, range = null, than = null, wanted = null;
-  // The cell that keys move, and where a brush began.
+  // The current cell, and the start of a selection.
   let cursor = 0, anchor = null, drawing = null;
   const HEIGHT = 150, AXIS = 15;
   let columns = 1, rows = 50, wide = 1, high = 3;
@@ -25,9 +25,9 @@ function heatMap(ui) {
     const isFirst = !times;
     times = newTimes;
     cells = new Uint32Array(0);
-    // All events of a page have one scale.
+    // All events of a page have the same scale.
     if (!isFirst) return;
-    // The finest that leaves columns a few pixels wide.
+    // The finest scale with columns of a few pixels.
     scale = SCALES.findIndex(([ms, count]) => times.end / (ms * count) <= 240);
     if (scale < 0) scale = SCALES.length - 1;
   }
@@ -63,7 +63,7 @@ function heatMap(ui) {
   function draw() {
     if (!times || scroller.clientWidth === 0) return;
     const dark = document.documentElement.classList.contains("dark"), ratio = window.devicePixelRatio || 1;
-    // As wide as there is room for; longer ones are scrolled.
+    // As wide as possible; longer maps are scrolled.
     wide = Math.max(4, Math.floor(scroller.clientWidth / columns));
     high = Math.max(2, Math.floor(HEIGHT / rows));
     const width = wide * columns, height = high * rows + AXIS;
@@ -94,7 +94,7 @@ function heatMap(ui) {
       context.strokeRect(x, y, wide, high);
     }
   }
-  /** To the left the time within a column, below the columns when they begin, as often as there is room. */
+  /** Labels: the time within a column on the left, the start times below the columns, as many as fit. */
   function axis(colour) {
     const column = SCALES[scale][0] * rows, [, ...labels] = side.children;
     side.style.height = high * rows + "px";
@@ -108,7 +108,7 @@ function heatMap(ui) {
     }
   }
   const placeOf = (cell) => [Math.floor(cell / rows) * wide, (rows - 1 - cell % rows) * high];
-  /** Around a range: its columns, the first and the last of which may be begun and ended within. */
+  /** Outlines a range; its first and last column may be partial. */
   function outline(of, colour, dashed) {
     if (!of) return;
     const first = Math.floor(of[0] / cellMs()), last = Math.min(cells.length, Math.ceil(of[1] / cellMs())) - 1;
@@ -125,7 +125,7 @@ function heatMap(ui) {
     context.fillStyle = colour;
     context.fill(path);
     context.globalAlpha = 1;
-    // Light below, so that it is seen on dark cells, too.
+    // A light line below it is visible on dark cells too.
     context.strokeStyle = "#fff";
     context.lineWidth = 4;
     context.stroke(path);
@@ -146,7 +146,7 @@ function heatMap(ui) {
     const column = Math.floor((event.clientX - bounds.left) / wide), row = rows - 1 - Math.floor((event.clientY - bounds.top) / high);
     return Math.max(0, Math.min(cells.length - 1, Math.max(0, Math.min(columns - 1, column)) * rows + Math.max(0, Math.min(rows - 1, row))));
   };
-  // While a brush moves it is only drawn; the views follow at each frame.
+  // While a selection moves, it is only drawn; the views follow at each frame.
   function brush(to, other, done) {
     drawing = rangeOfCells(anchor, to);
     if (other) than = drawing;
@@ -173,7 +173,7 @@ function heatMap(ui) {
     passing = other;
     scheduled = requestAnimationFrame(() => brush(cell, other, false));
   });
-  // Browsers let addresses change only so often: while a brush moves it does not.
+  // Browsers limit changes of the address, so it does not change while a selection moves.
   canvas.addEventListener("pointerup", () => {
     if (passing === null) return;
     cancelAnimationFrame(scheduled);
@@ -184,7 +184,7 @@ function heatMap(ui) {
   canvas.addEventListener("pointerleave", () => ui.say("\u00a0"));
   canvas.addEventListener("dblclick", () => ui.picked(null, false));
 
-  /** Takes a key; whether it was one of these. */
+  /** Handles a key; returns whether it was one of these. */
   function key(event) {
     const step = { ArrowUp: 1, ArrowDown: -1, ArrowRight: rows, ArrowLeft: -rows, Home: -cursor, End: cells.length - 1 - cursor }[event.key];
     const other = event.ctrlKey || event.metaKey;

@@ -1,5 +1,5 @@
 "use strict";
-/** Keys and what they do, as the help tells them and as the page takes them: `[keys, words, action]`. */
+/** Keys and their actions, for the help and for the page: `[keys, words, action]`. */
 const KEYS = [
   ["View", [
     [["f"], "flame graph, root at the bottom", "flame"],

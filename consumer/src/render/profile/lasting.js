@@ -1,10 +1,10 @@
 "use strict";
-/** What events that last are of, as `render/times/lasting.rs` counts them, and their colours. */
+/** Kinds of duration events, in the numbering of `render/times/lasting.rs`, and their colours. */
 const LASTING = [["Span", pixel(120, 205, 190)], ["Lock", pixel(190, 160, 230)], ["I/O", pixel(130, 180, 240)], ["GC", pixel(240, 190, 110)]];
-/** Rows of a lane; what has no room in them is in the last. */
+/** Rows of a lane; further events are in the last one. */
 const MOST_ROWS = 24;
 
-/** Events of a thread, in order of their start: times in ms, numbers of names, and rows, each below those that it is within. */
+/** Duration events of a thread, in order of start: times in ms, numbers of names, and rows, nested ones below their parents. */
 class Lasting {
   constructor(from, count, number) {
     this.starts = new Float64Array(count);
@@ -31,7 +31,7 @@ class Lasting {
     this.rows = last.length;
   }
 
-  /** The event of a row nearest to a moment. */
+  /** The event of a row that is nearest to a time. */
   nearest(row, ms) {
     let found = -1, least = Infinity;
     for (let i = 0; i < this.starts.length; i++) {
@@ -41,14 +41,14 @@ class Lasting {
     return found;
   }
 
-  /** The next event of the same row; -1 if there is none. */
+  /** The next event in the same row; -1 if there is none. */
   next(event, step) {
     let i = event + step;
     while (i >= 0 && i < this.row.length && this.row[i] !== this.row[event]) i += step;
     return i < this.row.length ? i : -1;
   }
 
-  /** What is drawn of a range: `[row, x0, x1, event]`; of those of one pixel the one that covers most of it. */
+  /** Pieces to draw of a range: `[row, x0, x1, event]`; of the events within one pixel the one that covers most of it. */
   stretches([from, to], width) {
     const scale = width / (to - from), made = [], last = [];
     for (let i = 0; i < this.starts.length && this.starts[i] < to; i++) {
@@ -63,8 +63,8 @@ class Lasting {
 }
 
 /**
- * Reads the events that last into the lanes of all events of the page. Each gets `lasting`: their names and kinds, how many were left out, the end of
- * the last one, and lanes of threads that have no samples of the event.
+ * Reads the duration events into the lanes of all events of the page. Each gets `lasting`: their names and kinds, how many were
+ * left out, the end of the last one, and lanes of threads without samples of the event.
  */
 function lastingOf({ events: told, threads }, all, bytes, number) {
   const lasting = threads.map((_, thread) => told && told.lanes[thread] ? new Lasting(told.from, told.lanes[thread], number) : null);

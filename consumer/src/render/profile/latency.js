@@ -5,7 +5,9 @@ function durationOf(nanos) {
   return `${size === 1 ? value : value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} ${unit}`;
 }
 
-/** Shows percentiles of all events of the recording, and the histogram when `into` is opened. Events without durations have none. */
+/**
+ * Shows percentiles of all events of the recording, and the histogram when `into` is opened. Hidden for events without durations.
+ */
 function showLatency(into, latency) {
   into.hidden = !latency;
   if (!latency) return;

@@ -1,7 +1,7 @@
 "use strict";
 /**
- * Two profiles and what is different between them, as three graphs of the same boxes: what is pointed at, moved to, zoomed to or searched
- * for in one of them is so in all. `ui`: the element they go `into`, and `tip`, `say`, `zoomed`, `focused` and `opened` as of a flame graph.
+ * Two profiles and their difference as three linked graphs of the same boxes: pointer, focus, zoom and search apply to all three.
+ * `ui` has the element `into`, and `tip`, `say`, `zoomed`, `focused` and `opened` as for a flame graph.
  */
 function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
   const KEYS = "Arrow keys move, Enter zooms, 0 or Escape resets; all three graphs follow.";
@@ -22,19 +22,19 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
       focused: (box) => { focused(box); light(pane, box); },
       zoomed: (box) => { if (!showing) zoomed(box); },
     });
-    // All are equally high.
+    // All graphs have the same height.
     scroller.addEventListener("scroll", () => { for (const other of panes) if (other !== pane) other.scroller.scrollTop = scroller.scrollTop; });
     return pane;
   });
   let showing = false, frames = null;
 
-  /** Outlines in the other graphs the box that is pointed at in one, and in all others of its name; -1 and `null` are none. */
+  /** Outlines the box that is pointed at, and all boxes with its name, in the other graphs; -1 and `null` mean none. */
   function light(from, box) {
     const { tree } = from.graph, label = box === null || box < 0 ? -1 : tree.label[box];
     for (const { graph } of panes) graph.light(label < 0 ? -1 : box, label);
   }
 
-  /** The box, or of those that it stands on the nearest that has a width there. */
+  /** The box, or its nearest ancestor with a width in `tree`. */
   function present(tree, box) {
     let at = box;
     while (at >= 0 && !(tree.total[at] > 0)) at = tree.parent[at];
@@ -42,7 +42,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
   }
 
   const sums = new WeakMap();
-  /** What `found` weighs in a tree, added up once. */
+  /** Weight of `found` in a tree, cached. */
   function matchedIn(tree, found) {
     const known = sums.get(tree);
     if (known && known.found === found) return known.weight;
@@ -50,7 +50,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
     sums.set(tree, { found, weight });
     return weight;
   }
-  /** What is written above a graph: how much it is of, how much of that matches and is zoomed to. */
+  /** Heading of a graph: its total, the share of matches, and the zoomed part. */
   function told({ which, title }, pair, unit, found, zoom) {
     const of = which === "before" ? pair.before : pair.after, scaled = which === "before" ? pair.scale : 1;
     const rounded = (weight) => amountIn(unit, Math.round(weight));
@@ -70,10 +70,13 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
     return `${title}: ${parts.join(" · ")}`;
   }
 
-  /** By what they weigh together, so that the same is in the same place. */
+  /** Orders by the total weight, so that boxes have the same positions in all graphs. */
   const sameOrder = (named, weights) => Object.fromEntries(Object.entries(named).map(([which, tree]) => [which, OrderedTree.of(tree, weights)]));
 
-  /** `all`: a tree where every box has a width; `palettes`: that of the profiles and that of what is different; `naming`: see `NAMINGS`; `zoom`: path of handles; `found`: what was searched for, by label. */
+  /**
+   * `all`: a tree in which every box has a width; `palettes`: that of the profiles and that of the difference; `naming`: see
+   * `NAMINGS`; `zoom`: path of handles; `found`: search result by label.
+   */
   function show({ frames: of, pair, all, byWeight, unit, palettes, naming, inverted, zoom, found, handles }) {
     showing = true;
     frames = of;
@@ -98,7 +101,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
     }
     if (fresh && box < 0) {
       panes[1].graph.toBranch();
-      // At once: each tells the others later where it is scrolled to, the first of them first.
+      // At once, because scroll events of the panes arrive later, that of the first pane first.
       for (const { scroller } of panes) scroller.scrollTop = panes[1].scroller.scrollTop;
     }
     showing = false;
@@ -107,7 +110,7 @@ function linkedGraphs({ into, tip, say, zoomed, focused, opened }) {
   const of = (scroller) => panes.find((pane) => pane.scroller === scroller);
   return {
     show, graphs: panes.map(({ graph }) => graph),
-    /** The graph that has the focus in `scroller`, undefined if it is none of these. */
+    /** The graph with the focus in `scroller`, undefined if it is another element. */
     at: (scroller) => of(scroller)?.graph,
     get current() { return (of(document.activeElement) || panes[1]).graph; },
   };

@@ -1,5 +1,5 @@
 "use strict";
-/** The strip above a graph: where in the whole of it the matches are, and which part is shown. */
+/** The strip above a graph: positions of the matches in the whole graph, and the visible part. */
 function matchMap(canvas, widthOf) {
   const context = canvas.getContext("2d");
   let towers = [], all = 1, from = 0, span = 1;
@@ -13,7 +13,7 @@ function matchMap(canvas, widthOf) {
     context.fillStyle = style.getPropertyValue("--field");
     context.fillRect(0, 0, width, height);
     context.fillStyle = "rgb(230,0,230)";
-    // Towers come from left to right; what is too thin is a pixel wide.
+    // Subtrees are ordered from left to right; thin ones are one pixel wide.
     let painted = -1;
     for (let i = 0; i < towers.length; i += 2) {
       const x0 = Math.floor(towers[i] / all * width), x1 = Math.max(x0 + 1, Math.round((towers[i] + towers[i + 1]) / all * width));
@@ -28,7 +28,7 @@ function matchMap(canvas, widthOf) {
     }
   }
   return {
-    /** `towers`: begin and width of each, one after the other; `all`: width of the whole. */
+    /** `towers`: start and width of each matching subtree; `all`: width of the whole. */
     mark(newTowers, newAll) {
       [towers, all] = [newTowers, newAll || 1];
       draw();

@@ -1,5 +1,5 @@
 "use strict";
-/** What can be done with a box, beside the pointer that asked for it: buttons, which keys walk and Escape leaves. */
+/** Context menu of a box, next to the pointer. Arrow keys move between its buttons, Escape closes it. */
 function boxMenu() {
   const menu = element("div");
   menu.id = "menu";
@@ -23,7 +23,7 @@ function boxMenu() {
   menu.addEventListener("focusout", (event) => { if (!menu.contains(event.relatedTarget)) menu.hidden = true; });
   window.addEventListener("blur", close);
   return {
-    /** `items`: words and what each does; the focus goes back to `scroller`. */
+    /** `items`: texts and actions; the focus returns to `scroller`. */
     open(event, scroller, items) {
       from = scroller;
       menu.textContent = "";

@@ -1,13 +1,13 @@
 "use strict";
 /**
- * Calls merged another way than from the root on: from the leaf, or around a function. A box stands for boxes of `base` and how much of
- * each; what is on it is worked out when it is first asked for, which for thin ones is never. The boxes of all that stand on one
- * are in one array, sorted by label by counting: nothing is made for each of them.
+ * Calls merged from the leaf, or around a function, instead of from the root. A box represents boxes of `base` and a part of the
+ * weight of each. Its children are computed on first access, which never happens for thin ones. The boxes of all children of one
+ * box are in one array, sorted by label with counting sort, so that no objects are allocated.
  */
 class MergedTree {
   /**
-   * `upwards`: callers are on top of what they call, and weights begin where paths end. `members` are what all boxes are of: null if all
-   * stacks, from their ends on. `byWeight`: the heaviest of what is on a box comes first, not by name.
+   * `upwards`: callers are above their callees, and weights start at the ends of paths. `members`: the boxes to start from; null
+   * means all stacks, from their ends. `byWeight`: children are ordered by weight instead of name.
    */
   constructor(base, labels, upwards, members, byWeight) {
     this.base = base;
@@ -18,17 +18,17 @@ class MergedTree {
     this.depth = [];
     this.total = [];
     this.own = [];
-    // Of what stands on a box, or on nothing at 0: its members; and of each box from where to where in them it is.
+    // For the children of a box, or of the base at index 0: their members, and for each box the range in them.
     this.members = [];
     this.froms = [];
     this.tos = [];
     this.firsts = [];
-    // Of two profiles, what each has of a box.
+    // For two profiles, the weights of each.
     this.pair = base.pair;
     if (this.pair) this.was = [], this.is = [], this.wasOwn = [], this.isOwn = [];
     this.counts = new Uint32Array(labels);
     this.weights = byWeight ? new Float64Array(labels) : null;
-    // What is sorted next.
+    // Members to sort next.
     this.above = new Members(0, this.pair);
     this.left = Infinity;
     this.waiting = false;
@@ -48,7 +48,7 @@ class MergedTree {
     return this.firsts[box];
   }
 
-  /** What is worked out from here on stands for so many boxes at most, or a few more; whether something had to wait before. */
+  /** Limits the number of boxes to compute from now on (approximately); returns whether something had to wait before. */
   allow(left) {
     const { waiting } = this;
     this.left = left;
@@ -56,12 +56,12 @@ class MergedTree {
     return waiting;
   }
 
-  /** What stands on one box is made at once. */
+  /** The children of a box are computed at once. */
   next(box) {
     return this.parent[box + 1] === this.parent[box] ? box + 1 : -1;
   }
 
-  /** As `first`, but nothing is worked out for it: only what has been looked at counts. */
+  /** Like `first`, but without computing anything: only accessed boxes count. */
   known(box) {
     return box < 0 ? this.root : this.firsts[box] ?? -1;
   }
@@ -81,12 +81,12 @@ class MergedTree {
       above.reserve(size);
       for (let i = from; i < to; i++) for (let child = base.first(members.boxes[i]); child >= 0; child = base.next(child)) above.addAll(base, child);
     }
-    // Each box is some work, too.
+    // Each box has some fixed cost.
     this.left -= above.size + 16;
     this.firsts[box] = this.place(above, box);
   }
 
-  /** Makes boxes of members, in order of their names or weights; gives the first. */
+  /** Makes boxes from members, in order of names or weights; returns the first. */
   place(all, on) {
     const { counts, weights } = this, { label } = this.base, labels = [];
     for (let i = 0; i < all.size; i++) if (counts[label[all.boxes[i]]]++ === 0) labels.push(label[all.boxes[i]]);
@@ -96,7 +96,7 @@ class MergedTree {
     return this.make(sorted, labels, begins, on);
   }
 
-  /** The same of all stacks of the base, at what they end in. */
+  /** The same for all stacks of the base, at their ends. */
   placeEnds() {
     const { base, counts, weights } = this, { count, label, own } = base, labels = [];
     let size = 0;
@@ -111,7 +111,7 @@ class MergedTree {
     return this.make(sorted, labels, begins, -1);
   }
 
-  /** Puts labels in order; where those of each begin, of how many there are. */
+  /** Sorts labels; returns the start of the members of each, from their counts. */
   begins(labels) {
     const { counts, weights } = this, sorted = Uint32Array.from(labels).sort(), begins = new Uint32Array(labels.length);
     if (weights) {
@@ -134,7 +134,7 @@ class MergedTree {
     for (let group = 0; group < labels.length; group++) {
       counts[labels[group]] = 0;
       const box = this.label.length, from = begins[group], end = group + 1 < labels.length ? begins[group + 1] : sorted.boxes.length;
-      // Neighbours have their caller in common.
+      // Adjacent members with the same caller are merged.
       const to = sorted.merge(from, end);
       let total = 0, ended = 0;
       for (let i = from; i < to; i++) {
@@ -170,7 +170,7 @@ class MergedTree {
     [this.was, this.is, this.wasOwn, this.isOwn].forEach((of, i) => of.push(sums[i]));
   }
 
-  /** As of a `CallTree`, but of what has been looked at. */
+  /** Like that of a `CallTree`, for the boxes accessed so far. */
   matched(wanted, visit) {
     let weight = 0;
     walk(this, (box, x) => {
@@ -182,7 +182,7 @@ class MergedTree {
     return weight;
   }
 
-  /** As of a `CallTree`, of what has been looked at: which may be more the next time. */
+  /** Like that of a `CallTree`, for the boxes accessed so far; there may be more the next time. */
   nextMarked(wanted, from, step) {
     if (this.counted !== wanted || this.counting !== this.label.length) {
       const found = [];
@@ -196,7 +196,7 @@ class MergedTree {
   }
 }
 
-/** Boxes of a tree with how much of each; of two profiles, how much of each in both. */
+/** Boxes of a tree with a part of their weight; for two profiles, the parts in both. */
 class Members {
   constructor(most, pair) {
     this.size = 0;
@@ -211,7 +211,7 @@ class Members {
     this.after = this.pair ? new Float64Array(most) : null;
   }
 
-  /** Room for so many, where none are yet. */
+  /** Reserves room; the list must be empty. */
   reserve(most) {
     if (most > this.boxes.length) this.make(2 * most);
   }
@@ -228,7 +228,7 @@ class Members {
     this.add(box, total[box], pair && pair.before.total[box], pair && pair.after.total[box]);
   }
 
-  /** The stacks that end in it. */
+  /** The stacks that end in the box. */
   putOwn(at, { own, pair }, box) {
     this.boxes[at] = box;
     this.parts[at] = own[box];
@@ -241,7 +241,7 @@ class Members {
     if (this.before) this.before[at] = other.before[i], this.after[at] = other.after[i];
   }
 
-  /** Makes one of neighbours that are the same box; where what is left of them ends. */
+  /** Merges adjacent members that are the same box; returns the new end. */
   merge(from, end) {
     let to = from;
     for (let i = from; i < end; i++) {
@@ -254,19 +254,19 @@ class Members {
   }
 }
 
-/** All stacks from their leaves on. */
+/** All stacks, from their leaves. */
 function reversed(base, labels, byWeight) {
   const tree = new MergedTree(base, labels, true, null, byWeight);
   tree.all = base.all;
   return tree;
 }
 
-/** Who calls the function `label`, or what it calls: all of its stacks, each counted once. */
+/** Callers or callees of the function `label`: all of its stacks, each counted once. */
 function around(base, labels, label, upwards, byWeight) {
   const boxes = base.outermost(label), calls = new Members(boxes.length, base.pair);
   boxes.forEach((box) => calls.addAll(base, box));
   const tree = new MergedTree(base, labels, upwards, calls, byWeight);
-  // Shares are of the whole profile, not of the function.
+  // Shares refer to the whole profile, not to the function.
   tree.all = tree.root < 0 ? 0 : tree.total[tree.root];
   tree.bare = true;
   return tree;

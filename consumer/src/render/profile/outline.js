@@ -1,5 +1,5 @@
 "use strict";
-/** A tree of calls as indented lines that open and close, the heaviest first. `chosen(box)` is called for the current line. */
+/** A call tree as indented lines that can be expanded, the heaviest first. `chosen(box)` is called for the current line. */
 function outline(ui) {
   const { scroller, head, chosen } = ui;
   let frames, tree, unit = "", named = false, wanted = null, open = new Set(), lines = [], current = -1, paint = () => "";
@@ -14,7 +14,7 @@ function outline(ui) {
     return all.sort((a, b) => size(b) - size(a) || tree.total[b] - tree.total[a] || a - b);
   }
 
-  /** Of the boxes on `box`, that of most weight, whatever it changed by; -1 if there are none. */
+  /** The child of `box` with the largest weight, in any order of siblings; -1 if there are none. */
   function heaviest(box) {
     let most = tree.first(box);
     for (let i = most; i >= 0; i = tree.next(i)) if (tree.total[i] > tree.total[most]) most = i;
@@ -31,7 +31,7 @@ function outline(ui) {
     if (box === current) made.classList.add("current");
     if (wanted && wanted[label]) made.classList.add("match");
     const name = element("span", "name"), toggle = element("span", "toggle", has ? (open.has(box) ? "▾" : "▸") : "");
-    // However deep, there is room for some of the name.
+    // At any depth, there is room for a part of the name.
     name.style.paddingLeft = `min(${tree.depth[box]} * var(--step), max(0px, 100% - 9em))`;
     const mark = element("i");
     mark.style.background = css(paint(label, false, tree, box));
@@ -82,7 +82,7 @@ function outline(ui) {
     list.redraw();
   }
 
-  /** Shows a tree, open down to where its heaviest path parts. */
+  /** Shows a tree, expanded down to where its heaviest path branches. */
   function show(newFrames, newTree, newUnit, newWanted, newPaint, byName) {
     const same = tree === newTree;
     [frames, tree, unit, wanted, paint, named] = [newFrames, newTree, newUnit, newWanted, newPaint, byName];
@@ -120,7 +120,7 @@ function outline(ui) {
       else if (tree.parent[box] >= 0) go(lines.indexOf(tree.parent[box]));
     } else if (event.key === "Enter") turn(box);
     else if (event.key === "*") {
-      // All on it that is more than a hundredth of it.
+      // Expands everything above 1 % of it.
       const todo = [box];
       while (todo.length) {
         const of = todo.pop();
@@ -133,7 +133,7 @@ function outline(ui) {
     return true;
   }
 
-  /** Opens all below `box` and makes it the current line. */
+  /** Expands the ancestors of `box` and makes it the current line. */
   function reveal(box) {
     pathTo(tree, box).slice(0, -1).forEach((below) => open.add(below));
     layOut();

@@ -68,7 +68,7 @@
     canvas: byId("chart-canvas"), scroller: byId("chart-scroll"), spacer: byId("chart-scroll").firstElementChild, tip: byId("tip"), say,
     zoomed: (range, how) => change({ at: range }, how), focused: (box) => { current = base().label[box]; }, opened: (box) => opened(base)(box),
   });
-  // Samples of CPU time, whatever event is shown, and their measure in ns.
+  // CPU samples, even if another event is shown, and their measure in ns.
   const cpuTimes = profile.times && times[profile.times.cpu], cpuMeasure = cpuTimes && profile.measures.find(({ event, unit, at }) => event === profile.times.cpu && unit === "ns" && cpuTimes.knows(at));
   const cpu = cpuMeasure ? { times: cpuTimes, measure: cpuMeasure.at } : null;
   const linked = linkedGraphs({
@@ -87,10 +87,10 @@
   const { once, event, timed, measures, present, measure, unit, lanes, whole, pair, palette, base, byWeight, drawn, foundBoxes, stacked, recurses, reverse, sums, middle, wanted } =
     derived({ profile, frames, trees, times, functions, region, handles, state: () => state });
 
-  // Lines have the heaviest first unless asked for names, graphs the other way round.
+  // By default, lines are ordered by weight, and graphs by name.
   const orderOf = (view) => view === "tree" ? "lines" : "order";
 
-  // --- From the state to what is seen
+  // --- From the state to the view
   let applying = false, said = -1, listed = -1;
   function apply() {
     applying = true;
@@ -144,10 +144,10 @@
     const palettes = Object.hasOwn(CHANGE_PALETTES, colours) ? ["kind", colours] : [colours, "change"];
     linked.show({ frames, pair: pair(), all: base(), byWeight: byWeight(), unit: unit(), palettes, naming, inverted: state.turned, zoom: state.zoom, found: wanted(), handles });
   }
-  /** The event and the measure; on a change of the event also its measures, headline and threads. */
+  /** The event and the measure; if the event changed, also its measures, headline and threads. */
   function tellEvent() {
     const of = event(), times = timed();
-    // The page has the durations of all events only, not those of a part.
+    // The page has the durations of all events only, not those of a selection.
     const isPart = state.filters.length || times && (state.time || state.than || state.threads.length);
     byId("latency-covers").textContent = isPart ? " (all events: filters do not apply)" : "";
     byId("event").value = profile.events[of].name;
@@ -213,13 +213,13 @@
     [callers, callees].forEach((one) => one.mark(wanted()));
     current = label;
   }
-  /** What `found` weighs in a tree, and its towers. One that is merged as it is looked at may have more of them later. */
+  /** Weight and subtrees of `found` in a tree. A lazily merged tree may have more of them later. */
   const latest = new WeakMap();
   function matchedIn(of, found) {
     const known = latest.get(of);
     if (known && known.found === found) return known;
     const towers = [], grain = of.all / 8192;
-    // Nearer than can be seen they are one.
+    // Subtrees closer than a pixel are merged.
     const weight = of.matched(found, (from, width) => {
       const last = towers.length - 2;
       if (last >= 0 && from - towers[last] - towers[last + 1] < grain) towers[last + 1] = from + width - towers[last];
@@ -245,7 +245,7 @@
     byId("matched").textContent = words;
     if (inGraph()) strip.mark(found ? matchedIn(graph.tree, found).towers : [], graph.tree.all);
   }
-  /** Groups of a palette that what is shown is in. */
+  /** Groups of a palette that occur in the current view. */
   const shownGroups = ({ group }) => once("groups" + palette(), base(), () => {
     const shows = present();
     return new Set(names.map((name, label) => shows[label] ? group(name, frames.kinds[label], frames.application) : null));
@@ -263,7 +263,7 @@
       if (of.group && !shownGroups(of).has(of.group(name, kinds, frames.application))) continue;
       tellColour(title, of.of(name, "", kinds, false, frames.application));
     }
-    // Above the stacks of the chart.
+    // Shown above the stacks of the chart.
     if (state.view === "chart" && cpu) tellColour("CPU use of a thread", CPU_COLOUR);
     if (state.view === "chart") LASTING.forEach(([title, colour], kind) => { if (timed().lasting.of.includes(kind)) tellColour(title, colour); });
   }
@@ -274,7 +274,7 @@
     byId("legend").append(entry);
   }
   function tellFilters() {
-    // What was brushed is told below the map: nothing above it may move it while it is brushed.
+    // The selected range is shown below the map, because the map must not move during a selection.
     const times = timed(), list = byId("filters"), chosen = times && state.heat ? byId("heat-chosen") : list;
     for (const of of [list, byId("heat-chosen")]) of.textContent = "";
     const chip = (into, text, without) => {
@@ -300,7 +300,10 @@
 
   // --- From actions to the state
   let typed = 0;
-  /** `how`: "quiet" goes on with what the action before began, and is undone with it; "passing" goes on at once, the address can wait. */
+  /**
+   * `how`: "quiet" continues the previous action, and is undone with it; "passing" continues at once, without changing the
+   * address.
+   */
   function change(part, how) {
     typed = 0;
     const before = stateText(state, first);
@@ -311,13 +314,13 @@
     apply();
   }
   function remember(text) {
-    // Browsers refuse where a page may not have an address, or changes it too often.
+    // Browsers refuse this if a page may not have an address, or changes it too often.
     try { history.replaceState(null, "", text ? "#" + text : location.pathname + location.search); } catch { /* shown all the same */ }
   }
   const read = (text) => {
     const told = stateOf(text, first);
     told.transforms = told.transforms.filter(({ fn }) => handles.label(fn) >= 0);
-    // A thread that no event has is not selected.
+    // Ignores threads that no event has.
     told.threads = told.threads.filter((name) => times.some((of) => of && of.lanes.some((lane) => lane.name === name)));
     return told;
   };
@@ -336,7 +339,7 @@
     focusView();
   }
   const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
-  /** By the search, or by the current function if there is none. */
+  /** By the search, or else by the current function. */
   function filter(keep) {
     const source = wanted() ? state.q : current >= 0 ? `^${escaped(names[current])}$` : "";
     if (!source) return;
@@ -370,7 +373,7 @@
     if (!text) return;
     try { await navigator.clipboard.writeText(text); say(`Copied: ${text}`); } catch { say(`Could not copy: ${text}`); }
   }
-  /** As a line of folded text has it: from the root on, whichever way the tree is merged. */
+  /** As a line of folded text: from the root, however the tree is merged. */
   function copyStack(of = state.view === "tree" ? base() : shown().tree, box = state.view === "tree" ? tree.current : shown().focused) {
     if (!of || box < 0) return;
     const path = pathTo(of, box).map((at) => names[of.label[at]]);
@@ -434,14 +437,14 @@
     if (viewer && (event.key.startsWith("Arrow") || event.key === "Enter")) { viewer.key(event); return; }
     if (!action) return event.ctrlKey || event.metaKey || event.altKey ? undefined : outer.key(event);
     event.preventDefault();
-    // A page that shows this one in a frame hears of the Escape for which there is nothing to do here.
+    // Passes an Escape without a function here to a page that shows this one in a frame.
     if (event.key === "Escape" && byId("reset").hidden && window.parent !== window) window.parent.postMessage("flightline:escape", "*");
     actions[action]();
   });
   const focusView = () => byId({ sandwich: "callers", three: "linked-after", top: "table", tree: "outline", chart: "chart-scroll" }[state.view] || "scroller").focus({ preventScroll: true });
 
   function searched() {
-    // All that is typed in one go is undone in one go.
+    // Continuous typing is a single step for undo.
     change({ q: field.value, ignore: byId("case").checked }, Date.now() - typed < 1000 ? "quiet" : "");
     typed = Date.now();
   }
@@ -456,7 +459,7 @@
   window.addEventListener("hashchange", () => { state = read(location.hash.slice(1)); apply(); });
   window.addEventListener("resize", strip.redraw);
 
-  // On paper all of the graph, in light colours.
+  // Prints the whole graph in light colours.
   let wasDark = false;
   window.addEventListener("beforeprint", () => {
     wasDark = document.documentElement.classList.contains("dark");
@@ -468,7 +471,7 @@
     for (const one of [...graphs, ...linked.graphs]) one.unroll(false);
   });
 
-  // --- What does not change
+  // --- Constant parts
   const option = (list, value, text) => {
     const made = element("option", "", text);
     made.value = value;
@@ -483,7 +486,7 @@
   document.body.classList.toggle("ratio", !!ratio);
   tellKeys(byId("keys"));
   if (isTimed) {
-    // Beside the brush that they are of, where they move nothing.
+    // Next to the selection that they refer to, where they move nothing.
     byId("heat-bar").append(...document.querySelectorAll(".two"));
     byId("finer").addEventListener("click", () => { heat.turn(heat.scale - 1); showHeat(); });
     byId("coarser").addEventListener("click", () => { heat.turn(heat.scale + 1); showHeat(); });
@@ -492,7 +495,7 @@
   const follow = () => {
     if (!state.theme) document.documentElement.classList.toggle("dark", system.matches);
     strip.redraw();
-    // Changes fade into the ground.
+    // Colours of changes depend on the background.
     if ((isTimed || whole()) && "ready" in document.documentElement.dataset) apply();
   };
   system.addEventListener("change", follow);

@@ -1,7 +1,8 @@
 "use strict";
 /**
- * Two counters of the same stacks, as two profiles that are compared: as wide as the second, coloured by how many of it there are for one of the
- * first, as `difference/ratio.rs` has it. `ratio` has their names (`of`, `over`), that of the quotient, and how far from all is `fullest`.
+ * Two counters of the same stacks, compared like two profiles: widths are those of the second, colours show its ratio to the
+ * first, as in `difference/ratio.rs`. `ratio` has their names (`of`, `over`), the name of the quotient, and the factor `fullest`
+ * at which colours are strongest.
  */
 class Ratio extends Pair {
   constructor(from) {
@@ -12,7 +13,7 @@ class Ratio extends Pair {
     return new Ratio({ ...this, before, after });
   }
 
-  /** Red for more than in all, blue for less; grey for what may be that of all by chance. */
+  /** Red for a higher ratio than in total, blue for a lower one; grey if the difference may be chance. */
   colour(change, name) {
     const { noise, before, after } = change, log = Math.log(after / before) / Math.log(this.ratio.fullest);
     if (noise || !before && !after || log === 0 || Number.isNaN(log)) return super.colour({ noise: true }, name);
@@ -29,7 +30,7 @@ class Ratio extends Pair {
     return `${amountIn(of, after)}, ${percentOf(after, this.whole)}; ${amountIn(over, recorded)}; ${this.quotient({ recorded, after })}${noise && !(Math.abs(after / before - 1) < 0.005) ? "; may be that of all" : ""}`;
   }
 
-  /** Colours and what they stand for. */
+  /** Colours and their descriptions. */
   legend() {
     const all = this.scale, { fullest, name } = this.ratio;
     return [
@@ -39,7 +40,7 @@ class Ratio extends Pair {
     ];
   }
 
-  /** Of a table: what of each function there is, and the quotient. */
+  /** Columns of a table: both counters of each function, and the quotient. */
   columns(frames, all) {
     const change = (label) => (this.own ? all.self : all.whole)(label), { of, over, name } = this.ratio;
     const value = (label) => { const { recorded, after } = change(label); return recorded > 0 ? after / recorded : -1; };
@@ -59,5 +60,5 @@ class Ratio extends Pair {
   }
 }
 
-/** What compares two profiles, or two counters. */
+/** Compares two profiles, or two counters. */
 const compare = (from) => from.ratio ? new Ratio(from) : new Pair(from);

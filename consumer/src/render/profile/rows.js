@@ -1,7 +1,7 @@
 "use strict";
 /**
- * A list of many rows in `scroller`, of which only those in sight are elements. `make(i)` gives the element of a row. Rows are as high as
- * the style says, `--row`.
+ * A list of many rows in `scroller`; only visible rows are elements. `make(i)` returns the element of a row. The style's `--row`
+ * is the height of rows.
  */
 function rowList(scroller, make) {
   const body = document.createElement("div");
@@ -31,7 +31,7 @@ function rowList(scroller, make) {
     },
     redraw: () => draw(true),
     reveal(i) {
-      // A head may stay on top of the rows.
+      // A heading may cover the top rows.
       const head = body.offsetTop;
       if (i * height < scroller.scrollTop) scroller.scrollTop = i * height;
       else if ((i + 1) * height + head > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = (i + 1) * height + head - scroller.clientHeight;

@@ -1,15 +1,15 @@
 "use strict";
 const VIEWS = ["flame", "icicle", "reverse", "sandwich", "three", "top", "tree", "chart"];
-/** Parts of the state that are one word or name. */
+/** Parts of the state that are a single word or name. */
 const WORDS = ["q", "fn", "event", "measure", "palette", "sort", "order", "lines", "theme", "widths", "by", "names"];
 
-/** What is shown, as it is when a page is opened. */
+/** The initial state of a page. */
 const firstState = (view) => ({
   view, turned: false, zoom: [], q: "", ignore: false, filters: [], transforms: [], fn: "", event: "", measure: "", palette: "kind", sort: "", theme: "",
   order: "name", lines: "width", names: "short", widths: "after", by: "inclusive", heat: false, time: null, than: null, at: null, threads: [],
 });
 
-/** Names with semicolons between them; one in a name gets a backslash. */
+/** Names separated by semicolons; a semicolon in a name is escaped by a backslash. */
 const joined = (names) => names.map((name) => name.replace(/[\\;]/g, "\\$&")).join(";");
 function parted(text) {
   if (!text) return [];
@@ -21,7 +21,7 @@ function parted(text) {
   return names;
 }
 
-/** The state as the fragment of an address; what is as in `first` is left out. */
+/** The state as the fragment of an address, without values that equal `first`. */
 function stateText(state, first) {
   const parts = new URLSearchParams();
   for (const key of ["view", ...WORDS]) if (state[key] !== first[key]) parts.set(key, state[key]);
@@ -36,7 +36,7 @@ function stateText(state, first) {
   return parts.toString();
 }
 
-/** The state that a fragment tells; what it does not tell, or tells wrongly, is as in `first`. */
+/** Parses the state in a fragment; missing or invalid values are those of `first`. */
 function stateOf(text, first) {
   const parts = new URLSearchParams(text), state = { ...first, zoom: parted(parts.get("zoom") || ""), filters: [], transforms: [] };
   for (const key of WORDS) state[key] = parts.get(key) ?? first[key];
@@ -54,12 +54,12 @@ function stateOf(text, first) {
   return state;
 }
 
-/** An expression, or null if it is none. */
+/** An expression, or null if it is invalid. */
 function regexOf(source, ignore) {
   try { return new RegExp(source, ignore ? "i" : ""); } catch { return null; }
 }
 
-/** The states before this one and behind it, as texts. */
+/** The states before and after the current one, as texts. */
 class Past {
   constructor() {
     this.before = [];
@@ -71,7 +71,7 @@ class Past {
     if (this.before.length > 200) this.before.shift();
     this.behind = [];
   }
-  /** One back or forth from `now`; undefined if there is none. */
+  /** Moves back or forward from `now`; undefined if there is no such state. */
   go(back, now) {
     const [from, to] = back ? [this.before, this.behind] : [this.behind, this.before];
     if (!from.length) return undefined;

@@ -1,7 +1,7 @@
 "use strict";
 /**
- * Functions by weight: of the stacks that end in them, and of those that they are in, each counted once. `chosen(label)` is called for
- * the current row, `opened(label)` for one that is pressed twice or entered.
+ * Functions by weight: of the stacks that end in them, and of those that contain them, each counted once. `chosen(label)` is
+ * called for the current row, `opened(label)` for a double click or Enter.
  */
 function topTable(ui) {
   const { scroller, head, chosen, opened, sorted } = ui;
@@ -49,7 +49,10 @@ function topTable(ui) {
     chosen(label, describe(label));
   }
 
-  /** Shows the functions of `content`, see `functionColumns`, of `wanted` only if it is given, ordered by the column `newBy`; `marked` is in sight. */
+  /**
+   * Shows the functions of `content`, see `functionColumns`, only those in `wanted` if it is given, ordered by the column
+   * `newBy`; scrolls `marked` into view.
+   */
   function show(newFrames, content, wanted, newBy, paint, marked = current) {
     const moved = marked !== current;
     current = marked;
@@ -105,7 +108,7 @@ function weighty(cell, unit, value, whole) {
   cell.append(bar, element("span", "amount", figureIn(unit, value)), element("span", "part", percentOf(value, whole)));
 }
 
-/** What a table tells of the functions of a tree; `sums` are its `byLabel`. */
+/** Columns for the functions of a tree; `sums` is its `byLabel`. */
 function functionColumns(frames, tree, unit, sums) {
   const { whole } = tree, { self, whole: total } = sums;
   const column = (key, title, of, other) => ({
@@ -120,7 +123,7 @@ function functionColumns(frames, tree, unit, sums) {
   };
 }
 
-/** The same of two profiles: what of each function there is in both, and what is different. */
+/** The same for two profiles: weights of each function in both, and the change. */
 function changeColumns(frames, pair, unit) {
   const all = pair.byLabel(frames.names.length), change = (label) => (pair.own ? all.self : all.whole)(label);
   const share = (value) => (100 * value / pair.whole).toFixed(2);

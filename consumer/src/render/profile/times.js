@@ -1,10 +1,14 @@
 "use strict";
 /**
- * When the samples of an event were taken, thread by thread: `lanes` have `at` (ticks since the beginning, in order), `stack` (box that it ends at) and by
- * measure of the event `weights`, one number if all weigh the same; some have events that last, as `lasting`. Ranges of time are `[from, to]` in ms, `to` not in it.
+ * Times of an event's samples by thread: `lanes` have `at` (ticks since the start, in order), `stack` (the box at which it ends)
+ * and, by measure of the event, `weights`, a single number if all weights are equal; some have duration events, as `lasting`.
+ * Time ranges are `[from, to]` in ms, `to` exclusive.
  */
 class Times {
-  /** `page`: the tick, the last tick and the threads of all events; `told`: the event's own; `number()` gives the next number of the columns. */
+  /**
+   * `page`: the tick, the last tick and the threads of all events; `told`: the event's own data; `number()` returns the next
+   * number of the columns.
+   */
   constructor(page, told, number) {
     const column = (made, add) => {
       for (let i = 0, last = 0; i < made.length; i++) made[i] = last = add ? last + number() : number();
@@ -19,16 +23,16 @@ class Times {
       for (let i = 0; i < stack.length; i++) stack[i] = boxes[stack[i]];
     }
     told.weights.forEach((each, measure) => {
-      // False: the weights of single samples are not known by this measure.
+      // False: the weights of single samples by this measure are not known.
       for (const lane of this.lanes) lane.weights[measure] = each ?? column(new Float64Array(lane.samples), false);
     });
-    // To the end of the tick that the last sample of all events was in.
+    // The end of the tick of the last sample of all events.
     this.end = (page.last + 1) * this.tick;
     this.usualGap = usualGap(this.lanes.map(({ at }) => at));
     this.samples = this.lanes.reduce((all, { samples }) => all + samples, 0);
   }
 
-  /** Whether a measure is known of each sample. */
+  /** Returns whether a measure is known for each sample. */
   knows(measure) {
     return this.lanes.length > 0 && this.lanes[0].weights[measure] !== false;
   }
@@ -38,7 +42,7 @@ class Times {
     return names.length ? this.lanes.filter(({ name }) => names.includes(name)) : this.lanes;
   }
 
-  /** Positions in a lane of what is in a range. */
+  /** Positions in a lane of the samples in a range. */
   within({ at }, range) {
     const position = (ms) => {
       let low = 0, high = at.length;
@@ -52,7 +56,7 @@ class Times {
     return range ? [position(range[0]), position(range[1])] : [0, at.length];
   }
 
-  /** Own weights, as `all` are, of what is in a range and some lanes, and how many samples that is. */
+  /** Own weights, like `all`, of the samples in a range and some lanes, and the number of samples. */
   own(all, measure, range, lanes) {
     const own = new all.constructor(all.length);
     let samples = 0;
@@ -65,7 +69,7 @@ class Times {
     return { own, samples };
   }
 
-  /** How many samples there are in each of `count` stretches of `ms`; of those alone that end at boxes of `wanted`, if it is given. */
+  /** Number of samples in each of `count` intervals of `ms`; if `wanted` is given, only of those that end at its boxes. */
   cells(ms, count, lanes, wanted) {
     const cells = new Uint32Array(count), scale = this.tick / ms;
     for (const { at, stack } of lanes) {
@@ -75,21 +79,21 @@ class Times {
   }
 }
 
-/** Reads the columns of a page: the times of each event, null where they are not known. */
+/** Reads the columns of a page: the times of each event, null if they are not known. */
 function timesOf(told, bytes) {
   const number = numbers(bytes), all = told.sets.map((set) => set && new Times(told, set, number));
   lastingOf(told, all.filter(Boolean), bytes, number);
   return all;
 }
 
-/** A moment in words. */
+/** Formats a time. */
 function momentText(ms, digits = 2) {
   const s = ms / 1000;
   return s < 60 ? s.toFixed(digits) + " s" : `${Math.floor(s / 60)}:${(s % 60).toFixed(digits).padStart(digits + 3, "0")} min`;
 }
 const rangeText = ([from, to], digits) => `${momentText(from, digits)} to ${momentText(to, digits)}`;
 
-/** A range as it is in an address, `from-to` in ms; null if it is none. */
+/** Parses a range in an address, `from-to` in ms; null if it is invalid. */
 function rangeOf(text) {
   const parts = /^(\d{1,12}(?:\.\d{1,3})?)-(\d{1,12}(?:\.\d{1,3})?)$/.exec(text || "");
   return parts && Number(parts[1]) < Number(parts[2]) ? [Number(parts[1]), Number(parts[2])] : null;

@@ -1,5 +1,5 @@
 "use strict";
-/** The transforms of the tree by the key that an address has for each: `text` names one in the list of those that are active. */
+/** The transforms of the tree by their key in an address: `text` describes one in the list of active transforms. */
 const TRANSFORMS = {
   collapse: { text: "collapsed" },
   recursion: { text: "recursion collapsed" },
@@ -62,22 +62,22 @@ function transformed({ tree, box: before }, { kind, label: fn }) {
       : is && (kind === "merge" || on >= 0 && nodes.label[on] === fn && label[p] === fn);
     inside[i] = goes ? 1 : 0;
     target[i] = goes ? on : nodes.on(on, label[i]);
-    // Callees meet others of the same name: from here on they are looked up.
+    // Callees may have siblings with the same name, so they are looked up from here on.
     if (goes && kind !== "collapse") nodes.join(on);
   }
   const { order, shape } = nodes.tree(label.constructor), box = before || Int32Array.from({ length: count }, (_, i) => i);
   return { tree: shape, box: box.map((i) => i < 0 || target[i] < 0 ? -1 : order[target[i]]) };
 }
 
-/** Boxes of a tree that is built: each on another one, -1 for the ground. */
+/** Boxes of a tree under construction: each has a parent, -1 for the base. */
 class Nodes {
-  /** `most`: as many boxes at most; `labels`: all labels are less. */
+  /** `most`: maximum number of boxes; `labels`: upper limit of labels, exclusive. */
   constructor(most, labels) {
     this.labels = labels;
     this.count = 0;
     this.label = new Uint32Array(most);
     this.parent = new Int32Array(most);
-    // By box: the first on it and the one next to it, -1 for none; by box + 1: whether boxes on it are looked up.
+    // By box: its first child and its next sibling, -1 for none; by box + 1: whether its children are looked up.
     this.firsts = new Int32Array(most + 1).fill(-1);
     this.nexts = new Int32Array(most).fill(-1);
     this.joined = new Uint8Array(most + 1);
@@ -97,7 +97,7 @@ class Nodes {
     return node;
   }
 
-  /** The box of a label on another one: a new one unless that may be there already. */
+  /** The child of a box with a label; a new one unless it may already exist. */
   on(on, label) {
     if (!this.joined[on + 1]) return this.add(on, label);
     const key = this.key(on, label);
@@ -107,14 +107,14 @@ class Nodes {
     return node;
   }
 
-  /** From here on, what comes on a box is looked up. */
+  /** From here on, children of a box are looked up. */
   join(on) {
     if (this.joined[on + 1]) return;
     this.joined[on + 1] = 1;
     for (let node = this.firsts[on + 1]; node >= 0; node = this.nexts[node]) this.known.set(this.key(on, this.label[node]), node);
   }
 
-  /** The tree, neighbours in order of labels, and the number of each box in it. */
+  /** The tree with siblings in order of labels, and the number of each box in it. */
   tree(Labels) {
     const { count, firsts, nexts } = this, order = new Int32Array(count), label = new Labels(count), depth = new Uint32Array(count), pending = [];
     const put = (on, level) => {

@@ -1,8 +1,11 @@
 "use strict";
-/** Runs what the first search, filter and table need over a part of `tree`, while there is nothing else to do: a browser compiles what has run often. */
+/**
+ * Runs the code of the first search, filter and table on a part of `tree` while the page is idle, because a browser compiles code
+ * that ran often.
+ */
 function warmUp(tree, labels) {
   const count = Math.min(tree.count, 1 << 15), ROUNDS = 6;
-  // Small trees are fast as they are.
+  // Small trees are fast without this.
   if (count < 1 << 13) return;
   const [label, depth, own] = [tree.label, tree.depth, tree.own].map((column) => column.subarray(0, count));
   const part = new CallTree({ label, depth, own });

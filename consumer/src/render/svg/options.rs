@@ -1,4 +1,4 @@
-//! How an SVG is to look.
+//! Options for the appearance of an SVG.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,31 +11,31 @@ use inferno::flamegraph::{self, Direction, TextTruncateDirection};
 use super::super::PictureOptions;
 use super::super::java::Java;
 
-/// Width of a letter as a share of its height, in the fonts that browsers take for "monospace" (DejaVu Sans Mono: 0.602): with inferno's own
-/// 0.59 the ends of names stand out of their boxes.
+/// Ratio of a letter's width to its height in common "monospace" fonts (DejaVu Sans Mono: 0.602). With
+/// inferno's default of 0.59, names extend beyond their boxes.
 const FONT_WIDTH: f64 = 0.605;
 
-/// Background and text of the page.
+/// Colours of the page's background and text.
 const WHITE: Color = Color::new(255, 255, 255);
 const INK: Color = Color::new(27, 27, 31);
 
-/// What boxes are coloured by.
+/// The colours of boxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Colors {
-    /// Kinds of code, in the colours of the page. With hashed names, diffusion or a palette file: inferno's `java` if there is Java in it,
-    /// else `hot`.
+    /// By kind of code, with the colours of the page. With hashed names, diffusion or a palette file:
+    /// inferno's `java` if there is Java code, else `hot`.
     #[default]
     Auto,
-    /// Java by whose code it is: the application's, a library's, the JDK's. Other code is grey.
+    /// By origin of Java code: application, library or JDK. Other code is grey.
     Origin,
-    /// Blue up to a frame `--`, aqua above it, where its waker is; grey for `--` and `-`.
+    /// Blue up to a frame `--`, aqua above it for the waker; grey for `--` and `-`.
     Chain,
     /// One of inferno's palettes.
     Palette(Palette),
 }
 
 impl Colors {
-    /// Their names.
+    /// Returns the names of all colour schemes.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ["auto", "origin", "chain"].into_iter().chain(Palette::VARIANTS.iter().copied())
     }
@@ -56,12 +56,12 @@ impl FromStr for Colors {
     }
 }
 
-/// Narrowest box that is drawn.
+/// Minimum width of a box.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinWidth {
-    /// Pixels, on a picture as wide as asked for, or 1200.
+    /// In pixels, at the requested width or 1200.
     Pixels(f64),
-    /// Percent of all.
+    /// In percent of the total.
     Percent(f64),
 }
 
@@ -78,55 +78,55 @@ impl FromStr for MinWidth {
     }
 }
 
-/// How an SVG is to look.
+/// Options for the appearance of an SVG.
 #[derive(Clone, Debug)]
 pub struct SvgOptions {
-    /// What is common to all pictures.
+    /// Options common to all formats.
     pub picture: PictureOptions,
-    /// What boxes are coloured by.
+    /// The colours of boxes.
     pub colors: Colors,
-    /// The Java code of the picture.
+    /// Java code of the flame graph.
     pub java: Java,
-    /// The hash of a name gives similar names similar colours. Otherwise it gives any, the same for the same name.
+    /// Choose similar colours for similar names. Otherwise, names have unrelated but stable colours.
     pub hash: bool,
-    /// The wider, the redder.
+    /// Colour wider boxes redder.
     pub color_diffusion: bool,
-    /// Colours of names that were given one before, kept in this file.
+    /// File that stores the colours of names between runs.
     pub palette_file: Option<PathBuf>,
-    /// Attributes of the boxes of functions, in this file: by line the name, a tab, and `href=…`, `target=…`, `title=…`, `class=…`, `id=…`,
-    /// `g_extra=…`, `a_extra=…` with tabs between them.
+    /// File with attributes for the boxes of functions. Each line has the name, a tab, and `href=…`,
+    /// `target=…`, `title=…`, `class=…`, `id=…`, `g_extra=…`, `a_extra=…` separated by tabs.
     pub attributes_file: Option<PathBuf>,
-    /// Background of the picture; `None`: white.
+    /// Background colour; `None`: white.
     pub background: Option<BackgroundColor>,
-    /// Of title, buttons and the like.
+    /// Colour of the title, buttons and other text.
     pub text_color: Option<Color>,
-    /// Of what a search found.
+    /// Colour of search results.
     pub search_color: Option<SearchColor>,
-    /// Of the boxes' borders.
+    /// Colour of the boxes' borders.
     pub stroke_color: Option<StrokeColor>,
-    /// Remarks, in the source of the picture.
+    /// Notes in the source of the SVG.
     pub notes: String,
-    /// Pixels; `None`: as wide as the window.
+    /// Width in pixels; `None`: as wide as the window.
     pub width: Option<usize>,
-    /// Pixels of a box.
+    /// Height of a box in pixels.
     pub frame_height: Option<usize>,
     /// Narrower boxes are left out, and more if there would be more than [`super::MOST_BOXES`].
     pub min_width: MinWidth,
-    /// Font.
+    /// Font family.
     pub font_type: Option<String>,
-    /// Pixels.
+    /// Font size in pixels.
     pub font_size: Option<usize>,
-    /// Of a character, in font sizes.
+    /// Width of a character, in font sizes.
     pub font_width: Option<f64>,
-    /// Cut names on the left, to keep their ends.
+    /// Truncate names on the left, to show their ends.
     pub truncate_left: bool,
-    /// Unit that is written instead of the profile's.
+    /// Unit to show instead of the profile's.
     pub count_name: Option<String>,
-    /// What stands before the name of the box under the pointer.
+    /// Text before the name of the box under the pointer.
     pub name_type: Option<String>,
-    /// Weights are written multiplied with this.
+    /// Factor for displayed weights.
     pub factor: f64,
-    /// Line breaks between elements.
+    /// Write line breaks between elements.
     pub pretty: bool,
 }
 
@@ -161,12 +161,12 @@ impl Default for SvgOptions {
 }
 
 impl SvgOptions {
-    /// Those, but for what is common to all pictures.
+    /// Returns default options with these common options.
     pub fn of(picture: &PictureOptions) -> Self {
         Self { picture: picture.clone(), ..Self::default() }
     }
 
-    /// Returns true if [`Colors::Auto`] has the page's colours: no other option decides the colours.
+    /// Returns true if [`Colors::Auto`] uses the page's colours: no other option determines colours.
     pub(super) fn by_kind(&self) -> bool {
         !self.hash && !self.color_diffusion && self.palette_file.is_none()
     }
@@ -192,7 +192,7 @@ impl SvgOptions {
         picture.deterministic = !self.hash;
         picture.color_diffusion = self.color_diffusion;
         picture.bgcolors = Some(self.background.unwrap_or(BackgroundColor::Flat(WHITE)));
-        // The only place of remarks is a comment of XML, which cannot hold two dashes.
+        // Notes are written as an XML comment, which cannot contain two dashes.
         picture.notes = self.notes.replace("--", "- -");
         picture.image_width = self.width;
         picture.text_truncate_direction =
@@ -200,8 +200,8 @@ impl SvgOptions {
         picture.count_name = self.count_name.clone().unwrap_or_else(|| unit.to_owned());
         picture.factor = self.factor;
         picture.pretty_xml = self.pretty;
-        // Lines come in the order of the tree, where `b!` is not between `b` and what it calls. inferno takes lines in any order
-        // but sorted for a chart, from the end.
+        // Lines are in tree order, in which `b!` is not between `b` and its callees. inferno accepts
+        // unsorted lines only for a chart, from the end.
         picture.flame_chart = true;
         picture.uicolor = self.text_color.unwrap_or(INK);
         picture.search_color = self.search_color.unwrap_or(picture.search_color);

@@ -68,14 +68,14 @@ fn java_has_colours_by_kind_of_code_and_by_origin() {
     assert!(compiled[1] > compiled[0] + 60 && compiled[1] > compiled[2] + 60, "green: {compiled:?}");
     assert!(inlined[2] > inlined[0] + 60, "aqua: {inlined:?}");
     assert!(native[0] > native[1] + 40, "red: {native:?}");
-    // The recording says how the methods ran; names without suffixes do not.
+    // The recording states how the methods ran, not the suffixes of names.
     let java =
         Java { kinds: [("D.d_[j]".into(), FrameKind::Interpreted)].into(), application: vec!["org".into()] };
     let recorded = fills(&SvgOptions { java: java.clone(), ..SvgOptions::default() });
     assert!(recorded[3].iter().all(|&part| part >= 160), "interpreted: {:?}", recorded[3]);
     let origins = fills(&SvgOptions { colors: Colors::Origin, ..SvgOptions::default() });
     let is_orange = |[red, green, blue]: [i32; 3]| red > green + 40 && green > blue + 20;
-    // The package with most weight and classes without package.
+    // The package with the largest weight, and classes without a package.
     assert!(is_orange(origins[0]) && is_orange(origins[3]), "{origins:?}");
     assert!(origins[1][2] > origins[1][0] + 60, "blue: {:?}", origins[1]);
     assert!(
@@ -110,7 +110,7 @@ fn what_is_left_out_is_told_and_moves_nothing() {
     let hidden = 40_000 + 101 - (many.len() - 1);
     assert!(subtitle.contains(&format!("{} hidden thin frames", thousands(hidden as u64))), "{subtitle}");
     let leaves = many.len() as u64 - 102;
-    // Those kept weigh 2.
+    // The remaining boxes have weight 2.
     let total: u64 = 40_000 + (0..40_000).filter(|i| i % 7 == 0).count() as u64;
     let share = (total - 2 * leaves) as f64 / total as f64 * 100.0;
     assert!(subtitle.contains(&format!("{share:.1}% ends in")), "{subtitle} {share}");
@@ -184,7 +184,7 @@ fn kinds_of_code_have_the_page_s_colours_and_a_legend() {
     assert!(svg.contains("■</tspan>\u{a0}kernel") && svg.contains("■</tspan>\u{a0}JIT-compiled"), "{svg}");
     assert!(!svg.contains("</tspan>\u{a0}interpreted"));
     assert!(svg.contains("#search,#unzoom{opacity:1"));
-    // Another palette has no legend.
+    // Other palettes have no legend.
     for colors in ["hot", "origin", "chain"] {
         let options = SvgOptions { colors: colors.parse().unwrap(), ..SvgOptions::default() };
         assert!(!picture(text, &options).contains("id=\"legend\""), "{colors}");
@@ -209,14 +209,14 @@ fn colours_kept_in_a_file() {
 fn lines_in_any_order_are_the_same_picture() {
     let (one, other) = ("a;b 1\na;b!;x 2\na;b;x 3\n\"q\";<r> 4\n", "\"q\";<r> 4\na;b;x 3\na;b 1\na;b!;x 2\n");
     assert_eq!(picture(one, &SvgOptions::default()), picture(other, &SvgOptions::default()));
-    // `!` sorts before `;`: that does not tear `b` apart.
+    // `!` sorts before `;`; `b` must not be split.
     assert_eq!(
         drawn(&picture(one, &SvgOptions::default())).iter().filter(|b| b.0.starts_with("b (")).count(),
         1
     );
 }
 
-/// The options of inferno: what becomes of each here.
+/// The options of inferno, and their equivalents here.
 const INFERNO: &[(&str, &str)] = &[
     ("colors", "--colors"),
     ("bgcolors", "--bgcolors"),
@@ -251,7 +251,7 @@ const INFERNO: &[(&str, &str)] = &[
     ("base", "--focus, of all commands"),
 ];
 
-/// What is said by `{:#?}` of each field of inferno's options.
+/// Returns the `{:#?}` output of each field of inferno's options.
 fn fields(options: &flamegraph::Options<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in format!("{options:#?}").lines() {
@@ -297,7 +297,7 @@ fn all_options_of_inferno_are_there() {
     let after = fields(&set.inferno("samples", Some("s".into()), false));
     let same: Vec<&str> =
         before.iter().zip(&after).filter(|(a, b)| a == b).map(|((name, _), _)| name.as_str()).collect();
-    // Set where boxes are known (`prepare`) or files are read (`inferno`), or not at all, as told above.
+    // Set once boxes are known (`prepare`) or files are read (`inferno`), or not at all, as stated above.
     assert_eq!(
         same,
         [
@@ -366,7 +366,7 @@ fn any_character_in_a_name_leaves_well_formed_xml() {
     let wrong: Vec<char> = picture.chars().filter(|c| !is_char(*c)).collect();
     assert_eq!(wrong, []);
     assert!(picture.contains('\u{241b}'), "the picture of ESC");
-    // Markup of names is escaped.
+    // Markup in names is escaped.
     let boxes = drawn(&picture);
     assert!(boxes.len() > 1000, "{}", boxes.len());
 }

@@ -1,4 +1,4 @@
-//! Samples as they are read, in 8 bytes each: which tick, which stack; and what they weigh, where they do not all weigh the same.
+//! Stores samples while reading, in 8 bytes each: tick and stack, and also the weight if weights differ.
 
 use super::lasting::{self, Lasted, Lasting};
 use super::{COARSE, FINE, MANY};
@@ -6,22 +6,22 @@ use crate::convert::{Collecting, Moment, Track, Tracks};
 use crate::fold::Types;
 use crate::live::{Item, Kind};
 
-/// Samples of a thread.
+/// The samples of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lane {
-    /// Ticks since the beginning in the upper half, position in [`Tracks::stacks`] in the lower; by [`Gathering::finish`] in order of ticks,
-    /// those of one tick as they were read.
+    /// Ticks since the origin in the upper half, index in [`Tracks::stacks`] in the lower half.
+    /// [`Gathering::finish`] orders them by tick; samples of one tick remain in input order.
     pub(super) samples: Vec<u64>,
-    /// By [`super::By`].
+    /// Weights, by [`super::By`].
     pub(super) weights: [Weights; 2],
 }
 
-/// What samples weigh by a measure.
+/// Weights of samples by a measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weights {
-    /// All the same.
+    /// The same for all samples.
     Same(u64),
-    /// One by one.
+    /// For each sample.
     Each(Vec<u64>),
 }
 
@@ -32,7 +32,7 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// Takes the weight of a sample behind `count` others.
+    /// Adds the weight of a sample after `count` others.
     fn push(&mut self, count: usize, weight: u64) {
         match self {
             Self::Same(each) if count == 0 => *each = weight,
@@ -54,27 +54,27 @@ impl Weights {
     }
 }
 
-/// All samples, as read.
+/// All collected samples.
 #[derive(Clone, Debug)]
 pub struct Moments {
-    /// Threads, by process and id, without samples; labels and stacks.
+    /// Threads by process and id, without samples; labels and stacks.
     pub(super) tracks: Tracks,
     /// For each event of the page a lane for each thread, which may be empty.
     pub(super) events: Vec<Vec<Lane>>,
     /// The event of the page whose samples represent CPU time.
     pub(super) cpu: Option<usize>,
-    /// ns.
+    /// Length of a tick in ns.
     pub(super) tick: i64,
-    /// Events that last.
+    /// Duration events.
     pub(super) lasted: Lasted,
 }
 
-/// Collects samples one by one, and events that last.
+/// Collects single samples and duration events.
 #[derive(Debug)]
 pub struct Gathering<'a> {
     collecting: Collecting<'a>,
     lasting: Lasting,
-    /// For each event of the page: the types that it draws, and a lane for each thread.
+    /// For each event of the page: its types, and a lane for each thread.
     events: Vec<(Types, Vec<Lane>)>,
     origin: i64,
     tick: i64,
@@ -82,16 +82,17 @@ pub struct Gathering<'a> {
 }
 
 impl<'a> Gathering<'a> {
-    /// Collects what `collecting` selects. Times count from `origin`, in ns since 1970; earlier samples count as at `origin`, because a clock
-    /// may have been set back. `drawn` has, for each event of the page, the types that it draws.
+    /// Creates a collector for the samples that `collecting` selects. Times count from `origin`, in ns
+    /// since 1970. Earlier samples are placed at `origin`, because a clock may have been set back.
+    /// `drawn` has the types for each event of the page.
     pub fn new(collecting: Collecting<'a>, origin: i64, drawn: &[Types]) -> Self {
         let lasting = Lasting::new(origin, lasting::MOST);
         let events = drawn.iter().map(|types| (types.clone(), Vec::new())).collect();
         Self { collecting, lasting, events, origin, tick: FINE, count: 0 }
     }
 
-    /// Adds a sample to each event that draws it, and an event that lasts to the lanes of threads. An event that lasts and that all events of
-    /// the page draw is not repeated above its stacks.
+    /// Adds a sample to each event of the page that includes it, and a duration event to the lanes of
+    /// threads. A duration event that is in all events of the page is not repeated above its stacks.
     pub fn take(&mut self, item: &Item) {
         let Item::Sample(sample) = item else { return self.lasting.take(item, &mut self.collecting) };
         let drawn: Vec<usize> =
@@ -108,7 +109,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Of events that last, those that last less, in ns, will not be in the page: [`Feed::plain_below`](crate::live::Feed::plain_below).
+    /// The duration in ns below which duration events will not be on the page; see
+    /// [`Feed::plain_below`](crate::live::Feed::plain_below).
     pub fn shortest(&self) -> u64 {
         self.lasting.shortest()
     }
@@ -133,7 +135,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Ticks of ten times the length.
+    /// Makes ticks ten times as long.
     fn coarsen(&mut self) {
         self.tick *= 10;
         let lanes = self.events.iter_mut().flat_map(|(_, lanes)| lanes);
@@ -165,7 +167,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// What the tick of a sample is multiplied by.
+/// Factor of the tick in a sample's number.
 pub(super) const SLOT: u64 = 1 << 32;
 
 impl Lane {

@@ -1,5 +1,5 @@
-//! Events that last: spans where they were active on a thread, contextual events, waits for locks, input and output, pauses of the collector.
-//! The longest are kept, the others counted.
+//! Duration events: activations of spans on threads, contextual events, waits for locks, I/O, pauses of
+//! the garbage collector. The longest ones are stored, the others counted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,17 +14,17 @@ use crate::live::{COLLECTOR, Event, Fields, Item, Kind, Sample, Value as Field, 
 use crate::model::Thread;
 use crate::spans::{Listener, Scope, SpanKey, Told};
 
-/// Most events that a page holds.
+/// Maximum number of events on a page.
 pub const MOST: usize = 200_000;
-/// Most spans whose names are kept: their activations come first.
+/// Maximum number of spans whose names are stored; their activations precede the names.
 const MOST_SPANS: usize = 1 << 19;
-/// Longest name, in letters.
+/// Maximum number of characters in a name.
 const MOST_LETTERS: usize = 120;
 const MICRO: i64 = 1_000;
-/// Fields that say what an event is about.
+/// Fields with the subject of an event.
 const ABOUT: [&str; 6] = ["monitorClass", "parkedClass", "path", "host", "address", "name"];
 
-/// What an event is of, in the order of the page's `LASTING`.
+/// The kind of an event, in the order of the page's `LASTING`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Of {
     Span,
@@ -36,13 +36,13 @@ enum Of {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
     Text(Arc<str>),
-    /// Told when the span ends.
+    /// The name is reported when the span ends.
     Span(SpanKey),
-    /// The same, of an activation that goes on.
+    /// The same, for an activation that continues.
     Open(SpanKey),
 }
 
-/// One event: position of its thread, ns after the beginning, and how many.
+/// An event: position of its thread, start in ns after the origin, and duration in ns.
 #[derive(Clone, Debug)]
 struct Entry {
     thread: u32,
@@ -52,7 +52,7 @@ struct Entry {
     name: Name,
 }
 
-/// Takes events one by one.
+/// Collects single events.
 #[derive(Debug)]
 pub(super) struct Lasting {
     origin: i64,
@@ -60,17 +60,18 @@ pub(super) struct Lasting {
     listener: Listener,
     entries: Vec<Entry>,
     left_out: u64,
-    /// ns that all of those kept last, once some were left out.
+    /// Minimum duration in ns of the stored events, once some were left out.
     shortest: u64,
-    /// Each name once.
+    /// Distinct names.
     names: HashSet<Arc<str>>,
     spans: HashMap<SpanKey, Arc<str>>,
-    /// When activations were last said to go on, by thread, span and start.
+    /// Latest time at which an unfinished activation was reported, by thread, span and start.
     open: HashMap<(u32, SpanKey, i64), i64>,
 }
 
 impl Lasting {
-    /// Times are from `origin` on, in ns since 1970; the `most` longest are kept.
+    /// Creates a collector. Times count from `origin`, in ns since 1970; the `most` longest events are
+    /// stored.
     pub(super) fn new(origin: i64, most: usize) -> Self {
         Self {
             origin,
@@ -85,17 +86,17 @@ impl Lasting {
         }
     }
 
-    /// What lasts less, in ns, will not be kept.
+    /// The duration in ns below which events will not be stored.
     pub(super) fn shortest(&self) -> u64 {
         self.shortest
     }
 
-    /// Takes what an item tells; `collecting` knows threads, and which are wanted.
+    /// Processes an item; `collecting` selects threads.
     pub(super) fn take(&mut self, item: &Item, collecting: &mut Collecting<'_>) {
         match item {
             Item::ChunkStart(chunk) => {
                 self.undoubted(collecting);
-                // Whose recording it is has to be seen again for each.
+                // Each recording may be of another producer.
                 if chunk.index == 0 {
                     self.listener = Listener::new();
                 }
@@ -137,7 +138,7 @@ impl Lasting {
         }
     }
 
-    /// One that goes on is told again and again.
+    /// Adds an activation. An unfinished one is reported repeatedly.
     fn scope(&mut self, thread: &Arc<Thread>, scope: Scope, collecting: &mut Collecting<'_>) {
         let Some(track) = collecting.thread(Some(thread)) else { return };
         let key = (track as u32, scope.span, scope.start);
@@ -176,7 +177,7 @@ impl Lasting {
         self.put(Of::Collector, thread, name, start, start.saturating_add(nanos), collecting);
     }
 
-    /// `jdk.FileRead` of `/etc/passwd`: `FileRead /etc/passwd`.
+    /// Formats the subject: `jdk.FileRead` of `/etc/passwd` becomes `FileRead /etc/passwd`.
     fn about(&mut self, event: &str, fields: &Fields) -> Arc<str> {
         let short = event.rsplit('.').next().unwrap_or(event);
         let text = |about: &&str| field(fields, about)?.text().filter(|text| !text.is_empty());
@@ -206,7 +207,7 @@ impl Lasting {
         end: i64,
         collecting: &mut Collecting<'_>,
     ) {
-        // One that ends before it starts has no duration.
+        // An event that ends before it starts has duration 0.
         let end = end.max(start);
         if !collecting.meets(start, end) {
             return;
@@ -217,7 +218,7 @@ impl Lasting {
 
     fn keep(&mut self, thread: u32, of: Of, name: Name, start: i64, end: i64, collecting: &Collecting<'_>) {
         let (from, to) = (start.saturating_sub(self.origin), end.saturating_sub(self.origin));
-        // What was before the beginning is not to be seen.
+        // Events before the origin are not visible.
         if to < 0 || from.unsigned_abs() > LONGEST || to.unsigned_abs() > LONGEST {
             self.left_out += 1;
             return;
@@ -228,7 +229,7 @@ impl Lasting {
         }
     }
 
-    /// Leaves out all but the longest. Which these are does not depend on the order in which they came.
+    /// Retains only the longest events. The result does not depend on their order.
     fn cut(&mut self, threads: &[Track]) {
         let thread = |entry: &Entry| &threads[entry.thread as usize];
         let key = |entry: &Entry| (Reverse(entry.nanos), entry.start, entry.of);
@@ -243,7 +244,7 @@ impl Lasting {
         self.names.clear();
     }
 
-    /// All that was kept, by the position of its thread.
+    /// Returns the stored events by the position of their thread.
     pub(super) fn finish(mut self, collecting: &mut Collecting<'_>) -> Lasted {
         self.undoubted(collecting);
         for ((thread, span, start), end) in std::mem::take(&mut self.open) {
@@ -254,7 +255,7 @@ impl Lasting {
         let threads = collecting.met_threads();
         self.cut(threads);
         let mut lanes = vec![Vec::new(); threads.len()];
-        // Of an activation that two files tell the longest, which comes first.
+        // Retains the longest copy of an activation in two files; it comes first.
         let mut told = HashSet::new();
         self.entries.retain(|entry| match entry.name {
             Name::Text(_) => true,
@@ -268,7 +269,7 @@ impl Lasting {
             named.push(name);
         }
         let mut names: Vec<_> = counts.into_iter().collect();
-        // Most numbers are a byte.
+        // Most numbers need one byte.
         names.sort_by_key(|&(_, count)| Reverse(count));
         let numbers: HashMap<_, _> = names.iter().map(|(name, _)| name).zip(0u32..).collect();
         for (entry, name) in self.entries.iter().zip(&named) {
@@ -277,7 +278,7 @@ impl Lasting {
             let lasts = Lasts { start, micros: start.abs_diff(end), name: numbers[name] };
             lanes[entry.thread as usize].push(lasts);
         }
-        // One within another comes behind it.
+        // A nested event follows the event around it.
         lanes.iter_mut().for_each(|lane| lane.sort_by_key(|of| (of.start, Reverse(of.micros), of.name)));
         let names = names.into_iter().map(|((of, name), _)| (of, name)).collect();
         Lasted { names, lanes, left_out: self.left_out }
@@ -296,7 +297,7 @@ impl Lasting {
     }
 }
 
-/// An event: µs after the beginning, and how many; the number of its name.
+/// An event: start in µs after the origin, duration in µs, number of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lasts {
     start: i64,
@@ -304,7 +305,7 @@ pub(super) struct Lasts {
     name: u32,
 }
 
-/// Events that last, in order of their start.
+/// Duration events, in order of start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lasted {
     names: Vec<(Of, Arc<str>)>,
@@ -314,8 +315,9 @@ pub(super) struct Lasted {
 }
 
 impl Lasted {
-    /// Appends the events to `columns`, after the samples: for each thread the times between starts, the durations and the numbers of names;
-    /// then the names, in JSON. Returns the description for the page, or `None` if there are no events.
+    /// Appends the events to `columns`, after the samples: for each thread the times between starts, the
+    /// durations and the numbers of names; then the names, in JSON. Returns the description for the page,
+    /// or `None` if there are no events.
     pub(super) fn tell(&self, columns: &mut Vec<u8>) -> Option<Value> {
         let first = self.lanes.iter().filter_map(|lane| lane.first()).map(|of| of.start).min();
         if first.is_none() && self.left_out == 0 {
@@ -357,7 +359,7 @@ mod tests {
         Arc::new(Thread { os_name: Some("worker".into()), os_id: id, ..Thread::default() })
     }
 
-    /// `start` is ns after the beginning, `duration` ns.
+    /// An event; `start` is in ns after the origin, `duration` in ns.
     fn event(name: &str, start: i64, duration: i64, fields: &[(&str, Field)]) -> Item {
         let time = Time { epoch_nanos: ORIGIN.saturating_add(start), monotonic_nanos: None };
         let fields = [("duration", Field::Integer(duration))].into_iter().chain(fields.iter().cloned());
@@ -394,7 +396,8 @@ mod tests {
 
     type Named = (String, i64, u64);
 
-    /// Threads in their order, what each has by name, µs and how many, and how many are left out.
+    /// Returns the threads in their order, with name, start and duration in µs of their events, and the
+    /// number of events left out.
     fn gathered(most: usize, items: &[Item]) -> (Vec<(String, Vec<Named>)>, u64) {
         let (options, reshape) = (FoldOptions::default(), Reshape::default());
         let mut collecting = Collecting::new(&options, &reshape, [i64::MIN, i64::MAX]);
@@ -437,7 +440,7 @@ mod tests {
 
     #[test]
     fn the_longest_are_kept_whatever_their_order_and_the_others_counted() {
-        // Some are alike but for their thread.
+        // Some differ only in their thread.
         let all: Vec<Item> =
             (0..60).map(|at| scope(7 + at % 3, 1, at / 3 % 4 * MS, (at % 7) * MS, false)).collect();
         let (expected, left_out) = gathered(10, &all);
@@ -458,7 +461,8 @@ mod tests {
     #[test]
     fn times_made_to_do_harm_neither_overflow_nor_stretch_the_chart() {
         let items = [
-            // Ends before it starts; before the beginning and into it; before it; without end; as early and as late as can be.
+            // Ends before it starts; overlaps the origin; before the origin; endless; the earliest and
+            // latest possible times.
             pause(5 * MS, -3 * MS),
             pause(-2 * MS, 3 * MS),
             pause(-2 * MS, MS),

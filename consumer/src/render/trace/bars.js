@@ -1,10 +1,10 @@
-// The spans of a trace as bars: each in a row, below the one it is in.
+// The spans of a trace as bars, one per row, below their parent.
 
 const NAMES = (width) => Math.round(Math.min(320, width * 0.3));
 const TEXT = "12px system-ui, sans-serif";
 const RULER = 20;
 
-/** A canvas that stays where it is while what it shows is scrolled. */
+/** A canvas that keeps its position while its content is scrolled. */
 function surface(scroller, height, draw) {
   const spacer = scroller.querySelector(".spacer"), canvas = scroller.querySelector("canvas");
   const context = canvas.getContext("2d");
@@ -53,7 +53,7 @@ function hue(name) {
   return (hash >>> 7) % 360;
 }
 
-/** As much of a text as there is room for. */
+/** The part of a text that fits. */
 function fitting(context, text, room) {
   if (room < 12) return "";
   if (text.length > 400) text = text.slice(0, 400) + "…";
@@ -67,7 +67,7 @@ function fitting(context, text, room) {
   return low ? text.slice(0, low) + "…" : "";
 }
 
-/** Round moments between `from` and `to`, about every 100 pixels. */
+/** Round times between `from` and `to`, about every 100 pixels. */
 function ticks(from, to, width) {
   const rough = (to - from) / Math.max(1, width / 100), power = 10 ** Math.floor(Math.log10(Math.max(rough, 1e-3)));
   const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) || power * 10;
@@ -135,7 +135,7 @@ function spanBars(scroller, model, view) {
     const open = spans.flags[i] & (OPEN | UNTIMED);
     const text = duration(spans.end[i] - spans.start[i]) + (open ? " and on" : "");
     const room = context.measureText(text).width;
-    // Where the bar is out of sight, which way it lies.
+    // If the bar is not visible, shows its direction.
     if (x1 < left || x0 > width) {
       context.fillStyle = colours.faint;
       context.fillText(x1 < left ? "◂ " + text : text + " ▸", x1 < left ? left + 4 : width - room - 20, y + 14);
@@ -145,7 +145,7 @@ function spanBars(scroller, model, view) {
     const hue = hues[spans.name[i]], strong = `hsl(${hue} 55% ${dark ? 52 : 50}%)`;
     context.fillStyle = strong;
     if (inferred) {
-      // Seen by samples, not told: an outline, dashed.
+      // An inferred span: a dashed outline.
       context.globalAlpha = base * 0.25;
       context.fillRect(from, y + 5, w, ROW - 10);
       context.globalAlpha = base;
@@ -177,7 +177,7 @@ function spanBars(scroller, model, view) {
     else context.fillText(text, Math.max(from + 4, to - room - 6), y + 14);
   }
 
-  /** Where the span was active on a thread: the full colour. At most one piece for each pixel. */
+  /** Activations of the span on threads, in full colour. At most one piece per pixel. */
   function active(i, y, context, width, left) {
     const list = scopesOf.get(i);
     if (!list) return;
@@ -193,7 +193,7 @@ function spanBars(scroller, model, view) {
     }
   }
 
-  /** The span at a place on the canvas, -1 if there is none. */
+  /** The span at a position on the canvas, -1 if there is none. */
   it.at = (x, y) => {
     if (y < RULER) return -1;
     const row = Math.floor((y - RULER + scroller.scrollTop) / ROW);

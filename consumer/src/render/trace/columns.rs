@@ -1,4 +1,4 @@
-//! Spans, threads and activations as the page's columns.
+//! Encodes spans, threads and activations as the page's columns.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use crate::spans::SpanKey;
 use crate::spans::moments::Moments;
 use crate::spans::trace::Line;
 
-/// The span was inferred; its end was not told; it goes on in an activation that is open.
+/// The span was inferred; its end is not recorded; it continues in an open activation.
 const INFERRED: u32 = 1;
 const UNTIMED: u32 = 2;
 const OPEN: u32 = 4;
 
 /// Columns of the page.
 pub(super) struct Columns {
-    /// When the trace began and ended, in ns since 1970.
+    /// Start and end of the trace, in ns since 1970.
     pub(super) from: i64,
     pub(super) to: i64,
-    /// Position of each span of the program.
+    /// Position of each recorded span.
     pub(super) line_of: HashMap<SpanKey, usize, KeyHash>,
     pub(super) names: Vec<Arc<str>>,
     pub(super) spans: Value,
@@ -29,7 +29,7 @@ pub(super) struct Columns {
     pub(super) scopes: Value,
 }
 
-/// Names, each once.
+/// Distinct names.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, usize>,
@@ -68,7 +68,7 @@ impl Columns {
                 + u32::from(!line.timed) * UNTIMED
                 + u32::from(open) * OPEN;
             let spent = &line.spent;
-            // An inferred span is on one thread; one of the program is where its activations are.
+            // An inferred span is on one thread; a recorded one is on the threads of its activations.
             let lane = line.thread.as_ref().and_then(|name| lane_of.get(name)).filter(|_| line.key.is_none());
             let id = match (line.key, line.inferred) {
                 (Some(key), _) => key.to_string(),
@@ -113,7 +113,7 @@ impl Columns {
         spans.insert("callers".into(), Value::Object(callers));
         let mut scopes: [Vec<Value>; 5] = Default::default();
         for (lane, scope) in moments.scopes.iter().chain(&moments.others) {
-            // A span of the trace by its position, one of another by its name, from -1 on downwards.
+            // A span of the trace by its position; a span of another trace by its name, as -1 and below.
             let of = match line_of.get(&scope.span) {
                 Some(&line) => json!(line),
                 None => {
@@ -142,7 +142,8 @@ impl Columns {
     }
 }
 
-/// When each span was: as told, or of what is known of it; and whether it goes on.
+/// Returns start and end of each span, as recorded or derived from its activity, and whether it
+/// continues.
 fn times(
     lines: &[Line],
     moments: &Moments,

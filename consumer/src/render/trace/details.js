@@ -1,4 +1,4 @@
-// The selected span: what is known of it, and its flame graph.
+// The selected span: its properties and its flame graph.
 
 function spanDetails(model, view, flame, select) {
   const { spans } = model;
@@ -20,7 +20,7 @@ function spanDetails(model, view, flame, select) {
       element("p", `${inferred ? "inferred from samples: " : ""}from ${duration(spans.start[i])} for ` +
         duration(spans.end[i] - spans.start[i]) + untimed, box);
     }
-    // An inferred span's sums are in the span that it is in: its samples are added up here.
+    // The sums of an inferred span are part of its parent's, so its samples are added up here.
     const inferred = i >= 0 && spans.flags[i] & INFERRED;
     const sums = (within) => inferred
       ? Object.fromEntries(MEASURES.map((m) => [m.key, model.weigh(i, within, m).whole])) : model.spent(i, within);
@@ -66,7 +66,7 @@ function spanDetails(model, view, flame, select) {
     }
   }
 
-  /** Functions that most was spent in, each with its weight. */
+  /** Functions with the largest weights. */
   function functions(own) {
     const by = new Map();
     own.forEach((weight, node) => {

@@ -1,8 +1,8 @@
-// What the threads did: spans that were active on them, and below them the samples.
+// The threads: activations of spans, and below them the samples.
 
 function threadLanes(scroller, model, view) {
   const LEVEL = 13, STRIP = 7, GAP = 8;
-  // By what a sample is of: wall-clock samples, CPU time, all else.
+  // Row by kind of sample: wall clock, CPU time, others.
   const ROWS = [1, 0, 0, 2, 2, 2, 2];
   const { lanes, laneScopes, laneFirst, samples, scopes, level } = model;
   const hues = model.about.spanNames.map(hue);
@@ -15,7 +15,7 @@ function threadLanes(scroller, model, view) {
   tops.push(bottom);
   const it = surface(scroller, () => bottom, draw);
   it.content = () => bottom;
-  // What is drawn is what is hit.
+  // The boxes to hit are those that were drawn.
   let drawn = [];
 
   function draw({ context, width, height }) {
@@ -50,7 +50,7 @@ function threadLanes(scroller, model, view) {
   }
 
   function activations(l, y, context, width, left, colours, dark) {
-    // Narrow ones share a pixel: one of each level is drawn.
+    // Narrow activations share a pixel: one of each level is drawn.
     const full = [];
     for (const s of laneScopes[l]) {
       const x0 = view.x(scopes.start[s], width), x1 = Math.max(view.x(scopes.end[s], width), x0 + 1);
@@ -84,7 +84,7 @@ function threadLanes(scroller, model, view) {
     }
   }
 
-  /** Samples: on a strip each those of wall-clock time, of CPU time, and all others. */
+  /** Samples: a strip each for wall-clock time, CPU time, and others. */
   function ticksOf(l, y, context, width, left) {
     const [first, last] = [laneFirst[l], laneFirst[l + 1]];
     const { time, lasts, what, span } = samples;
@@ -107,7 +107,7 @@ function threadLanes(scroller, model, view) {
     context.globalAlpha = 1;
   }
 
-  /** What is at a place on the canvas: {scope} or {sample}, null if nothing. */
+  /** The object at a position on the canvas: {scope} or {sample}, null if there is none. */
   it.at = (x, y) => {
     if (y < RULER) return null;
     for (let i = drawn.length - 1; i >= 0; i--) {

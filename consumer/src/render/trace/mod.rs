@@ -1,8 +1,10 @@
-//! One trace as a self-contained HTML page: its spans as bars, what its threads did meanwhile, and the flame graph of any span.
+//! A trace as a self-contained HTML page: its spans as bars, the activity of its threads, and the flame
+//! graph of any span.
 //!
-//! Spans travel as columns of JSON, calls as in a flame graph's page, samples as varints in base64: for each thread their number, then
-//! for each the time since the one before, how long it lasted, span and box (both from 1 on, 0 is none), what it is of, for how many
-//! samples and what value it stands. Times are in ns from the beginning of the trace.
+//! Spans are encoded as JSON columns, calls as in the page of a flame graph, and samples as varints in
+//! base64. For each thread these are the number of samples, then for each sample: time since the sample
+//! before, duration, span and box (both from 1, 0 means none), kind, number of samples that it
+//! represents, and value. Times are in ns after the start of the trace.
 
 mod columns;
 
@@ -37,21 +39,21 @@ const SCRIPT: &[&str] = &[
     include_str!("trace.js"),
 ];
 
-/// Spans that a page has; each is drawn only while it is to be seen.
+/// Maximum number of spans on a page. Only visible spans are drawn.
 pub const MOST_SPANS: usize = 1 << 17;
 
-/// What is drawn.
+/// The data of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceView<'a> {
-    /// What handles stand for.
+    /// Resolves handles.
     pub profile: &'a Profile,
-    /// Which trace.
+    /// The trace.
     pub trace: TraceId,
-    /// Its spans, each before those within it.
+    /// Its spans; parents precede their children.
     pub lines: &'a [Line],
-    /// Spans that are not among them.
+    /// Number of spans that were left out.
     pub left_out: u64,
-    /// What happened in it.
+    /// Activations and samples.
     pub moments: &'a Moments,
 }
 
@@ -101,7 +103,7 @@ pub fn write(view: &TraceView<'_>, out: &mut impl Write) -> Result<(), Error> {
     page::write(PAGE, &title, STYLE, SCRIPT, &data, out)
 }
 
-/// What a sample is of, as a number on the page: the order of `WHAT` in model.js.
+/// Returns the code of a sample's kind on the page: the order of `WHAT` in model.js.
 fn code(what: What) -> u64 {
     match what {
         What::Cpu => 0,
@@ -129,7 +131,7 @@ fn pack(
         varint::put(&mut bytes, lane.len() as u64);
         let mut before = from;
         for moment in lane {
-            // In order, and none before the beginning.
+            // Ordered, and not before the start.
             let time = moment.time.max(before);
             let number = |n: i64| u64::try_from(n).unwrap_or(0);
             let (span, node) = (line_of.get(&moment.span).map_or(0, |&line| line as u64 + 1), box_of(moment));
@@ -149,7 +151,7 @@ fn pack(
     bytes
 }
 
-/// A value in JSON that a page's numbers can hold without loss.
+/// Limits a value to the integers that a page represents exactly.
 fn exact(value: u64) -> Value {
     json!(value.min(1 << 53))
 }

@@ -1,6 +1,6 @@
-// What the page has been given, decoded and indexed.
+// The data of the page, decoded and indexed.
 
-/** What a sample is of: the order in which they are numbered. */
+/** Kinds of samples, in the order of their numbers. */
 const WHAT = [
   { name: "on CPU", colour: "#2e9e44" },
   { name: "running or ready", colour: "#8fd19e" },
@@ -11,7 +11,7 @@ const WHAT = [
   { name: "other", colour: "#8a8a94" },
 ];
 
-/** What flame graphs are of: samples of which kinds. */
+/** Measures of flame graphs: the kinds of samples that each includes. */
 const MEASURES = [
   { key: "wall", name: "wall-clock time", of: [1, 2], unit: "ns" },
   { key: "cpu", name: "CPU time", of: [0], unit: "ns" },
@@ -24,7 +24,7 @@ const MEASURES = [
 
 const INFERRED = 1, UNTIMED = 2, OPEN = 4;
 
-/** A length of time for people. */
+/** Formats a duration for people. */
 function duration(ns) {
   if (ns < 1e3) return Math.round(ns) + " ns";
   const [value, unit] = ns < 1e6 ? [ns / 1e3, "µs"] : ns < 1e9 ? [ns / 1e6, "ms"] : [ns / 1e9, "s"];
@@ -38,7 +38,7 @@ function size(bytes) {
 const amountOf = (measure, value) =>
   measure.unit === "ns" ? duration(value) : measure.unit === "bytes" ? size(value) : String(value);
 
-/** Position of the first of `list` (in order, from `low` up to `high`) that is not before `wanted`. */
+/** Position of the first element of `list` (in order, from `low` up to `high`) that is not before `wanted`. */
 function firstFrom(list, wanted, low, high) {
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -54,7 +54,7 @@ function traceModel() {
   const { spans, scopes, lanes, frames } = about;
   const count = spans.name.length;
 
-  // Spans: those within one follow it.
+  // Spans; children follow their parent.
   const end = new Uint32Array(count), parent = new Int32Array(count);
   const path = [];
   for (let i = 0; i < count; i++) {
@@ -65,7 +65,7 @@ function traceModel() {
   while (path.length) end[path.pop()] = count;
   const byKey = new Map(spans.id.map((id, i) => [id, i]));
 
-  // Activations by lane, and by span, in order of time; what lies within another one is a row lower.
+  // Activations by lane, and by span, in order of time; nested ones are a row lower.
   const order = scopes.span.map((_, i) => i);
   order.sort((a, b) => scopes.lane[a] - scopes.lane[b] || scopes.start[a] - scopes.start[b] || scopes.end[b] - scopes.end[a]);
   const level = new Uint16Array(order.length);
@@ -85,7 +85,7 @@ function traceModel() {
   }
   for (const list of scopesOf.values()) list.sort((a, b) => scopes.start[a] - scopes.start[b]);
 
-  // Samples, one thread after the other.
+  // Samples, thread by thread.
   const total = about.samples;
   const time = new Float64Array(total), lasts = new Float64Array(total), value = new Float64Array(total), times = new Float64Array(total);
   const span = new Int32Array(total), node = new Int32Array(total), what = new Uint8Array(total);
@@ -121,12 +121,12 @@ function traceModel() {
   const nameOf = (i) => about.spanNames[spans.name[i]];
   const scopeName = (i) => scopes.span[i] < 0 ? about.spanNames[-1 - scopes.span[i]] : nameOf(scopes.span[i]);
 
-  /** Whether a sample belongs to the span `i`, to one within it too if `within`. All samples do if `i` is -1. */
+  /** Returns whether a sample belongs to the span `i`, or with `within` to one inside it. All samples do if `i` is -1. */
   function belongs(i, within) {
     if (i < 0) return () => true;
     const last = within ? end[i] : i + 1;
     if (!(spans.flags[i] & INFERRED)) return (s) => span[s] >= i && span[s] < last;
-    // An inferred span has the samples of its time on its thread, of the span it is in or of one that it is linked to.
+    // An inferred span has the samples of its time on its thread, in its parent or in a linked span.
     let owner = i;
     while (owner >= 0 && spans.flags[owner] & INFERRED) owner = parent[owner];
     const [from, to] = [laneFirst[spans.lane[i]], laneFirst[spans.lane[i] + 1]];
@@ -134,7 +134,7 @@ function traceModel() {
       (span[s] === owner || (span[s] > i && span[s] < end[i]));
   }
 
-  /** Own weights of all calls: what the samples of a span that `measure` takes stand for; and the sum. */
+  /** Own weights of all calls for the samples of a span that `measure` includes, and their sum. */
   function weigh(i, within, measure) {
     const own = new Float64Array(frames.count), is = belongs(i, within);
     const taken = WHAT.map((_, w) => measure.of.includes(w));
@@ -149,7 +149,7 @@ function traceModel() {
     return { own, whole, number };
   }
 
-  /** The calls that have a weight, as a flame graph takes them. */
+  /** The calls with a weight, in the form of a flame graph. */
   function callsOf(own) {
     const is = new Uint8Array(frames.count);
     for (let i = frames.count - 1; i >= 0; i--) {
@@ -172,13 +172,13 @@ function traceModel() {
     return all;
   }
 
-  /** What was spent in a span, in those within it too if `within`: by the keys of MEASURES. */
+  /** Resources spent in a span, or with `within` also in those inside it, by the keys of MEASURES. */
   function spent(i, within) {
     const sums = {};
     for (const { key } of MEASURES) {
       let sum = 0;
       for (let at = i < 0 ? 0 : i, last = i < 0 ? count : within ? end[i] : i + 1; at < last; at++) {
-        // What inferred spans were seen in belongs to the spans that they are in.
+        // Samples of inferred spans belong to their parents.
         if (!(spans.flags[at] & INFERRED)) sum += spans[key][at];
       }
       sums[key] = sum;

@@ -1,4 +1,4 @@
-// The page: what is selected, which time is shown, and what keys, pointer and address say of it.
+// The page: the selection, the visible time, and the effects of keys, pointer and address.
 (() => {
   const model = traceModel();
   const { spans, count } = model;
@@ -23,7 +23,7 @@
   const details = spanDetails(model, view, flame, select);
   const redraw = () => { bars.redraw(); lanes.redraw(); };
 
-  // --- Address: what is shown can be handed on.
+  // --- Address: it contains the view, so that it can be shared.
   let quiet = false;
   function remember() {
     if (quiet) return;
@@ -142,7 +142,7 @@
     }
     if (event.ctrlKey || event.metaKey || event.altKey || at === byId("measure")) return;
     if (at === byId("scroller") && flame.key(event)) return;
-    // Where keys scroll or press, they do that.
+    // Keys that scroll or press the focused element retain this effect.
     const chart = at === byId("bars") || at === byId("lanes") || at === document.body;
     const keys = {
       "+": () => zoom(0.7), "=": () => zoom(0.7), "-": () => zoom(1 / 0.7), 0: whole,
@@ -167,8 +167,8 @@
     keys[event.key]();
   });
 
-  // --- Pointer: it tells what it is on; a click selects, a drag moves in time or, on the axis, chooses a time; the wheel zooms where
-  // there is nothing to scroll, and with Ctrl.
+  // --- Pointer: it describes the object below it; a click selects, a drag moves in time or, on the axis, selects a time; the
+  // wheel zooms where there is nothing to scroll, and with Ctrl.
   function tell(event, text) {
     tip.textContent = text;
     tip.hidden = !text;
@@ -261,7 +261,7 @@
   byId("invert").addEventListener("click", flame.invert);
   window.addEventListener("hashchange", recall);
 
-  // --- Words
+  // --- Texts
   const { about } = model, seen = new Set(model.samples.what);
   WHAT.forEach(({ name, colour }, i) => {
     if (!seen.has(i)) return;
@@ -275,13 +275,13 @@
   byId("subtitle").textContent = `${about.began}, ${duration(model.lasts)}: ${plural(count, "span")}, ${plural(model.lanes.length, "thread")}, ` +
     plural(model.spent(-1).samples, "sample") + (left.length ? `; left out, as there are too many: ${left.join(", ")}` : "");
 
-  // --- Room: as much as there is to see, at most a part of the window.
+  // --- Layout: as much room as the content needs, up to a part of the window.
   function divide() {
     const room = byId("panels").clientHeight;
     bars.scroller.style.height = Math.min(bars.content(), room * 0.4) + "px";
     lanes.scroller.style.height = Math.min(lanes.content(), room * 0.3) + "px";
   }
-  // On paper all of it, as far as one sheet goes, in light colours.
+  // Prints everything that fits on one sheet, in light colours.
   window.addEventListener("beforeprint", () => {
     document.documentElement.classList.remove("dark");
     for (const chart of [bars, lanes]) {

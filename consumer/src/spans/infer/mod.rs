@@ -1,4 +1,5 @@
-//! Spans inferred from samples: what ran for long within a span, as if the program had begun a span there.
+//! Infers spans from samples: functions that ran long within a span, as if the program had started a span
+//! for them.
 
 mod tree;
 
@@ -16,58 +17,58 @@ use super::told::{Scope, SpanContext};
 use crate::model::{Frame, Id, Thread};
 use tree::{ROOT, Tree};
 
-/// How spans are inferred.
+/// Options for inferring spans.
 #[derive(Clone, Debug, Default)]
 pub struct Inference {
-    /// Functions seen for less, in ns, are no spans.
+    /// Functions that were seen for less than this, in ns, do not become spans.
     pub min_duration: i64,
 }
 
 /// A span inferred from samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inferred {
-    /// An id of its own, the same whenever the same recording is read.
+    /// Its own id, which is the same whenever the same recording is read.
     pub id: u64,
     /// The function.
     pub frame: Id<Frame>,
-    /// Its trace.
+    /// Id of its trace.
     pub trace: TraceId,
-    /// The span it is in: one that the program began, or an inferred one.
+    /// Its parent: a recorded or an inferred span.
     pub parent: Parent,
-    /// The thread it ran on.
+    /// Its thread.
     pub thread: Id<Thread>,
-    /// The innermost span of the program that it is in.
+    /// The innermost recorded span around it.
     pub within: SpanKey,
-    /// When it was first seen, in ns since 1970.
+    /// Time of its first sample, in ns since 1970.
     pub start: i64,
-    /// When it was last seen, or later if it is known to have gone on.
+    /// Time of its last sample, or later if it is known to have continued.
     pub end: i64,
-    /// Samples it was seen in.
+    /// Number of its samples.
     pub samples: u64,
-    /// What called it, up to its parent; the nearest first.
+    /// Its callers up to its parent; the nearest first.
     pub callers: Vec<Id<Frame>>,
-    /// Spans of the program that it is the parent of, rather than what they themselves say.
+    /// Recorded spans of which it is the parent, which overrides their recorded parent.
     pub children: Vec<SpanKey>,
 }
 
-/// What an inferred span is in.
+/// The parent of an inferred span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
-    /// A span that the program began.
+    /// A recorded span.
     Span(SpanKey),
-    /// An inferred one, by its id.
+    /// An inferred span, by its id.
     Inferred(u64),
 }
 
-/// Samples that wait for the activation they are in to be over; more of a thread are dropped.
+/// Samples of a thread that wait for the end of their activation; further samples are dropped.
 const MOST_POINTS: usize = 64 << 10;
-/// Samples that no activation is told for within that are given up, in ns.
+/// Samples that remain without an activation for this time, in ns, are dropped.
 const ORPHANED: i64 = 60_000_000_000;
 
-/// An activation that goes on for longer, in ns, is told in parts.
+/// An activation that lasts longer than this, in ns, is processed in parts.
 const LONGEST: i64 = 60_000_000_000;
 
-/// A stack at a moment, and how many samples it stands for.
+/// A stack at a time, and the number of samples that it represents.
 #[derive(Clone, Debug)]
 struct Point {
     time: i64,
@@ -76,14 +77,14 @@ struct Point {
     count: u64,
 }
 
-/// What trees are made of, of one thread.
+/// Input for the trees of one thread.
 #[derive(Debug, Default)]
 pub(super) struct ThreadTrees {
     points: Vec<Point>,
     done: Option<i64>,
 }
 
-/// What activations do not tell of their spans.
+/// Properties of spans that activations do not contain.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) contexts: &'a HashMap<SpanKey, Arc<SpanContext>, KeyHash>,
@@ -105,24 +106,24 @@ impl ThreadTrees {
         self.points.is_empty()
     }
 
-    /// The oldest sample that waits.
+    /// Returns the time of the oldest waiting sample.
     pub(super) fn oldest(&self) -> i64 {
         self.points.iter().map(|point| point.time).min().unwrap_or(i64::MAX)
     }
 
-    /// Takes a sample that is in a span.
+    /// Adds a sample that is in a span.
     pub(super) fn sample<P>(&mut self, sample: &Taken<P>) {
         let Some(Path { thread, frames }) = &sample.path else { return };
         let mut put =
             |time, count| self.points.push(Point { time, thread: *thread, path: frames.clone(), count });
         put(sample.time, sample.weight.samples.max(1));
-        // A batch of waiting was at one place from its beginning to its end.
+        // A merged wait sample has the same stack from its start to its end.
         if sample.lasts > 0 && sample.weight.samples > 1 {
             put(sample.time.saturating_add(sample.lasts), 0);
         }
     }
 
-    /// Makes the trees of the activations that ended before `to`.
+    /// Builds the trees of the activations that ended before `to`.
     pub(super) fn advance(
         &mut self,
         number: u32,
@@ -137,10 +138,10 @@ impl ThreadTrees {
             return;
         }
         let mut scopes: Vec<&Scope> = scopes.iter().filter(|scope| scope.start <= scope.end).collect();
-        // What contains another comes before it.
+        // Outer scopes precede inner ones.
         scopes.sort_by_key(|scope| (scope.start, std::cmp::Reverse(scope.end)));
         self.points.sort_by_key(|point| point.time);
-        // A sample of more weight than one is told as several of one moment: it was seen once.
+        // A sample with a weight above one is recorded as several of one time, but it was seen once.
         self.points.dedup_by(|next, point| {
             let same = next.time == point.time && next.path == point.path;
             if same {
@@ -154,7 +155,7 @@ impl ThreadTrees {
             }
             let begin = self.done.map_or(root.start, |done| root.start.max(done.saturating_add(1)));
             let until = if root.open {
-                // It ends before the next one begins, if its end was lost.
+                // If its end was lost, it ends before the next activation begins.
                 let next = scopes[at + 1..].iter().find(|scope| scope.previous.is_none());
                 next.map_or(to, |next| next.start).min(to).saturating_sub(1)
             } else {
@@ -162,7 +163,7 @@ impl ThreadTrees {
             };
             let from = self.points.partition_point(|point| point.time < begin);
             let oldest = self.points.get(from).map_or(i64::MAX, |point| point.time);
-            // What lasts for long is told in parts.
+            // Long activations are processed in parts.
             let due = if root.open { oldest <= to.saturating_sub(LONGEST) } else { root.end < to };
             if !(due || to == i64::MAX) || begin > until {
                 continue;
@@ -190,7 +191,7 @@ impl ThreadTrees {
                 &mut Vec::new(),
             );
         }
-        // Nothing will be told of what is so old, but of an activation that still lasts.
+        // No activation will be reported for samples this old, unless one is still open.
         let old = if to == i64::MAX { i64::MAX } else { to.saturating_sub(ORPHANED) };
         let lasting = |time: i64| {
             to != i64::MAX && scopes.iter().any(|s| s.open && s.previous.is_none() && s.start <= time)
@@ -203,14 +204,14 @@ impl ThreadTrees {
     }
 }
 
-/// What of an activation lies between two moments.
+/// Returns the part of an activation between two times.
 fn part(scope: &Scope, begin: i64, end: i64) -> Scope {
     Scope { start: scope.start.max(begin), end, ..*scope }
 }
 
 type Points<'a> = std::iter::Peekable<std::slice::Iter<'a, Point>>;
 
-/// The tree of an activation of a root span.
+/// Builds the tree for an activation of a root span.
 fn grown<'s>(
     root: &Scope,
     within: impl Iterator<Item = &'s Scope>,
@@ -242,14 +243,14 @@ fn grown<'s>(
         tree.enter(scope.span, parent, scope.start);
         stack.push(scope);
     }
-    // Nothing is seen behind the last sample, so what is deactivated there corrects nothing.
+    // The last sample is the last observation, so later deactivations correct nothing.
     let last = points.clone().next_back().map_or(root.end, |point| point.time);
     leave(&mut tree, &mut points, &mut stack, last);
     sample_before(&mut tree, &mut points, i64::MAX);
     tree
 }
 
-/// Makes spans of the nodes of a tree.
+/// Converts the nodes of a tree to spans.
 struct Spans<'a, O> {
     tree: &'a Tree<Id<Frame>>,
     known: Known<'a>,
@@ -259,7 +260,7 @@ struct Spans<'a, O> {
 }
 
 impl<O: FnMut(Inferred)> Spans<'_, O> {
-    /// `parent` is the inferred span that they are in; `pillars` lie between, outermost first.
+    /// `parent` is the inferred span around the nodes; `pillars` are the frames between, outermost first.
     fn of_children(&mut self, at: usize, parent: Option<u64>, within: SpanKey, pillars: &mut Vec<Id<Frame>>) {
         for &child in &self.tree.nodes[at].children {
             let node = &self.tree.nodes[child];
@@ -284,7 +285,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
                 child as u64,
             ]);
             if self.known.is_sampled(within) {
-                // A span with another parent is not this one's: there would be circles.
+                // Ignores a span with another parent, which would cause cycles.
                 let children =
                     node.begun.iter().chain(&node.maybe_begun).filter(|(_, parent)| *parent == Some(within));
                 (self.out)(Inferred {
@@ -306,7 +307,7 @@ impl<O: FnMut(Inferred)> Spans<'_, O> {
     }
 }
 
-/// A number that depends on all of these, never 0 (by the finalizer of SplitMix64).
+/// Returns a hash of all values that is never 0 (finalizer of SplitMix64).
 fn mixed(values: [u64; 6]) -> u64 {
     let mut sum = 0x9e37_79b9_7f4a_7c15u64;
     for value in values {

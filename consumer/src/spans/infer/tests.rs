@@ -1,5 +1,5 @@
-//! T1 to T12 of the scenarios of inferred spans: one column is a tick of 10 ms, letters are frames of a sample (the lowest
-//! line is the outermost one), digits begin and end the span of that number.
+//! Scenarios T1 to T12 of inferred spans. One column is a tick of 10 ms; letters are frames of a sample
+//! (the lowest line is the root), and digits begin and end the span with that number.
 
 use super::*;
 use crate::spans::ids::SpanKey;
@@ -8,8 +8,8 @@ const TICK: i64 = 10_000_000;
 /// The span around everything.
 const OUTER: SpanKey = SpanKey::Id(100);
 
-/// Spans as lines `name:ticks`, two spaces deeper than their parent; the callers of an inferred one behind it, nearest
-/// first, and behind `>` the spans of which it is told by a link that they are its children.
+/// Returns spans as lines `name:ticks`, indented by two spaces below their parent. An inferred span is
+/// followed by its callers, nearest first, and after `>` by the spans that a link marks as its children.
 fn spans(picture: &[&str], min_ticks: i64) -> String {
     let mut frames = crate::model::Interner::<Frame>::default();
     let mut named = |name: char| {
@@ -77,7 +77,7 @@ fn spans(picture: &[&str], min_ticks: i64) -> String {
         below.push((span.parent, (span.start, line, Parent::Inferred(span.id))));
     }
     for scope in scopes.iter().filter(|scope| scope.span != OUTER) {
-        // By the link, if there is one.
+        // By the link if there is one.
         let by_link = inferred.iter().find(|span| span.children.contains(&scope.span));
         let parent = by_link.map_or(Parent::Span(scope.previous.unwrap()), |span| Parent::Inferred(span.id));
         let line = format!("{}:{}", scope.span.id(), (scope.end - scope.start) / TICK);

@@ -1,39 +1,41 @@
-//! The call tree of one activation of a thread's outermost span: which functions were seen running for how long, and which
-//! spans began in them.
+//! The call tree of one activation of a thread's outermost span: the functions that were sampled, for how
+//! long, and the spans that began in them.
 //!
-//! A node is a function that was on the stack in samples that follow each other. What is corrected when more is seen goes by
-//! the same rules as OpenTelemetry's inferred spans, so that the trees are the same:
-//! * A span that is deactivated after the function in which it was activated was seen last extends that function.
-//! * A function still seen after a span that began before it has ended is that span's caller: it began with the span.
-//! * A span is first put down to the function seen before it began, which may turn out to have ended: then it belongs to what
-//!   the stacks before and after have in common.
+//! A node is a function that was on the stack in consecutive samples. Later samples correct the tree by
+//! the rules of OpenTelemetry's inferred spans, so that the trees are the same:
+//! * If a span is deactivated after the last sample of the function in which it was activated, the
+//!   function is extended.
+//! * A function that is still seen after the end of a span that began before it is the span's caller: it
+//!   began with the span.
+//! * A span is first assigned to the function seen before it began. If that function turns out to have
+//!   ended, the span is assigned to the common part of the stacks before and after.
 
 use crate::spans::ids::SpanKey;
 
-/// Frames of a stack, from the outermost one, that trees are made of.
+/// Maximum number of frames per stack, from the root.
 pub(super) const DEEPEST: usize = 512;
-/// Nodes of one tree.
+/// Maximum number of nodes per tree.
 pub(super) const MOST_NODES: usize = 64 << 10;
 
-/// A span, and the one it was begun in.
+/// A span and its parent.
 type Child = (SpanKey, Option<SpanKey>);
 
-/// A function that was seen on the stack without a break.
+/// A function that was on the stack in consecutive samples.
 #[derive(Clone, Debug)]
 pub(super) struct Node<F> {
-    /// `None` of the root.
+    /// `None` for the root.
     pub(super) frame: Option<F>,
     pub(super) parent: usize,
     pub(super) children: Vec<usize>,
     pub(super) start: i64,
     pub(super) last: i64,
-    /// What samples it was in stand for.
+    /// Weight of its samples.
     pub(super) count: u64,
-    /// Moments it was seen at.
+    /// Number of times at which it was seen.
     looks: u64,
     ended: bool,
     depth: usize,
-    /// The span that was active when it was first seen, unless a node below knows already.
+    /// The span that was active when it was first seen, unless a node below has it.
     pub(super) active: Option<SpanKey>,
     activated: i64,
     deactivated: Option<i64>,
@@ -43,7 +45,7 @@ pub(super) struct Node<F> {
     pub(super) maybe_begun: Vec<Child>,
 }
 
-/// A tree that samples and activations are added to in order of time.
+/// A tree; samples and activations are added in order of time.
 #[derive(Debug)]
 pub(super) struct Tree<F> {
     pub(super) nodes: Vec<Node<F>>,
@@ -52,21 +54,21 @@ pub(super) struct Tree<F> {
     /// The innermost span.
     active: SpanKey,
     activated: i64,
-    /// A sample was taken since.
+    /// A sample was added since then.
     seen: bool,
     top: Option<usize>,
     previous_top: Option<usize>,
-    /// Spans that are active and were activated after the first sample.
+    /// Active spans that were activated after the first sample.
     entered: Vec<SpanKey>,
     min_duration: i64,
-    /// Nodes that there was no room for.
+    /// Nodes beyond the limit.
     pub(super) dropped: u64,
 }
 
 pub(super) const ROOT: usize = 0;
 
 impl<F: Copy + PartialEq> Tree<F> {
-    /// The root span is activated.
+    /// Starts with the activation of the root span.
     pub(super) fn new(root: SpanKey, time: i64, min_duration: i64) -> Self {
         Self {
             nodes: vec![Node::new(None, ROOT, 0, time)],
@@ -83,20 +85,20 @@ impl<F: Copy + PartialEq> Tree<F> {
         }
     }
 
-    /// A span becomes the innermost one.
+    /// Activates a span, which becomes the innermost one.
     pub(super) fn enter(&mut self, span: SpanKey, parent: Option<SpanKey>, time: i64) {
         self.set_active(span, time);
         let Some(top) = self.top else { return };
         self.entered.push(span);
         let node = &mut self.nodes[top];
-        // A span within one that began here belongs to that.
+        // A span inside one that began here belongs to that one.
         let mut here = node.begun.iter().chain(&node.maybe_begun);
         if !here.any(|(known, _)| self.entered.contains(known)) {
             node.maybe_begun.push((span, parent));
         }
     }
 
-    /// The innermost span is deactivated, and `active` is the innermost one again.
+    /// Deactivates the innermost span; `active` becomes the innermost one again.
     pub(super) fn exit(&mut self, span: SpanKey, active: SpanKey, time: i64) {
         if self.seen {
             self.deactivate(self.active, self.activated, time);
@@ -129,7 +131,7 @@ impl<F: Copy + PartialEq> Tree<F> {
         }
     }
 
-    /// A stack was seen, `path` from its outermost frame; it stands for `count` samples.
+    /// Adds a stack, `path` from its root, which represents `count` samples.
     pub(super) fn sample(&mut self, path: &[F], time: i64, count: u64) {
         let first = !std::mem::replace(&mut self.seen, true);
         self.previous_top = self.top;
@@ -160,7 +162,7 @@ impl<F: Copy + PartialEq> Tree<F> {
             node.count = node.count.saturating_add(count);
             node.looks += 1;
             node.last = time;
-            // Its children are not the span's, but those of a node below, or its own.
+            // Its children do not belong to the span, but to a node below or to itself.
             if node.active.is_some() && node.active == active {
                 active = None;
             }
@@ -210,13 +212,13 @@ impl<F: Copy + PartialEq> Tree<F> {
         Some(at)
     }
 
-    /// It was seen again: what may have begun in it did.
+    /// The node was seen again, so spans that may have begun in it did.
     pub(super) fn confirm(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         node.begun.append(&mut node.maybe_begun);
     }
 
-    /// Everything is over.
+    /// Ends all nodes.
     pub(super) fn finish(&mut self) {
         self.end(ROOT);
     }
@@ -227,7 +229,7 @@ impl<F: Copy + PartialEq> Tree<F> {
         if let (Some(span), Some(ended)) = (active, deactivated)
             && last > ended
         {
-            // The span was over while this went on: so this called it, and was there before it.
+            // The span ended before this node did, so this node called it and began before it.
             self.nodes[at].start = self.nodes[at].start.min(activated);
             if at != ROOT
                 && let Some(begun) = self.nodes[parent].begun.pop()
@@ -253,11 +255,11 @@ impl<F: Copy + PartialEq> Tree<F> {
         }
     }
 
-    /// Takes a node out, with all above it. The spans that began there began in its parent.
+    /// Removes a node and its descendants. Their spans are assigned to its parent.
     fn remove(&mut self, at: usize) {
         let parent = self.nodes[at].parent;
         self.nodes[parent].children.retain(|&child| child != at);
-        // Children first, as their spans began before.
+        // Children first, because their spans began earlier.
         let mut order = vec![at];
         let mut next = 0;
         while let Some(&node) = order.get(next) {
@@ -286,7 +288,7 @@ impl<F: Copy + PartialEq> Tree<F> {
         self.nodes[node].depth > depth && self.ancestor(node, depth) == of
     }
 
-    /// The innermost node that both are above, if it is not the root.
+    /// Returns the innermost common ancestor, unless it is the root.
     fn common(&self, one: usize, other: usize) -> Option<usize> {
         let depth = self.nodes[one].depth.min(self.nodes[other].depth);
         let (mut one, mut other) = (self.ancestor(one, depth), self.ancestor(other, depth));
@@ -296,7 +298,7 @@ impl<F: Copy + PartialEq> Tree<F> {
         (one != ROOT).then_some(one)
     }
 
-    /// Whether it did nothing but call one function.
+    /// Returns true if the node only called one function.
     pub(super) fn is_pillar(&self, at: usize) -> bool {
         let node = &self.nodes[at];
         matches!(node.children[..], [only] if self.nodes[only].count == node.count)

@@ -1,47 +1,49 @@
-//! How much may wait, and what became of it.
+//! Limits for waiting records, and statistics.
 
-/// How much may wait, and how long.
+/// Limits for the number of waiting records and for their waiting time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Records of a stream are in order of time but for so much, in ns, where it does not say better; `None`: as a file, of
-    /// which all is read before anything is settled.
+    /// Records of a stream without watermarks are out of order by at most this, in ns. `None` for a file,
+    /// which is read completely before records are settled.
     pub lateness: Option<i64>,
-    /// How long samples wait for an interval that is told when it ends, in ns.
+    /// How long samples wait for an interval that is reported at its end, in ns.
     pub interval: i64,
-    /// Records that wait, all threads together; beyond that the older half is settled with what is known.
+    /// Maximum number of waiting records of all threads. Beyond that, the older half is settled with the
+    /// information so far.
     pub pending: usize,
-    /// Threads remembered at a time.
+    /// Maximum number of threads.
     pub threads: usize,
 }
 
 impl Limits {
-    /// For what is read to its end.
+    /// Limits for input that is read to its end.
     pub const FILE: Self =
         Self { lateness: None, interval: 60_000_000_000, pending: 1 << 20, threads: 10_000 };
-    /// For a stream that does not end.
+    /// Limits for an endless stream.
     pub const STREAM: Self = Self { lateness: Some(3_000_000_000), pending: 1 << 18, ..Self::FILE };
 }
 
-/// What happened on the way.
+/// Statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Samples given to a span.
+    /// Samples assigned to a span.
     pub in_spans: u64,
-    /// Samples in no span.
+    /// Samples outside of spans.
     pub outside: u64,
-    /// Samples that came later than the stream may be out of order: counted, given to their span, but in no inferred tree.
+    /// Samples that arrived too late. They are counted and assigned to their span, but not to an inferred
+    /// tree.
     pub late: u64,
-    /// Samples divided by time between spans.
+    /// Samples split between spans by time.
     pub divided: u64,
-    /// Records settled before all of their time had come, as too many were waiting.
+    /// Records that were settled too early because too many were waiting.
     pub unwaited: u64,
-    /// Threads forgotten, as there were too many.
+    /// Threads dropped because there were too many.
     pub threads_dropped: u64,
-    /// Samples that no activation was told for: they are in no inferred tree.
+    /// Samples without an activation, which are in no inferred tree.
     pub orphans: u64,
-    /// Nodes of trees left out, as a thread had too many.
+    /// Tree nodes dropped because a thread had too many.
     pub nodes_dropped: u64,
-    /// Moments of which a span was told, but no sample came.
+    /// Contexts of threads and times for which no sample arrived.
     pub contexts_unused: u64,
 }

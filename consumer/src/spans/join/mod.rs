@@ -1,11 +1,12 @@
-//! Samples and what was told of spans, brought together: by thread and time, in whatever order they come.
+//! Joins samples with span records by thread and time, in any input order.
 //!
-//! A sample waits until nothing older of its thread is to come (a watermark), then it is given to its span:
-//! 1. by the context in its own fields,
-//! 2. by the context that was told of its thread at its time,
-//! 3. by the activation or interval of its thread that its time lies in.
+//! A sample waits until no older record of its thread can follow (a watermark). It is then assigned to
+//! its span:
+//! 1. by the context in its own fields, or else
+//! 2. by the context recorded for its thread and time, or else
+//! 3. by the activation or interval of its thread that contains its time.
 //!
-//! A batch of waiting that goes over a change of spans is divided by time.
+//! A merged wait sample is split by time where the span changes.
 
 mod limits;
 mod sample;
@@ -25,34 +26,34 @@ pub(super) use sample::nanos;
 pub use sample::{Attributed, Path, Taken};
 use thread::OfThread;
 
-/// See the module.
+/// See the module's documentation.
 #[derive(Debug)]
 pub struct Joiner<P> {
     limits: Limits,
     inference: Option<Inference>,
     numbers: Numbers,
     threads: HashMap<u32, OfThread<P>, KeyHash>,
-    /// Flags and traces of spans by key, as far as they are needed for activations, which do not tell them.
+    /// Flags and traces of spans by key, if activations, which do not contain them, need them.
     known: HashMap<SpanKey, Arc<SpanContext>, KeyHash>,
-    /// What spans say of the span they were begun in.
+    /// Recorded parents of spans.
     parents: HashMap<SpanKey, Option<SpanKey>, KeyHash>,
     pending: usize,
-    /// Everything before is settled.
+    /// All records before this time are settled.
     settled: i64,
     latest: i64,
-    /// Told by watermarks.
+    /// The latest watermark.
     watermark: i64,
     has_intervals: bool,
-    /// Of intervals without an id.
+    /// Number of the last interval without an id.
     last_interval: u64,
     counts: Counts,
 }
 
-/// Spans known by key; with more, all are forgotten and learnt anew.
+/// Maximum number of known spans; beyond that, the table is cleared.
 const MOST_KNOWN: usize = 1 << 20;
 
 impl<P> Joiner<P> {
-    /// An empty one; with `inference`, spans are inferred from samples too.
+    /// Creates an empty joiner. With `inference`, spans are inferred from samples too.
     pub fn new(limits: Limits, inference: Option<Inference>) -> Self {
         Self {
             limits,
@@ -71,17 +72,17 @@ impl<P> Joiner<P> {
         }
     }
 
-    /// The number of a thread; one that has been forgotten gets another.
+    /// Returns the number of a thread. A thread that was dropped gets a new number.
     pub fn number(&mut self, thread: &Thread) -> u32 {
         if self.numbers.known.len() >= self.limits.threads.saturating_mul(4) {
-            // Those of whom nothing waits; where all do, `limits.threads` are left.
+            // Retains the threads with waiting records; at most `limits.threads` have some.
             let Self { numbers, threads, .. } = self;
             numbers.known.retain(|_, number| threads.contains_key(number));
         }
         self.numbers.of(thread)
     }
 
-    /// What happened so far.
+    /// Returns the statistics so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
@@ -91,9 +92,9 @@ impl<P> Joiner<P> {
         (self.threads.values().map(OfThread::records).sum(), self.threads.len())
     }
 
-    /// Takes a sample of the thread with this number.
+    /// Adds a sample of the thread with this number.
     pub fn sample(&mut self, thread: u32, sample: Taken<P>) {
-        // Late if the watermark had promised that nothing as old would come.
+        // The sample is late if a watermark has excluded samples this old.
         self.latest = self.latest.max(sample.time);
         if let Some(context) = &sample.own {
             self.learn(context);
@@ -104,7 +105,7 @@ impl<P> Joiner<P> {
         self.thread(thread, sample.time).pending.push(sample);
     }
 
-    /// The context of the samples of a thread at a moment.
+    /// Adds the context of a thread's samples at one time.
     pub fn context(&mut self, thread: u32, time: i64, context: SpanContext) {
         let context = self.learn(&Arc::new(context));
         self.pending += 1;
@@ -115,11 +116,11 @@ impl<P> Joiner<P> {
             .or_insert((context, false));
     }
 
-    /// An activation on a thread.
+    /// Adds an activation on a thread.
     pub fn scope(&mut self, thread: u32, scope: Scope) {
         self.pending += 1;
         let of = self.thread(thread, scope.end);
-        // One that was told while it was open is told again.
+        // An activation that was reported while it was open is reported again.
         match of
             .scopes
             .iter_mut()
@@ -132,7 +133,7 @@ impl<P> Joiner<P> {
         }
     }
 
-    /// A span that is known by thread and time alone; gives it a number if it has no id.
+    /// Adds a span that is identified only by thread and time. Numbers it if it has no id.
     pub fn interval(&mut self, thread: u32, mut span: Span) -> Span {
         self.has_intervals = true;
         self.last_interval += 1;
@@ -154,7 +155,7 @@ impl<P> Joiner<P> {
         span
     }
 
-    /// A span that was told with its id.
+    /// Adds a span with an id.
     pub fn span(&mut self, span: &Span) {
         let Span { key, local_root, trace, flags, parent, ref labels, .. } = *span;
         if self.inference.is_some() {
@@ -167,17 +168,17 @@ impl<P> Joiner<P> {
         self.learn(&Arc::new(SpanContext { span: key, local_root, trace, flags, labels }));
     }
 
-    /// Nothing with an earlier time follows.
+    /// No record with an earlier time follows.
     pub fn watermark(&mut self, time: i64) {
         self.watermark = self.watermark.max(time);
     }
 
-    /// Whether so much waits that it is time to [`advance`](Self::advance).
+    /// Returns true if so many records wait that [`advance`](Self::advance) should be called.
     pub fn is_full(&self) -> bool {
         self.pending > self.limits.pending
     }
 
-    /// Settles what need not wait any longer.
+    /// Settles the records that need not wait any longer.
     pub fn advance(&mut self, out: &mut impl FnMut(Attributed<'_, P>), inferred: &mut impl FnMut(Inferred)) {
         let Some(lateness) = self.limits.lateness else {
             if self.is_full() {
@@ -194,17 +195,17 @@ impl<P> Joiner<P> {
         }
     }
 
-    /// Settles what ended before `to`, as all that began before it has been given and told.
+    /// Settles the records that ended before `to`. Everything that began before it has been added.
     pub(crate) fn settle_before(&mut self, to: i64, out: &mut impl FnMut(Attributed<'_, P>)) {
         self.settle(to, out, &mut |_| ());
     }
 
-    /// Settles everything, as if nothing followed.
+    /// Settles all records, at the end of the input.
     pub fn finish(&mut self, out: &mut impl FnMut(Attributed<'_, P>), inferred: &mut impl FnMut(Inferred)) {
         self.settle(i64::MAX, out, inferred);
     }
 
-    /// Settles the older half of what waits.
+    /// Settles the older half of the waiting records.
     fn make_room(&mut self, out: &mut impl FnMut(Attributed<'_, P>), inferred: &mut impl FnMut(Inferred)) {
         let times = self.threads.values().flat_map(|of| {
             let contexts = of.contexts.keys().copied();
@@ -228,13 +229,13 @@ impl<P> Joiner<P> {
         out: &mut impl FnMut(Attributed<'_, P>),
         inferred: &mut impl FnMut(Inferred),
     ) {
-        // What is late is settled at once.
+        // Late records are settled at once.
         let to = to.max(self.settled);
-        // What lies so far back is not asked for any more, but by late samples.
+        // Only late samples need older records.
         let keep = self.limits.lateness.unwrap_or(0).max(1);
         let forget = if to == i64::MAX { i64::MAX } else { to.saturating_sub(keep) };
         let mut order: Vec<u32> = self.threads.keys().copied().collect();
-        // Results do not depend on chance.
+        // Makes the result deterministic.
         order.sort_unstable();
         let mut pending = 0;
         for number in order {
@@ -253,7 +254,7 @@ impl<P> Joiner<P> {
         self.settled = if to == i64::MAX { self.latest } else { to };
     }
 
-    /// Remembers what activations do not tell of their spans.
+    /// Stores properties of spans that activations do not contain.
     fn learn(&mut self, context: &Arc<SpanContext>) -> Arc<SpanContext> {
         if let Some(known) = self.known.get(&context.span)
             && known == context
@@ -263,14 +264,14 @@ impl<P> Joiner<P> {
         if self.known.len() >= MOST_KNOWN {
             self.known.clear();
         }
-        // A span's labels may change; an activation of it gets those told last.
+        // A span's labels may change; an activation gets the latest ones.
         self.known.insert(context.span, context.clone());
         context.clone()
     }
 
     fn thread(&mut self, number: u32, time: i64) -> &mut OfThread<P> {
         if self.threads.len() >= self.limits.threads && !self.threads.contains_key(&number) {
-            // The one that has been silent for longest.
+            // The thread that has been inactive for longest.
             let silent =
                 self.threads.iter().min_by_key(|(number, of)| (of.latest, **number)).map(|(n, _)| *n);
             if let Some(of) = silent.and_then(|number| self.threads.remove(&number)) {
@@ -285,14 +286,14 @@ impl<P> Joiner<P> {
     }
 }
 
-/// Numbers of threads: what an event calls a thread may change, its ids do not.
+/// Numbers threads. The name of a thread may change, but not its ids.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     known: HashMap<Identity, u32>,
     last: u32,
 }
 
-/// Id of the system, id in Java, group, name if there is no id.
+/// Operating system id, Java id, group, and the name if there is no id.
 type Identity = (i64, i64, Option<Arc<str>>, Option<Arc<str>>);
 
 impl Numbers {

@@ -1,4 +1,4 @@
-//! What is joined, and what comes out.
+//! Input and output of the joiner.
 
 use std::sync::Arc;
 
@@ -6,46 +6,48 @@ use super::super::told::SpanContext;
 use crate::live::{Kind, Sample, Weight};
 use crate::model::{Frame, Id, Thread, Unit};
 
-/// States of threads that run, or ran when the sample was taken.
+/// States of threads that were running when they were sampled.
 const RUNS: [&str; 3] = ["STATE_RUNNABLE", "STATE_DEFAULT", "STATE_WAITING_FOR_CPU"];
 
-/// A sample as far as spans are concerned; `of` is whatever else is to come out with it.
+/// The properties of a sample that concern spans; `of` is the caller's data.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Taken<P> {
-    /// When it was taken or what it tells of began, in ns since 1970.
+    /// Time of the sample, or start of its event, in ns since 1970.
     pub time: i64,
-    /// For how long it stands from then on, in ns; 0 of a moment.
+    /// Duration that it represents from then on, in ns; 0 for a point in time.
     pub lasts: i64,
-    /// What of.
+    /// The activity that it represents.
     pub kind: Kind,
-    /// What it stands for.
+    /// Its weight.
     pub weight: Weight,
-    /// The context that came with it.
+    /// The context in the sample itself.
     pub own: Option<Arc<SpanContext>>,
-    /// It tells of every moment of its time, so it is divided to the ns wherever the span changes; else it was looked at now and then.
+    /// True if the event covers its whole duration, so that it is split to the ns where the span changes.
+    /// Otherwise the thread was sampled periodically.
     pub exact: bool,
-    /// What inferred spans are made of; only needed for those.
+    /// Input for inferred spans; only needed for those.
     pub path: Option<Path>,
-    /// Whatever else is known of it.
+    /// The caller's data.
     pub of: P,
 }
 
-/// Where a thread was.
+/// Thread and stack.
 #[derive(Clone, Debug)]
 pub struct Path {
     /// The thread.
     pub thread: Id<Thread>,
-    /// Its stack, outermost frame first.
+    /// Its stack, root first.
     pub frames: Arc<[Id<Frame>]>,
 }
 
 impl<P> Taken<P> {
-    /// Of what a recording tells.
+    /// Converts a recorded sample.
     pub fn new(sample: &Sample, of: P) -> Self {
         let Weight { samples, value, unit } = sample.weight;
         let lasts = match sample.kind {
-            // Several looks at a thread that did not run between them. One that runs, or has just been let run, is seen at a moment.
+            // Several samples of a thread that did not run between them. A running or runnable thread is
+            // seen at one time.
             Kind::Wall if samples > 1 && unit == Unit::Nanoseconds => {
                 if sample.state.as_deref().is_some_and(|state| RUNS.contains(&state)) { 0 } else { value }
             }
@@ -63,7 +65,7 @@ impl<P> Taken<P> {
         }
     }
 
-    /// The end of what it stands for.
+    /// End of the duration that it represents.
     pub(super) fn end(&self) -> i64 {
         self.time.saturating_add(self.lasts)
     }
@@ -72,19 +74,19 @@ impl<P> Taken<P> {
 /// A sample, or a part of one, and its span.
 #[derive(Clone, Debug)]
 pub struct Attributed<'a, P> {
-    /// The sample; its weight is that of all of it.
+    /// The whole sample with its whole weight.
     pub sample: &'a Taken<P>,
-    /// What the part stands for.
+    /// Weight of the part.
     pub weight: Weight,
-    /// Where it belongs; `None` if it was taken in no span.
+    /// Its span; `None` if it was outside of spans.
     pub context: Option<&'a Arc<SpanContext>>,
-    /// When the part began, in ns since 1970.
+    /// Start of the part, in ns since 1970.
     pub time: i64,
-    /// How long it lasts, in ns.
+    /// Duration of the part, in ns.
     pub lasts: i64,
 }
 
-/// The nanoseconds that a weight is of, if it is time.
+/// Returns the time that a weight represents in ns; 0 if its unit is not time.
 pub(in crate::spans) fn nanos(weight: Weight, period: Option<u64>) -> u64 {
     match weight.unit {
         Unit::Nanoseconds => weight.value,

@@ -1,4 +1,4 @@
-//! One thread: its samples that wait, and what was told of its spans.
+//! State of one thread: its waiting samples, and its span records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use super::super::told::{Labels, Scope, SpanContext};
 use super::{Attributed, Counts, Taken};
 use crate::live::{Kind, Weight};
 
-/// Activations of a thread that are kept although nothing was told of them for long.
+/// Maximum number of old unfinished activations that are stored per thread.
 const MOST_OPEN: usize = 16;
 
-/// What is known of one thread.
+/// State of one thread.
 #[derive(Debug)]
 pub(super) struct OfThread<P> {
     pub(super) pending: Vec<Taken<P>>,
-    /// Told by time, and whether a sample came for it.
+    /// Contexts by time; the flag is true if a sample was found.
     pub(super) contexts: BTreeMap<i64, (Arc<SpanContext>, bool)>,
     pub(super) scopes: Vec<Scope>,
     pub(super) intervals: Vec<(i64, i64, Arc<SpanContext>)>,
     pub(super) trees: ThreadTrees,
-    /// The last time anything came, to find who is silent.
+    /// Time of the latest record, to find inactive threads.
     pub(super) latest: i64,
 }
 
@@ -46,7 +46,7 @@ impl<P> OfThread<P> {
         self.pending.len() + self.contexts.len() + self.scopes.len() + self.intervals.len()
     }
 
-    /// Gives the samples before `to` to their spans. What was settled before is late.
+    /// Assigns the samples before `to` to their spans. Samples before `settled` are late.
     pub(super) fn settle(
         &mut self,
         to: i64,
@@ -101,12 +101,13 @@ impl<P> OfThread<P> {
             } else {
                 Vec::new()
             };
-            // Times are whole intervals: one more or less says nothing of the change.
+            // The duration is a multiple of the interval, so a difference of one interval does not mean
+            // that the span changed.
             let of = |context: Option<&Arc<SpanContext>>| context.map(|context| context.span);
             let elsewhere = parts.iter().filter(|(_, part)| of(part.as_ref()) != of(context.as_ref()));
             let elsewhere: i64 = elsewhere.map(|(lasts, _)| *lasts).sum();
             let rounding = sample.lasts / i64::try_from(sample.weight.samples).unwrap_or(i64::MAX).max(1);
-            // What is known of every moment needs no other word for where it was.
+            // An exact sample is assigned by the activations alone, without its context.
             if sample.exact && !parts.is_empty() || parts.len() > 1 && elsewhere > rounding {
                 counts.divided += u64::from(parts.len() > 1);
                 let mut at = sample.time;
@@ -123,7 +124,7 @@ impl<P> OfThread<P> {
         }
     }
 
-    /// What was active when, intervals too: these are within each other as their times are.
+    /// Returns the activations, including intervals, which are nested by time.
     pub(super) fn activations(&self) -> Vec<Scope> {
         let mut all = self.scopes.clone();
         let mut order: Vec<&(i64, i64, Arc<SpanContext>)> = self.intervals.iter().collect();
@@ -138,7 +139,7 @@ impl<P> OfThread<P> {
         all
     }
 
-    /// Drops what lies before `to`; activations that may be part of a tree stay a minute longer.
+    /// Drops records before `to`. Activations that may be part of a tree are retained for another minute.
     pub(super) fn forget(&mut self, to: i64, trees: bool, counts: &mut Counts) {
         let oldest = self.pending.iter().map(|sample| sample.time).min().unwrap_or(i64::MAX).min(to);
         let kept = self.contexts.split_off(&oldest);
@@ -146,7 +147,7 @@ impl<P> OfThread<P> {
         counts.contexts_unused += gone.values().filter(|(_, used)| !used).count() as u64;
         self.intervals.retain(|&(_, end, _)| end >= oldest);
         let oldest = if trees { oldest.min(self.trees.oldest()) } else { oldest };
-        // One that is open ends when that is told, or when another root span begins.
+        // An open activation ends when its end is reported, or when another root span begins.
         let root = self.scopes.iter().filter(|scope| scope.previous.is_none()).map(|scope| scope.start).max();
         let mut open = 0;
         self.scopes.retain(|scope| {
@@ -158,7 +159,7 @@ impl<P> OfThread<P> {
     }
 }
 
-/// Neighbours of one span together.
+/// Merges adjacent parts of the same span.
 fn merged(
     parts: impl Iterator<Item = (i64, Option<Arc<SpanContext>>)>,
 ) -> Vec<(i64, Option<Arc<SpanContext>>)> {
@@ -174,7 +175,8 @@ fn merged(
     all
 }
 
-/// The weight in parts by their lengths, whole samples to the largest remainder, so that nothing is lost.
+/// Divides the weight by the lengths of the parts. Samples are distributed by largest remainder, so that
+/// none is lost.
 fn divided<T>(weight: Weight, parts: &[(i64, T)]) -> Vec<Weight> {
     let total: i128 = parts.iter().map(|(length, _)| i128::from(*length)).sum::<i128>().max(1);
     let share = |value: u64, before: i128| (i128::from(value) * before / total) as u64;
@@ -190,7 +192,7 @@ fn divided<T>(weight: Weight, parts: &[(i64, T)]) -> Vec<Weight> {
         .collect()
 }
 
-/// The context of a span of which nothing but its activation has been told.
+/// Returns the context of a span of which only the activation is known.
 fn unknown(span: SpanKey) -> SpanContext {
     SpanContext { span, local_root: span, trace: Default::default(), flags: 1, labels: Labels::default() }
 }

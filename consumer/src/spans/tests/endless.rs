@@ -1,8 +1,8 @@
-//! Streams without an end.
+//! Endless streams.
 
 use super::*;
 
-/// An activation that goes on and on is told in parts of a minute, and nothing of it waits for longer.
+/// An endless activation is processed in parts of a minute, and its samples wait no longer than that.
 #[test]
 fn what_stays_active_is_told_in_parts() {
     let open = |to: i64| {
@@ -34,7 +34,7 @@ fn what_stays_active_is_told_in_parts() {
     spans.take(&scope(1, 5, 300_500, ROOT, 0));
     let found = spans.finish().unwrap();
     parts.extend(found.inferred);
-    // Together they are all of it, one behind the other.
+    // The parts are consecutive and cover everything.
     assert_eq!((parts.iter().map(|part| part.samples).sum::<u64>(), found.counts.orphans), (300, 0));
     assert!(
         parts.windows(2).all(|pair| pair[0].end < pair[1].start && pair[0].id != pair[1].id),
@@ -47,7 +47,7 @@ fn what_stays_active_is_told_in_parts() {
     );
 }
 
-/// More spans than are kept: the oldest are given up, with what was spent in them.
+/// With more spans than the limit, the oldest ones are dropped with their resources.
 #[test]
 fn the_oldest_of_too_many_spans_are_left_out() {
     let mut spans = Spans::new(Options { limits: Limits::STREAM, ..Options::default() });

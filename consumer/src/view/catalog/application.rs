@@ -1,4 +1,4 @@
-//! What the program did.
+//! Views of the application.
 
 use crate::model::SLEEPING;
 use crate::view::definition::Category::Application;
@@ -8,9 +8,9 @@ const THROWN: &[&str] = &["jdk.JavaErrorThrow", "jdk.JavaExceptionThrow"];
 const ENTER: &[&str] = &["jdk.JavaMonitorEnter"];
 /// Samples with a weight.
 const ALLOCATED: &[&str] = &["jdk.ObjectAllocationSample"];
-/// Older JDKs and async-profiler: an event for each new buffer, and for each object outside of one.
+/// Older JDKs and async-profiler: an event for each new TLAB, and for each object outside of one.
 const BUFFERS: &[&str] = &["jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB"];
-/// A new TLAB stands for all that was allocated in the one before.
+/// A new TLAB represents all allocations in the one before.
 const WEIGHT: &str = "weight|tlabSize|allocationSize";
 const WAITS: &[&str] = &[
     "jdk.JavaMonitorWait",
@@ -29,7 +29,7 @@ const IO: &[&str] = &["jdk.FileRead", "jdk.FileWrite", "jdk.FileForce", "jdk.Soc
 
 #[rustfmt::skip]
 pub(super) const VIEWS: &[View] = &[
-    // Samples of sleeping threads are of async-profiler's wall clock, see `model::ASLEEP`.
+    // Samples of sleeping threads are from async-profiler's wall clock, see `model::ASLEEP`.
     view("hot-methods", Application, "Methods on CPU", &["jdk.ExecutionSample"], &[
         key("Method", "stackTrace.top").unless("state.name", SLEEPING), count("Samples"), count("Percent").share(),
     ]).by(1).top(25),

@@ -1,4 +1,4 @@
-//! Machine, operating system, recording.
+//! Views of the machine, the operating system, and the recording.
 
 use crate::view::definition::Category::Environment;
 use crate::view::definition::*;

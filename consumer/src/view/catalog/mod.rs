@@ -7,12 +7,12 @@ mod vm;
 
 use super::definition::View;
 
-/// All views, by category.
+/// Returns all views, by category.
 pub fn all() -> impl Iterator<Item = &'static View> {
     application::VIEWS.iter().chain(vm::VIEWS).chain(environment::VIEWS).chain(native::VIEWS)
 }
 
-/// The view of this name.
+/// Returns the view with this name.
 pub fn find(name: &str) -> Option<&'static View> {
     all().find(|view| view.name == name)
 }

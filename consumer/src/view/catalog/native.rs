@@ -1,4 +1,4 @@
-//! Recordings of native code: async-profiler's and our own.
+//! Views of native code, for recordings of async-profiler and Flightline.
 
 use crate::view::definition::Category::Native;
 use crate::view::definition::*;

@@ -1,4 +1,4 @@
-//! What the virtual machine did.
+//! Views of the Java virtual machine.
 
 use crate::view::definition::Category::Vm;
 use crate::view::definition::*;

@@ -1,4 +1,5 @@
-//! One viewer per part of a recording; put together, they make what one viewer of the whole would have.
+//! Processes parts of a recording with one viewer each. Merged, they give the same result as one viewer
+//! for the whole recording.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,11 +10,11 @@ use jfr_format::read::{Decoder, Delivery, Recording};
 
 use super::{Options, Room, Rows, Viewer, cut_lists};
 
-/// Tables of two parts of a recording cannot be put together.
+/// Tables of two parts of a recording cannot be merged.
 #[derive(Debug)]
 struct Unlike;
 
-/// A viewer that has seen nothing.
+/// The configuration of a viewer without data.
 #[derive(Debug)]
 struct Blank {
     options: Options,
@@ -34,9 +35,9 @@ impl Blank {
 }
 
 impl Viewer {
-    /// Takes a recording in, on up to `jobs` threads; the tables are the same whatever the number. Where they would not
-    /// be (more groups than are kept), one thread does it all; also where events are listed one by one without a limit.
-    /// `progress` is told bytes.
+    /// Processes a recording on up to `jobs` threads. The tables do not depend on their number: if they
+    /// would (more groups than the limit), a single thread processes everything. The same applies if
+    /// events are listed without a limit. `progress` is called with the number of bytes.
     pub fn take_recording(&mut self, recording: &Recording, jobs: usize, progress: impl Fn(u64) + Sync) {
         let done = AtomicU64::new(0);
         let decode = |decoder: &mut Decoder, viewer: &mut Self| {
@@ -49,7 +50,7 @@ impl Viewer {
             }
             viewer.next_chunk();
         };
-        // Each part would hold what all of them may.
+        // Each part could be as large as the limit for all of them.
         let lists = self.options.limit.is_none()
             && (self.options.all_event_types || !self.options.event_types.is_empty());
         if jobs > 1 && !lists {
@@ -84,10 +85,10 @@ impl Viewer {
         let Ok(()) = recording.run_grouped(Delivery::WholeChunks, 1, part, |()| Ok::<(), Infallible>(()));
     }
 
-    /// Takes what another of the same plans and options made of later events.
+    /// Merges a viewer with the same plans and options that processed later events.
     fn merge(&mut self, later: Self) -> Result<(), Unlike> {
         let own: HashMap<usize, &String> = later.own.iter().map(|(name, &at)| (at, name)).collect();
-        // Plans come first, in the same order; tables of event types by their names.
+        // Plans come first, in the same order; tables of event types are matched by name.
         let place = |at: usize| match own.get(&at) {
             Some(name) => self.own.get(*name).copied(),
             None => Some(at),

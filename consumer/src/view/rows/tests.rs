@@ -1,7 +1,8 @@
 use super::*;
 use crate::view::find;
 
-/// Rows of `native-allocation-by-thread` after these allocations (address, time, bytes) and frees.
+/// Checks the row of `native-allocation-by-thread` after these allocations (address, time, bytes) and
+/// frees.
 fn live(steps: &[(i64, i64, Option<i64>)]) -> (Datum, Datum) {
     let view = find("native-allocation-by-thread").unwrap();
     let mut rows = Rows::new(Plan::of_view(view), None);
@@ -25,9 +26,9 @@ fn what_is_freed_is_not_live() {
     };
     check(&[(16, 1, Some(100)), (32, 2, Some(50))], 2, 150);
     check(&[(16, 1, Some(100)), (32, 2, Some(50)), (16, 3, None)], 1, 50);
-    // Another thread's free comes first in the file, but happened later.
+    // Another thread's free is earlier in the file, but happened later.
     check(&[(16, 3, None), (16, 1, Some(100))], 0, 0);
-    // The address is used again: its first tenant is gone, also at the same tick.
+    // The address is reused: the first allocation is gone, even at the same tick.
     check(&[(16, 1, Some(100)), (16, 2, None), (16, 2, Some(7))], 1, 7);
     check(&[(16, 1, None)], 0, 0);
 }
@@ -47,7 +48,7 @@ fn lists_keep_the_best_rows() {
     assert_eq!(table.more, 4997);
 }
 
-/// Rows after these steps: (address, time, bytes, or `None` for a free).
+/// Returns the rows after these events: address, time, and bytes, or `None` for a free.
 fn rows_after(steps: &[(i64, i64, Option<i64>)]) -> Rows {
     let view = find("native-allocation-by-thread").unwrap();
     let mut rows = Rows::new(Plan::of_view(view), None);
@@ -98,7 +99,8 @@ fn allocations_of_parts_make_those_of_the_whole() {
     }
 }
 
-/// Rows of `memory-leaks-by-class` after these events: (moment, class, whether of the type that has moments).
+/// Returns the rows of `memory-leaks-by-class` after these events: time, class, and whether the event
+/// type counts only at its latest time.
 fn leaks(events: &[(i64, i64, bool)]) -> Rows {
     let mut rows = Rows::new(Plan::of_view(find("memory-leaks-by-class").unwrap()), None);
     for &(time, class, moments) in events {
@@ -128,12 +130,12 @@ fn only_the_latest_moment_of_all_parts_counts() {
         parts.merge(later);
         assert_eq!(parts.finish().rows, whole.rows, "cut at {at}");
     }
-    // Whether the others are cleared away depends on where they were: not for parts to tell.
+    // Whether the other events are cleared depends on their position, which the parts do not know.
     assert!(!leaks(&[(1, 7, false)]).can_merge(&leaks(&events)));
     assert!(leaks(&[(1, 7, false)]).can_merge(&leaks(&[(2, 8, false)])));
 }
 
-/// Lists with two columns: so many rows in each, with texts of changing length; cut to what they may hold now and then.
+/// Lists with two columns, and rows with texts of different lengths; cut every `cut_after` rows.
 fn listed(ranges: &[std::ops::Range<i64>], cut_after: i64) -> Vec<Rows> {
     let mut plan = Plan::of_view(find("longest-compilations").unwrap());
     plan.limit = None;
@@ -157,12 +159,12 @@ fn lists_without_limit_share_what_there_is() {
     let ranges = [0..100, 0..60_000, 0..10_000, 0..40_000];
     let mut expected = listed(&ranges, i64::MAX);
     cut_lists(&mut expected);
-    // The short ones are whole, the long ones share what is left of 32 MB: about 600 bytes a row.
+    // The short lists are complete; the long ones share the rest of 32 MB at about 600 bytes a row.
     let kept: Vec<usize> = expected.iter().map(|rows| rows.list.len()).collect();
     assert_eq!((kept[0], kept[2], kept[1]), (100, 10_000, kept[3]));
     assert!((20_000..25_000).contains(&kept[1]), "{kept:?}");
     assert_eq!(kept[1] as u64 + expected[1].more, 60_000);
-    // Cut often or at the end, in parts or not: the same first rows.
+    // Cutting often or at the end, in parts or not, gives the same first rows.
     let mut often = listed(&ranges, 777);
     cut_lists(&mut often);
     let mut parts = listed(&ranges.clone().map(|range| range.start..range.end / 3), 555);
@@ -184,6 +186,6 @@ fn groups_share_what_there_is() {
     let size = rows.group_size(&[Datum::Int(1, Unit::One)]);
     let made = (0..100).filter(|&i| rows.row(vec![Datum::Int(i, Unit::One)], &mut room).is_some()).count();
     assert_eq!((made, rows.more), (1000 / size, 100 - (1000 / size) as u64));
-    // A group that is there already needs no room.
+    // A group that exists needs no room.
     assert_eq!(rows.row(vec![Datum::Int(0, Unit::One)], &mut room), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Many files of a folder → one.
+//! Compaction: merges many files of a folder into one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,11 +16,12 @@ use crate::query::files::Read;
 use crate::query::table::DataFile;
 use crate::schema;
 
-/// Bytes of files that become one, and of a file that stays as it is.
+/// Maximum size of a merged file; files of this size are not merged.
 const LARGEST: u64 = 256 << 20;
 
 impl Maintainer {
-    /// Makes one file of many, table by table; and removes files that others replace, should someone have been interrupted.
+    /// Merges files, table by table. Also removes files that have been replaced but were left behind by an
+    /// interrupted run.
     pub(super) async fn compact(
         &self,
         partition: &Partition,
@@ -56,7 +57,7 @@ impl Maintainer {
         Ok(())
     }
 
-    /// Which files become one, by their places: as large as a file may be, with as many labels as one has.
+    /// Groups files to merge, by index, within the limits on size and label columns.
     async fn groups(&self, of: Table, whole: &Read) -> Result<Vec<Vec<usize>>> {
         #[derive(Default)]
         struct Group {
@@ -90,7 +91,7 @@ impl Maintainer {
         Ok(groups.into_iter().filter(enough).map(|group| group.files).collect())
     }
 
-    /// Makes one file of some.
+    /// Merges some files into one.
     async fn merge(&self, partition: &Partition, of: Table, whole: &Read, group: &[usize]) -> Result<()> {
         let mut told = Told::default();
         let mut files = Vec::with_capacity(group.len());
@@ -114,7 +115,7 @@ impl Maintainer {
         Ok(())
     }
 
-    /// Some of the files, with the columns that these have.
+    /// Restricts to some of the files and their columns.
     async fn narrowed(&self, of: Table, whole: &Read, files: Vec<DataFile>) -> Result<Read> {
         let mut there: BTreeSet<String> =
             schema::columns(of).iter().map(|field| field.name().clone()).collect();
@@ -128,7 +129,7 @@ impl Maintainer {
     }
 }
 
-/// The rows of a table in the order of its files. Sums of the same are added up.
+/// Returns SQL for the rows of a table in file order. Equal keys of aggregated tables are summed.
 fn rows(of: Table, columns: &[String]) -> String {
     let all: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
     let name = of.name();

@@ -1,4 +1,4 @@
-//! Rows by SQL → one file of a folder.
+//! Writes the rows of an SQL query as one file of a folder.
 
 use std::sync::Arc;
 
@@ -17,39 +17,39 @@ use crate::place::Place;
 use crate::query::files::Read;
 use crate::schema;
 
-/// Memory of a sort or sum; beyond, it goes on on disk.
+/// Memory of a sort or aggregation; beyond it, the engine spills to disk.
 const MEMORY: usize = 512 << 20;
 
-/// A session in which the tables of one folder can be asked.
+/// Creates a session for querying the tables of one folder.
 pub(super) fn session(place: &Place) -> Result<SessionContext> {
     let runtime =
         RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(MEMORY))).build_arc()?;
     let mut config = SessionConfig::new();
-    // Texts as they are written.
+    // Keep strings in the type in which they were written.
     config.options_mut().execution.parquet.schema_force_view_types = false;
     let context = SessionContext::new_with_config_rt(config, runtime);
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
     Ok(context)
 }
 
-/// Lets `context` ask the files of a table.
+/// Registers the files of a table in `context`.
 pub(super) fn register(context: &SessionContext, place: &Place, of: Table, read: Read) -> Result<()> {
     context.register_table(of.name(), Arc::new(read.table(place, of)))?;
     Ok(())
 }
 
-/// The columns of a table's files, without what the folder says.
+/// Returns the columns of a table's files, without the partition columns.
 pub(super) fn columns(schema: &Schema) -> Vec<String> {
     let own = schema.fields().iter().map(|field| field.name().clone());
     own.filter(|name| !PARTITIONED_BY.contains(&name.as_str())).collect()
 }
 
-/// A column's name in SQL.
+/// Quotes a column name for SQL.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The rows of a question as a file of `of`, and how many there are.
+/// Writes the result of a query as a file of table `of`; returns the bytes and the number of rows.
 pub(super) async fn file(
     context: &SessionContext,
     of: Table,
@@ -60,7 +60,7 @@ pub(super) async fn file(
     let options = ArrowWriterOptions::new()
         .with_properties(schema::properties(of, told))
         .with_skip_arrow_metadata(true);
-    // Columns that every file has are never null, as in the files that rows are of.
+    // Columns that every file has are non-nullable, as in the input files.
     let never: Vec<String> = schema::columns(of)
         .iter()
         .filter(|field| !field.is_nullable())

@@ -1,8 +1,9 @@
-//! One at a time works on a store.
+//! The maintenance lock: one process maintains a store at a time.
 //!
-//! In a directory the kernel keeps the lock, and frees it when its process ends, however that was. In an object store it is an object
-//! that its holder writes anew every minute, and before each file that it makes; where nobody has done so for ten minutes, by the store's clock, nobody
-//! does any more, and of those who find that one takes over: each writes only on top of what it has read.
+//! In a directory the kernel holds the lock and releases it when the process ends, for whatever reason. In an
+//! object store the lock is an object that its holder rewrites every minute, and before it writes each file.
+//! If the object is ten minutes old by the store's clock, the holder is gone and one of the waiting processes
+//! takes over: conditional writes succeed only on the version that the process has read.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -18,16 +19,16 @@ use tokio::task::JoinHandle;
 
 use crate::place::Place;
 
-/// The file that says so; no engine looks at it.
+/// Name of the lock file; engines ignore the prefix.
 const NAME: &str = "_maintenance";
-/// How often the holder says that it is there.
+/// Interval at which the holder renews the lock.
 const EVERY: Duration = Duration::from_secs(60);
-/// Whoever has not said so for so long is not there any more, ms.
+/// Age at which a lock counts as stale, ms.
 const STALE: i64 = 600_000;
-/// What stands there when it was given back.
+/// Content of a released lock.
 const FREE: &str = "free";
 
-/// The right to work on a store.
+/// The right to maintain a store.
 #[derive(Debug)]
 pub struct Lock(Held);
 
@@ -37,20 +38,20 @@ enum Held {
     Object { object: Arc<Object>, beat: JoinHandle<()> },
 }
 
-/// An object that says who works.
+/// The lock object in an object store.
 #[derive(Debug)]
 struct Object {
     place: Place,
     path: Path,
-    /// What this process has written last; `None`: another one has taken over.
+    /// Version last written by this process; `None` if another one took over.
     version: Mutex<Option<UpdateVersion>>,
 }
 
 impl Lock {
-    /// Takes it.
+    /// Acquires the lock.
     ///
     /// # Errors
-    /// Someone has it.
+    /// Returns an error if another process holds it.
     pub async fn take(place: &Place) -> Result<Self> {
         match place.directory() {
             Some(directory) => in_directory(place, directory).map(Self),
@@ -58,10 +59,11 @@ impl Lock {
         }
     }
 
-    /// Checks that nobody has taken it over.
+    /// Checks that no other process took over the lock.
     ///
     /// # Errors
-    /// Somebody has, as this process stood still for too long; or the store does not answer.
+    /// Returns an error if another process took it over, because this one was suspended for too long, or if
+    /// the store does not answer.
     pub async fn check(&self) -> Result<()> {
         match &self.0 {
             Held::File(_) => Ok(()),
@@ -69,10 +71,10 @@ impl Lock {
         }
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// It cannot be given back: it is free ten minutes later.
+    /// Returns an error if it cannot be released; it becomes stale after ten minutes.
     pub async fn release(&self) -> Result<()> {
         match &self.0 {
             Held::File(file) => Ok(file.set_len(0).and_then(|()| file.unlock())?),
@@ -93,7 +95,7 @@ impl Drop for Held {
 }
 
 impl Object {
-    /// Writes over what this process has written last, and over nothing else.
+    /// Overwrites only the version that this process wrote last.
     async fn write(&self, text: String) -> Result<()> {
         let mut version = self.version.lock().await;
         let Some(last) = version.take() else { return Err(self.taken_over()) };
@@ -120,7 +122,8 @@ impl Object {
 fn in_directory(place: &Place, directory: &FilePath) -> Result<Held> {
     let path = directory.join(NAME);
     let cannot = || format!("cannot lock {}", path.display());
-    // Not removed: who has opened it and who makes it anew would lock two files.
+    // Do not delete the file: two processes, one with the old file open and one that creates a new file,
+    // would both hold the lock.
     let mut options = OpenOptions::new();
     let mut file =
         options.read(true).write(true).create(true).truncate(false).open(&path).with_context(cannot)?;
@@ -128,7 +131,7 @@ fn in_directory(place: &Place, directory: &FilePath) -> Result<Held> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut who = String::new();
-            // Only for people.
+            // Informational only.
             let _ = Read::by_ref(&mut file).take(200).read_to_string(&mut who);
             bail!("{} is being worked on{}{who}", place.shown(), if who.is_empty() { "" } else { " by " });
         }
@@ -168,11 +171,12 @@ async fn in_object_store(place: &Place, now: i64) -> Result<Held> {
     bail!("{} is being worked on by another process", place.shown())
 }
 
-/// Says that the holder is there, as long as it is.
+/// Renews the lock periodically.
 async fn beat(object: Arc<Object>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
-        // A store that does not answer may the next time; if not, someone else takes over, which the time after that tells.
+        // If the store does not answer, retry at the next renewal. If another process has taken over by then,
+        // that renewal fails.
         if object.write(owner()).await.is_err() && !object.is_mine().await {
             return;
         }
@@ -207,7 +211,7 @@ mod tests {
         lock.check().await.unwrap();
         let told = Lock::take(&place).await.unwrap_err().to_string();
         assert!(told.contains("is being worked on by process"), "{told}");
-        // As when a process is killed: nobody gave it back.
+        // Simulates a killed process: the lock was not released.
         drop(lock);
         Lock::take(&place).await.unwrap().release().await.unwrap();
         Lock::take(&place).await.unwrap();
@@ -227,15 +231,16 @@ mod tests {
         held.check().await.unwrap();
         let told = in_object_store(&place, now()).await.unwrap_err().to_string();
         assert!(told.contains("is being worked on by process") && told.contains("ten minutes"), "{told}");
-        // Two have found it stale: of what they have read each would make its own.
+        // Two processes found the lock stale; only one of the conditional writes may succeed.
         let read = object(&held.0).version.lock().await.clone().unwrap();
         let path = place.root_file(NAME);
         let second = |who: &str| put(&place, &path, who.to_owned(), PutMode::Update(read.clone()));
         let both = tokio::join!(second("one"), second("two"));
         assert!(both.0.is_ok() != both.1.is_ok(), "{both:?}");
-        // So long after what either wrote, which a moment earlier would not be.
+        // The lock is stale only after the full interval since the last write.
         let taken = Lock(in_object_store(&place, now() + STALE).await.unwrap());
-        // The one that stood still notices before it writes anything, and gives back nothing that is not its own.
+        // The suspended process notices the loss before it writes a file, and does not release a lock that it
+        // no longer holds.
         beat(object(&held.0).clone(), Duration::ZERO).await;
         assert!(held.check().await.unwrap_err().to_string().contains("taken over"));
         assert!(held.release().await.is_err());

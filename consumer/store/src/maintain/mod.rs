@@ -1,11 +1,11 @@
-//! What a store needs now and then: few files instead of many, sums of samples by time, and an end to what is old.
+//! Maintenance of a store: compaction, aggregation of samples by time, and retention.
 //!
 //! ```text
-//! sums: samples of chunks that no sum has ─► samples_minute, samples_hour, samples_day
-//! compact: files of a folder ─► one that says which it replaces; then these go
-//! retain: days that are too old, of each table by itself; stacks that nothing refers to
+//! sums: samples of chunks that are not aggregated yet ─► samples_minute, samples_hour, samples_day
+//! compact: files of a folder ─► one file that lists the files it replaces; then removes these
+//! retain: removes expired days of each table, and unreferenced stacks
 //! ```
-//! One at a time works on a store; writers and readers do not wait for it.
+//! One process maintains a store at a time; writers and readers do not wait for it.
 
 mod compact;
 mod fold;
@@ -27,41 +27,41 @@ use crate::place::{Listed, Place};
 use crate::query::files::{Read, read};
 pub use lock::Lock;
 
-/// What is to be done.
+/// Options of the maintenance.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Sums are made by these times.
+    /// Tables of aggregated samples to produce.
     pub sums: Vec<Table>,
-    /// Labels that sums have; none: those of few values.
+    /// Labels of the aggregated samples; `None` selects those with few values.
     pub labels: Option<Vec<String>>,
-    /// Files of a folder from which on they become one.
+    /// Minimum number of files in a folder to compact.
     pub files: usize,
-    /// Files younger than this are left as they are.
+    /// Files younger than this are not touched.
     pub younger: Duration,
-    /// How long rows of a table are kept, from the end of their day on; of those that are not named for good.
+    /// Retention by table, from the end of the rows' day. Tables that are not listed are kept forever.
     pub keep: BTreeMap<Table, Duration>,
-    /// Only tell.
+    /// Report only.
     pub dry_run: bool,
 }
 
-/// What was done.
+/// Result of the maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Rows of sums made.
+    /// Aggregated rows written.
     pub summed: u64,
-    /// Files that became fewer.
+    /// Files that were merged.
     pub compacted: u64,
-    /// Files that they became.
+    /// Files that they were merged into.
     pub into: u64,
-    /// Files removed as they were too old.
+    /// Expired files that were removed.
     pub expired: u64,
-    /// Their bytes.
+    /// Size of the expired files in bytes.
     pub expired_bytes: u64,
-    /// Folders that are left as they were, and why.
+    /// Folders that were skipped, and why.
     pub failed: Vec<String>,
-    /// It was told to stop before it was through.
+    /// True if it was stopped before it was finished.
     pub stopped: bool,
-    /// What else there is to say.
+    /// Additional messages.
     pub notes: Vec<String>,
 }
 
@@ -76,35 +76,35 @@ impl Done {
 /// The files of a folder by table.
 pub(crate) type Folder = BTreeMap<Table, Vec<Listed>>;
 
-/// Works on a store.
+/// Maintains a store.
 #[derive(Debug)]
 pub struct Maintainer {
     place: Place,
     options: Options,
     /// ms since 1970.
     now: i64,
-    /// Deliveries that are in the store as a whole.
+    /// Complete deliveries.
     complete: BTreeSet<Id>,
     lock: Option<Arc<Lock>>,
 }
 
 impl Maintainer {
-    /// Of the store at `place`, as if it were `now`, in ms since 1970.
+    /// Creates a maintainer of the store at `place`. `now` is the current time in ms since 1970.
     pub fn new(place: Place, options: Options, now: i64) -> Self {
         Self { place, options, now, complete: BTreeSet::new(), lock: None }
     }
 
-    /// Makes sums, compacts, and removes what is too old, folder by folder, until `stop` says so. A folder in which something is wrong is told,
-    /// and left as it is.
+    /// Aggregates, compacts and expires, folder by folder, until `stop` completes. A folder with errors is
+    /// reported and skipped.
     ///
     /// # Errors
-    /// The store cannot be listed, or someone else works on it.
+    /// Returns an error if the store cannot be listed, or another process maintains it.
     pub async fn run(&self, stop: impl Future<Output = ()>) -> Result<Done> {
         let lock = match self.options.dry_run {
             true => None,
             false => Some(Arc::new(Lock::take(&self.place).await?)),
         };
-        // Whatever it is at, is whole or not there.
+        // Each step is atomic, so it is safe to stop here.
         let outcome = tokio::select! {
             outcome = self.all(lock.clone()) => outcome,
             () = stop => Ok(Done { stopped: true, ..Done::default() }),
@@ -149,7 +149,7 @@ impl Maintainer {
         self.compact(partition, folder, done).await
     }
 
-    /// What files of a table say of themselves.
+    /// Reads the footers of a table's files.
     async fn read(&self, of: Table, files: Vec<Listed>) -> Result<Read> {
         read(&self.place, of, files, &self.complete).await
     }
@@ -161,25 +161,25 @@ impl Maintainer {
         }
     }
 
-    /// Writes a file, if nobody else has taken over meanwhile: what it is made of may be in another by then.
+    /// Writes a file if the lock is still held. Otherwise another process may have merged the same input.
     async fn put(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         self.still_mine().await?;
         self.place.put(path, bytes).await
     }
 
-    /// Whether a table's rows of a day have been kept for long enough.
+    /// Returns true if a table's rows of a day have expired.
     fn is_too_old(&self, table: Table, partition: &Partition) -> bool {
         let Some(keep) = self.options.keep.get(&table) else { return false };
         let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
         self.now.saturating_sub(partition.day.end() / 1000) > keep
     }
 
-    /// The sums that are made of a day: not those that would go at once.
+    /// Returns the aggregated tables to produce for a day, without those that would expire immediately.
     fn levels(&self, partition: &Partition) -> impl Iterator<Item = Table> {
         self.options.sums.iter().copied().filter(|&level| !self.is_too_old(level, partition))
     }
 
-    /// Whether a file was last written so many ms ago, or earlier.
+    /// Returns true if a file was written at least `age` ms ago.
     fn is_older(&self, file: &ObjectMeta, age: i64) -> bool {
         self.now.saturating_sub(file.last_modified.timestamp_millis()) >= age
     }

@@ -1,4 +1,4 @@
-//! An end to what is old.
+//! Retention: removes old data.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::layout::{Partition, Table};
 use crate::place::Listed;
 
 impl Maintainer {
-    /// Removes the files of tables that have been kept for long enough; stacks with the last that refer to them. Whether samples went and sums stay.
+    /// Removes expired files of all tables, and stacks with the last rows that refer to them. Returns true if
+    /// samples were removed and aggregated rows remain.
     pub(super) async fn retain(
         &self,
         partition: &Partition,
@@ -31,7 +32,8 @@ impl Maintainer {
             self.expire(folder.remove(&table), done).await?;
         }
         let left = rows.iter().any(|table| folder.contains_key(table));
-        // A writer's stacks come before its samples: where there have been no rows they may still come.
+        // A writer stores stacks before samples, so stacks without samples may belong to a delivery in
+        // progress.
         let settled = |files: &Vec<Listed>| files.iter().all(|file| self.is_older(&file.meta, SETTLED));
         let dictionary = Table::DICTIONARY.into_iter().chain([Table::Losses]);
         let forgotten =
@@ -44,7 +46,7 @@ impl Maintainer {
         Ok(left && had && !folder.contains_key(&Table::Samples))
     }
 
-    /// Samples do not go before all sums have them.
+    /// Checks that all aggregated tables include the samples before these expire.
     async fn are_summed(&self, partition: &Partition, folder: &Folder) -> Result<()> {
         let Some(raw) = folder.get(&Table::Samples) else { return Ok(()) };
         let chunks = |told: &[Told]| -> BTreeSet<Id> {
@@ -72,7 +74,7 @@ impl Maintainer {
         Ok(())
     }
 
-    /// Leaves of stacks, nodes and frames what sums refer to.
+    /// Keeps only the stacks, nodes and frames to which aggregated rows refer.
     pub(super) async fn forget_stacks(
         &self,
         partition: &Partition,
@@ -117,7 +119,7 @@ impl Maintainer {
             self.put(&self.place.path(table, partition, &name), bytes).await?;
             old.extend(files);
         }
-        // The next ones are made of these: they go when all are made.
+        // The new files are made from the old ones, so remove these last.
         for file in old {
             done.expired += 1;
             done.expired_bytes += file.meta.size;

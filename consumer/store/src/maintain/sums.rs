@@ -1,4 +1,4 @@
-//! Samples → sums by minute, hour and day, each chunk once.
+//! Aggregates samples by minute, hour and day, each chunk once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use crate::place::Place;
 use crate::query::files::Read;
 use crate::schema::{self, LABEL};
 
-/// Values of a label that sums have.
+/// Maximum number of values of a label to keep it in aggregated rows.
 const FEW: i64 = 32;
-/// A delivery that has not been completed for so long will not be, ms.
+/// Time after which an incomplete delivery is considered abandoned, ms.
 pub(super) const SETTLED: i64 = 24 * 3_600_000;
 
-/// Deliveries that are in the store as a whole. Folders that cannot be read are told when their turn comes.
+/// Returns the complete deliveries. Unreadable folders are reported later, when they are processed.
 pub(super) async fn complete(place: &Place, folders: &BTreeMap<Partition, Folder>) -> BTreeSet<Id> {
     let mut complete = BTreeSet::new();
     for folder in folders.values() {
@@ -35,7 +35,7 @@ pub(super) async fn complete(place: &Place, folders: &BTreeMap<Partition, Folder
 }
 
 impl Maintainer {
-    /// Adds to the sums what they do not have yet.
+    /// Aggregates the chunks that are not yet included.
     pub(super) async fn sum(
         &self,
         partition: &Partition,
@@ -75,7 +75,7 @@ impl Maintainer {
             let labels: Vec<String> = if there.files.is_empty() || self.options.labels.is_some() {
                 self.labels(context, &schema, partition, done).await?
             } else {
-                // Chosen once: the same key has one row, whenever its samples came.
+                // Labels are chosen once per folder, so that a key has one row, whenever its samples arrive.
                 let chosen = labels_of(&there.schema);
                 let late: Vec<String> = labels_of(&schema).difference(&chosen).cloned().collect();
                 if !late.is_empty() {
@@ -104,7 +104,7 @@ impl Maintainer {
         Ok(())
     }
 
-    /// Chunks of which no more rows will come.
+    /// Returns the chunks that will not get more rows.
     fn ready(&self, raw: &Read) -> BTreeSet<Id> {
         let mut ready = BTreeSet::new();
         for (file, told) in raw.files.iter().zip(&raw.told) {
@@ -116,7 +116,7 @@ impl Maintainer {
         ready
     }
 
-    /// The columns of labels that sums have.
+    /// Returns the label columns for aggregated rows.
     async fn labels(
         &self,
         context: &SessionContext,
@@ -156,13 +156,13 @@ impl Maintainer {
     }
 }
 
-/// The columns of labels in these.
+/// Returns the label columns of a schema.
 pub(super) fn labels_of(schema: &Schema) -> BTreeSet<String> {
     let names = schema.fields().iter().map(|field| field.name());
     names.filter(|name| name.starts_with(LABEL)).cloned().collect()
 }
 
-/// The sums of chunks.
+/// Returns the SQL that aggregates chunks.
 fn question(level: Table, labels: &[String], chunks: &[Id], all: bool) -> String {
     let seconds = match level {
         Table::Minutes => 60,
@@ -172,7 +172,7 @@ fn question(level: Table, labels: &[String], chunks: &[Id], all: bool) -> String
     let labels: String = labels.iter().map(|name| format!(", {}", quoted(name))).collect();
     let ids: Vec<String> = chunks.iter().map(|id| id.0.cast_signed().to_string()).collect();
     let which = if all { String::new() } else { format!("WHERE chunk IN ({})", ids.join(", ")) };
-    // Whole seconds since 1970, also before it.
+    // Round down to whole intervals since 1970, also for earlier times.
     let micros = "arrow_cast(ts, 'Int64')";
     let bucket = format!("{micros} - ({micros} % {seconds}000000 + {seconds}000000) % {seconds}000000");
     format!(

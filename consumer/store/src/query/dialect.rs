@@ -1,14 +1,15 @@
-//! The question of a flame graph as one SQL that gives the same rows in every engine. Only the word that takes lists apart differs.
+//! The SQL of a flame graph. It returns the same rows in every engine; only the function that unnests lists
+//! differs.
 
 use anyhow::Result;
 
 use super::session::condition;
 use super::weights::Choice;
 
-/// Who is asked.
+/// SQL engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// What `flightline sql` is.
+    /// Apache DataFusion, the engine of `flightline sql`.
     #[default]
     DataFusion,
     /// DuckDB.
@@ -24,7 +25,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The paths of `found` taken apart: a row for each node on the way to a stack's end.
+    /// Unnests the paths of `found`: one row per node from the root to the leaf.
     fn apart(self) -> &'static str {
         match self {
             Self::DataFusion | Self::DuckDb => "SELECT n, unnest(prefix_ids) AS node_id FROM found",
@@ -36,12 +37,15 @@ impl Engine {
     }
 }
 
-/// The boxes of a flame graph with at least `percent` of the samples chosen: `parent_id`, `node_id`, `depth`, the frame, `num`.
-/// Stacks, nodes and frames may be in several files, as writers do not ask each other: DISTINCT takes each once, of nodes and frames where few are left. The
-/// first of these DISTINCTs also keeps engines from joining all nodes with all frames, each as often as it is there, before anything is left out.
+/// Returns SQL for the frames of a flame graph with at least `percent` of the selected samples: `parent_id`,
+/// `node_id`, `depth`, the frame, `num`.
+///
+/// Stacks, nodes and frames may be in several files, since writers do not coordinate. DISTINCT removes
+/// duplicates; for nodes and frames this happens after most have been filtered. The first DISTINCT of these
+/// also prevents engines from joining all nodes with all duplicate frames before the filter.
 ///
 /// # Errors
-/// The condition is none.
+/// Returns an error if the condition is invalid.
 pub fn flame(engine: Engine, choice: Choice<'_>, percent: f64) -> Result<String> {
     let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
     let apart = engine.apart();

@@ -1,4 +1,4 @@
-//! Which files the tables of a store are.
+//! Finds the files of a store's tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::layout::{PARTITIONED_BY, Partition, Table};
 use crate::place::{Listed, Place};
 use crate::schema;
 
-/// Footers read at the same time.
+/// Number of footers read concurrently.
 const AT_ONCE: usize = 32;
 
-/// The tables of a store by name.
+/// The tables of a store, by name.
 #[derive(Debug)]
 pub struct Tables {
     tables: BTreeMap<&'static str, StoreTable>,
-    /// Files of each that are in folders which were left out.
+    /// Number of files by table in excluded folders.
     left_out: BTreeMap<&'static str, u64>,
 }
 
 impl Tables {
-    /// All of them.
+    /// Returns all tables.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &StoreTable)> {
         self.tables.iter().map(|(&name, table)| (name, table))
     }
 
-    /// One of them.
+    /// Returns a table.
     ///
     /// # Errors
-    /// The store has none of that name.
+    /// Returns an error if there is no table with that name.
     pub fn get(&self, name: &str) -> Result<&StoreTable> {
         self.tables.get(name).with_context(|| format!("the store has no table {name}"))
     }
 
-    /// Files that were read, and that could not have what was asked for, of all tables.
+    /// Returns the numbers of files that were read and skipped, over all tables.
     pub fn files(&self) -> (u64, u64) {
         let all = self.all().map(|(name, table)| match table.tally().files() {
             (0, 0) => (0, 0),
@@ -53,7 +53,8 @@ impl Tables {
     }
 }
 
-/// Finds the files of the store `at`, and lets `context` read them: of folders that may have rows for which `only` holds.
+/// Finds the files of the store `at` in folders that may have rows where `only` holds, and registers their
+/// storage in `context`.
 pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tables> {
     let place = Place::open(at)?;
     context.register_object_store(place.url().as_ref(), place.object_store().clone());
@@ -77,7 +78,8 @@ pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tabl
         let read = read(&place, of, files, &BTreeSet::new()).await?;
         tables.tables.insert(of.name(), read.table(&place, of));
     }
-    // Directories are not listed in any order: files may have become one behind the listing, which has neither then.
+    // Directories are listed in no particular order. A merge during the listing could hide both the old files
+    // and the new one.
     if place.directory().is_some() {
         for of in Table::ALL {
             let listed = place.list(of, None).await?;
@@ -95,32 +97,33 @@ pub async fn open(at: &str, only: &str, context: &SessionContext) -> Result<Tabl
     Ok(tables)
 }
 
-/// What files of a table say of themselves.
+/// Footers of a table's files.
 pub(crate) struct Read {
-    /// All columns that any of them has.
+    /// The union of their columns.
     pub(crate) schema: SchemaRef,
-    /// Those that count.
+    /// Files in use.
     pub(crate) files: Vec<DataFile>,
-    /// What each of these is made of, without chunks whose rows are another's.
+    /// Provenance of these files, without chunks that another file provides.
     pub(crate) told: Vec<Told>,
-    /// Those that are in others.
+    /// Files that others replace.
     pub(crate) replaced: Vec<DataFile>,
 }
 
 impl Read {
-    /// The table of these files.
+    /// Returns the table of these files.
     pub(crate) fn table(self, place: &Place, of: Table) -> StoreTable {
-        // A stack is the same in all folders that have it.
+        // A stack is the same in all folders.
         let partitioned_by: &[&str] = if of.id().is_some() { &[] } else { &PARTITIONED_BY };
         let table = StoreTable::new(place.url().clone(), self.schema, partitioned_by, self.files);
         of.id().map_or(table.clone(), |id| table.once_per(id))
     }
 }
 
-/// Reads the footers of files. `complete` are deliveries that are known to be whole, beside those that the files tell.
+/// Reads the footers of files. `complete` lists complete deliveries in addition to those that the footers
+/// name.
 ///
 /// # Errors
-/// One is no whole Parquet file, or has a column that others have as another type.
+/// Returns an error if a file is not complete Parquet, or column types conflict.
 pub(crate) async fn read(
     place: &Place,
     of: Table,
@@ -163,13 +166,13 @@ pub(crate) async fn read(
     Ok(in_force(Arc::new(Schema::new(columns)), files, told, complete))
 }
 
-/// Whether a column of one file can be read as that of another.
+/// Returns true if the two columns have compatible types.
 fn alike(known: &Field, field: &Field) -> bool {
     known.data_type().equals_datatype(field.data_type())
 }
 
-/// The files that count: not those that another one of their folder replaces; and of a chunk that came twice at the same moment only the rows
-/// of one delivery, which is whole if one is.
+/// Determines the files in use: those that no other file in their folder replaces. For a chunk that two
+/// writers delivered at the same time, selects the rows of one delivery, preferably a complete one.
 fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: &BTreeSet<Id>) -> Read {
     let whole: BTreeSet<Id> = told.iter().flat_map(|told| told.complete.iter().copied()).collect();
     let rank = |delivery: Id| (!whole.contains(&delivery) && !complete.contains(&delivery), delivery);
@@ -177,7 +180,8 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: 
     let replaced: BTreeSet<(Vec<String>, String)> = (files.iter().zip(&told))
         .flat_map(|(file, told)| told.replaces.iter().map(|name| (folder(file), name.clone())))
         .collect();
-    // Two maintainers, one of which stood still: what is made of some of what another file is made of is in that.
+    // Two maintainers may have run, one of them after a suspension. A file made from a subset of another
+    // file's inputs is redundant.
     let inside: BTreeSet<(Vec<String>, String)> = within(&files, &told);
     let is_replaced = |file: &DataFile| {
         let name = (folder(file), file.name().to_owned());
@@ -217,7 +221,7 @@ fn in_force(schema: SchemaRef, files: Vec<DataFile>, told: Vec<Told>, complete: 
     read
 }
 
-/// Files all of whose parts are parts of another one of their folder, too.
+/// Returns files whose inputs are all inputs of another file in their folder.
 fn within(files: &[DataFile], told: &[Told]) -> BTreeSet<(Vec<String>, String)> {
     let mut of_part: BTreeMap<(&[String], &str), Vec<usize>> = BTreeMap::new();
     for (number, (file, told)) in files.iter().zip(told).enumerate() {
@@ -239,7 +243,7 @@ fn within(files: &[DataFile], told: &[Told]) -> BTreeSet<(Vec<String>, String)> 
     smaller.map(|&number| (files[number].partition.clone(), files[number].name().to_owned())).collect()
 }
 
-/// First and last time of a file, by the statistics of its row groups.
+/// Returns the first and last timestamp of a file from its row group statistics.
 fn times(footer: &ArrowReaderMetadata) -> Option<(i64, i64)> {
     let (_, field) = footer.schema().fields().find(schema::TIME)?;
     if *field.data_type() != schema::time() {
@@ -285,14 +289,14 @@ mod tests {
             complete: if complete { vec![Id(delivery)] } else { Vec::new() },
             ..Told::default()
         };
-        // 1 was cut off; 5 and 7 are whole.
+        // 1 is incomplete; 5 and 7 are complete.
         let files = ["1.parquet", "5.parquet", "7.parquet"].map(file).to_vec();
         let all = vec![told(1, &[10, 20], false), told(5, &[10, 20, 30], true), told(7, &[30, 40], true)];
         let read = in_force(Arc::new(Schema::empty()), files.clone(), all.clone(), &BTreeSet::new());
         let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
         assert_eq!(except, [&[10, 20][..], &[], &[30]]);
         assert_eq!(read.told[2].chunks[&Id(7)], [Id(40)]);
-        // What two maintainers made of the same.
+        // Two maintainers merged the same input.
         let made = |names: &[&str]| Told {
             chunks: [(Id(1), vec![Id(10)])].into(),
             replaces: names.iter().map(|&name| name.to_owned()).collect(),
@@ -302,7 +306,7 @@ mod tests {
         let read = in_force(Arc::new(Schema::empty()), files.clone(), parts, &BTreeSet::new());
         let left: Vec<&str> = read.files.iter().map(DataFile::name).collect();
         assert_eq!((left, read.replaced[0].name()), (vec!["5.parquet", "7.parquet"], "1.parquet"));
-        // Whole by what another folder says.
+        // Complete according to another folder.
         let read = in_force(Arc::new(Schema::empty()), files, all, &[Id(1)].into());
         let except: Vec<&[i64]> = read.files.iter().map(|file| file.except.as_slice()).collect();
         assert_eq!(except, [&[][..], &[10, 20], &[30]]);

@@ -1,5 +1,5 @@
-//! Which folders a condition leaves, by what it says of day and service alone: of the others not even a footer is read, of which a store of
-//! years has a million.
+//! Prunes folders by the parts of a condition that refer only to day and service. Excluded folders are not
+//! read at all; a store of several years has a million files.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -15,10 +15,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::layout::{PARTITIONED_BY, Partition};
 
-/// Those of `folders` that may have rows for which `condition` holds; all if it says nothing of folders.
+/// Returns the `folders` that may have rows where `condition` holds; all if it does not restrict folders.
 ///
 /// # Errors
-/// The engine fails.
+/// Returns an error if the engine fails.
 pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTreeSet<Partition>> {
     let asked = of_folders(condition);
     if asked.is_empty() || folders.is_empty() {
@@ -33,7 +33,7 @@ pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTree
     context.register_batch("folders", batch)?;
     let [day, service] = PARTITIONED_BY;
     let sql = format!("SELECT {day}, {service} FROM folders WHERE {}", asked.join(" AND "));
-    // What is wrong with the condition is told where it is asked of samples.
+    // Errors in the condition are reported by the query of the samples.
     let Ok(answer) = context.sql(&sql).await else { return Ok(folders) };
     let Ok(rows) = answer.collect().await else { return Ok(folders) };
     let mut left = BTreeSet::new();
@@ -49,7 +49,7 @@ pub async fn kept(condition: &str, folders: BTreeSet<Partition>) -> Result<BTree
     Ok(folders.into_iter().filter(|folder| left.contains(&folder.values())).collect())
 }
 
-/// The parts of a condition, all of which must hold, that ask of day and service only.
+/// Returns the conjuncts of a condition that refer only to day and service.
 fn of_folders(condition: &str) -> Vec<String> {
     let parsed = Parser::new(&GenericDialect {}).try_with_sql(condition).and_then(|mut it| it.parse_expr());
     let mut parts = Vec::new();
@@ -67,7 +67,7 @@ fn of_folders(condition: &str) -> Vec<String> {
     parts
 }
 
-/// Whether day and service alone decide it.
+/// Returns true if day and service alone determine its value.
 fn is_of_folder(part: &Expr) -> bool {
     let mut named = false;
     let only = visit_expressions(part, |expression| {
@@ -80,7 +80,7 @@ fn is_of_folder(part: &Expr) -> bool {
             | Expr::Between { .. }
             | Expr::Like { .. }
             | Expr::Value(_) => {}
-            // Others may depend on a row, or on chance.
+            // Other expressions may depend on a row or be random.
             _ => return ControlFlow::Break(()),
         }
         ControlFlow::Continue(())
@@ -109,7 +109,7 @@ mod tests {
             ("(service = 'api' AND label_host = 'h1') AND (day >= '2026-01-02')", 2),
             ("service IN ('api', 'db') AND NOT (day BETWEEN '2026-01-01' AND '2026-01-31')", 2),
             ("day = '2026-02-01' OR service = 'db'", 5),
-            // Nothing can be said of these.
+            // These do not restrict folders.
             ("day = '2026-02-01' OR label_host = 'h1'", 9),
             ("ts > TIMESTAMP '2026-01-02T00:00:00Z'", 9),
             ("random() < 0.5", 9),

@@ -1,9 +1,11 @@
-//! Names of boxes as in Treasure Data's Hive Distributed Profiling System: `Class.method: line (Native|Non-native)`.
+//! Frame names of Treasure Data's Hive Distributed Profiling System: `Class.method: line
+//! (Native|Non-native)`.
 
 use flightline_consumer::model::FrameKind;
 use flightline_consumer::tree::{Label, Tree};
 
-/// The tree with its boxes called so. Its labels have lines, as [`FoldOptions::lines`](flightline_consumer::fold::FoldOptions) makes them.
+/// Renames the frames of a tree. Its labels must have lines, as with
+/// [`FoldOptions::lines`](flightline_consumer::fold::FoldOptions).
 #[must_use]
 pub fn named(mut tree: Tree) -> Tree {
     for label in &mut tree.labels {
@@ -14,7 +16,7 @@ pub fn named(mut tree: Tree) -> Tree {
 
 fn name(label: &Label) -> String {
     let code = match label.kind {
-        // No code.
+        // Not code.
         FrameKind::Marker => return label.text.to_string(),
         kind if kind.is_java() => "Non-native",
         _ => "Native",

@@ -1,8 +1,8 @@
-//! Questions: SQL on the tables of a store, and flame graphs of any of its samples.
+//! Queries: SQL on the tables of a store, and flame graphs of selected samples.
 //!
 //! ```text
-//! folders (by day and service) ─► files (which there are) ─► table (left out what cannot match) ─► session: SQL
-//!                                                 └─► weights by stack ─► paths ─► tree ─► prune ─► pictures of flightline-consumer
+//! folders (pruned by day and service) ─► files (from the listing) ─► table (pruned by statistics) ─► session: SQL
+//!     └─► weights by stack ─► paths ─► tree ─► prune ─► flame graphs of flightline-consumer
 //! ```
 
 pub mod dialect;

@@ -1,4 +1,4 @@
-//! Of rows with the same id one: an id is a hash of what the row says, so rows with the same id are the same.
+//! Deduplicates rows by id. An id is a hash of the row's content, so rows with the same id are equal.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,7 +20,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use jfr_format::pool::KeyHash;
 
-/// Lets rows through whose id it has not seen.
+/// Passes only the first row of each id.
 #[derive(Debug)]
 pub struct OncePerId {
     input: Arc<dyn ExecutionPlan>,
@@ -30,10 +30,10 @@ pub struct OncePerId {
 }
 
 impl OncePerId {
-    /// Of `input` the first `columns`, by the id in its column `id`.
+    /// Projects `input` to its first `columns` columns and deduplicates by the id in column `id`.
     ///
     /// # Errors
-    /// `input` has fewer columns.
+    /// Returns an error if `input` has fewer columns.
     pub fn try_new(input: Arc<dyn ExecutionPlan>, id: usize, columns: usize) -> Result<Self> {
         let kept: Vec<usize> = (0..columns).collect();
         let schema = Arc::new(input.schema().project(&kept)?);
@@ -87,7 +87,7 @@ impl ExecutionPlan for OncePerId {
         }
     }
 
-    /// Rows with the same id are the same, so it does not matter whether they are chosen before or after.
+    /// Rows with the same id are equal, so filters may run before the deduplication.
     fn gather_filters_for_pushdown(
         &self,
         _: FilterPushdownPhase,
@@ -106,7 +106,7 @@ impl ExecutionPlan for OncePerId {
     }
 }
 
-/// The rows whose id was not seen before.
+/// Returns the rows whose id has not occurred before.
 fn first_of(
     batch: &RecordBatch,
     id: usize,

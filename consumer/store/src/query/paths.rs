@@ -1,5 +1,6 @@
-//! Stacks → their frames. An id says what a stack is wherever it is, so each is looked for until one file has it: a file's nodes
-//! are held only as long as stacks are taken from it, and what no stack asks for is never kept.
+//! Resolves stacks to frames. An id identifies a stack in all files, so each is searched until one file has
+//! it. A file's nodes are held only while its stacks are resolved; nodes that no stack needs are never
+//! stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,86 +24,86 @@ use super::session::Session;
 use super::table::StoreTable;
 use super::weights::ids;
 
-/// The parent of first frames.
+/// Parent of root frames.
 const ROOT: i64 = 0;
-/// Frames of a stack that are believed; more is a ring.
+/// Maximum stack depth; a longer path is a cycle.
 const DEEPEST: usize = 1 << 16;
-/// Files read ahead.
+/// Number of files read ahead.
 const AHEAD: usize = 4;
-/// Frames that are found by their hashes alone.
+/// Size of the direct-mapped cache of frames, by hash.
 const MET: usize = 1 << 14;
-/// Rows of a batch: all of most files.
+/// Rows per batch: most files fit into one.
 const AT_A_TIME: usize = 1 << 20;
-/// Guesses where an id is, and rows about each that are looked through.
+/// Number of interpolation steps, and the range around the guess to search.
 const GUESSES: usize = 4;
 const NEAR: usize = 64;
-/// Columns that are read.
+/// Columns to read.
 const OF_NODES: &[&str] = &["node_id", "parent_id", "frame_hash", "depth"];
 const OF_FRAMES: &[&str] = &["frame_hash", "class_name", "method_name", "type", "line"];
-/// Stands for no step.
+/// Represents no step.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A frame on its parent.
+/// A frame below its parent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// [`NONE`] below first frames; smaller than the step's own number otherwise.
+    /// [`NONE`] for root frames; otherwise smaller than the step's own index.
     pub(super) parent: u32,
-    /// Number of the frame.
+    /// Index of the frame.
     pub(super) frame: u32,
 }
 
-/// What some stacks are.
+/// Resolved stacks.
 #[derive(Debug, Default)]
 pub struct Paths {
     /// Parents before children.
     pub(super) steps: Vec<Step>,
-    /// Where stacks end.
+    /// The last step of each stack.
     pub(super) ends: HashMap<i64, u32, KeyHash>,
-    /// Names of frames; `None`: the store does not have it.
+    /// Frame labels; `None` if the store does not have the frame.
     pub(super) labels: Vec<Option<Label>>,
 }
 
-/// Of a file, or of some.
+/// Nodes of one or more files.
 #[derive(Default)]
 struct Nodes {
     ids: ScalarBuffer<i64>,
     parents: ScalarBuffer<i64>,
     frames: ScalarBuffer<i64>,
     depths: ScalarBuffer<i64>,
-    /// Where the nodes of each depth begin, if the rows are in order of depth and id, as our writers have them: then they are found without
-    /// putting each into a map.
+    /// Where the nodes of each depth begin, if the rows are sorted by depth and id, as Flightline writes
+    /// them. Then no hash map is needed.
     levels: Option<Vec<usize>>,
-    /// Else by their ids.
+    /// Otherwise, rows by id.
     places: HashMap<i64, usize, KeyHash>,
 }
 
-/// What is known while files are read.
+/// State while files are read.
 #[derive(Default)]
 struct Search {
     paths: Paths,
-    /// Stacks that are not found yet.
+    /// Stacks that are not resolved yet.
     left: HashSet<i64, KeyHash>,
-    /// Steps of nodes of the last file, row by row.
+    /// Step of each row of the last file.
     last: Option<(ScalarBuffer<i64>, Vec<u32>)>,
-    /// Of those before it.
+    /// Steps of nodes in earlier files.
     placed: HashMap<i64, u32, KeyHash>,
-    /// Numbers of frames.
+    /// Indices of frames.
     frames: HashMap<i64, u32, KeyHash>,
-    /// Frames met last, by their hashes.
+    /// Recently used frames, by hash.
     met: Vec<(i64, u32)>,
-    /// Most nodes that end no stack wanted are known by it.
+    /// Quickly rejects most nodes that do not end a requested stack.
     ends: Sieve,
-    /// Rows of the stack that is being placed.
+    /// Rows of the stack being resolved.
     path: Vec<usize>,
-    /// A node was there and its parent was not.
+    /// True if a node was found but its parent was not.
     torn: bool,
 }
 
 impl Paths {
-    /// Reads what the store knows of `stacks`, which are of samples of `table` for which `filter` holds.
+    /// Resolves `stacks`, which belong to samples in `table` where `filter` holds.
     ///
     /// # Errors
-    /// The condition is none, the store cannot be read, or what it knows of stacks goes round in a ring.
+    /// Returns an error if the condition is invalid, the store cannot be read, or a stack contains a cycle.
     pub async fn read(
         session: &Session,
         table: &str,
@@ -125,7 +126,7 @@ impl Paths {
         drop(read);
         nodes.passed_over(files.len() - looked_at);
         if search.torn && !search.left.is_empty() {
-            // Somebody else's writer: stacks that are in several files.
+            // Other writers may split a stack over several files.
             let all = ahead(session.context(), files, OF_NODES);
             let all: Vec<RecordBatch> = all.try_collect::<Vec<_>>().await?.into_iter().flatten().collect();
             search.take(&Nodes::of(&all)?)?;
@@ -149,7 +150,7 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Gives frames their names.
+    /// Resolves frame names.
     fn name(
         &mut self,
         batch: &RecordBatch,
@@ -172,7 +173,7 @@ impl Paths {
         Ok(())
     }
 
-    /// The stacks that have a frame whose label is `wanted`, by their ids.
+    /// Returns a predicate for the stacks with a frame whose label satisfies `wanted`.
     pub fn stacks_with(&self, wanted: impl Fn(&Label) -> bool) -> impl Fn(i64) -> bool {
         let labels: Vec<bool> = self.labels.iter().map(|label| label.as_ref().is_some_and(&wanted)).collect();
         let mut steps: Vec<bool> = Vec::with_capacity(self.steps.len());
@@ -191,7 +192,7 @@ impl Nodes {
             [one] => one.clone(),
             _ => concat_batches(first.schema_ref(), batches)?,
         };
-        // What is null is nothing: no parent.
+        // Treat null as no parent.
         let column = |at: usize| -> Result<ScalarBuffer<i64>> {
             let values = ids(&all, at)?;
             Ok(match values.null_count() {
@@ -229,7 +230,7 @@ impl Nodes {
         Some(begins)
     }
 
-    /// Where a node is.
+    /// Returns the row of a node.
     fn find(&self, id: i64, depth: i64) -> Option<usize> {
         let Some(levels) = &self.levels else { return self.places.get(&id).copied() };
         let level = usize::try_from(depth.checked_sub(1)?).ok()?;
@@ -239,7 +240,7 @@ impl Nodes {
     }
 }
 
-/// Where `id` is in `sorted`: ids are hashes, so it is about where it is between the first and the last (Peterson 1957).
+/// Interpolation search in `sorted` (Peterson 1957): ids are hashes, so they are evenly distributed.
 fn position(sorted: &[i64], id: i64) -> Option<usize> {
     let (mut begin, mut end) = (0, sorted.len());
     for _ in 0..GUESSES {
@@ -252,7 +253,7 @@ fn position(sorted: &[i64], id: i64) -> Option<usize> {
         }
         let part = (id.abs_diff(first)) as f64 / (last.abs_diff(first)) as f64;
         let guess = begin + ((end - 1 - begin) as f64 * part) as usize;
-        // It is mostly near the guess.
+        // The id is usually near the guess.
         let (low, high) = (guess.saturating_sub(NEAR / 2).max(begin), (guess + NEAR / 2).min(end - 1));
         match (sorted[low] <= id, id <= sorted[high]) {
             (true, true) => (begin, end) = (low, high + 1),
@@ -263,7 +264,7 @@ fn position(sorted: &[i64], id: i64) -> Option<usize> {
     Some(begin + sorted[begin..end].binary_search(&id).ok()?)
 }
 
-/// Which numbers may be among some (Bloom's filter with one hash): small enough for the cache where a map is not.
+/// Bloom filter with one hash: fits into the CPU cache, unlike a map.
 #[derive(Default)]
 struct Sieve {
     bits: Vec<u64>,
@@ -272,7 +273,7 @@ struct Sieve {
 
 impl Sieve {
     fn of(numbers: &HashSet<i64, KeyHash>) -> Self {
-        // A sixteenth of its bits is set.
+        // One bit in sixteen is set.
         let bits = (numbers.len() * 16).next_power_of_two().max(64);
         let mut sieve = Self { bits: vec![0; bits / 64], shift: 64 - bits.ilog2() };
         for &number in numbers {
@@ -304,9 +305,9 @@ impl Search {
         search
     }
 
-    /// Finds the stacks that end in these nodes.
+    /// Resolves the stacks that end in these nodes.
     fn take(&mut self, nodes: &Nodes) -> Result<()> {
-        // Mostly there is one file, and nobody asks.
+        // Deferred, because usually there is only one file.
         if let Some((ids, steps)) = self.last.take() {
             let placed = ids.iter().zip(steps).filter(|&(_, step)| step != NONE);
             self.placed.extend(placed.map(|(&id, step)| (id, step)));
@@ -325,7 +326,8 @@ impl Search {
         Ok(())
     }
 
-    /// The step in which a stack ends; `None` if some of it is not here. `steps` are those of the nodes' rows.
+    /// Resolves a stack to its last step; `None` if part of it is not in `nodes`. `steps` are the steps of
+    /// the rows.
     fn place(&mut self, nodes: &Nodes, steps: &mut [u32], mut row: usize) -> Result<Option<u32>> {
         self.path.clear();
         let mut end = loop {
@@ -347,7 +349,7 @@ impl Search {
             match nodes.find(parent, nodes.depths[row].saturating_sub(1)) {
                 Some(place) => row = place,
                 None => {
-                    // It may have come with another stack.
+                    // Another stack may have resolved it.
                     if let Some(&known) = self.placed.get(&parent) {
                         break known;
                     }
@@ -359,7 +361,7 @@ impl Search {
         let Self { path, frames, met, paths, .. } = self;
         for &row in path.iter().rev() {
             let hash = nodes.frames[row];
-            // Most are among those met before, which are found without a search.
+            // Most frames are in the cache.
             let slot = &mut met[hash as usize % MET];
             if slot.0 != hash || slot.1 == NONE {
                 let next = frames.len() as u32;
@@ -373,7 +375,7 @@ impl Search {
     }
 }
 
-/// Some columns of files, file by file; the next ones are read meanwhile.
+/// Reads columns file by file, prefetching the next files.
 fn ahead(
     context: &SessionContext,
     files: Vec<StoreTable>,
@@ -381,7 +383,7 @@ fn ahead(
 ) -> impl futures::Stream<Item = Result<Vec<RecordBatch>>> + Unpin + use<> {
     let context = context.clone();
     let read = move |file: StoreTable| {
-        // Comes to an end with whoever asked.
+        // Cancelled when the stream is dropped.
         let mut task = JoinSet::new();
         task.spawn(all_of(context.clone(), file, columns));
         async move { task.join_next().await.context("no answer")?? }
@@ -470,7 +472,7 @@ mod tests {
         let mut search = Search::new([1]);
         let told = search.take(&nodes(&[[2, 1, 5, 2], [1, 2, 5, 1]])).unwrap_err().to_string();
         assert!(told.contains("below itself"), "{told}");
-        // Depths that do not go down end anyway.
+        // Resolution terminates even if depths do not decrease.
         let mut search = Search::new([1]);
         search.take(&nodes(&[[1, 2, 5, 1], [2, 1, 5, 2]])).unwrap();
         assert!(search.torn && search.paths.ends.is_empty());

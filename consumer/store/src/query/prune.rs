@@ -1,30 +1,30 @@
-//! Leaves out what is narrower than a share of all that was chosen, and says how much that was.
+//! Omits frames below a share of the selected samples, and reports how much was omitted.
 
 use flightline_consumer::model::FrameKind;
 use flightline_consumer::tree::{Builder, Label, LabelId, NONE, Tree};
 
-/// Stands on a box for those above it that were left out, so that no weight is lost or becomes another function's own.
+/// Replaces omitted frames above a frame, so that no weight is lost or added to another function's self time.
 pub const PRUNED: &str = "[narrower]";
 
-/// What was left out.
+/// Omitted frames.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pruned {
-    /// Boxes.
+    /// Number of frames.
     pub boxes: usize,
-    /// Weight of the stacks that end in one of them.
+    /// Weight of the stacks that end in them.
     pub weight: u64,
-    /// Share of all in percent.
+    /// Percentage of the total.
     pub percent: f64,
 }
 
-/// The boxes of `tree` that have at least `percent` of its total.
+/// Returns the frames of `tree` with at least `percent` of its total.
 pub fn prune(tree: &Tree, percent: f64) -> (Tree, Pruned) {
     let limit = tree.total as f64 * percent / 100.0;
     let mut builder = Builder::default();
     let labels: Vec<LabelId> = tree.labels.iter().map(|label| builder.label(label.clone())).collect();
     let marker = builder.label(Label { text: PRUNED.into(), module: None, kind: FrameKind::Marker });
     let mut pruned = Pruned { boxes: 0, weight: 0, percent: 0.0 };
-    // What stacks without frames weigh.
+    // Weight of stacks without frames.
     let roots = tree.nodes.iter().filter(|node| node.depth == 0).map(|node| node.total);
     builder.weigh(NONE, tree.total.saturating_sub(roots.sum()));
     let mut path: Vec<u32> = Vec::new();

@@ -1,4 +1,4 @@
-//! A store opened for questions.
+//! An open store.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,31 +20,31 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::files::{self, Tables};
 use crate::place::while_files_change;
 
-/// Memory that a query may take before it goes on on disk.
+/// Memory of a query; beyond it, the engine spills to disk.
 const MEMORY: usize = 2 << 30;
 
-/// How a store is opened.
+/// Options for opening a store.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// Threads to work with; as many as there are processors.
+    /// Number of threads; by default the number of CPUs.
     pub threads: Option<usize>,
-    /// Bytes that a query may hold.
+    /// Maximum memory of a query in bytes.
     pub memory: Option<usize>,
-    /// A condition on samples: days and services that it leaves out are not there. Empty: all are.
+    /// Condition on samples; excluded days and services are not visible. Empty: all are visible.
     pub only: String,
 }
 
-/// A store and who answers.
+/// A store and its SQL engine.
 pub struct Session {
     context: SessionContext,
     tables: Tables,
 }
 
 impl Session {
-    /// Opens the store in a directory, or at a URL of an object store.
+    /// Opens the store in a directory or at the URL of an object store.
     ///
     /// # Errors
-    /// There is no store, or it cannot be read.
+    /// Returns an error if there is no store or it cannot be read.
     pub async fn open(store: &str, options: &OpenOptions) -> Result<Self> {
         let mut config = SessionConfig::new().with_information_schema(true);
         if let Some(threads) = options.threads {
@@ -61,10 +61,10 @@ impl Session {
         Ok(Self { context, tables })
     }
 
-    /// Adds a table of the user's own: `name=file`, CSV, Parquet or JSON by its ending.
+    /// Registers a table of the user: a CSV, Parquet or JSON file, by its extension.
     ///
     /// # Errors
-    /// It cannot be read, or has a name that the store uses.
+    /// Returns an error if the file cannot be read or the name is that of a table of the store.
     pub async fn add_table(&self, name: &str, file: &Path) -> Result<()> {
         if self.tables.all().any(|(taken, _)| taken == name) {
             bail!("{name} is a table of the store: give {} another name", file.display());
@@ -91,28 +91,28 @@ impl Session {
         .with_context(cannot)
     }
 
-    /// Plans a question. Nothing can be changed by one.
+    /// Plans a query. Only read-only statements are accepted.
     ///
     /// # Errors
-    /// It is no SQL, or asks for what there is not.
+    /// Returns an error if the SQL is invalid or refers to unknown tables or columns.
     pub async fn plan(&self, sql: &str) -> Result<DataFrame> {
         let only_read =
             SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         Ok(self.context.sql_with_options(sql, only_read).await?)
     }
 
-    /// Answers a question piece by piece.
+    /// Runs a query and streams the result.
     ///
     /// # Errors
-    /// As [`Session::plan`].
+    /// See [`Session::plan`].
     pub async fn stream(&self, sql: &str) -> Result<SendableRecordBatchStream> {
         Ok(self.plan(sql).await?.execute_stream().await?)
     }
 
-    /// The folders that may have rows of `table` for which the condition holds.
+    /// Returns the folders that may have rows of `table` where the condition holds.
     ///
     /// # Errors
-    /// It is no condition on that table.
+    /// Returns an error if the condition is invalid for that table.
     pub async fn folders(&self, table: &str, filter: &str) -> Result<BTreeSet<Vec<String>>> {
         let sql = format!("SELECT * FROM {table} WHERE {}", condition(filter)?);
         let (state, plan) = self.plan(&sql).await?.into_parts();
@@ -128,21 +128,21 @@ impl Session {
         Ok(self.tables.get(table)?.folders(&state, &filters)?)
     }
 
-    /// The tables.
+    /// Returns the tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// DataFusion's own.
+    /// Returns DataFusion's session.
     pub fn context(&self) -> &SessionContext {
         &self.context
     }
 }
 
-/// A condition on samples as it is put into a question; empty holds for all.
+/// Validates a condition for use in a query; an empty one becomes `true`.
 ///
 /// # Errors
-/// It is not one condition of SQL.
+/// Returns an error if it is not a single SQL condition.
 pub fn condition(text: &str) -> Result<String> {
     if text.trim().is_empty() {
         return Ok("true".to_owned());

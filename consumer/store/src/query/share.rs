@@ -1,4 +1,4 @@
-//! What share of samples a function had, over time and by something else: a version, a host.
+//! A function's share of samples over time, grouped by a column such as version or host.
 
 use std::collections::BTreeMap;
 
@@ -14,43 +14,43 @@ use super::paths::Paths;
 use super::session::{Session, condition};
 use super::weights::{Choice, ids, weights};
 
-/// Rows that are kept.
+/// Maximum number of rows.
 const MOST: usize = 1_000_000;
 
-/// What is asked.
+/// Parameters of the query.
 #[derive(Clone, Debug)]
 pub struct Question<'q> {
-    /// Which samples, and what they weigh.
+    /// Selected samples and their weight.
     pub choice: Choice<'q>,
-    /// What shares are told apart by: a column, or an expression of some.
+    /// The grouping column or expression.
     pub by: &'q str,
-    /// Seconds of a row.
+    /// Time step in seconds.
     pub every: u64,
 }
 
-/// What there was of a function.
+/// A function's part of the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Weight of the stacks it was in.
+    /// Weight of the stacks that contain the function.
     pub of_function: u64,
-    /// Weight of all.
+    /// Total weight.
     pub total: u64,
 }
 
 impl Share {
-    /// In percent.
+    /// Returns the percentage.
     pub fn percent(&self) -> f64 {
         if self.total == 0 { 0.0 } else { self.of_function as f64 * 100.0 / self.total as f64 }
     }
 }
 
-/// Shares by begin (seconds since 1970) and by what they are told apart by.
+/// Shares by start time (seconds since 1970) and group.
 pub type Shares = BTreeMap<(i64, String), Share>;
 
-/// The shares of the functions whose label, made as `options` say, is `wanted`.
+/// Returns the share of functions whose label, formatted with `options`, satisfies `wanted`.
 ///
 /// # Errors
-/// The question is none, the store cannot be read, or there are too many rows.
+/// Returns an error if the query is invalid, the store cannot be read, or there are too many rows.
 pub async fn shares(
     session: &Session,
     question: &Question<'_>,
@@ -63,7 +63,7 @@ pub async fn shares(
     }
     let (filter, by, sum) = (condition(choice.filter)?, condition(question.by)?, choice.measure.sql());
     let table = choice.table;
-    // Whole seconds since 1970: the same in every engine.
+    // Round down to whole steps since 1970: the same in every engine.
     let begin = format!("(CAST(floor(extract(epoch FROM ts) / {every}) AS BIGINT) * {every})");
     let sql = format!(
         "SELECT {begin} AS begin, CAST({by} AS VARCHAR) AS of_what, stack_id, {sum} AS weight \

@@ -1,4 +1,4 @@
-//! A table of the store as DataFusion sees it: exactly the files that are handed over, those left out that cannot have what is asked for.
+//! A table of the store for DataFusion: a fixed list of files, without those that cannot match.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -37,32 +37,32 @@ use datafusion::physical_plan::union::UnionExec;
 use super::once::OncePerId;
 use crate::schema::TIME;
 
-/// The column by which rows of chunks are left out.
+/// Column by which the rows of duplicate chunks are excluded.
 const CHUNK: &str = "chunk";
 
 /// A file of a table.
 #[derive(Clone, Debug)]
 pub struct DataFile {
-    /// Where it is.
+    /// Its location.
     pub meta: ObjectMeta,
     /// Values of the table's partition columns, in their order.
     pub partition: Vec<String>,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u64,
-    /// First and last time in it, in µs since 1970, if it has times.
+    /// First and last timestamp in µs since 1970, if it has timestamps.
     pub times: Option<(i64, i64)>,
-    /// Chunks whose rows are another file's.
+    /// Chunks that another file provides.
     pub except: Vec<i64>,
 }
 
 impl DataFile {
-    /// Its name in its folder.
+    /// Name within its folder.
     pub fn name(&self) -> &str {
         self.meta.location.filename().unwrap_or_default()
     }
 }
 
-/// What queries have read.
+/// Counters of queries.
 #[derive(Debug, Default)]
 pub struct Tally {
     read: AtomicU64,
@@ -70,7 +70,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Files read, and files that could not have what was asked for.
+    /// Returns the numbers of files read and skipped.
     pub fn files(&self) -> (u64, u64) {
         (self.read.load(Ordering::Relaxed), self.passed_over.load(Ordering::Relaxed))
     }
@@ -88,7 +88,7 @@ pub struct StoreTable {
 }
 
 impl StoreTable {
-    /// The table of `files`, all below `url`. Columns that a file lacks are null in its rows.
+    /// Creates the table of `files`, all below `url`. Columns that a file lacks are null in its rows.
     pub fn new(
         url: ObjectStoreUrl,
         columns: SchemaRef,
@@ -104,36 +104,36 @@ impl StoreTable {
         Self { url, schema, partitioned_by, files: files.into(), id: None, tally: Arc::default() }
     }
 
-    /// The same, of rows with the same `id` only one: writers do not ask each other what is there.
+    /// Deduplicates rows by `id`, since writers do not coordinate.
     #[must_use]
     pub fn once_per(mut self, id: &str) -> Self {
         self.id = self.schema.file_schema().index_of(id).ok();
         self
     }
 
-    /// The same with each row as often as it is there.
+    /// Keeps duplicate rows.
     #[must_use]
     pub fn raw(mut self) -> Self {
         self.id = None;
         self
     }
 
-    /// What queries have read of it.
+    /// Returns the counters of queries.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
 
-    /// Number of files, rows and bytes in it.
+    /// Returns the numbers of files, rows and bytes.
     pub fn size(&self) -> (u64, u64, u64) {
         let sum = |of: fn(&DataFile) -> u64| self.files.iter().map(of).sum();
         (self.files.len() as u64, sum(|file| file.rows), sum(|file| file.meta.size))
     }
 
-    /// The folders, by the values of what they are partitioned by, that may have rows for which all of `filters` hold. Filters that ask other
-    /// tables hold everywhere.
+    /// Returns the partition values of folders that may have rows where all `filters` hold. Filters with
+    /// subqueries are ignored.
     ///
     /// # Errors
-    /// A filter is none of this table's.
+    /// Returns an error if a filter does not fit this table.
     pub fn folders(&self, state: &dyn Session, filters: &[Expr]) -> Result<BTreeSet<Vec<String>>> {
         let of_table = DFSchema::try_from(self.schema())?;
         let plain = filters.iter().filter(|filter| !asks_others(filter)).cloned();
@@ -142,32 +142,32 @@ impl StoreTable {
         Ok(self.kept(predicate.as_ref()).into_iter().map(|file| file.partition.clone()).collect())
     }
 
-    /// The same with the files of these folders only.
+    /// Restricts the table to these folders.
     #[must_use]
     pub fn of_folders(mut self, folders: &BTreeSet<Vec<String>>) -> Self {
         self.files = self.files.iter().filter(|file| folders.contains(&file.partition)).cloned().collect();
         self
     }
 
-    /// A table for each of its files.
+    /// Returns a table for each file.
     pub fn each_file(&self) -> Vec<Self> {
         let of = |file: &DataFile| Self { files: Arc::new([file.clone()]), ..self.clone() };
         self.files.iter().map(of).collect()
     }
 
-    /// Notes that so many files did not have to be read.
+    /// Counts files that were skipped.
     pub fn passed_over(&self, files: usize) {
         self.tally.passed_over.fetch_add(files as u64, Ordering::Relaxed);
     }
 
-    /// The files that may have rows for which `predicate` holds.
+    /// Returns the files that may have rows where `predicate` holds.
     fn kept(&self, predicate: Option<&Arc<dyn PhysicalExpr>>) -> Vec<&DataFile> {
         let pruning = predicate.and_then(|predicate| {
             let builder = PruningPredicateBuilder::new().with_file_schema(self.schema());
             builder.build(predicate.clone())
         });
         let known = Known { table: self };
-        // Whoever cannot tell reads all.
+        // Read all files if pruning is not possible.
         let kept = pruning.and_then(|pruning| pruning.prune(&known).ok());
         match kept {
             Some(kept) => {
@@ -213,7 +213,7 @@ impl TableProvider for StoreTable {
             None => (0..schema.fields().len()).collect(),
         };
         let wanted = columns.len();
-        // One file has no id twice; of several the id is looked at even if nobody asks for it.
+        // A single file has no duplicate ids. For several, read the id column even if it was not requested.
         let id_at = self.id.filter(|_| kept.len() > 1).map(|id| {
             columns.iter().position(|&column| column == id).unwrap_or_else(|| {
                 columns.push(id);
@@ -246,7 +246,7 @@ impl TableProvider for StoreTable {
 }
 
 impl StoreTable {
-    /// Rows of some files.
+    /// Scans some files.
     fn scan_of(
         &self,
         state: &dyn Session,
@@ -256,7 +256,7 @@ impl StoreTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let rows: u64 = files.iter().map(|file| file.rows).sum();
         let mut statistics = Statistics::new_unknown(&self.schema());
-        // Good enough for the order of joins; a count reads the files, as what is known of them may be wrong.
+        // Accurate enough to order joins. Counting must read the files, since the metadata may be wrong.
         statistics.num_rows = Precision::Inexact(rows as usize);
         let of_files: Vec<PartitionedFile> = files.iter().map(|file| self.partitioned(file)).collect();
         let groups = FileGroup::new(of_files).split_files(state.config().target_partitions());
@@ -264,7 +264,7 @@ impl StoreTable {
             global: state.config_options().execution.parquet.clone(),
             ..TableParquetOptions::default()
         };
-        // Filters on rows come from the optimizer.
+        // The optimizer adds row filters.
         let source = ParquetSource::new(self.schema.clone()).with_table_parquet_options(options);
         let scan = FileScanConfigBuilder::new(self.url.clone(), Arc::new(source))
             .with_file_groups(groups)
@@ -275,7 +275,7 @@ impl StoreTable {
         Ok(DataSourceExec::from_data_source(scan))
     }
 
-    /// Rows of a file without those of chunks that are another file's.
+    /// Scans a file without the chunks that another file provides.
     fn scan_of_part(
         &self,
         state: &dyn Session,
@@ -309,14 +309,14 @@ impl StoreTable {
     }
 }
 
-/// Whether an expression has a question in it.
+/// Returns true if an expression contains a subquery.
 fn asks_others(expression: &Expr) -> bool {
     let asks =
         |part: &Expr| Ok(matches!(part, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_)));
     expression.exists(asks).unwrap_or(true)
 }
 
-/// What is known of files without opening them.
+/// Statistics of files that have not been opened.
 struct Known<'t> {
     table: &'t StoreTable,
 }

@@ -1,5 +1,5 @@
-//! Weights of stacks → tree. Each box is reached from its stacks once: own weights are put where stacks end, and added up downwards
-//! afterwards, so no prefix is looked up for each stack that has it.
+//! Builds the tree from the weights of stacks. Self weights are set where stacks end and summed towards the
+//! root afterwards, so that shared prefixes are visited only once.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use super::paths::{NONE, Paths};
 use super::session::Session;
 use super::weights::{Choice, Weights, weights};
 
-/// Stands for a stack whose frames the store does not have.
+/// Represents a stack whose frames are not in the store.
 pub const MISSING: &str = "[not in the store]";
 
-/// A tree, and what could not be put into it as it was.
+/// A tree, and the weight that could not be resolved.
 #[derive(Debug)]
 pub struct Grown {
     /// The tree.
     pub tree: Tree,
-    /// Weight of stacks that the store does not know; they are in the tree as [`MISSING`].
+    /// Weight of unknown stacks; the tree contains them as [`MISSING`].
     pub missing: u64,
 }
 
-/// The tree of the samples chosen, frames named as `options` say.
+/// Builds the tree of the selected samples, with frames named by `options`.
 ///
 /// # Errors
-/// The condition is none, or the store cannot be read.
+/// Returns an error if the condition is invalid or the store cannot be read.
 pub async fn grow(session: &Session, choice: Choice<'_>, options: &FoldOptions) -> Result<Grown> {
     let weights = weights(session, choice).await?;
     let stacks = weights.by_stack.keys().copied();
@@ -36,7 +36,7 @@ pub async fn grow(session: &Session, choice: Choice<'_>, options: &FoldOptions) 
 }
 
 impl Paths {
-    /// The tree of `weights`.
+    /// Builds the tree of `weights`.
     pub fn tree(&self, weights: &Weights, unit: &str) -> Grown {
         let mut builder = Builder::with_room(self.steps.len());
         let mut own: Vec<u64> = vec![0; self.steps.len()];
@@ -56,7 +56,7 @@ impl Paths {
             }
         }
         let (labels, alone) = self.labels(&mut builder);
-        // Boxes, and whether other steps may be in them.
+        // The node of each step, and whether other steps may share it.
         let mut boxes: Vec<(u32, bool)> = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.iter().enumerate() {
             if !used[number] {
@@ -66,7 +66,7 @@ impl Paths {
             let (below, shared) = boxes.get(step.parent as usize).copied().unwrap_or((tree::NONE, false));
             let label = labels[step.frame as usize];
             let shared = shared || !alone[label.index()];
-            // A step that has its box for itself need not look for it: mostly all do.
+            // A step that does not share its node needs no lookup; usually none do.
             let of_step = if shared { builder.child(below, label) } else { builder.append(below, label) };
             builder.weigh(of_step, own[number]);
             boxes.push((of_step, shared));
@@ -80,7 +80,7 @@ impl Paths {
         Grown { tree: builder.finish(unit), missing }
     }
 
-    /// The labels of frames, and of each whether one frame alone is called so.
+    /// Returns the labels of frames, and for each whether only one frame has it.
     fn labels(&self, builder: &mut Builder) -> (Vec<LabelId>, Vec<bool>) {
         let mut alone: Vec<bool> = Vec::new();
         let mut of_frame = |label: &Option<Label>| {
@@ -88,7 +88,7 @@ impl Paths {
             let id = builder.label(label.clone().unwrap_or_else(|| marker(MISSING)));
             match alone.get_mut(id.index()) {
                 Some(alone) => *alone = false,
-                // Markers are also put beside all stacks.
+                // Markers also occur next to the stacks.
                 None => alone.push(known.is_some()),
             }
             id

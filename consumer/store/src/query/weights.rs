@@ -1,4 +1,4 @@
-//! How much the samples of each stack weigh.
+//! Weights of the samples of each stack.
 
 use std::collections::HashMap;
 
@@ -12,18 +12,18 @@ use jfr_format::pool::KeyHash;
 
 use super::session::{Session, condition};
 
-/// What samples weigh.
+/// How samples are weighed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
-    /// One each.
+    /// Each counts as one.
     #[default]
     Samples,
-    /// What they stand for: ns or bytes.
+    /// By value: ns or bytes.
     Value,
 }
 
 impl Measure {
-    /// The sum, as SQL says it.
+    /// The sum in SQL.
     pub fn sql(self) -> &'static str {
         match self {
             Self::Samples => "sum(samples)",
@@ -31,7 +31,7 @@ impl Measure {
         }
     }
 
-    /// What is counted, for people.
+    /// Unit for people.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Samples => "samples",
@@ -40,30 +40,30 @@ impl Measure {
     }
 }
 
-/// Which samples, and what they weigh.
+/// Selected samples and their weight.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'q> {
-    /// `samples`, or one of its sums by time.
+    /// `samples`, or an aggregated table.
     pub table: &'q str,
-    /// A condition on its rows; empty: all.
+    /// Condition on rows; empty selects all.
     pub filter: &'q str,
-    /// What they weigh.
+    /// How they are weighed.
     pub measure: Measure,
 }
 
 /// Weights by stack.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
-    /// By id of the stack.
+    /// By stack id.
     pub by_stack: HashMap<i64, u64, KeyHash>,
-    /// Of samples without one.
+    /// Weight of samples without a stack.
     pub without: u64,
-    /// Of all.
+    /// Total weight.
     pub total: u64,
 }
 
 impl Weights {
-    /// Adds the weight of some samples of one stack.
+    /// Adds weight to a stack.
     pub fn add(&mut self, stack: Option<i64>, weight: u64) {
         self.total = self.total.saturating_add(weight);
         let sum = match stack {
@@ -74,10 +74,10 @@ impl Weights {
     }
 }
 
-/// The weights of the samples chosen.
+/// Returns the weights of the selected samples.
 ///
 /// # Errors
-/// The condition is none, or the store cannot be read.
+/// Returns an error if the condition is invalid or the store cannot be read.
 pub async fn weights(session: &Session, choice: Choice<'_>) -> Result<Weights> {
     let (table, filter, sum) = (choice.table, condition(choice.filter)?, choice.measure.sql());
     let sql = format!("SELECT stack_id, {sum} AS weight FROM {table} WHERE {filter} GROUP BY stack_id");
@@ -87,7 +87,7 @@ pub async fn weights(session: &Session, choice: Choice<'_>) -> Result<Weights> {
         let (stacks, sums) = (ids(&batch, 0)?, ids(&batch, 1)?);
         for row in 0..batch.num_rows() {
             let stack = stacks.is_valid(row).then(|| stacks.value(row));
-            // Values below zero weigh nothing: none of ours is.
+            // Ignore negative values, which Flightline never writes.
             let sum = if sums.is_valid(row) { sums.value(row) } else { 0 };
             weights.add(stack, u64::try_from(sum).unwrap_or(0));
         }
@@ -95,7 +95,7 @@ pub async fn weights(session: &Session, choice: Choice<'_>) -> Result<Weights> {
     Ok(weights)
 }
 
-/// A column of 64-bit numbers.
+/// Returns a column of 64-bit integers.
 pub(super) fn ids(batch: &RecordBatch, column: usize) -> Result<Int64Array> {
     let Some(values) = batch.columns().get(column) else { bail!("the answer has no column {column}") };
     let values = cast(values, &DataType::Int64)?;

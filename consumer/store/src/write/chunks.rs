@@ -1,4 +1,4 @@
-//! Which chunks a recording is of.
+//! Splits a recording into chunks.
 
 use anyhow::{Result, bail};
 use jfr_format::constants::{MAGIC, STATE_FINISHED};
@@ -13,13 +13,13 @@ use crate::layout::Day;
 pub struct Chunk<'r> {
     /// Its bytes.
     pub bytes: &'r [u8],
-    /// Where it begins in the recording.
+    /// Offset in the recording.
     pub offset: u64,
-    /// By its content.
+    /// Hash of its content.
     pub id: Id,
-    /// The day it was begun.
+    /// Day of its start.
     pub day: Day,
-    /// Whether whoever wrote it has ended it.
+    /// True if its writer has completed it.
     pub finished: bool,
 }
 
@@ -36,10 +36,11 @@ impl<'r> Chunk<'r> {
     }
 }
 
-/// The chunks of a recording. What does not go on as a chunk belongs to the last one: its reader says what it is.
+/// Returns the chunks of a recording. Trailing data that is not a chunk belongs to the last one; its reader
+/// reports it.
 ///
 /// # Errors
-/// It is no recording at all.
+/// Returns an error if it is not a JFR recording.
 pub fn chunks(recording: &[u8]) -> Result<Vec<Chunk<'_>>> {
     if !recording.starts_with(&MAGIC) {
         bail!("it is no JFR recording: it does not begin with FLR");
@@ -51,7 +52,7 @@ pub fn chunks(recording: &[u8]) -> Result<Vec<Chunk<'_>>> {
         let header = ChunkHeader::decode(rest).ok();
         let size = header.and_then(|header| usize::try_from(header.size).ok());
         let size = size.filter(|&size| size >= header::LEN && size <= rest.len());
-        // A chunk whose size is not right yet, or not followed by another, reaches to the end.
+        // A chunk without a valid size, or not followed by another chunk, extends to the end.
         let whole = size.filter(|&size| size == rest.len() || rest[size..].starts_with(&MAGIC));
         let len = whole.unwrap_or(rest.len());
         chunks.push(Chunk::new(&rest[..len], at as u64, header.as_ref(), whole.is_some()));

@@ -1,4 +1,4 @@
-//! Chunks → files of the store, whole deliveries of them.
+//! Delivers chunks to the store. A delivery is a set of files that becomes visible atomically.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,28 +18,28 @@ use crate::footer::{Id, Told};
 use crate::layout::{Day, Partition, Table, check_service};
 use crate::place::{Place, while_files_change};
 
-/// Bytes handed to the reader at a time.
+/// Input buffer size in bytes.
 const PIECE: usize = 1 << 20;
-/// Footers read at the same time.
+/// Number of footers read concurrently.
 const AT_ONCE: usize = 32;
-/// Stacks that a writer remembers, and for how long: then it writes them again.
+/// Limits of the cache of stacks already written; after that they are written again.
 const MOST_STACKS: usize = 4 << 20;
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// What could not be read that is told of each recording; the rest is counted.
+/// Maximum number of warnings reported per recording; the rest is counted.
 const MOST_WARNINGS: usize = 8;
 
-/// How recordings are taken in.
+/// Options for adding recordings.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whose samples they are.
+    /// Service that was recorded.
     pub service: String,
-    /// Labels of all of them. A sample's own of the same name counts.
+    /// Labels for all samples. A sample's own labels take precedence.
     pub labels: Vec<(String, String)>,
-    /// Samples of these types only, by name or as `cpu`, `wall`, …; empty: all.
+    /// Event types by name or as `cpu`, `wall`, …; empty selects all.
     pub events: Vec<String>,
-    /// Whether source lines are kept.
+    /// Keep source lines.
     pub lines: bool,
-    /// Whether chunks are taken that nobody has ended: what is added to them later would come as another chunk.
+    /// Also add chunks that are not finished. If they grow later, they are added again as different chunks.
     pub unfinished: bool,
 }
 
@@ -55,31 +55,31 @@ impl Default for Options {
     }
 }
 
-/// What came of a recording.
+/// Result of adding a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Added {
-    /// Chunks taken in.
+    /// Chunks added.
     pub chunks: u64,
-    /// Chunks that were there already.
+    /// Chunks that were already in the store.
     pub known: u64,
-    /// Chunks left out, as whoever writes them has not ended them.
+    /// Unfinished chunks that were skipped.
     pub unfinished: u64,
     /// Samples.
     pub rows: u64,
-    /// Losses told in the recording.
+    /// Loss records in the recording.
     pub losses: u64,
-    /// Files written, and their bytes.
+    /// Number of files written.
     pub files: u64,
-    /// See `files`.
+    /// Size of these files in bytes.
     pub bytes: u64,
-    /// What could not be read: the first of them.
+    /// The first warnings about unreadable data.
     pub warnings: Vec<String>,
-    /// How many there were.
+    /// Number of warnings.
     pub warned: u64,
 }
 
 impl Added {
-    /// Adds up.
+    /// Adds the counters of `other`.
     pub fn add(&mut self, other: Self) {
         self.chunks += other.chunks;
         self.known += other.known;
@@ -100,15 +100,15 @@ impl Added {
     }
 }
 
-/// Writes into a store. Several can at the same time, in one process or many.
+/// Writes to a store. Several writers may work concurrently, in one process or in many.
 #[derive(Debug)]
 pub struct Writer {
     place: Place,
     pub(super) options: Options,
     pub(super) shared: Shared,
-    /// Chunks that the store has, by day, as far as it was looked.
+    /// Chunks in the store by day, for the days that were looked up.
     known: Mutex<HashMap<Day, HashSet<Id>>>,
-    /// Stacks that this writer has put into the store, and since when they are remembered.
+    /// Stacks that this writer has stored, and the age of this cache.
     stacks: Mutex<(Instant, Stacks)>,
 }
 
@@ -116,10 +116,10 @@ pub struct Writer {
 type Stacks = HashMap<Day, HashSet<i64, KeyHash>>;
 
 impl Writer {
-    /// A writer of one service's samples.
+    /// Creates a writer for one service.
     ///
     /// # Errors
-    /// The service's name is none.
+    /// Returns an error if the service name is invalid.
     pub fn new(place: Place, options: Options) -> Result<Self> {
         check_service(&options.service)?;
         let labels = options.labels.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
@@ -133,11 +133,11 @@ impl Writer {
         })
     }
 
-    /// Takes in a recording: chunks that the store has are passed over.
+    /// Adds a recording; skips chunks that are already in the store.
     ///
     /// # Errors
-    /// It is no recording, its times are of many days, or the store cannot be read or written. What was written of it until then is of whole
-    /// files; taking it in again completes it.
+    /// Returns an error if it is not a recording, its timestamps span too many days, or the store cannot be
+    /// read or written. Files written until then are complete; adding the recording again completes it.
     pub async fn add(&self, recording: &[u8]) -> Result<Added> {
         let mut added = Added::default();
         let mut delivery: Vec<Chunk<'_>> = Vec::new();
@@ -147,7 +147,7 @@ impl Writer {
             } else if self.is_known(&chunk).await? {
                 added.known += 1;
             } else {
-                // Where it is looked for again depends on the day it was begun.
+                // A delivery covers one start day, which determines where it is looked up.
                 if delivery.last().is_some_and(|last| last.day != chunk.day) {
                     self.deliver(&std::mem::take(&mut delivery), &mut added).await?;
                 }
@@ -170,7 +170,7 @@ impl Writer {
         Ok(known(&all).unwrap_or(false))
     }
 
-    /// The chunks of a day that the store has.
+    /// Returns the chunks of a day that are in the store.
     async fn there(&self, day: Day) -> Result<HashSet<Id>> {
         use futures::{StreamExt, TryStreamExt};
 
@@ -190,7 +190,7 @@ impl Writer {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this writer has put a stack into a day.
+    /// Returns true if this writer has stored a stack for a day.
     fn has(&self, day: Day, stack: i64) -> bool {
         let stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
         stacks.1.get(&day).is_some_and(|stacks| stacks.contains(&stack))
@@ -198,7 +198,7 @@ impl Writer {
 
     fn remember(&self, day: Day, fresh: Vec<i64>) {
         let mut stacks = self.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Days that are over may lose stacks to which nothing refers any more.
+        // Retention may remove unreferenced stacks of past days, so the cache expires.
         if stacks.0.elapsed() > REMEMBERED || stacks.1.values().map(HashSet::len).sum::<usize>() > MOST_STACKS
         {
             *stacks = (Instant::now(), Stacks::default());
@@ -218,7 +218,7 @@ impl Writer {
             plain += 1;
         }
         if plain < chunks.len() {
-            // What samples stand for may have been told in the chunk before.
+            // The previous chunk may define the sampling period.
             let from = plain.saturating_sub(1);
             self.take_others(&chunks[from..], plain - from, &mut parts, added).await?;
         }
@@ -228,7 +228,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes in a chunk that was read at once.
+    /// Adds a chunk that was read at once.
     async fn take_keyed(
         &self,
         keyed: &Keyed,
@@ -251,7 +251,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes in chunks item by item, the first `passed` of which only say what the others go on from.
+    /// Adds chunks item by item. The first `passed` chunks only provide state for the others.
     async fn take_others(
         &self,
         chunks: &[Chunk<'_>],
@@ -260,7 +260,7 @@ impl Writer {
         added: &mut Added,
     ) -> Result<()> {
         let mut feed = Feed::new(self.feed_options());
-        // Where each begins in what is fed.
+        // Start of each chunk in the input.
         let mut begins: Vec<u64> = Vec::with_capacity(chunks.len());
         let mut fed = 0;
         for chunk in chunks {
@@ -302,18 +302,18 @@ impl Writer {
                     }
                 }
             }
-            // What samples stand for may be told behind them.
+            // The sampling period may be recorded after the samples.
             parts.rows.settle(|event| feed.period(event));
         }
         Ok(())
     }
 
-    /// How streams and recordings are read for this.
+    /// Options for reading streams and recordings.
     pub fn feed_options(&self) -> live::Options {
         live::Options { samples: self.options.events.clone(), others: false, ..live::Options::default() }
     }
 
-    /// The same chunks taken in otherwise are other files.
+    /// The id includes the options: the same chunks with other options are other files.
     fn delivery_id(&self, chunks: &[Id]) -> Id {
         let Options { service, labels, events, lines, .. } = &self.options;
         let text = format!("{service:?} {labels:?} {events:?} {lines} {chunks:?}");
@@ -326,10 +326,10 @@ pub(super) struct Parts<'w> {
     writer: &'w Writer,
     pub(super) rows: Rows,
     id: Id,
-    /// Where the file is that says that the delivery is whole.
+    /// Day of the file that marks the delivery as complete.
     day: Day,
     parts: u32,
-    /// That file, until all others are there.
+    /// That file, written after all others.
     last: Option<(Path, Vec<u8>)>,
 }
 
@@ -338,7 +338,7 @@ impl<'w> Parts<'w> {
         Self { writer, rows: Rows::default(), id, day, parts: 0, last: None }
     }
 
-    /// Writes the rows there are.
+    /// Writes the collected rows.
     async fn put(&mut self, added: &mut Added) -> Result<()> {
         let mut rows = std::mem::take(&mut self.rows);
         let first = self.parts == 0;
@@ -370,7 +370,7 @@ impl<'w> Parts<'w> {
         let partition = Partition { day: of_day.day, service: self.writer.options.service.clone() };
         added.rows += of_day.rows;
         added.losses += of_day.lost;
-        // What samples refer to comes before them.
+        // Write stacks before the samples that refer to them.
         let dictionary =
             of_day.dictionary.into_iter().flat_map(|files| Table::DICTIONARY.into_iter().zip(files));
         for (table, bytes) in dictionary.chain(of_day.losses.map(|bytes| (Table::Losses, bytes))) {
@@ -389,7 +389,7 @@ impl<'w> Parts<'w> {
         place.put(&path, of_day.samples).await
     }
 
-    /// Writes what is left; then the delivery is there.
+    /// Writes the rest, which makes the delivery visible.
     pub(super) async fn finish(mut self, added: &mut Added) -> Result<()> {
         self.put(added).await?;
         let (path, bytes) = self.last.take().context("a delivery without its last file")?;

@@ -1,4 +1,4 @@
-//! What stacks are: ids are hashes of what they stand for, so writers need not ask each other.
+//! Stacks. Ids are hashes of content, so writers need not coordinate.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use flightline_consumer::model::FrameKind;
 use jfr_format::pool::KeyHash;
 use twox_hash::XxHash3_64;
 
-/// The parent of first frames.
+/// Parent of root frames.
 pub(crate) const ROOT: i64 = 0;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) function: Arc<str>,
-    /// Java class, or library.
+    /// Java class or library.
     pub(crate) class: Arc<str>,
     pub(crate) kind: FrameKind,
-    /// 0 if not known.
+    /// 0 if unknown.
     pub(crate) line: i32,
 }
 
@@ -28,12 +28,12 @@ impl Frame {
         Self { function: text.into(), class: "".into(), kind: FrameKind::Marker, line: 0 }
     }
 
-    /// The class of an object that was allocated, waited for or thrown, as the innermost frame of its stack.
+    /// The class of an allocated, locked or thrown object, as the innermost frame of its stack.
     fn object(class: &Arc<str>) -> Self {
         Self { function: class.clone(), class: "".into(), kind: FrameKind::Class, line: 0 }
     }
 
-    /// Its id: of its type, class and function, each ended by a zero byte, and its line.
+    /// Id: hash of type, class and function, each followed by a zero byte, and of the line.
     fn id(&self, bytes: &mut Vec<u8>) -> i64 {
         bytes.clear();
         for text in [self.kind.name(), &self.class, &self.function] {
@@ -45,7 +45,7 @@ impl Frame {
     }
 }
 
-/// A frame on its parent.
+/// A frame below its parent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) parent: i64,
@@ -56,30 +56,30 @@ pub(crate) struct Node {
 /// A stack.
 #[derive(Debug)]
 pub(crate) struct Stack {
-    /// The node it ends in.
+    /// Id of its leaf node.
     pub(crate) id: i64,
     pub(crate) truncated: bool,
     /// Nodes from the root on.
     pub(crate) path: Box<[i64]>,
 }
 
-/// Stacks by small numbers, and what they are of.
+/// Stacks by index, and their nodes and frames.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
     pub(crate) frames: HashMap<i64, Frame, KeyHash>,
     pub(crate) nodes: HashMap<i64, Node, KeyHash>,
     pub(crate) stacks: Vec<Stack>,
     by_id: HashMap<i64, u32, KeyHash>,
-    /// By where the stack of the present chunk is; held, so that no other is there.
+    /// Indices by address of the current chunk's stacks; each is held so that its address is not reused.
     met: HashMap<usize, (Arc<live::Stack>, u32), KeyHash>,
     none: Option<u32>,
-    /// Nodes of all paths.
+    /// Number of nodes in all paths.
     steps: usize,
     bytes: Vec<u8>,
 }
 
 impl Dictionary {
-    /// The number of a sample's stack. Lines are left out if `lines` is not set.
+    /// Returns the index of a sample's stack. Omits lines unless `lines` is set.
     pub(crate) fn stack(&mut self, stack: Option<&Arc<live::Stack>>, lines: bool) -> u32 {
         let Some(stack) = stack else { return self.no_stack() };
         let at = Arc::as_ptr(stack).addr();
@@ -92,7 +92,7 @@ impl Dictionary {
         number
     }
 
-    /// The number of what samples without a stack have.
+    /// Returns the index that represents no stack.
     pub(crate) fn no_stack(&mut self) -> u32 {
         match self.none {
             Some(none) => none,
@@ -104,7 +104,7 @@ impl Dictionary {
         }
     }
 
-    /// The id of a frame.
+    /// Returns the id of a frame.
     pub(crate) fn frame(&mut self, frame: &live::Frame, lines: bool) -> i64 {
         self.id_of_frame(Frame {
             function: frame.function.clone(),
@@ -114,7 +114,7 @@ impl Dictionary {
         })
     }
 
-    /// The number of the stack with these frames, outermost first.
+    /// Returns the index of the stack with these frames, outermost first.
     pub(crate) fn path(&mut self, frames: impl IntoIterator<Item = i64>, truncated: bool) -> u32 {
         let mut frames = frames.into_iter().peekable();
         if frames.peek().is_none() {
@@ -124,7 +124,7 @@ impl Dictionary {
         self.add(cut.into_iter().chain(frames), truncated)
     }
 
-    /// The number of the stack that continues stack number `stack` with the class of an object.
+    /// Returns the index of stack `stack` extended by the class of an object.
     pub(crate) fn with_class(&mut self, stack: u32, class: &Arc<str>) -> u32 {
         let frame = self.id_of_frame(Frame::object(class));
         let Stack { id: parent, truncated, ref path } = self.stacks[stack as usize];
@@ -143,12 +143,12 @@ impl Dictionary {
         id
     }
 
-    /// Stacks of the chunk are not met again.
+    /// Forgets the addresses of the chunk's stacks.
     pub(crate) fn chunk_ends(&mut self) {
         self.met.clear();
     }
 
-    /// Nodes of all stacks, which memory goes by.
+    /// Number of nodes in all paths, a measure of memory use.
     pub(crate) fn steps(&self) -> usize {
         self.steps
     }
@@ -178,7 +178,7 @@ impl Dictionary {
     }
 }
 
-/// The id of a frame on a parent: of both ids, little-endian.
+/// Id of a node: hash of the parent's and the frame's id, little-endian.
 pub(crate) fn node_id(parent: i64, frame: i64) -> i64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&parent.to_le_bytes());
@@ -186,7 +186,7 @@ pub(crate) fn node_id(parent: i64, frame: i64) -> i64 {
     id_of(&bytes)
 }
 
-/// XXH3 of 64 bits; 0 is no id.
+/// 64-bit XXH3; 0 is reserved.
 fn id_of(bytes: &[u8]) -> i64 {
     match XxHash3_64::oneshot(bytes).cast_signed() {
         ROOT => 1,

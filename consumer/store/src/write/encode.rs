@@ -1,4 +1,4 @@
-//! Rows → the bytes of files.
+//! Encodes rows as Parquet files.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use crate::layout::{Day, Table};
 use crate::schema;
 use flightline_consumer::model::Unit;
 
-/// Rows that are encoded at a time.
+/// Rows per batch.
 const AT_A_TIME: usize = 1 << 16;
 
-/// Days that rows of one file may be of: more are of a clock that was not right.
+/// Maximum number of days in a delivery; more indicate a wrong clock.
 const MOST_DAYS: usize = 62;
 
-/// What rows of one day become.
+/// The encoded rows of one day.
 #[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) day: Day,
-    /// Stacks that the store may not have yet, by their ids, and frames, nodes and stacks of these.
+    /// Ids of stacks that may be missing in the store, and files of their frames, nodes and stacks.
     pub(super) fresh: Vec<i64>,
     pub(super) dictionary: Option<[Vec<u8>; 3]>,
     pub(super) losses: Option<Vec<u8>>,
@@ -37,14 +37,15 @@ pub(super) struct Encoded {
     pub(super) lost: u64,
 }
 
-/// Encodes all rows by day. `told` says what is told of a day's samples; `always` is a day that has a file even if it has no row.
+/// Encodes all rows by day. `told` returns the footer of a day's samples; `always` is a day that gets a file
+/// even without rows.
 pub(super) fn encode(
     rows: &mut Rows,
     always: Option<Day>,
     known: impl Fn(Day, i64) -> bool,
     told: impl Fn(Day, &Rows) -> Result<String>,
 ) -> Result<Vec<Encoded>> {
-    // Mostly they are nearly sorted.
+    // Fast, since rows are nearly sorted.
     rows.rows.sort_by_key(|row| row.ts);
     rows.lost.sort_by_key(|lost| lost.ts);
     let days =
@@ -89,7 +90,7 @@ fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
     if others {
         fields.push(Field::new(schema::LABELS, schema::map(), true));
     }
-    // The texts of each context's label columns.
+    // Label values of each context, by column.
     let mut labels = vec![NONE; rows.contexts.len() * columns.len()];
     for (number, context) in rows.contexts.iter().enumerate() {
         for &(column, value) in &context.labels {
@@ -97,7 +98,7 @@ fn samples(rows: &Rows, of_day: &[Row], told: String) -> Result<Vec<u8>> {
         }
     }
     let texts = AllTexts::new(rows);
-    // Numbers of the contexts' ids, which are not told once more with each row.
+    // Dictionary codes of context ids, so that the text is not repeated in each row.
     let ids = |of: fn(&Context) -> &Option<String>| -> (Vec<u32>, ArrayRef) {
         let mut texts: Vec<&str> = Vec::new();
         let code = |context| match of(context) {
@@ -176,7 +177,7 @@ fn losses(rows: &Rows, lost: &[Lost]) -> Result<Vec<u8>> {
     file(Table::Losses, schema::columns(Table::Losses), None, batches)
 }
 
-/// The stacks of some rows, in the order of their ids, but those that are known.
+/// Returns the stacks of some rows that are not known, sorted by id.
 fn fresh<'d>(dictionary: &'d Dictionary, rows: &[Row], known: impl Fn(i64) -> bool) -> Vec<&'d Stack> {
     let mut used = vec![false; dictionary.stacks.len()];
     for row in rows {
@@ -188,7 +189,7 @@ fn fresh<'d>(dictionary: &'d Dictionary, rows: &[Row], known: impl Fn(i64) -> bo
     stacks
 }
 
-/// Frames, nodes and stacks, each in the order of its ids.
+/// Encodes frames, nodes and stacks, each sorted by id.
 fn dictionary(dictionary: &Dictionary, stacks: &[&Stack]) -> Result<[Vec<u8>; 3]> {
     let mut nodes: Vec<i64> = stacks.iter().flat_map(|stack| stack.path.iter().copied()).collect();
     nodes.sort_unstable();
@@ -197,7 +198,7 @@ fn dictionary(dictionary: &Dictionary, stacks: &[&Stack]) -> Result<[Vec<u8>; 3]
     let mut frames: Vec<i64> = nodes.iter().map(|(_, node)| node.frame).collect();
     frames.sort_unstable();
     frames.dedup();
-    // Parents before children: what is near each other is alike.
+    // Parents before children: neighbours are similar and compress well.
     nodes.sort_by_key(|(_, node)| node.depth);
 
     let of_frames = pieces(&frames).map(|part| {
@@ -239,13 +240,13 @@ fn dictionary(dictionary: &Dictionary, stacks: &[&Stack]) -> Result<[Vec<u8>; 3]
     ])
 }
 
-/// Parts of rows; one empty part if there is none, so that the columns are told.
+/// Splits rows into batches; returns one empty batch if there are no rows, so that the file has columns.
 fn pieces<T>(rows: &[T]) -> impl Iterator<Item = &[T]> {
     let none = rows.is_empty().then_some(rows);
     rows.chunks(AT_A_TIME).chain(none)
 }
 
-/// A file of batches.
+/// Writes batches to a file.
 fn file(
     table: Table,
     fields: Vec<Field>,
@@ -259,7 +260,7 @@ fn file(
     let mut writer: Option<ArrowWriter<Vec<u8>>> = None;
     for arrays in batches {
         let arrays = arrays?;
-        // As the fields say, but for texts that are numbers with a list of texts.
+        // Types as in the fields, except for dictionary-encoded strings.
         let given = fields
             .iter()
             .zip(&arrays)
@@ -306,12 +307,12 @@ impl AllTexts {
     }
 }
 
-/// A column of texts by their numbers.
+/// Creates a string column from dictionary codes.
 fn coded(codes: impl Iterator<Item = u32>, texts: &ArrayRef) -> ArrayRef {
     let keys: Int32Array = codes.map(|code| i32::try_from(code).ok()).collect();
     match DictionaryArray::<Int32Type>::try_new(keys, texts.clone()) {
         Ok(array) => Arc::new(array),
-        // Numbers are of these texts.
+        // All codes are valid.
         Err(error) => unreachable!("{error}"),
     }
 }

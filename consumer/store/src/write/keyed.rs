@@ -1,4 +1,5 @@
-//! The samples of a whole chunk as rows: what they share becomes a number of the file once, not with each of them.
+//! Converts the samples of a whole chunk to rows. Shared values are mapped to indices once per chunk, not
+//! once per sample.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use jfr_format::pool::KeyHash;
 
 use super::rows::{MOST_ROWS, NONE, Row, Rows, Shared, number};
 
-/// What the chunk's numbers are in a file.
+/// Maps the chunk's indices to those of the file.
 struct Numbers {
     events: Vec<u32>,
     threads: Vec<u32>,
     stacks: Vec<u32>,
-    /// Stacks that end in the class of an object: by the chunk's numbers of both.
+    /// Stacks that end in an object's class, by the chunk's indices of both.
     with_class: HashMap<(u32, u32), u32, KeyHash>,
     states: Vec<u32>,
     variants: Vec<u32>,
@@ -23,7 +24,7 @@ struct Numbers {
 }
 
 impl Rows {
-    /// Adds the rows of a chunk from `from` on until there is enough for a file; returns where it stopped.
+    /// Adds rows of a chunk starting at `from` until the file is full; returns where it stopped.
     pub(super) fn keyed(&mut self, of: &Keyed, from: usize, shared: &Shared) -> usize {
         let rest = of.rows.get(from..).unwrap_or_default();
         if rest.is_empty() {
@@ -33,7 +34,7 @@ impl Rows {
         self.classes(of, rest, &mut numbers);
         let mut at = from;
         self.rows.reserve(rest.len().min(MOST_ROWS));
-        // At least some, so that it comes to an end.
+        // Add at least one part, so that the loop terminates.
         for part in rest.chunks(1 << 16) {
             for row in part {
                 let row = numbers.row(of, row, self.chunks.len().saturating_sub(1) as u32);
@@ -60,7 +61,7 @@ impl Rows {
     }
 
     fn numbers(&mut self, of: &Keyed, rows: &[keyed::Row], shared: &Shared) -> Numbers {
-        // Of what these rows refer to: a part of the chunk may be in another file.
+        // Only map values that these rows use, since a part of the chunk may be in another file.
         let used = |count: usize, place: fn(&keyed::Row) -> u32| {
             let mut used = vec![false; count];
             for row in rows {
@@ -114,7 +115,7 @@ impl Rows {
 }
 
 impl Numbers {
-    /// The stack of a row without its class.
+    /// Returns the stack of a row without its class.
     fn stack(&self, row: &keyed::Row) -> u32 {
         self.stacks.get(row.stack as usize).copied().unwrap_or(self.no_stack)
     }

@@ -1,20 +1,21 @@
-//! Which labels become columns.
+//! Assigns labels to columns.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::schema::{MOST_LABELS, label_column};
 
-/// The columns of labels that a file has so far.
+/// The label columns of a file.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
-    /// By key: its column, or none if there are enough of them.
+    /// Column by key; `None` if the limit was reached.
     known: HashMap<String, Option<usize>>,
-    /// Names of the columns, and the keys they are of.
+    /// Column names and their keys.
     columns: Vec<(String, String)>,
 }
 
 impl Labels {
-    /// The column of a label; `None`: it goes to those that have none. A key whose column another key has goes there as well.
+    /// Returns the column of a label; `None` if the label goes to the map column. That includes keys whose
+    /// column name is used by another key.
     pub(super) fn column(&mut self, key: &str) -> Option<usize> {
         if let Some(&known) = self.known.get(key) {
             return known;
@@ -25,19 +26,19 @@ impl Labels {
             self.columns.push((name, key.to_owned()));
             self.columns.len() - 1
         });
-        // Ten thousand keys are asked for by name each time; a million need not be remembered.
+        // Ten thousand keys need fast lookups; a million need not be cached.
         if self.known.len() < 1 << 16 {
             self.known.insert(key.to_owned(), column);
         }
         column
     }
 
-    /// Names of the columns, in order.
+    /// Returns the column names, in order.
     pub(super) fn columns(&self) -> impl Iterator<Item = &str> {
         self.columns.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Keys that the names of columns do not tell.
+    /// Returns the keys that differ from their column names.
     pub(super) fn renamed(&self) -> BTreeMap<String, String> {
         let renamed = |(name, key): &&(String, String)| {
             label_column(key).len() != key.len() + 6 || !name.ends_with(key.as_str())

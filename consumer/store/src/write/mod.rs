@@ -1,10 +1,11 @@
-//! Recordings and streams → files of the store.
+//! Writes recordings and streams as files of the store.
 //!
 //! ```text
-//! file ─► chunks (whole? which?) ─► live::keyed (else live::Feed) ─► rows + dictionary ─► encode ─► delivery: frames, nodes, stacks, then samples
+//! file ─► chunks (complete? known?) ─► live::keyed (else live::Feed) ─► rows + dictionary ─► encode
+//!      ─► delivery: frames, nodes, stacks, then samples
 //! ```
-//! A delivery is of some chunks, is named after their contents, and counts as there when its last file is: what is delivered again
-//! is known, or written under the same names.
+//! A delivery consists of one or more chunks, is named after a hash of their contents, and becomes visible
+//! with its last file. A repeated delivery is recognized, or writes the same file names.
 
 mod chunks;
 mod deliver;

@@ -1,4 +1,4 @@
-//! Samples as rows, as they come: texts by small numbers, what many samples share once.
+//! Samples as rows, with strings and shared values replaced by indices.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::dictionary::Dictionary;
 use super::labels::Labels;
 use crate::footer::Id;
 
-/// Stands for no text, thread or context.
+/// Represents no string, thread or context.
 pub(super) const NONE: u32 = u32::MAX;
-/// Rows of a file: what is behind them goes to another one of the delivery.
+/// Maximum rows per file; the rest goes to another file of the delivery.
 pub(super) const MOST_ROWS: usize = 2 << 20;
-/// Nodes of paths, texts and labels of contexts, which memory goes by as well.
+/// Limits on path nodes, strings and contexts, which also use memory.
 const MOST_STEPS: usize = 16 << 20;
 const MOST_TEXTS: usize = 1 << 20;
 const MOST_CONTEXTS: usize = 1 << 18;
@@ -28,7 +28,7 @@ pub(super) struct Row {
     pub(super) ts: i64,
     pub(super) samples: i64,
     pub(super) value: i64,
-    /// ns; below 0 if not told.
+    /// ns; negative if unknown.
     pub(super) duration: i64,
     pub(super) stack: u32,
     pub(super) event: u32,
@@ -36,12 +36,12 @@ pub(super) struct Row {
     pub(super) state: u32,
     pub(super) thread: u32,
     pub(super) context: u32,
-    /// Place in the delivery's chunks.
+    /// Index in the delivery's chunks.
     pub(super) chunk: u32,
     pub(super) unit: Unit,
 }
 
-/// Something that did not come.
+/// Lost events.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) ts: i64,
@@ -55,31 +55,31 @@ pub(super) struct Lost {
     pub(super) chunk: u32,
 }
 
-/// A thread: its name by number, and its id.
+/// A thread: name index and TID.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
     pub(super) name: u32,
     pub(super) tid: Option<i64>,
 }
 
-/// What samples of a span share.
+/// Values shared by the samples of a span.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) span: Option<String>,
     pub(super) root: Option<String>,
     pub(super) trace: Option<String>,
-    /// Columns of labels and their texts.
+    /// Label columns and value indices.
     pub(super) labels: Vec<(usize, u32)>,
-    /// Labels that have no column.
+    /// Labels without a column.
     pub(super) others: BTreeMap<String, String>,
 }
 
-/// Each text once.
+/// Interned strings.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     pub(super) all: Vec<Arc<str>>,
     known: HashMap<Arc<str>, u32, KeyHash>,
-    /// The last one asked for: mostly many of one come in a row.
+    /// The last string looked up; the same one often repeats.
     last: Option<(Arc<str>, u32)>,
 }
 
@@ -108,7 +108,7 @@ impl Texts {
     }
 }
 
-/// Rows that are not in a file yet.
+/// Rows that have not been written yet.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
@@ -122,20 +122,20 @@ pub(super) struct Rows {
     pub(super) threads: Vec<Who>,
     pub(super) contexts: Vec<Context>,
     pub(super) labels: Labels,
-    /// The chunks that rows are of.
+    /// Chunks of the rows.
     pub(super) chunks: Vec<Id>,
-    /// By where they are, as long as their chunk lasts; held, so that no other is there.
+    /// Indices by address, for the current chunk; each value is held so that its address is not reused.
     met_threads: HashMap<usize, (Arc<Thread>, u32), KeyHash>,
     met_contexts: HashMap<usize, (Arc<SpanContext>, u32), KeyHash>,
-    /// By content, over chunks.
+    /// By content, across chunks.
     known_contexts: HashMap<Arc<SpanContext>, u32, KeyHash>,
     known_threads: HashMap<(u32, Option<i64>), u32, KeyHash>,
     plain: Option<u32>,
-    /// Rows of chunks that are over.
+    /// Number of rows from finished chunks.
     pub(super) settled: usize,
 }
 
-/// What all samples of a delivery share.
+/// Values shared by all samples of a delivery.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared {
     pub(super) labels: Vec<(String, Arc<str>)>,
@@ -143,20 +143,20 @@ pub(super) struct Shared {
 }
 
 impl Rows {
-    /// What comes is of the chunk `id`.
+    /// Starts the chunk `id`.
     pub(super) fn chunk(&mut self, id: Id) {
         self.keys_change();
         self.chunks.push(id);
     }
 
-    /// What was met is not met again.
+    /// Forgets the addresses of the previous chunk.
     pub(super) fn keys_change(&mut self) {
         self.met_threads.clear();
         self.met_contexts.clear();
         self.dictionary.chunk_ends();
     }
 
-    /// Whether there is enough for a file.
+    /// Returns true if there are enough rows for a file.
     pub(super) fn full(&self) -> bool {
         self.rows.len() >= MOST_ROWS
             || self.lost.len() >= MOST_ROWS
@@ -165,7 +165,7 @@ impl Rows {
             || [&self.names, &self.values, &self.variants].iter().any(|texts| texts.all.len() >= MOST_TEXTS)
     }
 
-    /// Whether there is nothing.
+    /// Returns true if there are no rows.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.lost.is_empty()
     }
@@ -193,7 +193,7 @@ impl Rows {
         self.rows.push(row);
     }
 
-    /// Samples of the present chunk last as long as `period` says, in ns, if nothing else is known of them.
+    /// Sets the weight of the current chunk's samples to `period` (ns) where it is unknown.
     pub(super) fn settle(&mut self, period: impl Fn(&str) -> Option<u64>) {
         let of_chunk = self.settled.min(self.rows.len());
         let mut periods: HashMap<u32, Option<i64>, KeyHash> = HashMap::default();
@@ -236,7 +236,7 @@ impl Rows {
         number
     }
 
-    /// The number of what a sample shares with others of its span.
+    /// Returns the index of a sample's context.
     fn context(&mut self, sample: &live::Sample, shared: &Shared) -> u32 {
         match (&sample.span, sample.span_id) {
             (Some(span), _) => self.span(span, shared),
@@ -275,7 +275,7 @@ impl Rows {
             self.known_contexts.insert(span.clone(), number);
             number
         });
-        // Where a sample tells its span itself, each has one of its own.
+        // If samples name their spans themselves, each has its own context.
         if self.met_contexts.len() < MOST_CONTEXTS {
             self.met_contexts.insert(at, (span.clone(), number));
         }
@@ -286,7 +286,7 @@ impl Rows {
         self.add(Context { span: Some(format!("{id:016x}")), ..Context::default() }, &BTreeMap::new(), shared)
     }
 
-    /// A sample's own labels come before those that all share.
+    /// A sample's own labels take precedence over shared ones.
     fn add(&mut self, mut context: Context, own: &BTreeMap<Arc<str>, Arc<str>>, shared: &Shared) -> u32 {
         let of_all = shared.labels.iter().filter(|(key, _)| !own.contains_key(key.as_str()));
         let of_all = of_all.map(|(key, value)| (key.as_str(), value));

@@ -1,4 +1,4 @@
-//! A stream → a delivery every few seconds.
+//! Writes a stream as a delivery every few seconds.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,18 +11,19 @@ use super::rows::Rows;
 use crate::footer::Id;
 use crate::layout::Day;
 
-/// What has come of a stream since the last delivery. A stream comes once: its pieces are named by when and where they were received.
+/// Rows of a stream since the last delivery. A stream cannot be read twice, so deliveries are named after the
+/// time and host.
 pub struct Stream<'w> {
     writer: &'w Writer,
-    /// Of this stream, and no other.
+    /// Unique name of this stream.
     name: String,
     rows: Rows,
-    /// Deliveries so far.
+    /// Number of deliveries.
     pieces: u64,
 }
 
 impl<'w> Stream<'w> {
-    /// Begins the stream from `source`.
+    /// Starts the stream from `source`.
     pub fn begin(writer: &'w Writer, source: &str) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let host = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -32,10 +33,10 @@ impl<'w> Stream<'w> {
         stream
     }
 
-    /// Takes what came.
+    /// Adds an item.
     pub fn take(&mut self, item: &Item) {
         match item {
-            // Keys mean others; the piece goes on.
+            // Constant pool keys change; the delivery continues.
             Item::ChunkStart(_) => self.rows.keys_change(),
             Item::Sample(sample) => self.rows.sample(sample, &self.writer.shared),
             Item::Loss(loss) => self.rows.loss(loss),
@@ -43,15 +44,15 @@ impl<'w> Stream<'w> {
         }
     }
 
-    /// Whether there is as much as a file should have.
+    /// Returns true if there are enough rows for a file.
     pub fn full(&self) -> bool {
         self.rows.full()
     }
 
-    /// Delivers what has come.
+    /// Writes a delivery.
     ///
     /// # Errors
-    /// The store cannot be written, or times are of many days.
+    /// Returns an error if the store cannot be written, or timestamps span too many days.
     pub async fn put(&mut self, added: &mut Added) -> Result<()> {
         if self.rows.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Stores of what is in real recordings, written plainly; and what is asked of them.
+//! Builds stores from real recordings with a simple independent writer, and queries them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,23 +22,23 @@ use flightline_store::query::{OpenOptions, Session};
 use futures::TryStreamExt;
 use jfr_format::read::Input;
 
-/// A recording of the fixtures.
+/// Path of a fixture recording.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/recordings").join(name)
 }
 
-/// What is in it.
+/// Loads a recording.
 pub fn model(path: &Path) -> Model {
     load(&mut Input::open(path).unwrap(), &LoadOptions::default(), |_| {}).unwrap().model
 }
 
-/// The same with source lines.
+/// Loads a recording with source lines.
 pub fn model_with_lines(path: &Path) -> Model {
     let options = LoadOptions { lines: true, ..LoadOptions::default() };
     load(&mut Input::open(path).unwrap(), &options, |_| {}).unwrap().model
 }
 
-/// Complains of the first line that differs: texts of thousands tell nobody anything.
+/// Compares line by line and reports only the first difference; complete texts have thousands of lines.
 pub fn same(got: &str, want: &str, of: &str) {
     if let Some((got, want)) = got.lines().zip(want.lines()).find(|(got, want)| got != want) {
         panic!("{of}:\n got {got}\nwant {want}");
@@ -46,7 +46,7 @@ pub fn same(got: &str, want: &str, of: &str) {
     assert_eq!(got.lines().count(), want.lines().count(), "{of}");
 }
 
-/// One sample.
+/// A sample.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// µs since 1970.
@@ -57,7 +57,7 @@ pub struct Sample {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The samples of a model, a millisecond apart.
+/// The samples of a model, one millisecond apart.
 pub fn samples(model: &Model, begin: i64) -> Vec<Sample> {
     let marker = |text: &str| Frame {
         function: text.into(),
@@ -86,7 +86,8 @@ pub fn samples(model: &Model, begin: i64) -> Vec<Sample> {
     samples
 }
 
-/// Writes `samples` as one writer does: its own stacks, nodes and frames, whoever else has written them.
+/// Writes `samples` as one writer does, with all their stacks, nodes and frames, even if another writer has
+/// written them.
 pub fn write(store: &Path, writer: &str, day: &str, service: &str, samples: &[Sample]) {
     let (mut stacks, mut nodes, mut frames) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut ids = Vec::new();
@@ -166,12 +167,12 @@ fn file(path: &Path, columns: Vec<(String, ArrayRef)>) {
     writer.close().unwrap();
 }
 
-/// A file of one row with one column, a number.
+/// Writes a file with one row and one integer column.
 pub fn one_column(path: &Path, name: &str, value: i64) {
     file(path, vec![(name.to_owned(), Arc::new(Int64Array::from(vec![value])))]);
 }
 
-/// Why a store is not opened.
+/// Returns the error of opening a store.
 pub async fn unopened(store: &Path) -> String {
     match Session::open(store.to_str().unwrap(), &OpenOptions::default()).await {
         Ok(_) => panic!("it is opened"),
@@ -185,7 +186,7 @@ fn id(of: &impl Hash) -> i64 {
     hasher.finish() as i64
 }
 
-/// As folded text.
+/// Formats a tree as folded text.
 pub fn text(tree: &Tree) -> String {
     let mut out = Vec::new();
     folded::write(tree, &mut out).unwrap();
@@ -197,12 +198,12 @@ pub async fn open(store: &Path) -> Session {
     Session::open(store.to_str().unwrap(), &OpenOptions::default()).await.unwrap()
 }
 
-/// The rows of an answer, with commas between their values.
+/// Returns the rows of a query, with commas between values.
 pub async fn answer(session: &Session, sql: &str) -> String {
     try_answer(session, sql).await.unwrap()
 }
 
-/// The same, if there is an answer.
+/// Returns the rows of a query or its error.
 pub async fn try_answer(session: &Session, sql: &str) -> anyhow::Result<String> {
     let batches: Vec<_> = session.stream(sql).await?.try_collect().await?;
     let table = pretty_format_batches(&batches)?.to_string();
@@ -220,7 +221,7 @@ pub fn files(store: &Path) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             match path.is_dir() {
                 true => folders.push(path),
-                // Who works on it.
+                // The lock file.
                 false if path.ends_with("_maintenance") => {}
                 false => found.push(path.strip_prefix(store).unwrap().to_owned()),
             }

@@ -6,7 +6,7 @@
 //! place     begin, grow          grow   … what is left, without filler and anchor; end when the next one begins
 //! ```
 //! A chunk of a stream is longer than what has come of it, and most of it may be filler at last. So what a
-//! [`Place`] holds is told by headers of its own: each time a segment has come as a whole, and its checksum is right where there
+//! [`ChunkSink`] holds is told by headers of its own: each time a segment has come as a whole, and its checksum is right where there
 //! is one, the segment's bytes are handed on with the header that is true then. Bytes of a chunk are never moved, so
 //! whoever follows it goes on reading. Behind damage, and where a stream ends inside a chunk, what [`repair`](super::repair())
 //! finds in the rest of the chunk becomes a chunk of its own, with the constants of the one before it.
@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 
-use super::flaw::sound_checkpoint;
-use super::scan::{fills, types_of};
+use super::scan::{fills, parse_types};
+use super::validation_error::sound_checkpoint;
 use crate::constants::*;
 use crate::cursor::Cursor;
 use crate::header::{ChunkHeader, LEN};
@@ -41,7 +41,7 @@ const KEPT: usize = 100;
 const LONGEST: i128 = 10 * 365 * 86_400 * 1_000_000_000;
 
 /// Where chunks go while they grow.
-pub trait Place {
+pub trait ChunkSink {
     /// A chunk begins that will have at most so many bytes. The one before it has ended.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ enum State {
         left: u64,
     },
     /// The rest of a chunk waits for its end.
-    Held(Box<Held>),
+    Unverified(Box<Unverified>),
     /// No header where one should be; whether that was told.
     Search {
         told: bool,
@@ -173,7 +173,7 @@ struct Inside {
 
 /// Bytes of which only some may be events.
 #[derive(Debug)]
-struct Held {
+struct Unverified {
     /// Bytes to the end of the chunk, if nothing is missing.
     left: u64,
     /// No header begins before this.
@@ -200,7 +200,7 @@ impl Collector {
     ///
     /// # Errors
     /// Those of `place`.
-    pub fn push(&mut self, bytes: &[u8], place: &mut dyn Place) -> io::Result<()> {
+    pub fn push(&mut self, bytes: &[u8], place: &mut dyn ChunkSink) -> io::Result<()> {
         self.report.bytes += bytes.len() as u64;
         self.buffer.extend_from_slice(bytes);
         while let Step::Again = self.step(false, place)? {}
@@ -211,7 +211,7 @@ impl Collector {
     ///
     /// # Errors
     /// Those of `place`.
-    pub fn cut(&mut self, place: &mut dyn Place) -> io::Result<()> {
+    pub fn cut(&mut self, place: &mut dyn ChunkSink) -> io::Result<()> {
         let inside = match &mut self.state {
             State::Inside(inside) => {
                 let (segment, behind) = (inside.segment, self.buffer.len() - inside.scanned);
@@ -223,7 +223,7 @@ impl Collector {
                 }
                 true
             }
-            State::Rest { .. } | State::Tail { .. } | State::Held(_) => true,
+            State::Rest { .. } | State::Tail { .. } | State::Unverified(_) => true,
             State::Header => !self.buffer.is_empty(),
             State::Search { .. } => false,
         };
@@ -247,16 +247,16 @@ impl Collector {
     ///
     /// # Errors
     /// Those of `place`.
-    pub fn end(&mut self, place: &mut dyn Place) -> io::Result<()> {
+    pub fn end(&mut self, place: &mut dyn ChunkSink) -> io::Result<()> {
         self.cut(place)?;
         self.close(true, place)
     }
 
-    fn close(&mut self, last: bool, place: &mut dyn Place) -> io::Result<()> {
+    fn close(&mut self, last: bool, place: &mut dyn ChunkSink) -> io::Result<()> {
         self.open.take().map_or(Ok(()), |header| place.end(&header, last))
     }
 
-    fn step(&mut self, over: bool, place: &mut dyn Place) -> io::Result<Step> {
+    fn step(&mut self, over: bool, place: &mut dyn ChunkSink) -> io::Result<Step> {
         match &mut self.state {
             State::Header => Ok(self.header()),
             State::Inside(_) => self.event(place),
@@ -289,7 +289,7 @@ impl Collector {
                 self.state = State::Header;
                 Ok(Step::Again)
             }
-            State::Held(_) => self.held(over, place),
+            State::Unverified(_) => self.held(over, place),
             State::Search { told } => {
                 let told = std::mem::replace(told, true);
                 if !told {
@@ -337,8 +337,8 @@ impl Collector {
             return Step::Again;
         }
         if header.metadata.0 != LEN as u64 || header.checkpoint.0 == 0 {
-            let held = Held { left: header.size, searched: 1, before: BytesMut::new(), sound: true };
-            self.state = State::Held(Box::new(held));
+            let held = Unverified { left: header.size, searched: 1, before: BytesMut::new(), sound: true };
+            self.state = State::Unverified(Box::new(held));
             return Step::Again;
         }
         self.state = State::Inside(Box::new(Inside {
@@ -358,7 +358,7 @@ impl Collector {
     }
 
     /// Looks at the next event.
-    fn event(&mut self, place: &mut dyn Place) -> io::Result<Step> {
+    fn event(&mut self, place: &mut dyn ChunkSink) -> io::Result<Step> {
         let State::Inside(inside) = &mut self.state else { return Ok(Step::Again) };
         let at = inside.written + inside.scanned as u64;
         let end = inside.header.size;
@@ -391,7 +391,7 @@ impl Collector {
         let mut boundary = None;
         match u16::try_from(type_id) {
             Ok(0) if at == LEN as u64 => {
-                let Some(types) = types_of(payload) else {
+                let Some(types) = parse_types(payload) else {
                     return Ok(self.damage("metadata that cannot be read"));
                 };
                 inside.segment = types.by_name(Segment::NAME).map(|(_, class)| class.id);
@@ -450,16 +450,16 @@ impl Collector {
     }
 
     /// Nothing more of the chunk is wanted.
-    fn over(&mut self, next: State, place: &mut dyn Place) -> io::Result<Step> {
+    fn over(&mut self, next: State, place: &mut dyn ChunkSink) -> io::Result<Step> {
         self.commit(None, place)?;
-        if !matches!(self.state, State::Held(_)) {
+        if !matches!(self.state, State::Unverified(_)) {
             self.state = next;
         }
         Ok(Step::Again)
     }
 
     /// Hands on the buffer up to `boundary`, or what was scanned of it.
-    fn commit(&mut self, boundary: Option<usize>, place: &mut dyn Place) -> io::Result<()> {
+    fn commit(&mut self, boundary: Option<usize>, place: &mut dyn ChunkSink) -> io::Result<()> {
         let State::Inside(inside) = &mut self.state else { return Ok(()) };
         let bytes = boundary.unwrap_or(inside.scanned);
         if bytes == 0 {
@@ -510,7 +510,7 @@ impl Collector {
         let State::Inside(inside) = &self.state else { return };
         let left = inside.header.size - inside.written;
         let before = if inside.written > 0 { salvage::before(inside) } else { BytesMut::new() };
-        self.state = State::Held(Box::new(Held { left, searched: 1, before, sound: false }));
+        self.state = State::Unverified(Box::new(Unverified { left, searched: 1, before, sound: false }));
     }
 
     /// The last bytes of a chunk: an empty checkpoint and a filler.

@@ -8,7 +8,7 @@ use super::super::filter::{Decision, Scope, filter};
 use super::super::repair::{Options, repair};
 use super::super::source::Source;
 use super::segment::Segment;
-use super::{Collector, Held, Inside, Place, State, Step};
+use super::{ChunkSink, Collector, Inside, State, Step, Unverified};
 use crate::constants::*;
 use crate::event::EventRef;
 use crate::header::{ChunkHeader, LEN};
@@ -35,13 +35,13 @@ pub(super) fn before(inside: &Inside) -> BytesMut {
 
 impl Collector {
     /// Waits for the end of a chunk that is held; then writes what can be had of it.
-    pub(super) fn held(&mut self, over: bool, place: &mut dyn Place) -> io::Result<Step> {
-        let State::Held(held) = &mut self.state else { return Ok(Step::Again) };
+    pub(super) fn held(&mut self, over: bool, place: &mut dyn ChunkSink) -> io::Result<Step> {
+        let State::Unverified(held) = &mut self.state else { return Ok(Step::Again) };
         let left = usize::try_from(held.left).unwrap_or(usize::MAX);
         let next = if held.sound { None } else { next_chunk(&self.buffer, held) };
         let end = next.or_else(|| (over || self.buffer.len() >= left).then(|| left.min(self.buffer.len())));
         let Some(end) = end else { return Ok(Step::NeedsMore) };
-        let State::Held(held) = std::mem::take(&mut self.state) else { return Ok(Step::Again) };
+        let State::Unverified(held) = std::mem::take(&mut self.state) else { return Ok(Step::Again) };
         let rest = self.buffer.split_to(end);
         let at = self.offset;
         self.offset += end as u64;
@@ -53,11 +53,11 @@ impl Collector {
 
     fn salvage(
         &mut self,
-        held: Held,
+        held: Unverified,
         rest: &[u8],
         at: u64,
         next: Option<i64>,
-        place: &mut dyn Place,
+        place: &mut dyn ChunkSink,
     ) -> io::Result<()> {
         let own = held.before.is_empty();
         let mut bytes = held.before;
@@ -98,7 +98,7 @@ impl Collector {
         mut out: Bytes,
         own: bool,
         next: Option<i64>,
-        place: &mut dyn Place,
+        place: &mut dyn ChunkSink,
     ) -> io::Result<()> {
         while let Ok(mut header) = ChunkHeader::decode(&out) {
             let Some(size) = trusted_end(&header, 0).and_then(|size| usize::try_from(size).ok()) else {
@@ -123,7 +123,7 @@ impl Collector {
 }
 
 /// Where the next chunk of a stream begins, if that is to be seen yet.
-fn next_chunk(bytes: &[u8], held: &mut Held) -> Option<usize> {
+fn next_chunk(bytes: &[u8], held: &mut Unverified) -> Option<usize> {
     while let Some(found) = resync::find_header(bytes.get(held.searched..)?) {
         let at = held.searched + found;
         let header = ChunkHeader::decode(bytes.get(at..)?).ok()?;

@@ -17,9 +17,9 @@ pub(crate) const UNSIZED: [u8; 6] = *b"FLR\0\0\x01";
 impl Decoder {
     pub(super) fn checkpoint(&mut self, head: EventHead, at: u64) {
         let payload = (head.size - head.head) as usize;
-        let region = match &self.buffer {
+        let region = match &self.input.buffer {
             // Shared, not copied.
-            Buffer::Whole(bytes) => bytes.slice(self.scanned - payload..self.scanned),
+            Buffer::Whole(bytes) => bytes.slice(self.input.scanned - payload..self.input.scanned),
             Buffer::Growing(_) => {
                 self.hold();
                 let last = self.current.held.back().map(|r| r.bytes.clone()).unwrap_or_default();
@@ -30,12 +30,12 @@ impl Decoder {
         let delta = CheckpointHead::delta(&mut Cursor::new(&region.bytes)).unwrap_or(0);
         let start = self.chunk.as_ref().map_or(0, |chunk| chunk.offset.0);
         self.current.landmarks.checkpoint(at - start, delta);
-        let lazily = self.delivery == Delivery::Unresolved && self.current.wanted.is_some();
-        let flags = if lazily && !self.current.constants_wanted {
-            self.current.unwanted.push(region);
+        let lazily = self.delivery == Delivery::KeysOnly && self.current.filters.is_some();
+        let flags = if lazily && !self.current.needs_constants {
+            self.current.skipped_checkpoints.push(region);
             0
         } else if self.current.has_types {
-            self.read_unwanted();
+            self.read_skipped_checkpoints();
             self.constants(&region)
         } else {
             let flags = CheckpointHead::read(&mut Cursor::new(&region.bytes)).map_or(0, |head| head.flags);
@@ -48,14 +48,14 @@ impl Decoder {
     /// Reads a checkpoint whose size was never filled in, by its content.
     pub(super) fn unsized_checkpoint(&mut self, at: u64) -> bool {
         let Some(chunk) = &mut self.chunk else { return false };
-        let start = self.scanned + UNSIZED.len();
-        let payload = Bytes::copy_from_slice(self.buffer.bytes().get(start..).unwrap_or_default());
+        let start = self.input.scanned + UNSIZED.len();
+        let payload = Bytes::copy_from_slice(self.input.bytes().get(start..).unwrap_or_default());
         match chunk.pools.add(&chunk.types, &payload, at + UNSIZED.len() as u64) {
             Ok((_, len)) => {
                 let size = UNSIZED.len() + len;
                 // In front of the payload the bytes are no event that could be walked over later.
                 self.hold();
-                self.discard(size);
+                self.input.discard(size);
                 self.current.counts.add(u64::from(CHECKPOINT_EVENT.0), size as u64);
                 true
             }
@@ -76,8 +76,8 @@ impl Decoder {
     }
 
     /// Reads the checkpoints that were passed over, now that somebody wants constants.
-    pub(super) fn read_unwanted(&mut self) {
-        for region in std::mem::take(&mut self.current.unwanted) {
+    pub(super) fn read_skipped_checkpoints(&mut self) {
+        for region in std::mem::take(&mut self.current.skipped_checkpoints) {
             self.constants(&region);
         }
     }

@@ -6,9 +6,9 @@ use crate::error::{Error, ErrorKind};
 use crate::read::batch::Region;
 
 /// Undeclared types of a chunk that are told one by one.
-const UNDECLARED_TOLD: u64 = 16;
+const MAX_UNDECLARED_REPORTED: u64 = 16;
 
-/// Bytes between two calls of letting pages go with [`Delivery::Unresolved`].
+/// Bytes between two calls of letting pages go with [`Delivery::KeysOnly`].
 pub(super) const PASSED_AT_ONCE: u64 = 1 << 20;
 
 /// Bytes of held events for each one whose place is kept.
@@ -20,24 +20,24 @@ pub(super) const STRIDE: usize = 4 << 20;
 impl Decoder {
     /// Puts aside what has been scanned, and hands it out if its constants need not be known.
     pub(super) fn portion(&mut self) {
-        let start = self.offset;
+        let start = self.input.offset;
         self.hold();
-        if self.delivery == Delivery::Unresolved && self.current.has_types {
+        if self.delivery == Delivery::KeysOnly && self.current.has_types {
             self.queue.push_back(Queued::Events(self.current.held.drain(..).collect()));
-            if start - self.passed_to >= PASSED_AT_ONCE {
+            if start - self.pages.passed_to >= PASSED_AT_ONCE {
                 self.pass(start);
             }
         } else {
-            self.pass(self.offset);
+            self.pass(self.input.offset);
         }
     }
 
     /// Takes what has been scanned out of the buffer.
     pub(super) fn hold(&mut self) {
-        let picked = self.current.wanted.is_some().then(|| std::mem::take(&mut self.current.picked));
+        let picked = self.current.filters.is_some().then(|| std::mem::take(&mut self.current.picked));
         // Many places take more memory than walking over the events once more takes time.
         let few = |picked: &Vec<u32>| {
-            self.delivery == Delivery::Unresolved || picked.len() <= self.scanned / BYTES_PER_PICK
+            self.delivery == Delivery::KeysOnly || picked.len() <= self.input.scanned / BYTES_PER_PICK
         };
         let picked = picked.filter(few);
         self.take_out(picked);
@@ -45,29 +45,27 @@ impl Decoder {
 
     pub(super) fn hold_unpicked(&mut self) {
         // Events of unknown types may want constants.
-        self.current.constants_wanted = true;
+        self.current.needs_constants = true;
         self.take_out(None);
     }
 
     fn take_out(&mut self, picked: Option<Vec<u32>>) {
-        if self.scanned > 0 {
-            let region = Region { bytes: self.buffer.take(self.scanned), offset: self.offset, picked };
-            self.offset += self.scanned as u64;
-            self.scanned = 0;
-            self.current.held.push_back(region);
+        if self.input.scanned > 0 {
+            let offset = self.input.offset;
+            self.current.held.push_back(Region { bytes: self.input.take_scanned(), offset, picked });
         }
     }
 
     /// Hands out the events whose constants are known; `flushed` says that a live writer has just written all of
     /// them, so that waiting for more is in vain.
     pub(super) fn deliver(&mut self, flushed: bool) {
-        if self.delivery != Delivery::Earliest || !self.current.has_types {
+        if self.delivery != Delivery::Streaming || !self.current.has_types {
             return;
         }
         self.hold();
         let Some(chunk) = &self.chunk else { return };
         let all = flushed && chunk.header.state != STATE_FINISHED;
-        let read = self.offset.saturating_sub(chunk.offset.0);
+        let read = self.input.offset.saturating_sub(chunk.offset.0);
         let current = &mut self.current;
         let mut out = Vec::new();
         while let Some(region) = current.held.front_mut() {
@@ -87,9 +85,9 @@ impl Decoder {
     }
 
     pub(super) fn finish(&mut self, complete: bool, then: State) -> Next {
-        let at = self.offset + self.scanned as u64;
-        if self.current.constants_wanted {
-            self.read_unwanted();
+        let at = self.input.position();
+        if self.current.needs_constants {
+            self.read_skipped_checkpoints();
         }
         self.hold();
         let Some(chunk) = &self.chunk else { return Next::Again };
@@ -98,7 +96,7 @@ impl Decoder {
         let start = chunk.offset.0;
         if !held.is_empty() {
             if self.current.has_types {
-                if self.pages.any() {
+                if self.pages.pages.any() {
                     // One by one, so that what is behind can be let go.
                     self.queue.extend(held.into_iter().map(|region| Queued::Events(vec![region])));
                 } else {
@@ -111,27 +109,27 @@ impl Decoder {
         }
         if let (true, Some(chunk)) = (self.current.has_types, &self.chunk) {
             let undeclared = |&(type_id, _): &(u64, _)| {
-                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.index_of(type_id).is_none()
+                type_id > u64::from(CHECKPOINT_EVENT.0) && chunk.types.class_index(type_id).is_none()
             };
             // A damaged chunk may hold any number of ids.
             let (mut types, mut events) = (0, 0);
             for (type_id, count) in self.current.counts.iter().filter(undeclared) {
                 types += 1;
-                if types <= UNDECLARED_TOLD {
+                if types <= MAX_UNDECLARED_REPORTED {
                     let kind = ErrorKind::UnknownEvents { type_id, count: count.events };
                     self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
                 } else {
                     events += count.events;
                 }
             }
-            if types > UNDECLARED_TOLD {
-                let kind = ErrorKind::UnknownTypes { types: types - UNDECLARED_TOLD, events };
+            if types > MAX_UNDECLARED_REPORTED {
+                let kind = ErrorKind::UnknownTypes { types: types - MAX_UNDECLARED_REPORTED, events };
                 self.queue.push_back(Queued::Warning(Error::new(kind, start, index, "events")));
             }
         }
         let complete = complete && !self.current.damaged;
         if let (true, Some(chunk)) = (complete, &self.chunk) {
-            self.doubt(self.current.landmarks.doubts(&chunk.header, &chunk.types, at - start));
+            self.report(self.current.landmarks.check(&chunk.header, &chunk.types, at - start));
         }
         self.queue.push_back(Queued::ChunkEnd { size: at - start, complete });
         self.state = then;

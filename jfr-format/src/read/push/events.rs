@@ -7,26 +7,26 @@ use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT};
 use crate::cursor::Cursor;
 use crate::error::{Error, ErrorKind, Malformed};
 use crate::header::LEN;
-use crate::read::batch::{Interest, Usual};
+use crate::read::batch::{Filter, Usual};
 use crate::read::resync;
 
-/// Bytes of events handed out at a time with [`Delivery::Unresolved`].
+/// Bytes of events handed out at a time with [`Delivery::KeysOnly`].
 pub(super) const CACHED: usize = 256 * 1024;
 
 impl Decoder {
     /// Walks whole events from the scan position on.
     pub(super) fn events(&mut self) -> Next {
-        let portion = if self.delivery == Delivery::Unresolved { CACHED } else { STRIDE };
+        let portion = if self.delivery == Delivery::KeysOnly { CACHED } else { STRIDE };
         loop {
-            let at = self.offset + self.scanned as u64;
-            if self.scanned >= portion {
+            let at = self.input.position();
+            if self.input.scanned >= portion {
                 self.portion();
                 if !self.queue.is_empty() {
                     return Next::Again;
                 }
             }
             if self.current.end == Some(at) {
-                self.ended = Some(at);
+                self.section.ended = Some(at);
                 return self.finish(true, State::Header);
             }
             if self.usual(portion) {
@@ -44,23 +44,23 @@ impl Decoder {
                 Head::Bad | Head::Unsized => {
                     self.current.damaged = true;
                     self.warn(self.fault(Malformed::EventSize, at, "an event's size and type"));
-                    self.strayed = true;
+                    self.section.strayed = true;
                     self.state = State::Recover;
                     return Next::Again;
                 }
             };
-            if let Some(wanted) = &self.current.wanted {
-                match wanted.of(head.type_id) {
-                    Interest::None => {}
+            if let Some(filters) = &self.current.filters {
+                match filters.get(head.type_id) {
+                    Filter::Skip => {}
                     // A portion is hardly larger than the largest event, so this fits.
-                    Interest::Plain => self.current.picked.push(self.scanned as u32),
-                    Interest::Constants => {
-                        self.current.constants_wanted = true;
-                        self.current.picked.push(self.scanned as u32);
+                    Filter::Plain => self.current.picked.push(self.input.scanned as u32),
+                    Filter::Constants => {
+                        self.current.needs_constants = true;
+                        self.current.picked.push(self.input.scanned as u32);
                     }
                 }
             }
-            self.scanned += head.size as usize;
+            self.input.scanned += head.size as usize;
             self.current.counts.add(head.type_id, u64::from(head.size));
             if head.type_id == u64::from(METADATA_EVENT.0) {
                 self.metadata(head, at);
@@ -76,39 +76,40 @@ impl Decoder {
     /// Walks over events whose size takes one byte and whose type takes at most two: nearly all. Whether there were
     /// any.
     fn usual(&mut self, portion: usize) -> bool {
-        let bytes = self.buffer.bytes();
-        let end = self.current.end.and_then(|end| usize::try_from(end.saturating_sub(self.offset)).ok());
+        let bytes = self.input.bytes();
+        let end =
+            self.current.end.and_then(|end| usize::try_from(end.saturating_sub(self.input.offset)).ok());
         let bytes = end.and_then(|end| bytes.get(..end)).unwrap_or(bytes);
-        let Current { wanted, picked, counts, constants_wanted, .. } = &mut self.current;
-        let usual = Usual { bytes, from: self.scanned, portion };
-        let before = self.scanned;
-        self.scanned = match wanted {
-            Some(wanted) => usual.walk(counts, |at, type_id| match wanted.of(type_id) {
-                Interest::None => {}
+        let Current { filters, picked, counts, needs_constants, .. } = &mut self.current;
+        let usual = Usual { bytes, from: self.input.scanned, portion };
+        let before = self.input.scanned;
+        self.input.scanned = match filters {
+            Some(filters) => usual.walk(counts, |at, type_id| match filters.get(type_id) {
+                Filter::Skip => {}
                 // A portion is hardly larger than the largest event, so this fits.
-                Interest::Plain => picked.push(at as u32),
-                Interest::Constants => {
-                    *constants_wanted = true;
+                Filter::Plain => picked.push(at as u32),
+                Filter::Constants => {
+                    *needs_constants = true;
                     picked.push(at as u32);
                 }
             }),
             None => usual.walk(counts, |_, _| {}),
         };
-        self.scanned > before
+        self.input.scanned > before
     }
 
     /// Size and type of the event at the scan position, if it is there as a whole.
     fn head(&self, at: u64) -> Head {
-        let rest = self.buffer.bytes().get(self.scanned..).unwrap_or_default();
+        let rest = self.input.bytes().get(self.input.scanned..).unwrap_or_default();
         if rest.first() == Some(&MAGIC[0]) && rest.starts_with(&MAGIC[..rest.len().min(MAGIC.len())]) {
-            if rest.len() < LEN && !self.closed {
+            if rest.len() < LEN && !self.input.closed {
                 return Head::Short;
             }
             if resync::is_header(rest) {
                 return Head::NextChunk;
             }
             if self.current.end.is_none() && rest.starts_with(&UNSIZED) {
-                return if self.closed { Head::Unsized } else { Head::Short };
+                return if self.input.closed { Head::Unsized } else { Head::Short };
             }
         }
         let mut cursor = Cursor::new(rest);
@@ -127,11 +128,11 @@ impl Decoder {
     }
 
     fn input_exhausted(&mut self, at: u64) -> Next {
-        if !self.closed {
+        if !self.input.closed {
             self.deliver(false);
             return if self.queue.is_empty() { Next::NeedsMore } else { Next::Again };
         }
-        let end = self.offset + self.buffer.bytes().len() as u64;
+        let end = self.input.end();
         let missing = self.current.end.map_or(0, |promised| promised.saturating_sub(end));
         if missing == 0 && at == end {
             return self.finish(true, State::Done);
@@ -139,7 +140,7 @@ impl Decoder {
         let index = self.chunk.as_ref().map(|c| c.index);
         self.warn(Error::new(ErrorKind::Truncated { missing }, end, index, "events"));
         // A damaged size may have hidden the next chunk.
-        self.finish(false, State::Search { from: at, told: true })
+        self.finish(false, State::Search { from: at, reported: true })
     }
 }
 

@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::events::EventHead;
-use super::{Decoder, MAX_EVENT, Select};
+use super::{Decoder, FilterFn, MAX_EVENT};
 use crate::constants::METADATA_EVENT;
 use crate::cursor::Cursor;
 use crate::error::Malformed;
 use crate::header::{ChunkHeader, LEN};
 use crate::metadata::is_filler;
-use crate::read::batch::Wanted;
+use crate::read::batch::TypeFilters;
 use crate::types::Types;
 
 /// Of the chunk that was read last by any of the decoders of a recording.
@@ -27,7 +27,7 @@ pub(crate) struct LastTypes {
 impl Decoder {
     /// Whether more input may bring the metadata of the chunk whose header is at the front of the buffer.
     pub(super) fn metadata_is_to_come(&self, header: &ChunkHeader) -> bool {
-        let rest = usize::try_from(header.metadata.0).ok().and_then(|at| self.buffer.bytes().get(at..));
+        let rest = usize::try_from(header.metadata.0).ok().and_then(|at| self.input.bytes().get(at..));
         let mut cursor = Cursor::new(rest.unwrap_or_default());
         let there = match (cursor.varint(), cursor.varint()) {
             (Ok(size), Ok(type_id)) => {
@@ -36,13 +36,13 @@ impl Decoder {
             }
             _ => false,
         };
-        !there && !self.closed
+        !there && !self.input.closed
     }
 
     /// Reads the metadata that the header points at, if it can be: what is wrong with it is told where it is met.
     pub(super) fn read_ahead(&mut self, header: &ChunkHeader, offset: u64) {
         let Ok(distance) = usize::try_from(header.metadata.0 - LEN as u64) else { return };
-        let rest = self.buffer.bytes().get(distance..).unwrap_or_default();
+        let rest = self.input.bytes().get(distance..).unwrap_or_default();
         let mut cursor = Cursor::new(rest);
         let (Ok(size), Ok(type_id)) = (cursor.varint(), cursor.varint()) else { return };
         let sound = type_id == u64::from(METADATA_EVENT.0) && size <= MAX_EVENT.min(rest.len() as u64);
@@ -64,12 +64,12 @@ impl Decoder {
         if self.current.read_ahead == Some(at) {
             return;
         }
-        let start = self.scanned - (event.size - event.head) as usize;
-        let payload = start..self.scanned;
+        let start = self.input.scanned - (event.size - event.head) as usize;
+        let payload = start..self.input.scanned;
         match self.declare(payload.clone()) {
             Ok(()) => {}
             // Filler of fixed-size chunks.
-            Err(_) if self.buffer.bytes().get(payload).is_some_and(is_filler) => {}
+            Err(_) if self.input.bytes().get(payload).is_some_and(is_filler) => {}
             Err((fault, pos)) => {
                 self.current.damaged = true;
                 let at = at + u64::from(event.head) + pos as u64;
@@ -81,7 +81,7 @@ impl Decoder {
     /// Takes in the types of the metadata event whose content is at `payload` of the buffer.
     fn declare(&mut self, payload: Range<usize>) -> Result<(), (Malformed, usize)> {
         let Some(chunk) = &mut self.chunk else { return Ok(()) };
-        let payload = self.buffer.bytes().get(payload).unwrap_or_default();
+        let payload = self.input.bytes().get(payload).unwrap_or_default();
         let mut cursor = Cursor::new(payload);
         let head = cursor.skip_varints(3).map_or(0, |()| cursor.pos()); // start, duration, id
         let tree = payload.get(head..).unwrap_or_default();
@@ -102,13 +102,13 @@ impl Decoder {
             }
         }
         self.current.has_types = true;
-        if self.scanned > 0 {
+        if self.input.scanned > 0 {
             // What was scanned before has not been picked from.
             self.current.picked.clear();
             self.hold_unpicked();
         }
-        if let (Some(Select(interest)), Some(chunk)) = (&self.select, &self.chunk) {
-            self.current.wanted = Some(Wanted::new(&chunk.types, interest));
+        if let (Some(FilterFn(filter)), Some(chunk)) = (&self.filter, &self.chunk) {
+            self.current.filters = Some(TypeFilters::new(&chunk.types, filter));
         }
         for region in std::mem::take(&mut self.current.early) {
             self.constants(&region);

@@ -11,9 +11,9 @@ use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
-use flightline_in_signal::here;
 use flightline_in_signal::layout::{alloc_flags, alloc_function as function, event_kind};
 use flightline_in_signal::publish::Event;
+use flightline_in_signal::sync_event;
 
 use super::{REAL, SAMPLING, count_unrecorded, due, recording, sampled, watched, words};
 use crate::os;
@@ -106,7 +106,7 @@ fn given_back(at: usize, bytes: usize) {
     let event = Event { kind: event_kind::FREE, index: alloc_flags::MAPPED, value: 0, extra: &extra };
     if recording() {
         // What finds no room is counted by the callee.
-        let _ = here::record(&event, false);
+        let _ = sync_event::record(&event, false);
     } else {
         count_unrecorded(&event);
     }
@@ -130,7 +130,7 @@ pub(super) fn record(at: usize, bytes: usize, event: Event<'_>) {
         WATCHED[0].fetch_min(at, Relaxed);
         WATCHED[1].fetch_max(at.saturating_add(bytes).saturating_add(PAGE), Relaxed);
     }
-    let _ = here::record(&Event { index, extra: &[at as u64, bytes as u64], ..event }, true);
+    let _ = sync_event::record(&Event { index, extra: &[at as u64, bytes as u64], ..event }, true);
 }
 
 /// Whether the mapping at an address is no file's, as the kernel's list has it. Asked for what `mremap` moved only.
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernels_list() {
+    fn kernel_map_lines_are_parsed() {
         let heap = b"55d0c0f6e000-55d0c0f8f000 rw-p 00000000 00:00 0                          [heap]";
         let file = b"7f1c8c000000-7f1c8c021000 r--s 00001000 08:01 1234                       /a b";
         assert_eq!(line_says(heap, 0x55d0_c0f6_e000), Some(true));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_files_are_told_apart() {
+    fn mapped_memory_differs_from_mapped_files() {
         let memory = os::map(None, PAGE, libc::PROT_READ, libc::MAP_PRIVATE).unwrap();
         let fd = os::open(c"/proc/self/exe", libc::O_RDONLY, 0).unwrap();
         let file = os::map(Some(&fd), PAGE, libc::PROT_READ, libc::MAP_PRIVATE).unwrap();

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::layout::{SessionPage, alloc_flags, engines, event_kind};
 use flightline_in_signal::publish::{self, Event};
-use flightline_in_signal::{clock, here, state};
+use flightline_in_signal::{clock, state, sync_event};
 
 use crate::session::Attached;
 use crate::{os, sandbox, session};
@@ -238,7 +238,7 @@ fn sampled(address: usize, size: usize, weight: u64, function: u16) {
     }
     let set = watched().filter(|set| set.insert(address));
     let index = if set.is_some() { function | alloc_flags::WATCHED } else { function };
-    let recorded = here::record(&Event { extra: &[address as u64, size as u64], ..event(index) }, true);
+    let recorded = sync_event::record(&Event { extra: &[address as u64, size as u64], ..event(index) }, true);
     if let Some(set) = set.filter(|_| recorded.is_err()) {
         set.remove(address);
     }
@@ -252,7 +252,7 @@ fn freed(address: usize) {
     }
     let event = Event { kind: event_kind::FREE, index: 0, value: 0, extra: &[address as u64] };
     if recording() {
-        let _ = here::record(&event, false);
+        let _ = sync_event::record(&event, false);
     } else {
         count_unrecorded(&event);
     }

@@ -129,7 +129,7 @@ mod tests {
     const CAPACITY: usize = WAYS << BUCKET_BITS;
 
     #[test]
-    fn takes_most_of_its_capacity_and_refuses_the_rest() {
+    fn full_set_refuses_addresses() {
         let set = set();
         let kept = (1..=2 * CAPACITY).filter(|i| set.insert(i * 48)).count();
         assert!(kept > CAPACITY * 9 / 10 && kept <= CAPACITY, "{kept}");

@@ -342,14 +342,14 @@ fn set_kernel_handler(signo: c_int, handler: usize) {
 pub fn swallow_pending() {
     let set = owned();
     for _ in 0..8 {
-        let wanted = shadow::pending() & set;
-        if wanted == 0 {
+        let pending = shadow::pending() & set;
+        if pending == 0 {
             return;
         }
         let mut info = core::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let at_once = [0i64; 2];
         let args = [
-            (&raw const wanted) as usize,
+            (&raw const pending) as usize,
             info.as_mut_ptr() as usize,
             at_once.as_ptr() as usize,
             size_of::<KernelSet>(),

@@ -90,7 +90,7 @@ struct SpanData {
     #[cfg(feature = "opentelemetry")]
     adopted: OnceLock<Option<SpanContext>>,
     name: Option<Box<str>>,
-    asked: Option<Box<Asked>>,
+    asked: Option<Box<ServerRequest>>,
     start_ns: u64,
     samples: AtomicU32,
     labels: Option<Box<Labels>>,
@@ -110,14 +110,14 @@ impl SpanData {
     }
 }
 
-/// What a span of a server was asked for.
+/// The HTTP method and route of a server's span.
 #[derive(Default)]
-struct Asked {
+struct ServerRequest {
     method: Option<Box<str>>,
     route: Option<Box<str>>,
 }
 
-impl Asked {
+impl ServerRequest {
     /// By its route: a method alone is no name.
     fn name(&self) -> Option<Cow<'_, str>> {
         match (self.method.as_deref(), self.route.as_deref()?) {
@@ -127,7 +127,7 @@ impl Asked {
     }
 }
 
-fn context_of<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<SpanContext> {
+fn span_context<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<SpanContext> {
     span.extensions().get::<SpanData>().map(|data| *data.context())
 }
 
@@ -135,7 +135,7 @@ fn context_of<S: for<'a> LookupSpan<'a>>(span: &SpanRef<'_, S>) -> Option<SpanCo
 struct Fields<'a, S> {
     layer: &'a FlightlineLayer<S>,
     name: Option<Box<str>>,
-    asked: Option<Box<Asked>>,
+    asked: Option<Box<ServerRequest>>,
     labels: Option<Box<Labels>>,
     /// Whether the span is the thread's innermost one, which shows a change at once.
     active: bool,
@@ -198,7 +198,7 @@ where
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, ctx: Context<'_, S>) {
         let Some(span) = ctx.span(id) else { return };
         let parent = match span.parent() {
-            Some(parent) => context_of(&parent),
+            Some(parent) => span_context(&parent),
             // Something else may be entered: by C code, or the span that a request came in.
             None if attributes.is_contextual() => current(),
             None => None,
@@ -239,7 +239,7 @@ where
         let extensions = span.extensions();
         let Some(data) = extensions.get::<SpanData>() else { return };
         #[cfg(feature = "opentelemetry")]
-        let context = self.ids(data, || span.parent().as_ref().and_then(context_of));
+        let context = self.ids(data, || span.parent().as_ref().and_then(span_context));
         #[cfg(not(feature = "opentelemetry"))]
         let context = &data.context;
         enter(&Entering { context, name: span.name(), attrs: data.attrs(), owner: id.into_u64() });
@@ -256,7 +256,7 @@ where
         let Some(span) = ctx.span(&id) else { return };
         let extensions = span.extensions();
         let Some(data) = extensions.get::<SpanData>() else { return };
-        let asked = data.asked.as_deref().and_then(Asked::name);
+        let asked = data.asked.as_deref().and_then(ServerRequest::name);
         let name = data.name.as_deref().or(asked.as_deref()).unwrap_or(span.name());
         span_ended(data.context(), name, data.start_ns, data.samples.load(Relaxed), data.attrs());
     }

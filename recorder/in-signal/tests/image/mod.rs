@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use flightline_in_signal::eh_frame::Machine;
 use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable};
-use flightline_in_signal::memo::{Memo, Tag};
 use flightline_in_signal::modules::Modules;
+use flightline_in_signal::rule_cache::{RuleCache, Tag};
 use flightline_in_signal::stack::Memory;
 use flightline_in_signal::walk::{Lookup, Walked, walk};
 
@@ -146,7 +146,7 @@ pub struct Image {
     pub memory: Areas,
     pub tables: Box<[ModuleTable; MODULE_TABLES]>,
     current: AtomicU32,
-    memo: Box<Memo>,
+    rule_cache: Box<RuleCache>,
     machine: Box<Machine>,
     rows: Vec<AtomicU64>,
 }
@@ -178,7 +178,7 @@ impl Image {
             memory,
             tables,
             current: AtomicU32::new(0),
-            memo: zeroed(),
+            rule_cache: zeroed(),
             machine: zeroed(),
             rows: Vec::new(),
         }
@@ -187,7 +187,7 @@ impl Image {
     pub fn walk(&mut self, regs: &Regs, limit: usize) -> (Vec<u64>, Walked) {
         // SAFETY: four tables.
         let modules = unsafe { Modules::now(self.tables.as_ptr(), &self.current) };
-        let lookup = Lookup { modules, rows: &self.rows, memo: &self.memo, tag: Tag(1) };
+        let lookup = Lookup { modules, rows: &self.rows, rule_cache: &self.rule_cache, tag: Tag(1) };
         let mut frames = vec![0; limit];
         let walked = walk(&lookup, regs, &mut self.memory, &mut self.machine, &mut frames);
         frames.truncate(walked.depth);

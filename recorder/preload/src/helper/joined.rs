@@ -54,7 +54,7 @@ pub fn join_service() -> bool {
     if !part {
         let service = Service { program: os::env(c"FLIGHTLINE_BIN"), ..Service::default() };
         if let Err(errno) = service.start_agent() {
-            tell(errno);
+            print_join_error(errno);
         }
     }
     true
@@ -74,7 +74,7 @@ pub fn join_by_machine(config: &Config) -> bool {
         && let Err(errno) = service.start_agent()
         && os::env(c"FLIGHTLINE_DEBUG").is_some()
     {
-        tell(errno);
+        print_join_error(errno);
     }
     true
 }
@@ -90,7 +90,7 @@ fn own_pid() -> Text<24> {
     pid
 }
 
-fn tell(errno: i32) {
+fn print_join_error(errno: i32) {
     let mut number = Text::<24>::new();
     number.number(errno.unsigned_abs().into());
     os::say(&[

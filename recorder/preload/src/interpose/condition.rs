@@ -7,7 +7,7 @@ use flightline_in_signal::payload::lock;
 use libc::{clockid_t, timespec};
 
 use super::lock::{THRD_ERROR, THRD_TIMEDOUT, function as real, usual, waiting};
-use super::older::Both;
+use super::symbol_versions::Both;
 use crate::real::{Next, look_up};
 
 look_up! {

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use flightline_capture::exec;
 use flightline_capture::target::Stripped;
 
-use super::older::Both;
+use super::symbol_versions::Both;
 use crate::real::{KeepErrno, fail, look_up, next};
 
 type Words = *const *const c_char;
@@ -55,7 +55,7 @@ unsafe fn execute(
 unsafe fn without_us(envp: Words, call: impl FnOnce(Words) -> c_int) -> c_int {
     let mut space = Stripped::new();
     // SAFETY: by the contract of the callers; `space` lives until the call is over.
-    let envp = unsafe { space.of(envp) };
+    let envp = unsafe { space.strip(envp) };
     call(envp)
 }
 

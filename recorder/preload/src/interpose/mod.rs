@@ -7,10 +7,10 @@ mod futex;
 mod io;
 mod lock;
 mod map;
-mod older;
 mod seccomp;
 mod signal;
 mod stdio;
+mod symbol_versions;
 mod thread;
 mod throw;
 

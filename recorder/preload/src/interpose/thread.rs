@@ -122,6 +122,6 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     let Some(real) = next!(c"dlclose" as Dlclose) else { return -1 };
     // SAFETY: passed on.
     let r = unsafe { dlclose::dlclose(real, handle) };
-    super::older::forget();
+    super::symbol_versions::forget();
     r
 }

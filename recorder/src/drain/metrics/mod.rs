@@ -8,7 +8,7 @@ use jfr_format::schema;
 use crate::{
     os::system::{self, Machine, Memory, ProcessStat},
     process::Process,
-    recording::Recording,
+    recording::{Recording, RecordingId, RecordingSlots},
 };
 
 mod network;
@@ -28,7 +28,7 @@ pub struct Metrics {
     machine: Option<Machine>,
     processes: HashMap<u32, ProcessStat>,
     network: Network,
-    groups: HashMap<usize, (Group, Configuration)>,
+    groups: HashMap<RecordingId, (Group, Configuration)>,
 }
 
 /// What is the same for many processes is read once in a round.
@@ -62,9 +62,9 @@ impl Metrics {
         }
     }
 
-    /// Another process will be recorded into the output of this index.
-    pub fn forget(&mut self, index: usize) {
-        self.groups.remove(&index);
+    /// A recording is retired.
+    pub fn forget(&mut self, id: RecordingId) {
+        self.groups.remove(&id);
     }
 
     /// Reads only every so many periods from now on.
@@ -84,14 +84,14 @@ impl Metrics {
     pub fn read(
         &mut self,
         processes: &mut [Process],
-        outside: &[(u32, usize)],
-        recordings: &mut [(u32, Recording)],
+        outside: &[(u32, RecordingId)],
+        recordings: &mut RecordingSlots,
         now_ns: u64,
     ) {
         let Some(machine) = system::machine() else { return };
         let elapsed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.at_ns, now_ns));
         let before = self.machine.replace(machine);
-        let live = processes.iter().filter(|p| !p.book.over && p.file.trusted_pid()).map(|p| p.file.pid);
+        let live = processes.iter().filter(|p| !p.state.over && p.file.trusted_pid()).map(|p| p.file.pid);
         let live = live.chain(outside.iter().map(|(pid, _)| *pid));
         let stats: HashMap<u32, ProcessStat> =
             live.filter_map(|pid| Some((pid, system::process(pid)?))).collect();
@@ -100,13 +100,13 @@ impl Metrics {
         let seconds_of_all = system::processors() as f64 / per_second;
         let mut round = Round { memory: system::memory(), ..Round::default() };
         self.network.begin(before.map(|_| per_second));
-        for (index, (_, recording)) in recordings.iter_mut().enumerate().filter(|(_, (_, r))| !r.full()) {
+        for (id, recording) in recordings.iter_mut().filter(|(_, recording)| !recording.full()) {
             let mine = || {
-                let pids = processes.iter().filter(|p| p.book.recording == index).map(|p| p.file.pid);
+                let pids = processes.iter().filter(|p| p.state.recording == id).map(|p| p.file.pid);
                 let inside =
                     pids.filter_map(|pid| Some((pid, *self.processes.get(&pid)?, old.get(&pid).copied())));
                 // What these used before they were recorded is of no interest.
-                let pids = outside.iter().filter(move |(_, recording)| *recording == index);
+                let pids = outside.iter().filter(move |(_, recording)| *recording == id);
                 inside.chain(pids.filter_map(|(pid, _)| {
                     let stat = *self.processes.get(pid)?;
                     Some((*pid, stat, Some(old.get(pid).copied().unwrap_or(stat))))
@@ -128,7 +128,7 @@ impl Metrics {
                 resident(recording, size, now_ns);
             }
             if let Some(pid) = mine().next().map(|(pid, ..)| pid) {
-                match self.groups.get_mut(&index) {
+                match self.groups.get_mut(&id) {
                     Some((group, told)) => {
                         let (usage, configuration) = round.group(group).clone();
                         container(usage, recording, now_ns);
@@ -138,15 +138,15 @@ impl Metrics {
                         }
                     }
                     None => {
-                        if let Some(group) = Group::of(pid) {
+                        if let Some(group) = Group::for_process(pid) {
                             let configuration = round.group(&group).1.clone();
                             write_container_configuration(recording, &configuration, round.memory, now_ns);
-                            self.groups.insert(index, (group, configuration));
+                            self.groups.insert(id, (group, configuration));
                         }
                     }
                 }
                 // All processes of a recording share a network in all but odd cases.
-                for (name, read, written) in self.network.of(pid) {
+                for (name, read, written) in self.network.interfaces(pid) {
                     recording.network_utilization(name, *read, *written, now_ns);
                 }
             }
@@ -236,13 +236,13 @@ fn container(usage: Usage, recording: &mut Recording, now_ns: u64) {
 }
 
 /// Load of the threads that did anything.
-fn threads(processes: &mut [Process], recordings: &mut [(u32, Recording)], now_ns: u64) {
+fn threads(processes: &mut [Process], recordings: &mut RecordingSlots, now_ns: u64) {
     let cpus = system::processors() as f64;
     let mut left = MAX_THREADS;
-    for process in processes.iter_mut().filter(|p| !p.book.over && p.file.trusted_pid()) {
-        let Some((_, recording)) = recordings.get_mut(process.book.recording) else { continue };
-        let Process { file, book, .. } = process;
-        for thread in book.threads.list.iter_mut().filter(|t| t.end_ns.is_none()) {
+    for process in processes.iter_mut().filter(|p| !p.state.over && p.file.trusted_pid()) {
+        let Some(recording) = recordings.get_mut(process.state.recording) else { continue };
+        let Process { file, state, .. } = process;
+        for thread in state.threads.list.iter_mut().filter(|t| t.end_ns.is_none()) {
             if left == 0 || recording.full() {
                 return;
             }
@@ -262,7 +262,7 @@ fn threads(processes: &mut [Process], recordings: &mut [(u32, Recording)], now_n
             };
             let (user, system) = (share(0), share(1));
             let now = recording.ticks(now_ns);
-            let constant = thread.constant(file, book.group, recording);
+            let constant = thread.constant(file, state.group, recording);
             recording.event(schema::THREAD_CPU_LOAD, Some(constant), 0, |e, key| {
                 e.ticks(now).key(key).float(user).float(system);
             });

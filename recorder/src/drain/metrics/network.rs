@@ -31,7 +31,7 @@ impl Network {
     }
 
     /// The interfaces that a process sees and that had traffic: as the JDK, one without is not told.
-    pub fn of(&mut self, pid: u32) -> &[(String, i64, i64)] {
+    pub fn interfaces(&mut self, pid: u32) -> &[(String, i64, i64)] {
         let namespace = fs::metadata(format!("/proc/{pid}/ns/net")).map_or(0, |meta| meta.ino());
         let Network { old, round, per_second } = self;
         round.entry(namespace).or_insert_with(|| {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_namespace_has_interfaces_of_its_own() {
+    fn every_namespace_has_its_own_interfaces() {
         let text = |received: u64, sent: u64| {
             format!(
                 "Inter-|\n face |\n  eth0: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n    lo: 5 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n"
@@ -79,7 +79,7 @@ mod tests {
         let mut network = Network::default();
         network.begin(None);
         let own = std::process::id();
-        assert_eq!(network.of(own).len(), 0);
-        assert_eq!((network.round.len(), network.of(own).len()), (1, 0), "read once");
+        assert_eq!(network.interfaces(own).len(), 0);
+        assert_eq!((network.round.len(), network.interfaces(own).len()), (1, 0), "read once");
     }
 }

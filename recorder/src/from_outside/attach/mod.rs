@@ -1,7 +1,8 @@
 //! Records processes that nothing was loaded into: static programs, Go, set-user-id, whatever already runs.
 //!
 //! ```text
-//! open.rs    opens perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by what a thread starts, with
+//! open.rs    attaches to a running process, or to the program that is started next
+//! event_set.rs the perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by what a thread starts, with
 //!            less where the kernel allows less; each processor has a ring (`perf_events/ring.rs`)
 //! target.rs  a process: its accounts; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
 //! waits.rs   where its threads wait (the wall clock)
@@ -18,31 +19,24 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    os::fd::BorrowedFd,
 };
 
-use flightline_in_signal::layout::{EventSpec, event_flags, event_kind, loss};
+use flightline_in_signal::layout::{event_kind, loss};
 
-use crate::perf_events::{
-    attr::{self, Sampling},
-    record::{self, Record},
-    ring::Ring,
-};
+use crate::perf_events::record::{self, Record};
 use crate::{
-    error::Error,
     from_outside::outputs::{KnownThread, Outputs},
     info_events,
     loss::Report,
     names::images::ImageId,
     os::process_info::ProcessInfo,
-    perf_events::uprobe_definition::UprobeDefinition,
     process::thread::Thread,
-    recording::Recording,
-    recording::events::Engines,
+    recording::{Recording, RecordingId},
     settings::ThreadSelection,
 };
 
+mod event_set;
 mod open;
 pub(crate) mod refused;
 pub mod startup;
@@ -50,103 +44,33 @@ mod target;
 mod waits;
 pub(crate) mod watched;
 
-use target::{Kinds, Place, Target};
-use watched::PerProcessor;
+pub use event_set::NamedEvent;
+use event_set::{EventSet, Source};
+use target::{Kinds, RecordingContext, Target};
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
 
-/// A ring and how many records it had no room for since the last sample that told.
-struct Source {
-    ring: Ring,
-    /// The thread of its event (0: our own); when that has ended there is no waking by it.
-    owner: u32,
-    deaf: bool,
-    cpu: u32,
-    missing: u64,
-}
-
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Found {
+struct RecordPosition {
     time_ns: u64,
     source: usize,
     at: u64,
     len: usize,
 }
 
-/// A perf event that is recorded in addition to CPU time.
-pub struct NamedEvent {
-    /// Its index in the session.
-    pub index: u16,
-    /// Its name in `-e`.
-    pub name: String,
-    /// The event as the kernel knows it.
-    pub spec: EventSpec,
-    /// The kernel left out samples because they came too fast.
-    throttled: bool,
-    /// The user was informed of that.
-    reported: bool,
-    /// The events that samples represent, whether they were written or not. `None` if a sample was of a process that is no longer recorded
-    /// from outside.
-    represented: Option<u64>,
-    /// The definition of a uprobe, which lasts as long as its events.
-    _uprobe: Option<UprobeDefinition>,
-}
-
-impl NamedEvent {
-    /// Returns the event `spec`. A uprobe is defined in the kernel, so that the recorded threads can inherit it.
-    ///
-    /// # Errors
-    /// The kernel does not accept the definition.
-    pub fn new(index: u16, name: String, spec: EventSpec) -> Result<NamedEvent, Error> {
-        let (uprobe, spec) = if spec.flags & event_flags::PATH == 0 {
-            (None, spec)
-        } else {
-            let defined = UprobeDefinition::new(&spec);
-            let wrong = |problem| Error::Setting { name: "event", problem: format!("{name}: {problem}") };
-            let (uprobe, spec) = defined.map_err(wrong)?;
-            (Some(uprobe), spec)
-        };
-        Ok(NamedEvent {
-            index,
-            name,
-            spec,
-            throttled: false,
-            reported: false,
-            represented: Some(0),
-            _uprobe: uprobe,
-        })
-    }
-}
-
-/// An event that writes into the ring of another one.
-struct Opened {
-    event: OwnedFd,
-    /// The index of its perf event; none if it samples CPU time.
-    named: Option<usize>,
-}
-
 /// Everything recorded from outside.
 pub struct Watch {
-    sampling: Sampling,
     kinds: Kinds,
-    /// Indices in `named` by the numbers in the events' records.
-    numbers: HashMap<u64, usize>,
-    ring_bytes: usize,
-    cpus: Vec<u32>,
-    sources: Vec<Source>,
-    /// The events that do not own a ring. They last as long as their descriptors.
-    events: Vec<Opened>,
-    /// Perf events in addition to CPU time. Dropped after their descriptors: a uprobe that is in use cannot be removed.
-    named: Vec<NamedEvent>,
+    events: EventSet,
     targets: Vec<Target>,
     /// The output that reports the perf events that no sample represents.
-    rest_in: Option<usize>,
+    rest_in: Option<RecordingId>,
     /// Processes that record themselves, and since when.
     themselves: HashMap<u32, u64>,
-    found: Vec<Found>,
-    told_libraries: HashSet<(usize, u64, u32)>,
+    found: Vec<RecordPosition>,
+    written_libraries: HashSet<(RecordingId, u64, u32)>,
     depth: usize,
     /// Which threads are recorded.
     threads: Option<ThreadSelection>,
@@ -162,21 +86,21 @@ const FULL_ROOM: u64 = 64 << 10;
 impl Watch {
     /// Whether time in the kernel is seen.
     pub fn sees_kernel(&self) -> bool {
-        self.sampling.kernel
+        self.events.sampling.kernel
     }
 
     /// Bytes of each stack that are copied with a sample of CPU time.
     pub fn stack_bytes(&self) -> u32 {
-        self.sampling.stack_bytes
+        self.events.sampling.stack_bytes
     }
 
     /// For waiting: readable when a ring fills up.
     pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sources.iter().filter(|s| !s.deaf).map(|s| s.ring.event())
+        self.events.wake()
     }
 
     /// Processes whose samples are taken, and their recordings.
-    pub fn processes(&self) -> Vec<(u32, usize)> {
+    pub fn processes(&self) -> Vec<(u32, RecordingId)> {
         let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
         live.map(|t| (t.pid(), t.recording)).collect()
     }
@@ -196,7 +120,7 @@ impl Watch {
         let themselves = self.themselves.get(&target.pid()).copied();
         target.records_itself_ns = themselves.filter(|from| *from >= target.about.start_mono_ns);
         outputs.describe_process(&target.about, target.recording, now_ns);
-        if !self.named.is_empty() {
+        if !self.events.named.is_empty() {
             self.rest_in.get_or_insert(target.recording);
         }
         self.targets.push(target);
@@ -235,16 +159,16 @@ impl Watch {
         })
     }
 
-    /// The constant of a thread in output `index`, and the group of its process; `name` is its newest.
+    /// The constant of a thread in a recording, and the group of its process; `name` is its newest.
     pub fn known_thread(
         &mut self,
         pid: u32,
         tid: u32,
         name: &str,
-        index: usize,
+        id: RecordingId,
         recording: &mut Recording,
     ) -> Option<KnownThread> {
-        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == index);
+        let mut live = self.targets.iter_mut().filter(|t| t.pid() == pid && t.recording == id);
         let target = live.next_back()?;
         let group = target.group();
         let thread = target.threads.get_mut(&tid).and_then(|watched| {
@@ -252,7 +176,7 @@ impl Watch {
                 watched.thread.rename(name.to_owned());
             }
             watched.thread.named_constant(group, recording);
-            watched.thread.constant
+            watched.thread.handle()
         });
         Some(KnownThread { thread, group: Some(group) })
     }
@@ -267,33 +191,34 @@ impl Watch {
         found.clear();
         let mut fill = 0;
         self.overflowed = false;
-        for (number, source) in self.sources.iter().enumerate() {
+        for (number, source) in self.events.sources.iter().enumerate() {
             let head = source.ring.head();
             let mut at = source.ring.tail();
             let size = source.ring.size() as u64;
             fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
             self.overflowed |= head.saturating_sub(at) + FULL_ROOM.min(size / 2) >= size;
             let mut last_ns = 0;
-            let time_at = if self.sampling.numbered { record::numbered_time_at } else { record::time_at };
+            let time_at =
+                if self.events.sampling.numbered { record::numbered_time_at } else { record::time_at };
             while let Some((len, time_ns)) = source.ring.look(at, head, time_at) {
                 // Within a ring the order is that of writing.
                 last_ns = time_ns.max(last_ns);
                 if last_ns > until_ns {
                     break;
                 }
-                found.push(Found { time_ns: last_ns, source: number, at, len });
+                found.push(RecordPosition { time_ns: last_ns, source: number, at, len });
                 at += len as u64;
             }
         }
         found.sort_unstable();
         for one in &found {
             self.take(outputs, *one, now_ns);
-            if let Some(source) = self.sources.get(one.source) {
+            if let Some(source) = self.events.sources.get(one.source) {
                 source.ring.release(one.at + one.len as u64);
             }
         }
         self.found = found;
-        let (sampling, cause) = (self.per_processor(), self.cause());
+        let (sampling, cause) = (self.events.per_processor(), self.cause());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
             // The counts of a thread that ended come right behind its end.
             target.settle(until_ns.saturating_sub(SETTLE_NS), sampling, cause);
@@ -305,11 +230,14 @@ impl Watch {
     }
 
     fn read_names(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in &mut self.targets {
-            let (recording, images, rows) = outputs.parts(target.recording);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
             if target.read_names(images, now_ns) && target.waiting() > 0 {
-                target.resolve(false, &mut Place { recording, images, rows, period_ns, depth, threads });
+                target.resolve(
+                    false,
+                    &mut RecordingContext { recording, images, rows, period_ns, depth, threads },
+                );
             }
         }
     }
@@ -318,21 +246,21 @@ impl Watch {
         if self.kinds.wall_ns.is_none() {
             return;
         }
-        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in &mut self.targets {
-            let (recording, images, rows) = outputs.parts(target.recording);
-            target.finish_waits(&mut Place { recording, images, rows, period_ns, depth, threads });
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
+            target.finish_waits(&mut RecordingContext { recording, images, rows, period_ns, depth, threads });
         }
     }
 
     /// Lets the wall clock look at the threads of all processes. Returns true if any of them ran since the last look.
     pub fn look_at_waits(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> bool {
         let mut ran = false;
-        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
-            let (recording, images, rows) = outputs.parts(target.recording);
-            let mut place = Place { recording, images, rows, period_ns, depth, threads };
-            ran |= target.look_at_waits(&mut place, now_ns);
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
+            let mut context = RecordingContext { recording, images, rows, period_ns, depth, threads };
+            ran |= target.look_at_waits(&mut context, now_ns);
         }
         ran
     }
@@ -340,19 +268,8 @@ impl Watch {
     /// Returns messages for the user that are new.
     pub fn notices(&mut self) -> Vec<String> {
         let mut notices: Vec<String> = self.targets.iter_mut().filter_map(Target::notice).collect();
-        for event in self.named.iter_mut().filter(|event| event.throttled && !event.reported) {
-            event.reported = true;
-            let name = &event.name;
-            notices.push(format!(
-                "{name}: the kernel leaves out events that come faster than kernel.perf_event_max_sample_rate; give a longer interval, \
-                 such as {name}@1000"
-            ));
-        }
+        notices.extend(self.events.notices());
         notices
-    }
-
-    fn per_processor(&self) -> PerProcessor {
-        PerProcessor { period_ns: self.sampling.period_ns, processors: self.sources.len() }
     }
 
     /// Why CPU time at the end of a thread is in no sample.
@@ -364,8 +281,9 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, outputs: &mut dyn Outputs, one: Found, now_ns: u64) {
-        let Watch { sources, targets, sampling, depth, threads, named, numbers, .. } = self;
+    fn take(&mut self, outputs: &mut dyn Outputs, one: RecordPosition, now_ns: u64) {
+        let Watch { events, targets, depth, threads, .. } = self;
+        let EventSet { sources, sampling, named, numbers, .. } = events;
         let Some(source) = sources.get_mut(one.source) else { return };
         let Source { ring, missing, .. } = source;
         let Some(record) = record::parse(ring.record(one.at, one.len), sampling.sample_type()) else {
@@ -382,16 +300,17 @@ impl Watch {
                     return event.into_iter().for_each(|event| event.represented = None);
                 };
                 let target = &mut targets[at];
-                let (recording, images, rows) = outputs.parts(target.recording);
+                let Some((recording, images, rows)) = outputs.parts(target.recording) else { return };
                 let threads = threads.as_ref();
-                let mut place = Place { recording, images, rows, period_ns, depth: *depth, threads };
+                let mut context =
+                    RecordingContext { recording, images, rows, period_ns, depth: *depth, threads };
                 match event {
                     Some(event) => {
                         let kind = (event.index, event.spec.period);
-                        let counted = target.take_event(&sample, kind, one.source, missing, &mut place);
+                        let counted = target.take_event(&sample, kind, one.source, missing, &mut context);
                         event.represented = event.represented.and_then(|sum| sum.checked_add(counted?));
                     }
-                    None => target.take(&sample, one.source, missing, !sampling.kernel, &mut place),
+                    None => target.take(&sample, one.source, missing, !sampling.kernel, &mut context),
                 }
             }
             _ if is_earlier => {}
@@ -418,7 +337,7 @@ impl Watch {
                 }
             }
             Record::Ended { pid, tid, time_ns } => {
-                sources.iter_mut().filter(|s| s.owner == tid).for_each(|s| s.deaf = true);
+                events.thread_ended(tid);
                 if let Some(at) = live(targets, pid) {
                     targets[at].ended(tid, time_ns);
                 }
@@ -460,10 +379,10 @@ impl Watch {
             arguments: parent.about.arguments.clone(),
             start_mono_ns: time_ns,
         };
-        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
-        let mut target = Target::new(about, self.kinds, index, recording);
+        let Ok((id, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, id, recording);
         target.inherit(parent);
-        target.begin(pid, parent.first_thread_name(), 0, time_ns, self.sampling.period_ns);
+        target.begin(pid, parent.first_thread_name(), 0, time_ns, self.events.sampling.period_ns);
         self.add(outputs, target, now_ns);
     }
 
@@ -480,9 +399,9 @@ impl Watch {
         let about = ProcessInfo::read(pid, now_ns).filter(|a| !a.arguments.is_empty());
         let mut about = about.unwrap_or_else(|| ProcessInfo::named(pid, name, time_ns));
         about.start_mono_ns = time_ns;
-        let Ok((index, recording)) = outputs.recording_for(pid) else { return };
-        let mut target = Target::new(about, self.kinds, index, recording);
-        let sampling = self.per_processor();
+        let Ok((id, recording)) = outputs.recording_for(pid) else { return };
+        let mut target = Target::new(about, self.kinds, id, recording);
+        let sampling = self.events.per_processor();
         match before.and_then(|at| self.targets.get_mut(at)) {
             Some(old) => {
                 old.hand_over(&mut target, name, time_ns);
@@ -496,11 +415,8 @@ impl Watch {
 
     /// Once a second: clocks, names, processes that went without a word.
     pub fn look(&mut self, now_ns: u64) {
-        let sampling = self.per_processor();
-        for source in self.sources.iter_mut().filter(|s| s.owner != 0 && !s.deaf) {
-            // Its end may have been among lost records.
-            source.deaf = !Path::new(&format!("/proc/{}", source.owner)).exists();
-        }
+        let sampling = self.events.per_processor();
+        self.events.find_ended_threads();
         for target in self.targets.iter_mut().filter(|t| !t.over) {
             target.look(now_ns, sampling);
         }
@@ -508,15 +424,18 @@ impl Watch {
 
     /// Files were read: what waited for them goes on.
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
-        let (period_ns, depth, threads) = (self.sampling.period_ns, self.depth, self.threads.as_ref());
+        let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| t.waiting() > 0) {
-            let (recording, images, rows) = outputs.parts(target.recording);
-            target.resolve(anyway, &mut Place { recording, images, rows, period_ns, depth, threads });
+            let Some((recording, images, rows)) = outputs.parts(target.recording) else { continue };
+            target.resolve(
+                anyway,
+                &mut RecordingContext { recording, images, rows, period_ns, depth, threads },
+            );
         }
     }
 
     /// Whether a process is recorded into this output.
-    pub fn uses(&self, recording: usize) -> bool {
+    pub fn uses(&self, recording: RecordingId) -> bool {
         self.rest_in == Some(recording) || self.targets.iter().any(|t| t.recording == recording)
     }
 
@@ -529,21 +448,21 @@ impl Watch {
     pub fn write_accounts(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         report: &mut Report,
         now_ns: u64,
     ) {
-        for target in self.targets.iter_mut().filter(|t| t.recording == index) {
-            let (recording, images, _) = outputs.parts(index);
+        for target in self.targets.iter_mut().filter(|t| t.recording == id) {
+            let Some((recording, images, _)) = outputs.parts(id) else { continue };
             info_events::libraries(
                 target.modules(),
-                index,
+                id,
                 recording,
                 images,
-                &mut self.told_libraries,
+                &mut self.written_libraries,
                 now_ns,
             );
-            target.tell(recording, self.threads.as_ref(), now_ns);
+            target.write_accounts(recording, self.threads.as_ref(), now_ns);
             for thread in target.take_complete_threads() {
                 report.add_thread(&thread);
             }
@@ -563,7 +482,7 @@ impl Watch {
     /// Forgets which libraries of these outputs were told, if they are many.
     pub fn repeat_libraries(&mut self) {
         info_events::forget_libraries(
-            &mut self.told_libraries,
+            &mut self.written_libraries,
             self.targets.iter().map(|t| (t.recording, t.modules())),
         );
     }
@@ -576,17 +495,17 @@ impl Watch {
                 continue;
             }
             let mut target = self.targets.remove(i);
-            let index = target.recording;
-            let (recording, images, _) = outputs.parts(index);
+            let id = target.recording;
+            let Some((recording, images, _)) = outputs.parts(id) else { continue };
             info_events::libraries(
                 target.modules(),
-                index,
+                id,
                 recording,
                 images,
-                &mut self.told_libraries,
+                &mut self.written_libraries,
                 now_ns,
             );
-            target.tell(recording, self.threads.as_ref(), now_ns);
+            target.write_accounts(recording, self.threads.as_ref(), now_ns);
             target.end_groups(recording);
             target.threads.values().for_each(|watched| outputs.report_thread(&watched.thread));
             outputs.report_kinds(&target.counts());
@@ -599,11 +518,9 @@ impl Watch {
             return;
         }
         self.paused = paused;
-        for event in self.descriptors() {
-            let _ = if paused { attr::disable(event) } else { attr::enable(event) };
-        }
+        self.events.count(!paused);
         for target in self.targets.iter_mut().filter(|t| !t.over) {
-            target.paused(paused, self.sampling.period_ns);
+            target.paused(paused, self.events.sampling.period_ns);
         }
     }
 
@@ -616,9 +533,7 @@ impl Watch {
             for target in self.targets.iter_mut().filter(|t| !t.over) {
                 target.read_last_clocks();
             }
-            for event in self.descriptors() {
-                let _ = attr::disable(event);
-            }
+            self.events.count(false);
         }
     }
 
@@ -626,7 +541,7 @@ impl Watch {
     pub fn close(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         self.stop();
         self.read(outputs, now_ns, u64::MAX);
-        let (sampling, cause) = (self.per_processor(), self.cause());
+        let (sampling, cause) = (self.events.per_processor(), self.cause());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
             target.close(now_ns, sampling, cause);
         }
@@ -635,35 +550,19 @@ impl Watch {
         self.remove_settled(outputs, now_ns);
     }
 
-    /// All events that were opened.
-    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let others = self.events.iter().map(|opened| opened.event.as_fd());
-        others.chain(self.sources.iter().map(|source| source.ring.event()))
-    }
-
-    /// Reports as lost the perf events that no sample represents: of each thread, those after the last record that had room in its ring.
-    /// Where only one of several events is sampled, the rest of a period is not a loss.
+    /// Reports as lost the perf events that no sample represents.
     fn lose_rest(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let Some(index) = self.rest_in.take() else { return };
-        let mut engines = Engines::default();
-        for (at, event) in self.named.iter().enumerate().filter(|(_, event)| event.spec.period == 1) {
-            let Some(represented) = event.represented else { continue };
-            let opened = self.events.iter().filter(|opened| opened.named == Some(at));
-            // With all that threads inherited, also those that have ended.
-            let counts: Option<Vec<u64>> = opened.map(|o| attr::read_count(o.event.as_fd()).ok()).collect();
-            let counted = counts.iter().flatten().fold(0u64, |sum, count| sum.saturating_add(*count));
-            let rest = counted.saturating_sub(represented);
-            engines.lose_many(event_kind::PERF, rest, rest);
+        let Some(id) = self.rest_in.take() else { return };
+        let mut engines = self.events.lost_rest();
+        if let Some((recording, ..)) = outputs.parts(id) {
+            engines.write_losses(recording, &[(0, 0); event_kind::KINDS], now_ns);
         }
-        engines.write_losses(outputs.parts(index).0, &[(0, 0); event_kind::KINDS], now_ns);
         outputs.report_kinds(&engines.counts());
     }
 
     /// After the last symbols.
     pub fn finish(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         self.remove_settled(outputs, now_ns);
-        self.sources.clear();
-        self.events.clear();
-        self.named.clear();
+        self.events.close();
     }
 }

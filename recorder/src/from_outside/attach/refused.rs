@@ -10,7 +10,7 @@ pub fn gone(pid: u32) -> Error {
 }
 
 fn refusal(problem: String) -> Error {
-    Error::Setting { name: "pid", problem }
+    Error::Unavailable { name: "pid", problem }
 }
 
 /// What is known of the process and of us.
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_refusal_says_what_to_do() {
+    fn every_refusal_suggests_a_remedy() {
         let facts = |owner, us, closed, paranoid| Facts { pid: 7, owner, closed, us, paranoid };
         let table = [
             (libc::EACCES, facts(Some(0), 1000, false, Some(2)), "belongs to user 0"),

@@ -21,10 +21,10 @@ use crate::{
     names::modules::ModuleMap,
     os::clock::monotonic_ns,
     os::process_info::{ProcessInfo, id_inside, thread_name},
-    process::thread::{Thread, WALK_ENDS},
+    process::thread::Thread,
     process::title::Titles,
-    recording::Recording,
     recording::events::{self, Engines, Event, Head},
+    recording::{Recording, RecordingId},
     settings::ThreadSelection,
 };
 
@@ -94,7 +94,7 @@ impl Kinds {
 }
 
 /// What a process needs of the drain to take a sample in.
-pub struct Place<'a> {
+pub struct RecordingContext<'a> {
     /// Its output.
     pub recording: &'a mut Recording,
     /// Files.
@@ -116,7 +116,7 @@ pub struct Target {
     /// Its threads by id.
     pub threads: HashMap<u32, Watched>,
     /// Index of its recording.
-    pub recording: usize,
+    pub recording: RecordingId,
     /// Nothing comes from it any more.
     pub over: bool,
     /// It records itself from this CLOCK_MONOTONIC time on.
@@ -140,7 +140,7 @@ impl Target {
     pub fn new(
         about: ProcessInfo,
         kinds: Kinds,
-        recording_index: usize,
+        recording_id: RecordingId,
         recording: &mut Recording,
     ) -> Target {
         let inside = id_inside(about.pid).map_or_else(String::new, |id| format!(", {id} in its namespace"));
@@ -150,7 +150,7 @@ impl Target {
         Target {
             about,
             threads: HashMap::new(),
-            recording: recording_index,
+            recording: recording_id,
             over: false,
             records_itself_ns: None,
             since_ns: 0,
@@ -197,7 +197,7 @@ impl Target {
 
     /// Name of its first thread, which others are born with.
     pub fn first_thread_name(&self) -> String {
-        self.threads.get(&self.about.pid).map(|w| w.thread.name.clone()).unwrap_or_default()
+        self.threads.get(&self.about.pid).map(|w| w.thread.name().to_owned()).unwrap_or_default()
     }
 
     /// After exec: the account of the thread that goes on moves to the process's new image.
@@ -230,9 +230,9 @@ impl Target {
         ring: usize,
         missing: &mut u64,
         blind: bool,
-        place: &mut Place<'_>,
+        context: &mut RecordingContext<'_>,
     ) {
-        let period_ns = place.period_ns;
+        let period_ns = context.period_ns;
         let watched = self.thread(sample.tid, sample.time_ns, period_ns);
         let counted = sample.count.map(|count| watched.counted(ring, count));
         if self.records_itself_ns.is_some_and(|from| sample.time_ns >= from) {
@@ -250,15 +250,15 @@ impl Target {
         };
         *missing -= split.lost.0;
         let thread = &mut watched.thread;
-        if !thread.selected_outside(place.threads) {
+        if !thread.selected_outside(context.threads) {
             return;
         }
         thread.ledger.lose(loss::RING_FULL, split.lost.0, split.lost.1);
         thread.ledger.arrived += 1;
         thread.ledger.arrived_ns += split.own_ns + split.hidden_ns;
-        if place.recording.full() {
-            place.recording.refuse(split.own_ns + split.hidden_ns);
-            return thread.ledger.lose(place.recording.full_cause(), 1, split.own_ns + split.hidden_ns);
+        if context.recording.full() {
+            context.recording.refuse(split.own_ns + split.hidden_ns);
+            return thread.ledger.lose(context.recording.full_cause(), 1, split.own_ns + split.hidden_ns);
         }
         let kinds = self.kinds;
         let hidden = (split.hidden_ns > 0).then(|| {
@@ -267,13 +267,13 @@ impl Target {
         });
         let events = thread.ledger.sample(split.own_ns);
         let events = kinds.samples(thread, events, period_ns);
-        let Some(constant) = self.thread_constant_at(sample.tid, sample.time_ns, place) else { return };
+        let Some(constant) = self.thread_constant_at(sample.tid, sample.time_ns, context) else { return };
         let (tid, time_ns) = (sample.tid, sample.time_ns);
         if let Some(hidden) = hidden {
-            let trace = hidden_trace(place.recording);
-            self.write(tid, constant, trace, time_ns, Sampled::Cpu(hidden), place);
+            let trace = hidden_trace(context.recording);
+            self.write(tid, constant, trace, time_ns, Sampled::Cpu(hidden), context);
         }
-        self.take_stack(sample, constant, Sampled::Cpu(events), place);
+        self.take_stack(sample, constant, Sampled::Cpu(events), context);
     }
 
     /// A sample of perf event `index` in ring `ring`, which comes every `period` events; `missing` counts records that had no room before
@@ -284,16 +284,16 @@ impl Target {
         (index, period): (u16, u64),
         ring: usize,
         missing: &mut u64,
-        place: &mut Place<'_>,
+        context: &mut RecordingContext<'_>,
     ) -> Option<u64> {
-        let watched = self.thread(sample.tid, sample.time_ns, place.period_ns);
+        let watched = self.thread(sample.tid, sample.time_ns, context.period_ns);
         let counted = sample.count.map(|count| watched.counted_event(index, ring, count));
         if self.records_itself_ns.is_some_and(|from| sample.time_ns >= from) {
             return counted;
         }
         let Some(watched) = self.threads.get_mut(&sample.tid) else { return counted };
         let thread = &mut watched.thread;
-        if !thread.selected_outside(place.threads) {
+        if !thread.selected_outside(context.threads) {
             return counted;
         }
         // An old kernel reports no counts: the sample represents a period, and records without room may be of anything.
@@ -301,32 +301,43 @@ impl Target {
         *missing -= split.lost.0;
         self.engines.lose_many(event_kind::PERF, split.lost.0, split.lost.1);
         let head = Head { kind: event_kind::PERF, index, value: split.own_ns };
-        if place.recording.full() {
+        if context.recording.full() {
             self.engines.lose(head.kind, head.value);
             return counted;
         }
         thread.count_other_stack();
-        if let Some(constant) = self.thread_constant_at(sample.tid, sample.time_ns, place) {
-            self.take_stack(sample, constant, Sampled::Event(head, 0), place);
+        if let Some(constant) = self.thread_constant_at(sample.tid, sample.time_ns, context) {
+            self.take_stack(sample, constant, Sampled::Event(head, 0), context);
         }
         counted
     }
 
     /// The constant of thread `tid` under the title that its process has at `time_ns`. `None` if the thread is unknown.
-    fn thread_constant_at(&mut self, tid: u32, time_ns: u64, place: &mut Place<'_>) -> Option<usize> {
+    fn thread_constant_at(
+        &mut self,
+        tid: u32,
+        time_ns: u64,
+        context: &mut RecordingContext<'_>,
+    ) -> Option<usize> {
         let thread = &mut self.threads.get_mut(&tid)?.thread;
-        let constant = thread.named_constant(self.group, place.recording);
+        let constant = thread.named_constant(self.group, context.recording);
         if self.titles.is_due(time_ns) {
-            self.titles.read(Some(self.about.pid), self.group, place.recording, monotonic_ns());
+            self.titles.read(Some(self.about.pid), self.group, context.recording, monotonic_ns());
         }
         match self.titles.group(self.group) {
             group if group == self.group => Some(constant),
-            titled => Some(thread.titled_constant(titled, place.recording)),
+            titled => Some(thread.titled_constant(titled, context.recording)),
         }
     }
 
     /// Walks the stack of a sample, and writes the sample or puts it aside until rows and names are read.
-    fn take_stack(&mut self, sample: &Sample<'_>, constant: usize, sampled: Sampled, place: &mut Place<'_>) {
+    fn take_stack(
+        &mut self,
+        sample: &Sample<'_>,
+        constant: usize,
+        sampled: Sampled,
+        context: &mut RecordingContext<'_>,
+    ) {
         let (tid, time_ns) = (sample.tid, sample.time_ns);
         let pending = |wait| Pending { tid, constant, time_ns, sampled, wait };
         let Some(regs) = &sample.regs else {
@@ -334,10 +345,10 @@ impl Target {
             let truncated = sample.kernel.is_empty().then_some(walk_end::NO_INFO);
             let exact = 1;
             let stack = Stack { truncated, exact, frames: sample.kernel.clone() };
-            return self.finish(pending(Wait::Names(stack)), false, place);
+            return self.finish(pending(Wait::Names(stack)), false, context);
         };
-        match self.walk(regs, sample.stack, &sample.kernel, &sample.user, false, place) {
-            Some(stack) => self.finish(pending(Wait::Names(stack)), false, place),
+        match self.walk(regs, sample.stack, &sample.kernel, &sample.user, false, context) {
+            Some(stack) => self.finish(pending(Wait::Names(stack)), false, context),
             None => {
                 self.waiting_bytes += sample.stack.len();
                 let wait = Wait::Rows {
@@ -358,12 +369,12 @@ impl Target {
         time_ns: u64,
         stack: Option<Stack>,
         sampled: Sampled,
-        place: &mut Place<'_>,
+        context: &mut RecordingContext<'_>,
     ) {
-        if let (Sampled::Event(head, _), true) = (sampled, place.recording.full()) {
+        if let (Sampled::Event(head, _), true) = (sampled, context.recording.full()) {
             return self.engines.lose(head.kind, head.value);
         }
-        let Some(constant) = self.thread_constant_at(tid, time_ns, place) else { return };
+        let Some(constant) = self.thread_constant_at(tid, time_ns, context) else { return };
         match stack {
             Some(stack) => {
                 if let Some(watched) = self.threads.get_mut(&tid) {
@@ -372,31 +383,36 @@ impl Target {
                 self.finish(
                     Pending { tid, constant, time_ns, sampled, wait: Wait::Names(stack) },
                     false,
-                    place,
+                    context,
                 );
             }
-            None => self.write(tid, constant, None, time_ns, sampled, place),
+            None => self.write(tid, constant, None, time_ns, sampled, context),
         }
     }
 
     /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
-    pub fn walk_asleep(&mut self, registers: (u64, u64), depth: usize, place: &mut Place<'_>) -> Stack {
-        self.stacks.walk_asleep(self.about.pid, registers, depth, place.images, place.rows)
+    pub fn walk_asleep(
+        &mut self,
+        registers: (u64, u64),
+        depth: usize,
+        context: &mut RecordingContext<'_>,
+    ) -> Stack {
+        self.stacks.walk_asleep(self.about.pid, registers, depth, context.images, context.rows)
     }
 
     /// Lets the wall clock look at the threads. Returns true if the process ran since the last look.
-    pub fn look_at_waits(&mut self, place: &mut Place<'_>, now_ns: u64) -> bool {
+    pub fn look_at_waits(&mut self, context: &mut RecordingContext<'_>, now_ns: u64) -> bool {
         let Some(mut waits) = self.waits.take() else { return false };
-        let ran = self.records_itself_ns.is_none() && waits.tick(self, place, now_ns);
+        let ran = self.records_itself_ns.is_none() && waits.tick(self, context, now_ns);
         self.waits = Some(waits);
         ran
     }
 
     /// Writes the remaining waits of threads whose accounts are closed.
-    pub fn finish_waits(&mut self, place: &mut Place<'_>) {
+    pub fn finish_waits(&mut self, context: &mut RecordingContext<'_>) {
         if let Some(mut waits) = self.waits.take() {
             if self.records_itself_ns.is_none() {
-                waits.finish(self, place);
+                waits.finish(self, context);
             }
             self.waits = Some(waits);
         }
@@ -416,18 +432,18 @@ impl Target {
         trace: impl Into<Option<TraceIndex>>,
         time_ns: u64,
         sampled: Sampled,
-        place: &mut Place<'_>,
+        context: &mut RecordingContext<'_>,
     ) {
         let trace = trace.into();
-        let at = events::Place { thread: constant, tid, trace, time_ns };
+        let at = events::EventSite { thread: constant, tid, trace, time_ns };
         let samples = match sampled {
             Sampled::Event(head, extra) => {
-                return self.engines.write(place.recording, &at, &Event { head, extra: &[extra] });
+                return self.engines.write(context.recording, &at, &Event { head, extra: &[extra] });
             }
             Sampled::Cpu(samples) => samples,
         };
         if let Some(trace) = trace.filter(|_| samples.cpu > 0) {
-            place.recording.sample(constant, trace, time_ns, samples.cpu);
+            context.recording.sample(constant, trace, time_ns, samples.cpu);
         }
         let wall_ns = self.kinds.wall_ns.unwrap_or(0);
         for (state, count) in
@@ -436,7 +452,7 @@ impl Target {
             if count > 0 {
                 let head = Head { kind: event_kind::WALL, index: state as u16, value: u64::from(count) };
                 let extra = [u64::from(count).saturating_mul(wall_ns)];
-                self.engines.write(place.recording, &at, &Event { head, extra: &extra });
+                self.engines.write(context.recording, &at, &Event { head, extra: &extra });
             }
         }
     }
@@ -448,33 +464,33 @@ impl Target {
         kernel: &[u64],
         user: &[u64],
         anyway: bool,
-        place: &mut Place<'_>,
+        context: &mut RecordingContext<'_>,
     ) -> Option<Stack> {
         let copied = Copied { regs: Some(regs), copy, kernel, user };
         let wait = !anyway && self.waiting_bytes < WAITING_BYTES;
-        self.stacks.walk(self.about.pid, &copied, wait, place.depth, place.images, place.rows)
+        self.stacks.walk(self.about.pid, &copied, wait, context.depth, context.images, context.rows)
     }
 
     /// Writes a sample whose stack is walked, or keeps it until its names are read.
-    fn finish(&mut self, pending: Pending, anyway: bool, place: &mut Place<'_>) {
+    fn finish(&mut self, pending: Pending, anyway: bool, context: &mut RecordingContext<'_>) {
         let Wait::Names(stack) = &pending.wait else { return self.pending.push(pending) };
         let anyway = anyway || self.pending.len() >= WAITING_SAMPLES;
         let trace =
-            self.stacks.trace(stack, anyway, self.recording, &mut place.recording.interner, place.images);
+            self.stacks.trace(stack, anyway, self.recording, &mut context.recording.interner, context.images);
         let Some(trace) = trace else { return self.pending.push(pending) };
         if let (Some(reason), Some(watched)) = (stack.truncated, self.threads.get_mut(&pending.tid)) {
-            watched.thread.cut[usize::from(reason).min(WALK_ENDS - 1)] += 1;
+            watched.thread.stacks.add_truncated(reason);
         }
-        self.write(pending.tid, pending.constant, trace, pending.time_ns, pending.sampled, place);
+        self.write(pending.tid, pending.constant, trace, pending.time_ns, pending.sampled, context);
     }
 
     /// Tries again what waits for files being read; `anyway`: with what is known.
-    pub fn resolve(&mut self, anyway: bool, place: &mut Place<'_>) {
+    pub fn resolve(&mut self, anyway: bool, context: &mut RecordingContext<'_>) {
         let pending = std::mem::take(&mut self.pending);
         self.waiting_bytes = 0;
         for mut one in pending {
             if let Wait::Rows { regs, stack, kernel, user } = &one.wait {
-                match self.walk(regs, stack, kernel, user, anyway, place) {
+                match self.walk(regs, stack, kernel, user, anyway, context) {
                     Some(walked) => one.wait = Wait::Names(walked),
                     None => {
                         self.waiting_bytes += stack.len();
@@ -483,7 +499,7 @@ impl Target {
                     }
                 }
             }
-            self.finish(one, anyway, place);
+            self.finish(one, anyway, context);
         }
     }
 
@@ -613,7 +629,12 @@ impl Target {
     }
 
     /// Tells the news of its threads.
-    pub fn tell(&mut self, recording: &mut Recording, threads: Option<&ThreadSelection>, now_ns: u64) {
+    pub fn write_accounts(
+        &mut self,
+        recording: &mut Recording,
+        threads: Option<&ThreadSelection>,
+        now_ns: u64,
+    ) {
         let complete = self.pending.is_empty();
         for watched in self.threads.values_mut() {
             watched.thread.selected_outside(threads);

@@ -9,14 +9,14 @@ use flightline_in_signal::layout::event_kind;
 use jfr_format::schema::thread_state;
 
 use super::{
-    target::{Place, Sampled, Target},
+    target::{RecordingContext, Sampled, Target},
     watched::Watched,
 };
 use crate::remote_unwinder::stacks::Stack;
 use crate::{
     os::clock::process_cpu_ns,
     process::wall::Wait,
-    process::wall::schedstat::{self, Files, Place as Where, SchedStat},
+    process::wall::schedstat::{self, Files, SchedStat, SyscallState},
     process::wall::thread_timeline::{Doing, Watch},
     recording::events::Head,
 };
@@ -105,7 +105,7 @@ impl Waits {
     }
 
     /// Looks at the threads that are due, and at all if the process ran. Returns true if it ran since the last call.
-    pub fn tick(&mut self, target: &mut Target, place: &mut Place<'_>, now_ns: u64) -> bool {
+    pub fn tick(&mut self, target: &mut Target, context: &mut RecordingContext<'_>, now_ns: u64) -> bool {
         let cpu_ns = process_cpu_ns(target.pid());
         let ran = cpu_ns != self.cpu_ns;
         self.cpu_ns = cpu_ns;
@@ -115,7 +115,7 @@ impl Waits {
         let due = |entry: &Entry| entry.due_ns <= now_ns || all && entry.due_ns < u64::MAX;
         let tids: Vec<u32> = self.entries.iter().filter(|(_, e)| due(e)).map(|(tid, _)| *tid).collect();
         for tid in tids {
-            self.look(tid, target, place, now_ns);
+            self.look(tid, target, context, now_ns);
         }
         if all {
             let pause = u64::try_from((begun.elapsed() * SCAN_PART).as_nanos()).unwrap_or(u64::MAX);
@@ -142,7 +142,7 @@ impl Waits {
         }
     }
 
-    fn look(&mut self, tid: u32, target: &mut Target, place: &mut Place<'_>, now_ns: u64) {
+    fn look(&mut self, tid: u32, target: &mut Target, context: &mut RecordingContext<'_>, now_ns: u64) {
         let Some(entry) = self.entries.get_mut(&tid) else { return };
         let Ok(stat) = entry.files.schedstat() else {
             // It has ended. `finish` writes the rest.
@@ -152,15 +152,15 @@ impl Waits {
         let mut waits = [None, None, None];
         if entry.watch.unchanged(stat) {
             entry.watch.stayed(now_ns);
-            if entry.again && place.images.outstanding() == 0 {
-                let (doing, again) = observe(entry, stat, target, place, &mut self.denied);
+            if entry.again && context.images.outstanding() == 0 {
+                let (doing, again) = observe(entry, stat, target, context, &mut self.denied);
                 entry.again = again;
                 if matches!(doing, Doing::Waiting(..)) {
                     entry.watch.seen_better(doing);
                 }
             }
         } else {
-            let (doing, again) = observe(entry, stat, target, place, &mut self.denied);
+            let (doing, again) = observe(entry, stat, target, context, &mut self.denied);
             entry.again = again;
             let (used, [ended, woken]) = entry.watch.changed(now_ns, stat, doing);
             if let Some(watched) = target.threads.get_mut(&tid) {
@@ -171,12 +171,12 @@ impl Waits {
         waits[2] = entry.watch.long_wait();
         entry.due_ns = entry.watch.next_ns();
         for wait in waits.into_iter().flatten() {
-            self.record(tid, &wait, target, place);
+            self.record(tid, &wait, target, context);
         }
     }
 
     /// Writes the remaining waits of threads whose accounts are closed.
-    pub fn finish(&mut self, target: &mut Target, place: &mut Place<'_>) {
+    pub fn finish(&mut self, target: &mut Target, context: &mut RecordingContext<'_>) {
         let closed = |w: &Watched| w.thread.end_ns.is_some() && !w.thread.wall.done;
         let tids: Vec<u32> = target.threads.iter().filter(|(_, w)| closed(w)).map(|(tid, _)| *tid).collect();
         for tid in tids {
@@ -197,7 +197,7 @@ impl Waits {
                 entry.watch.take_back(excess);
                 placed = entry.watch.add_idle(rest);
                 if let Some(wait) = entry.watch.take_wait() {
-                    self.record(tid, &wait, target, place);
+                    self.record(tid, &wait, target, context);
                 }
             }
             let unplaced_ns = if placed { 0 } else { rest };
@@ -207,15 +207,15 @@ impl Waits {
             {
                 let start_ns = end_ns.saturating_sub(ns);
                 let wait = Wait { start_ns, idle_ns: ns, state, stack: Vec::new(), context: Vec::new() };
-                self.record(tid, &wait, target, place);
+                self.record(tid, &wait, target, context);
             }
         }
     }
 
-    fn record(&self, tid: u32, wait: &Wait, target: &mut Target, place: &mut Place<'_>) {
+    fn record(&self, tid: u32, wait: &Wait, target: &mut Target, context: &mut RecordingContext<'_>) {
         let Some(watched) = target.threads.get_mut(&tid) else { return };
         let thread = &mut watched.thread;
-        if !thread.selected_outside(place.threads) {
+        if !thread.selected_outside(context.threads) {
             return;
         }
         let samples = thread.wall.without(wait.state, thread.seed(), wait.idle_ns, self.period_ns);
@@ -225,7 +225,13 @@ impl Waits {
         // Times add up as samples do: a wait shorter than an interval may have none.
         let extra = u64::from(samples).saturating_mul(self.period_ns);
         let head = Head { kind: event_kind::WALL, index: wait.state as u16, value: u64::from(samples) };
-        target.record(tid, wait.start_ns, stack_from_words(&wait.stack), Sampled::Event(head, extra), place);
+        target.record(
+            tid,
+            wait.start_ns,
+            stack_from_words(&wait.stack),
+            Sampled::Event(head, extra),
+            context,
+        );
     }
 }
 
@@ -234,22 +240,22 @@ fn observe(
     entry: &mut Entry,
     stat: SchedStat,
     target: &mut Target,
-    place: &mut Place<'_>,
+    context: &mut RecordingContext<'_>,
     denied: &mut bool,
 ) -> (Doing, bool) {
     let running = (Doing::Running, false);
     let (call, sp, pc) = match entry.files.place() {
-        Ok(Where::Waiting { call, sp, pc }) => (call, sp, pc),
-        Ok(Where::Denied) => {
+        Ok(SyscallState::Waiting { call, sp, pc }) => (call, sp, pc),
+        Ok(SyscallState::Denied) => {
             *denied = true;
             return (Doing::Waiting(thread_state::SLEEPING, Vec::new(), Vec::new()), false);
         }
-        Ok(Where::Running) | Err(_) => return running,
+        Ok(SyscallState::Running) | Err(_) => return running,
     };
     let disk = !schedstat::surely_interruptible(call) && entry.files.uninterruptible();
     let state = if disk { thread_state::DISK_SLEEP } else { thread_state::SLEEPING };
-    let stack = target.walk_asleep((pc, sp), DEPTH, place);
-    let again = stack.truncated.is_some() && place.images.outstanding() > 0;
+    let stack = target.walk_asleep((pc, sp), DEPTH, context);
+    let again = stack.truncated.is_some() && context.images.outstanding() > 0;
     // A thread that ran in the meantime has another stack than when its registers were read.
     if entry.files.schedstat().ok() != Some(stat) {
         return running;

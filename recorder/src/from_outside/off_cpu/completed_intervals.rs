@@ -4,14 +4,14 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Kept, OffCpu,
+    OffCpu, SampledStack,
     intervals::Interval,
     ledger::Cause,
     write::{self, Waker},
 };
 use crate::{
     from_outside::outputs::Outputs, names::intern::TraceIndex, os::clock::monotonic_ns,
-    remote_unwinder::stacks::Stack,
+    recording::RecordingId, remote_unwinder::stacks::Stack,
 };
 
 /// Intervals that may wait for names, and bytes of their stacks.
@@ -23,7 +23,7 @@ const JOIN_NS: u64 = 2_000_000_000;
 
 /// An interval, or what goes on at the end.
 pub struct Ready {
-    interval: Interval<Kept>,
+    interval: Interval<SampledStack>,
     open: bool,
     since_ns: u64,
 }
@@ -35,40 +35,77 @@ impl Ready {
     }
 }
 
+/// Intervals that wait for names.
+#[derive(Default)]
+pub struct PendingIntervals {
+    list: Vec<Ready>,
+    /// Bytes of their stacks.
+    bytes: usize,
+    /// When they are tried again, CLOCK_MONOTONIC ns.
+    again_ns: u64,
+}
+
+impl PendingIntervals {
+    /// Returns how many wait.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    fn is_full(&self) -> bool {
+        self.list.len() >= WAITING[0] || self.bytes >= WAITING[1]
+    }
+
+    fn push(&mut self, ready: Ready) {
+        self.bytes += ready.bytes();
+        self.list.push(ready);
+    }
+
+    fn take(&mut self) -> Vec<Ready> {
+        self.bytes = 0;
+        std::mem::take(&mut self.list)
+    }
+}
+
 impl OffCpu {
     /// An interval is over; or several, if records are missing.
-    pub(super) fn ended(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, doubtful: bool) {
+    pub(super) fn ended(
+        &mut self,
+        outputs: &mut dyn Outputs,
+        interval: Interval<SampledStack>,
+        doubtful: bool,
+    ) {
         let (pid, took_ns) = (interval.out.pid, interval.took_ns());
         if doubtful {
             self.lose(outputs, pid, Cause::Doubtful, took_ns);
-        } else if took_ns >= self.settings.min_ns() {
+        } else if took_ns >= self.options.selected.min_ns() {
             self.enter(outputs, interval, false);
-        } else if let Some(index) = self.output(outputs, pid) {
-            self.ledger.short("off-cpu", index, took_ns);
+        } else if let Some(id) = self.output(outputs, pid) {
+            self.ledger.short("off-cpu", id, took_ns);
         }
     }
 
     /// Tells of a process that no other engine tells of.
     pub(super) fn describe_unknown_process(&mut self, outputs: &mut dyn Outputs, pid: u32) {
-        if self.joins || self.tasks.process(pid).told {
+        if self.options.joins || self.tasks.process(pid).told {
             return;
         }
         self.tasks.process(pid).told = true;
-        if let (false, Some(index)) = (outputs.knows(pid), self.output(outputs, pid)) {
-            outputs.describe_running_process(pid, index);
+        if let (false, Some(id)) = (outputs.knows(pid), self.output(outputs, pid)) {
+            outputs.describe_running_process(pid, id);
         }
     }
 
     /// The output of a process.
-    pub(super) fn output(&mut self, outputs: &mut dyn Outputs, pid: u32) -> Option<usize> {
+    pub(super) fn output(&mut self, outputs: &mut dyn Outputs, pid: u32) -> Option<RecordingId> {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
-            process.output = outputs.recording_for(pid).ok().map(|(index, _)| index);
-            if let Some(index) = process.output
-                && self.ledger.uses(index)
-                && let Some(lacks) = &self.lacks
+            process.output = outputs.recording_for(pid).ok().map(|(id, _)| id);
+            if let Some(id) = process.output
+                && self.ledger.uses(id)
+                && let Some(lacks) = &self.kernel.lacks
+                && let Some((recording, ..)) = outputs.parts(id)
             {
-                outputs.parts(index).0.notice(lacks, monotonic_ns());
+                recording.notice(lacks, monotonic_ns());
             }
         }
         process.output
@@ -76,17 +113,16 @@ impl OffCpu {
 
     /// An interval is lost.
     pub(super) fn lose(&mut self, outputs: &mut dyn Outputs, pid: u32, cause: Cause, ns: u64) {
-        if let Some(index) = self.output(outputs, pid) {
-            self.ledger.lose(index, cause, ns);
+        if let Some(id) = self.output(outputs, pid) {
+            self.ledger.lose(id, cause, ns);
         }
     }
 
-    fn enter(&mut self, outputs: &mut dyn Outputs, interval: Interval<Kept>, open: bool) {
+    fn enter(&mut self, outputs: &mut dyn Outputs, interval: Interval<SampledStack>, open: bool) {
         self.describe_unknown_process(outputs, interval.out.pid);
         let ready = Ready { interval, open, since_ns: self.now_ns };
-        let full = self.pending.len() >= WAITING[0] || self.pending_bytes >= WAITING[1];
+        let full = self.pending.is_full();
         if let Some(ready) = self.write(outputs, ready, full) {
-            self.pending_bytes += ready.bytes();
             self.pending.push(ready);
         }
     }
@@ -95,14 +131,11 @@ impl OffCpu {
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         let begun_ns = monotonic_ns();
         self.now_ns = begun_ns;
-        if begun_ns < self.again_ns && !self.stopped && !anyway {
+        if begun_ns < self.pending.again_ns && !self.stopped && !anyway {
             return;
         }
-        let pending = std::mem::take(&mut self.pending);
-        self.pending_bytes = 0;
-        for ready in pending {
+        for ready in self.pending.take() {
             if let Some(ready) = self.write(outputs, ready, anyway) {
-                self.pending_bytes += ready.bytes();
                 self.pending.push(ready);
             }
         }
@@ -110,7 +143,7 @@ impl OffCpu {
         self.forget(outputs);
         // Much that waits must not take the time that rings need.
         let now_ns = monotonic_ns();
-        self.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
+        self.pending.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
     }
 
     /// Lets go of threads and processes that are over.
@@ -119,15 +152,17 @@ impl OffCpu {
             return;
         }
         let mut needed = HashSet::new();
-        for Ready { interval, .. } in &self.pending {
+        for Ready { interval, .. } in &self.pending.list {
             let waker = interval.out.wake.as_ref().map_or((0, 0), |wake| wake.waker);
             needed.extend([interval.tid, interval.out.pid, waker.0, waker.1]);
         }
         needed.extend(self.io.needed());
         for (pid, process) in self.tasks.forget(&needed) {
             self.io.forget(pid);
-            for (index, group) in process.groups() {
-                outputs.parts(*index).0.end_group(*group);
+            for (id, group) in process.groups() {
+                if let Some((recording, ..)) = outputs.parts(*id) {
+                    recording.end_group(*group);
+                }
             }
         }
     }
@@ -166,7 +201,7 @@ impl OffCpu {
     /// Whether a process may still join the recording, so that what waits since then for it keeps waiting.
     pub(super) fn may_join(&self, outputs: &dyn Outputs, pid: u32, since_ns: u64) -> bool {
         // At the end nobody joins any more, and names have to be asked for.
-        let may = self.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
+        let may = self.options.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
         may && self.tasks.recorded(pid) && !outputs.knows(pid)
     }
 
@@ -177,9 +212,9 @@ impl OffCpu {
             return Some(ready);
         }
         let took_ns = ready.interval.took_ns();
-        let index = self.output(outputs, pid)?;
-        if outputs.parts(index).0.full() {
-            self.ledger.lose(index, Cause::OutputFull, took_ns);
+        let id = self.output(outputs, pid)?;
+        if outputs.parts(id)?.0.full() {
+            self.ledger.lose(id, Cause::OutputFull, took_ns);
             return None;
         }
         let out = &mut ready.interval.out;
@@ -191,15 +226,15 @@ impl OffCpu {
         {
             return Some(ready);
         }
-        let (Ok(trace), Ok(waker)) = self.traces(outputs, index, &ready, anyway) else { return Some(ready) };
+        let (Ok(trace), Ok(waker)) = self.traces(outputs, id, &ready, anyway) else { return Some(ready) };
         let (tid, out) = (ready.interval.tid, &ready.interval.out);
-        let thread = self.constant(outputs, (pid, tid), &out.name, index);
+        let thread = self.constant(outputs, (pid, tid), &out.name, id)?;
         let waker = waker.map(|(trace, time_ns, who)| {
-            let thread = who.map(|(who, name)| self.constant(outputs, who, name, index));
+            let thread = who.and_then(|(who, name)| self.constant(outputs, who, name, id));
             Waker { thread, trace, time_ns }
         });
-        let states = &self.states;
-        let (recording, ..) = outputs.parts(index);
+        let states = &self.kernel.states;
+        let (recording, ..) = outputs.parts(id)?;
         match ready.open {
             true => write::open(recording, &ready.interval, states, thread, trace),
             false => write::interval(recording, &ready.interval, states, thread, trace, waker.as_ref()),
@@ -212,15 +247,15 @@ impl OffCpu {
     fn traces<'a>(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         ready: &'a Ready,
         anyway: bool,
     ) -> (Result<Option<TraceIndex>, Waiting>, Result<Option<Woken<'a>>, Waiting>) {
         let out = &ready.interval.out;
-        let own = self.stack_in(outputs, index, out.pid, out.stack.stack.as_ref(), anyway);
+        let own = self.stack_in(outputs, id, out.pid, out.stack.stack.as_ref(), anyway);
         let Some(wake) = &out.wake else { return (own, Ok(None)) };
         let who = (!wake.interrupt).then_some((wake.waker, &wake.name));
-        let found = self.stack_in(outputs, index, wake.waker.0, wake.stack.stack.as_ref(), anyway);
+        let found = self.stack_in(outputs, id, wake.waker.0, wake.stack.stack.as_ref(), anyway);
         (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
@@ -228,15 +263,15 @@ impl OffCpu {
     pub(super) fn stack_in(
         &mut self,
         outputs: &mut dyn Outputs,
-        index: usize,
+        id: RecordingId,
         pid: u32,
         stack: Option<&Stack>,
         anyway: bool,
     ) -> Result<Option<TraceIndex>, Waiting> {
         let Some(stack) = stack.filter(|stack| !stack.frames.is_empty()) else { return Ok(None) };
-        let (recording, images, _) = outputs.parts(index);
+        let Some((recording, images, _)) = outputs.parts(id) else { return Ok(None) };
         let stacks = &mut self.tasks.process(pid).stacks;
-        stacks.trace(stack, anyway, index, &mut recording.interner, images).map(Some).ok_or(Waiting)
+        stacks.trace(stack, anyway, id, &mut recording.interner, images).map(Some).ok_or(Waiting)
     }
 
     /// The constant of a thread: that which another engine has given it, if it is called so now.
@@ -245,13 +280,13 @@ impl OffCpu {
         outputs: &mut dyn Outputs,
         who: (u32, u32),
         name: &Arc<str>,
-        index: usize,
-    ) -> usize {
-        if self.tasks.wants_constant(who.1, name, index) {
-            let known = outputs.known_thread(who.0, who.1, name, index);
-            self.tasks.adopt(who.0, who.1, index, known);
+        id: RecordingId,
+    ) -> Option<usize> {
+        if self.tasks.wants_constant(who.1, name, id) {
+            let known = outputs.known_thread(who.0, who.1, name, id);
+            self.tasks.adopt(who.0, who.1, id, known);
         }
-        self.tasks.constant(who, name, index, outputs.parts(index).0)
+        Some(self.tasks.constant(who, name, id, outputs.parts(id)?.0))
     }
 }
 

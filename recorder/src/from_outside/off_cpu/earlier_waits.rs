@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use flightline_in_signal::layout::walk_end;
 
-use super::{OffCpu, intervals::Out, pending_stacks::Kept, thread_polls};
+use super::{OffCpu, intervals::Out, pending_stacks::SampledStack, thread_polls};
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
-    process::wall::schedstat::{Files, Place, SchedStat},
+    process::wall::schedstat::{Files, SchedStat, SyscallState},
 };
 
 /// Time after which threads are looked at, ns: events of those that ran have been read by then.
@@ -41,7 +41,7 @@ impl Before {
     /// Where the thread waits, if it has not run since.
     fn place(&self) -> Option<(u64, u64)> {
         let mut files = Files::open(self.pid, self.tid).ok()?;
-        let Ok(Place::Waiting { sp, pc, .. }) = files.place() else { return None };
+        let Ok(SyscallState::Waiting { sp, pc, .. }) = files.place() else { return None };
         (files.schedstat().ok()? == self.account).then_some((pc, sp))
     }
 }
@@ -84,10 +84,10 @@ impl OffCpu {
                 continue;
             }
             let Some(place) = before.place() else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = self.tasks.process(pid);
-            let stack = process.stacks.walk_asleep(pid, place, self.depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, place, self.options.depth, images, rows);
             let waits_for_files = stack.truncated.is_some_and(|reason| reason != walk_end::DEPTH)
                 && images.outstanding() > 0
                 && patient(&before);
@@ -96,7 +96,7 @@ impl OffCpu {
                 continue;
             }
             let name = self.tasks.seen(pid, tid, None);
-            let stack = Kept::looked(stack);
+            let stack = SampledStack::looked(stack);
             let state = thread_polls::read_state(pid, tid);
             self.out(outputs, tid, Out { pid, name, since_ns, state, runnable: false, stack, wake: None });
         }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_its_last_number() {
+    fn last_thread_number_is_read_from_the_kernel() {
         let last = Last::now().unwrap();
         assert!(last.number > 0 && last.number <= last.most);
     }

@@ -82,7 +82,7 @@ impl OffCpu {
 
     fn hold(&mut self, outputs: &mut dyn Outputs) {
         // First: whoever is still out when all is read has not run since.
-        let asked: Vec<(u32, u32)> = match self.points {
+        let asked: Vec<(u32, u32)> = match self.kernel.points {
             Some(_) => {
                 let asleep = self.intervals.all_out().filter(|(_, out)| !out.runnable);
                 asleep.map(|(tid, out)| (out.pid, tid)).take(MANY).collect()
@@ -92,7 +92,7 @@ impl OffCpu {
         };
         let ran = asked.into_iter().filter_map(|(pid, tid)| Some((tid, slices(pid, tid)?))).collect();
         let blind_ns = monotonic_ns();
-        open::stop_and_count(&self.sources);
+        open::stop_and_count(&self.kernel.sources);
         self.read(outputs, u64::MAX);
         self.io_blind(outputs, Cause::CallGuard, blind_ns);
         self.guard.held = Some(ran);
@@ -101,7 +101,7 @@ impl OffCpu {
     /// Looks again.
     pub(super) fn release(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         let Some(ran) = self.guard.held.take() else { return };
-        let counted = open::resume_and_counted(&self.sources);
+        let counted = open::resume_and_counted(&self.kernel.sources);
         let mut by_account = 0;
         let mut awake = Vec::new();
         for (tid, before) in &ran {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_threads() {
+    fn thread_accounts_count_slices() {
         let (pid, tid) = (std::process::id(), nix::unistd::gettid().as_raw() as u32);
         let before = slices(pid, tid).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(1));

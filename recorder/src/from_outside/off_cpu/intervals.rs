@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spans_missing_records_is_told_apart() {
+    fn interval_across_missing_records_is_doubtful() {
         let mut all = Intervals::default();
         all.switched_out(7, out(10, false));
         all.switched_out(8, out(12, false));

@@ -23,12 +23,12 @@ const MOST_BYTES: usize = 4 << 20;
 pub struct Parts {
     addresses: HashMap<u64, Part>,
     stacks: StackTable<u64>,
-    seen: Vec<Seen>,
+    seen: Vec<StackParts>,
 }
 
 /// What a waker's stack shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct StackParts {
     /// Frames at the leaf that are the tracer's.
     pub tracer: usize,
     /// Frames up to and with the entry of an interrupt, counted from the leaf; `None` if there was none.
@@ -37,7 +37,7 @@ pub struct Seen {
 
 impl Parts {
     /// Looks at a kernel stack, leaf first. `None` while the kernel's names are being read, unless it is wanted `anyway`.
-    pub fn look(&mut self, stack: &[u64], anyway: bool, images: &mut Images) -> Option<Seen> {
+    pub fn look(&mut self, stack: &[u64], anyway: bool, images: &mut Images) -> Option<StackParts> {
         if self.addresses.len() > MOST || self.stacks.bytes() > MOST_BYTES {
             *self = Parts::default();
         }
@@ -45,7 +45,7 @@ impl Parts {
             return Some(*seen);
         }
         let mut named = true;
-        let mut seen = Seen { tracer: 0, entry: None };
+        let mut seen = StackParts { tracer: 0, entry: None };
         for (at, &address) in stack.iter().enumerate() {
             let part = match self.addresses.get(&address) {
                 Some(part) => *part,

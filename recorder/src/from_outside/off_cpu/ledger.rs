@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jfr_format::schema;
 
-use crate::recording::Recording;
+use crate::recording::{Recording, RecordingId};
 
 /// Why an interval is not in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ struct Untold {
 pub struct Ledger {
     /// Switches are recorded, and what is lost may be of them.
     switches: bool,
-    outputs: BTreeMap<usize, Untold>,
+    outputs: BTreeMap<RecordingId, Untold>,
     /// Records that rings had no room for.
     records: u64,
     /// Switches while the guard held recording back.
@@ -92,7 +92,7 @@ pub struct Ledger {
     /// Intervals written.
     pub written: u64,
     /// Calls, requests and growth written.
-    pub told: u64,
+    pub written_io: u64,
     lost_intervals: u64,
     lost_calls: u64,
 }
@@ -103,18 +103,18 @@ impl Ledger {
         Ledger { switches, ..Ledger::default() }
     }
 
-    /// Something of output `index` is shorter than asked for.
-    pub fn short(&mut self, what: &'static str, index: usize, ns: u64) {
-        self.outputs.entry(index).or_default().short.entry(what).or_default().add(ns);
+    /// Something of a recording is shorter than asked for.
+    pub fn short(&mut self, what: &'static str, id: RecordingId, ns: u64) {
+        self.outputs.entry(id).or_default().short.entry(what).or_default().add(ns);
     }
 
-    /// An interval of output `index` is lost.
-    pub fn lose(&mut self, index: usize, cause: Cause, ns: u64) {
+    /// An interval of a recording is lost.
+    pub fn lose(&mut self, id: RecordingId, cause: Cause, ns: u64) {
         match cause.concerns_calls() {
             true => self.lost_calls += 1,
             false => self.lost_intervals += 1,
         }
-        self.outputs.entry(index).or_default().lost.entry(cause).or_default().add(ns);
+        self.outputs.entry(id).or_default().lost.entry(cause).or_default().add(ns);
     }
 
     /// Rings had no room for so many records.
@@ -128,9 +128,9 @@ impl Ledger {
     }
 
     /// An output has intervals. `true` if they are its first.
-    pub fn uses(&mut self, index: usize) -> bool {
+    pub fn uses(&mut self, id: RecordingId) -> bool {
         let before = self.outputs.len();
-        self.outputs.entry(index).or_default();
+        self.outputs.entry(id).or_default();
         self.outputs.len() > before
     }
 
@@ -142,9 +142,9 @@ impl Ledger {
         (self.lost_intervals.saturating_add(of_intervals), self.lost_calls.saturating_add(of_calls))
     }
 
-    /// Tells what is new to output `index`.
-    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
-        let Some(untold) = self.outputs.get_mut(&index) else { return };
+    /// Tells what is new to a recording.
+    pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
+        let Some(untold) = self.outputs.get_mut(&id) else { return };
         let now = recording.ticks(now_ns);
         for (what, short) in std::mem::take(&mut untold.short) {
             recording.event(schema::BELOW_THRESHOLD, None, what.len(), |e, _| {
@@ -160,7 +160,7 @@ impl Ledger {
         let of_all = of_all.map(|(name, count)| (name, Sum { count, ns: 0 }));
         let lost = std::mem::take(&mut untold.lost).into_iter().map(|(cause, sum)| (cause.text(), sum));
         for (name, Sum { count, ns }) in of_all.into_iter().chain(lost).filter(|(_, sum)| sum.count > 0) {
-            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, ns)) {
+            if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, ns)) {
                 continue;
             }
             recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
@@ -169,9 +169,9 @@ impl Ledger {
         }
     }
 
-    /// An output is let go.
-    pub fn forget(&mut self, index: usize) {
-        self.outputs.remove(&index);
+    /// A recording is retired.
+    pub fn forget(&mut self, id: RecordingId) {
+        self.outputs.remove(&id);
     }
 }
 
@@ -180,13 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn losses_of_intervals_and_of_calls_are_counted_apart() {
+    fn interval_and_call_losses_are_counted_separately() {
+        let [one, two] = [0, 1].map(RecordingId::first);
         for (switches, lost) in [(true, (112, 1)), (false, (2, 111))] {
             let mut ledger = Ledger { written: 3, ..Ledger::new(switches) };
-            ledger.short("off-cpu", 0, 5);
-            ledger.lose(0, Cause::Doubtful, 7);
-            ledger.lose(1, Cause::Paused, 7);
-            ledger.lose(1, Cause::CallDoubtful, 7);
+            ledger.short("off-cpu", one, 5);
+            ledger.lose(one, Cause::Doubtful, 7);
+            ledger.lose(two, Cause::Paused, 7);
+            ledger.lose(two, Cause::CallDoubtful, 7);
             ledger.no_room(10);
             ledger.hold_back(100);
             assert_eq!((ledger.written, ledger.total_lost()), (3, lost));

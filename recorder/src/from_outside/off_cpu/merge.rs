@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Kept, OffCpu,
+    OffCpu, SampledStack,
     intervals::{Out, Wake},
     ledger::Cause,
     open::{Kind, Source},
@@ -18,7 +18,7 @@ use crate::{
 
 /// A record in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Found {
+pub(super) struct RecordPosition {
     time_ns: u64,
     source: usize,
     at: u64,
@@ -29,10 +29,10 @@ impl OffCpu {
     /// Takes in the records of before `until_ns`. Returns how full the fullest ring was, in 1/256.
     pub(super) fn read(&mut self, outputs: &mut dyn Outputs, until_ns: u64) -> u32 {
         self.now_ns = monotonic_ns();
-        let mut found = std::mem::take(&mut self.found);
+        let mut found = std::mem::take(&mut self.kernel.found);
         found.clear();
         let mut fill = 0;
-        for (number, source) in self.sources.iter().enumerate() {
+        for (number, source) in self.kernel.sources.iter().enumerate() {
             let (head, size) = (source.ring.head(), source.ring.size() as u64);
             let mut at = source.ring.tail();
             fill = fill.max((head.saturating_sub(at).saturating_mul(256) / size.max(1)).min(256) as u32);
@@ -42,26 +42,26 @@ impl OffCpu {
                 if last_ns > until_ns {
                     break;
                 }
-                found.push(Found { time_ns: last_ns, source: number, at, len });
+                found.push(RecordPosition { time_ns: last_ns, source: number, at, len });
                 at += len as u64;
             }
         }
         // Each ring's are in order already.
         found.sort();
-        let mut sources = std::mem::take(&mut self.sources);
+        let mut sources = std::mem::take(&mut self.kernel.sources);
         for one in &found {
             if let Some(source) = sources.get_mut(one.source) {
                 self.take(outputs, source, *one);
                 source.ring.release(one.at + one.len as u64);
             }
         }
-        self.sources = sources;
-        self.found = found;
+        self.kernel.sources = sources;
+        self.kernel.found = found;
         self.io.seen_ns = until_ns;
         fill
     }
 
-    fn take(&mut self, outputs: &mut dyn Outputs, source: &mut Source, one: Found) {
+    fn take(&mut self, outputs: &mut dyn Outputs, source: &mut Source, one: RecordPosition) {
         let bytes = source.ring.record(one.at, one.len);
         let Some(number) = record::number(bytes) else {
             if let Some(other) = record::parse(bytes, Telling::SAMPLE_TYPE) {
@@ -78,7 +78,7 @@ impl OffCpu {
         let Some(head) = record::traced(bytes, kind.has_stack()) else { return };
         match kind {
             Kind::In => {
-                let point = self.points.as_ref().map(|points| &points.switch);
+                let point = self.kernel.points.as_ref().map(|points| &points.switch);
                 if let Some(switch) = point.and_then(|point| point.read(head.raw)) {
                     self.comes(outputs, switch.next, head.time_ns);
                 }
@@ -94,7 +94,7 @@ impl OffCpu {
 
     /// A thread that may be recorded is switched out.
     fn goes(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
-        let Some(point) = self.points.as_ref().map(|points| &points.switch) else { return };
+        let Some(point) = self.kernel.points.as_ref().map(|points| &points.switch) else { return };
         let Some(switch) = point.read(sample.raw) else { return };
         let (states, tasks) = (&point.states, &mut self.tasks);
         let (tid, time_ns) = (switch.prev, sample.time_ns);
@@ -122,11 +122,11 @@ impl OffCpu {
 
     /// Whether what a process did at `time_ns` is recorded.
     pub(super) fn takes(&mut self, pid: u32, time_ns: u64) -> bool {
-        if self.settings.all && !self.tasks.recorded(pid) {
+        if self.options.selected.all && !self.tasks.recorded(pid) {
             self.tasks.process(pid).recorded = pid != std::process::id();
         }
         let takes = self.tasks.records(pid, time_ns);
-        self.strangers += u64::from(!takes);
+        self.kernel.strangers += u64::from(!takes);
         takes
     }
 
@@ -152,13 +152,13 @@ impl OffCpu {
         self.guard.took();
         let name = self.tasks.seen(pid, tid, None);
         let (state, runnable) = (if preempted { 0 } else { thread_polls::UNKNOWN }, preempted);
-        let stack = Kept::default();
+        let stack = SampledStack::default();
         self.out(outputs, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
     /// Notes that a thread is off CPU. If no event ended its previous wait, that wait is counted as lost.
-    pub(super) fn out(&mut self, outputs: &mut dyn Outputs, tid: u32, out: Out<Kept>) {
-        if self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
+    pub(super) fn out(&mut self, outputs: &mut dyn Outputs, tid: u32, out: Out<SampledStack>) {
+        if self.options.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &out.name)) {
             return;
         }
         let time_ns = out.since_ns;
@@ -177,10 +177,10 @@ impl OffCpu {
 
     /// Such a thread is woken.
     fn woken(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
-        let point = self.points.as_ref().and_then(|points| points.waking.as_ref());
+        let point = self.kernel.points.as_ref().and_then(|points| points.waking.as_ref());
         let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
         let of = self.tasks.process_id(waking.tid).filter(|pid| self.tasks.recorded(*pid));
-        self.strangers += u64::from(of.is_none());
+        self.kernel.strangers += u64::from(of.is_none());
         if !self.intervals.wants(waking.tid, of.is_some()) {
             return;
         }
@@ -202,7 +202,7 @@ impl OffCpu {
         let tasks = &mut self.tasks;
         match record {
             Record::Switched { tid, out: None, .. } => self.comes(outputs, tid, time_ns),
-            Record::Switched { pid, tid, out: Some(preempted) } if self.points.is_none() => {
+            Record::Switched { pid, tid, out: Some(preempted) } if self.kernel.points.is_none() => {
                 self.goes_by_switch(outputs, pid, tid, preempted, time_ns);
             }
             Record::Mapped(mapped) => {
@@ -212,7 +212,7 @@ impl OffCpu {
                 }
             }
             Record::Begun { pid, parent, tid, by, .. }
-                if pid != parent && self.follow && tasks.recorded(parent) =>
+                if pid != parent && self.options.follow && tasks.recorded(parent) =>
             {
                 tasks.forked(parent, pid, time_ns);
                 self.io.forked(parent, pid);

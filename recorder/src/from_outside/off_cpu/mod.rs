@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! tracepoints.rs          the tracepoints' records
-//! open.rs                 their events on every processor; filter.rs: which threads pass in the kernel
+//! kernel_events.rs        what is open in the kernel; open.rs: events on every processor; filter.rs: which threads pass in the kernel
 //! merge.rs                records in order of time; intervals.rs: switches and wake-ups → times without a processor
 //! thread_polls.rs         threads that sleep are looked at where the tracepoints are not allowed; earlier_waits.rs: waits from before
 //! tasks.rs                the processes and threads of the records
@@ -23,7 +23,7 @@ use crate::{
     names::images::{ImageId, Images},
     os::clock::monotonic_ns,
     perf_events::machine::list_threads,
-    recording::Recording,
+    recording::{Recording, RecordingId},
     settings::{self, Settings, ThreadSelection},
 };
 
@@ -33,6 +33,7 @@ mod filter;
 mod guard;
 mod intervals;
 mod io;
+mod kernel_events;
 mod kernel_part;
 mod ledger;
 mod merge;
@@ -43,18 +44,16 @@ mod thread_polls;
 mod tracepoints;
 mod write;
 
-use completed_intervals::Ready;
+use completed_intervals::PendingIntervals;
 use earlier_waits::Before;
 use guard::Guard;
 use intervals::Intervals;
 use io::Io;
-use kernel_part::Parts;
+use kernel_events::KernelEvents;
 use ledger::{Cause, Ledger};
-use merge::Found;
-use open::{Pass, Points, Source};
-use pending_stacks::{Kept, Spare};
+use open::{Pass, Points};
+use pending_stacks::{SampledStack, StackCaches};
 use tasks::Tasks;
-use tracepoints::States;
 
 /// A record may appear in its ring this long after the time it carries, ns.
 const SETTLE_NS: u64 = 2_000_000;
@@ -78,40 +77,34 @@ pub struct Total {
     pub io: Option<(u64, u64)>,
 }
 
-/// The recording of off-CPU time.
-pub struct OffCpu {
-    settings: settings::OffCpu,
+/// What is recorded.
+struct Options {
+    selected: settings::OffCpu,
+    /// Frames of a stack.
     depth: usize,
     threads: Option<ThreadSelection>,
     follow: bool,
     /// The program is started by us and joins the recording by itself.
     joins: bool,
-    /// `None`: the kernel does not let us see them, only that threads are switched.
-    points: Option<Points>,
-    /// What to say of that.
-    lacks: Option<String>,
-    states: States,
-    sources: Vec<Source>,
-    pass: Option<Pass>,
-    intervals: Intervals<Kept>,
+}
+
+/// The recording of off-CPU time.
+pub struct OffCpu {
+    options: Options,
+    kernel: KernelEvents,
+    intervals: Intervals<SampledStack>,
     io: Io,
     tasks: Tasks,
+    /// Threads that end, and since when.
     ending: Vec<(u32, u64)>,
     /// Threads that may have been waiting at the attach.
     before: Vec<Before>,
-    parts: Parts,
-    spare: Spare,
-    pending: Vec<Ready>,
-    pending_bytes: usize,
-    /// When what is pending is tried again, CLOCK_MONOTONIC ns.
-    again_ns: u64,
+    stack_caches: StackCaches,
+    pending: PendingIntervals,
     /// CLOCK_MONOTONIC ns, as read last.
     now_ns: u64,
     ledger: Ledger,
     guard: Guard,
-    /// Samples of threads that are not recorded, since the filters were looked at last.
-    strangers: u64,
-    found: Vec<Found>,
     stopped: bool,
     paused: bool,
 }
@@ -121,48 +114,27 @@ impl OffCpu {
     ///
     /// # Errors
     /// Why it cannot be done here.
-    pub fn new(wanted: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
-        let found = Points::find(wanted).and_then(|points| {
-            let sources = open::sources(wanted).map_err(|e| refused(&e))?;
-            open::try_out(&points).map_err(|e| refused(&e))?;
-            Ok((points, sources))
-        });
-        let (points, sources, lacks) = match found {
-            Ok((points, sources)) => (Some(points), sources, None),
-            Err(problem) if wanted.calls.is_some() => {
-                return Err(format!(
-                    "{problem}; -e io records the calls of a program that it starts without that"
-                ));
-            }
-            Err(problem) if wanted.all || wanted.io() => return Err(problem),
-            Err(problem) => (None, Vec::new(), Some(thread_polls::notice(&problem, wanted))),
-        };
+    pub fn new(selected: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
+        let kernel = KernelEvents::open(selected)?;
         Ok(OffCpu {
-            settings: wanted.clone(),
-            depth: settings.depth as usize,
-            threads: settings.threads.clone(),
-            follow: settings.follow,
-            joins: false,
-            states: points.as_ref().map_or_else(States::default, |points| points.switch.states.clone()),
-            points,
-            lacks,
-            sources,
-            pass: None,
+            options: Options {
+                selected: selected.clone(),
+                depth: settings.depth as usize,
+                threads: settings.threads.clone(),
+                follow: settings.follow,
+                joins: false,
+            },
+            kernel,
             intervals: Intervals::default(),
             io: Io::default(),
             tasks: Tasks::default(),
             ending: Vec::new(),
             before: Vec::new(),
-            parts: Parts::default(),
-            spare: Spare::default(),
-            pending: Vec::new(),
-            pending_bytes: 0,
-            again_ns: 0,
+            stack_caches: StackCaches::default(),
+            pending: PendingIntervals::default(),
             now_ns: 0,
-            ledger: Ledger::new(wanted.switches),
-            guard: Guard::new(wanted.rate),
-            strangers: 0,
-            found: Vec::new(),
+            ledger: Ledger::new(selected.switches),
+            guard: Guard::new(selected.rate),
             stopped: false,
             paused: false,
         })
@@ -170,24 +142,15 @@ impl OffCpu {
 
     /// What the kernel does not let us see, if so.
     pub fn lacks(&self) -> Option<&str> {
-        self.lacks.as_deref()
-    }
-
-    /// Opens what tells of the switches of a thread and those it starts.
-    fn watch(&mut self, tid: u32, from_exec: bool) -> Result<(), IoError> {
-        match self.points {
-            _ if !self.settings.switches => Ok(()),
-            Some(_) => open::switches(&mut self.sources, tid, self.follow, from_exec),
-            None => open::switches_alone(&mut self.sources, tid, self.follow, from_exec),
-        }
+        self.kernel.lacks.as_deref()
     }
 
     /// Records the process that the calling thread starts next, from its exec on.
     pub fn expect_child(&mut self, joins: bool) -> Result<(), String> {
-        self.joins = joins;
+        self.options.joins = joins;
         let pass = open::known_and_later([]).map_err(|e| refused(&e))?;
-        self.watch(0, true).map_err(|e| refused(&e))?;
-        self.trace(pass)
+        self.kernel.watch(&self.options, 0, true).map_err(|e| refused(&e))?;
+        self.kernel.trace(&self.options.selected, pass)
     }
 
     /// It was started.
@@ -215,7 +178,7 @@ impl OffCpu {
                 break;
             }
             for tid in new {
-                match self.watch(tid, false) {
+                match self.kernel.watch(&self.options, tid, false) {
                     Ok(()) => drop(self.tasks.seen(pid, tid, None)),
                     Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(e) => return Err(refused(&e)),
@@ -224,8 +187,8 @@ impl OffCpu {
         }
         let known: Vec<u32> = self.tasks.recorded_threads().collect();
         let threads = filter::Threads::new(known.iter().copied(), last);
-        self.trace(Pass::Threads(threads))?;
-        if self.settings.switches {
+        self.kernel.trace(&self.options.selected, Pass::Threads(threads))?;
+        if self.options.selected.switches {
             let own = known.into_iter().filter(|&tid| self.tasks.process_id(tid) == Some(pid));
             self.before.extend(own.filter_map(|tid| Before::observe(pid, tid)));
         }
@@ -234,19 +197,12 @@ impl OffCpu {
 
     /// Records all processes.
     pub fn all(&mut self) -> Result<(), String> {
-        self.trace(Pass::All)
-    }
-
-    fn trace(&mut self, pass: Pass) -> Result<(), String> {
-        let Some(points) = &self.points else { return Ok(()) };
-        open::trace(&mut self.sources, points, &pass, &self.settings).map_err(|e| refused(&e))?;
-        self.pass = Some(pass);
-        Ok(())
+        self.kernel.trace(&self.options.selected, Pass::All)
     }
 
     /// For waiting: readable when a ring fills up.
     pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.sources.iter().map(|s| s.ring.event())
+        self.kernel.wake()
     }
 
     /// Returns true if the process is recorded.
@@ -256,7 +212,7 @@ impl OffCpu {
 
     /// Recorded processes that run.
     pub fn running(&self) -> usize {
-        match self.pass {
+        match self.kernel.pass {
             Some(Pass::All) => 1,
             _ => self.tasks.running(),
         }
@@ -272,29 +228,29 @@ impl OffCpu {
         self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
     }
 
-    /// Whether output `index` has intervals, or may have.
-    pub fn uses(&mut self, index: usize) -> bool {
-        self.tasks.all().any(|(_, process)| process.output == Some(index))
+    /// Returns true if a recording has intervals, or may have.
+    pub fn uses(&mut self, id: RecordingId) -> bool {
+        self.tasks.all().any(|(_, process)| process.output == Some(id))
     }
 
-    /// Tells output `index` what it lacks.
-    pub fn tell(&mut self, index: usize, recording: &mut Recording, now_ns: u64) {
-        self.ledger.tell(index, recording, now_ns);
+    /// Writes the losses to a recording.
+    pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
+        self.ledger.write_losses(id, recording, now_ns);
     }
 
     /// Intervals written, calls and requests written, and what was lost, if they are recorded.
     pub fn total(&self) -> Total {
         let (intervals, calls) = self.ledger.total_lost();
         Total {
-            off_cpu: self.settings.switches.then_some((self.ledger.written, intervals)),
-            io: self.settings.io().then_some((self.ledger.told, calls)),
+            off_cpu: self.options.selected.switches.then_some((self.ledger.written, intervals)),
+            io: self.options.selected.io().then_some((self.ledger.written_io, calls)),
         }
     }
 
-    /// Forgets an output that is let go.
-    pub fn forget_output(&mut self, index: usize) {
-        self.ledger.forget(index);
-        self.tasks.forget_output(index);
+    /// Forgets a recording that is retired.
+    pub fn forget_output(&mut self, id: RecordingId) {
+        self.ledger.forget(id);
+        self.tasks.forget_output(id);
     }
 
     /// Switches recording off for a while, or on again.
@@ -304,11 +260,11 @@ impl OffCpu {
         }
         self.paused = paused;
         if !paused {
-            return open::resume(&self.sources);
+            return open::resume(&self.kernel.sources);
         }
         self.release(outputs, now_ns);
         let blind_ns = monotonic_ns();
-        open::stop(&self.sources);
+        open::stop(&self.kernel.sources);
         self.read(outputs, u64::MAX);
         self.io_blind(outputs, Cause::CallPaused, blind_ns);
         for (interval, _) in self.intervals.take_open(now_ns) {
@@ -332,7 +288,7 @@ impl OffCpu {
         if !self.before.is_empty() && !self.paused && !self.guard.holds() {
             self.find_earlier_waits(outputs, now_ns);
         }
-        if self.points.is_none() && !self.paused && !self.guard.holds() {
+        if self.kernel.points.is_none() && !self.paused && !self.guard.holds() {
             self.look(outputs, now_ns);
         }
         fill
@@ -341,8 +297,8 @@ impl OffCpu {
     /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
     /// before and after their numbers begin anew.
     pub fn look_at_filters(&mut self) {
-        let strangers = std::mem::take(&mut self.strangers);
-        let Some(Pass::Threads(threads)) = &self.pass else { return };
+        let strangers = std::mem::take(&mut self.kernel.strangers);
+        let Some(Pass::Threads(threads)) = &self.kernel.pass else { return };
         let Some(last) = filter::Last::now().filter(|_| !self.stopped && !self.paused && !self.guard.holds())
         else {
             return;
@@ -350,22 +306,23 @@ impl OffCpu {
         if strangers >= MANY_STRANGERS || threads.is_old(last) {
             let known: Vec<u32> = self.tasks.recorded_threads().collect();
             // If that fails the old filters go on.
-            let _ = self.trace(Pass::Threads(filter::Threads::new(known, last)));
+            let _ =
+                self.kernel.trace(&self.options.selected, Pass::Threads(filter::Threads::new(known, last)));
         }
     }
 
     /// Longest pause between two rounds.
     pub fn longest_pause(&self) -> Option<Duration> {
         let holds = self.guard.holds().then_some(HOLD_PAUSE);
-        let soon = self.settings.calls.is_some().then_some(CALLS_PAUSE);
-        self.points.is_none().then_some(thread_polls::PAUSE).or(holds).or(soon)
+        let soon = self.options.selected.calls.is_some().then_some(CALLS_PAUSE);
+        self.kernel.points.is_none().then_some(thread_polls::PAUSE).or(holds).or(soon)
     }
 
     /// Stops sampling.
     pub fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
-            open::stop(&self.sources);
+            open::stop(&self.kernel.sources);
         }
     }
 }

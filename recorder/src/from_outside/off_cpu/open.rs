@@ -122,7 +122,7 @@ impl Points {
                 .into());
         }
         let waking = if settings.wakeups { Some(WakingPoint::find()?) } else { None };
-        let calls = if kernel_io::wanted(settings).is_some() { Some(CallPoints::find()?) } else { None };
+        let calls = if kernel_io::call_filter(settings).is_some() { Some(CallPoints::find()?) } else { None };
         let blocks = if settings.block.is_some() { Some(BlockPoints::find()?) } else { None };
         Ok(Points { switch: SwitchPoint::find()?, waking, calls, blocks })
     }
@@ -294,8 +294,8 @@ pub fn trace(
                 add(Kind::Waking, waking.id, of_threads("pid"))?;
             }
         }
-        if let (Some(calls), Some(wanted)) = (&points.calls, kernel_io::wanted(settings)) {
-            let filter = |ends| both(&wanted.filter(ends), of_threads("common_pid"));
+        if let (Some(calls), Some(calls_filter)) = (&points.calls, kernel_io::call_filter(settings)) {
+            let filter = |ends| both(&calls_filter.filter(ends), of_threads("common_pid"));
             add(Kind::Enter, calls.enter, Some(filter(false)))?;
             add(Kind::Exit, calls.exit, Some(filter(true)))?;
         }

@@ -3,7 +3,7 @@
 
 use flightline_in_signal::layout::walk_end;
 
-use super::{OffCpu, open::WITH_STACK, thread_polls::Looked};
+use super::{OffCpu, kernel_part::Parts, open::WITH_STACK, thread_polls::Looked};
 use crate::{
     from_outside::outputs::Outputs,
     perf_events::record::{self, Record},
@@ -12,7 +12,7 @@ use crate::{
 
 /// A stack of a thread that is out, or of one that woke it.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct SampledStack {
     /// Once it is walked.
     pub stack: Option<Stack>,
     /// The sample until then.
@@ -21,10 +21,10 @@ pub struct Kept {
     pub looked: Option<Looked>,
 }
 
-impl Kept {
+impl SampledStack {
     /// A stack that was walked while the thread slept.
-    pub fn looked(stack: Stack) -> Kept {
-        Kept { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
+    pub fn looked(stack: Stack) -> SampledStack {
+        SampledStack { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
     }
 
     /// Bytes that it takes.
@@ -42,7 +42,7 @@ impl Kept {
 
 /// Memory of samples that are done with.
 #[derive(Default)]
-pub struct Spare(Vec<Vec<u8>>);
+struct Spare(Vec<Vec<u8>>);
 
 /// Samples whose memory is kept, and bytes of each.
 const SPARE: [usize; 2] = [256, 16 << 10];
@@ -64,6 +64,13 @@ impl Spare {
     }
 }
 
+/// What samples need until their stacks are walked.
+#[derive(Default)]
+pub struct StackCaches {
+    parts: Parts,
+    spare: Spare,
+}
+
 impl OffCpu {
     /// The stack of a sample in a process; `interrupt`: of what came in there, not of the thread.
     pub(super) fn keep(
@@ -72,13 +79,13 @@ impl OffCpu {
         pid: u32,
         bytes: &[u8],
         interrupt: bool,
-    ) -> Kept {
+    ) -> SampledStack {
         if let Some(stack) = self.walk_sample(outputs, pid, bytes, interrupt, false) {
-            return Kept { stack: Some(stack), ..Kept::default() };
+            return SampledStack { stack: Some(stack), ..SampledStack::default() };
         }
         match self.intervals.len() < MANY_OUT {
-            true => Kept { bytes: self.spare.copy(bytes), ..Kept::default() },
-            false => Kept::default(),
+            true => SampledStack { bytes: self.stack_caches.spare.copy(bytes), ..SampledStack::default() },
+            false => SampledStack::default(),
         }
     }
 
@@ -87,7 +94,7 @@ impl OffCpu {
         &mut self,
         outputs: &mut dyn Outputs,
         pid: u32,
-        kept: &mut Kept,
+        kept: &mut SampledStack,
         interrupt: bool,
         anyway: bool,
     ) -> bool {
@@ -96,7 +103,7 @@ impl OffCpu {
             if kept.stack.is_none() {
                 return false;
             }
-            self.spare.take_back(std::mem::take(&mut kept.bytes));
+            self.stack_caches.spare.take_back(std::mem::take(&mut kept.bytes));
         }
         true
     }
@@ -113,7 +120,7 @@ impl OffCpu {
             return Some(Stack { truncated: Some(walk_end::NO_INFO), ..Stack::default() });
         };
         let (images, rows) = outputs.files();
-        let seen = self.parts.look(&sample.kernel, anyway, images)?;
+        let seen = self.stack_caches.parts.look(&sample.kernel, anyway, images)?;
         let end = if interrupt { seen.entry } else { None }.unwrap_or(sample.kernel.len());
         let kernel = sample.kernel.get(seen.tracer.min(end)..end).unwrap_or(&[]);
         let in_thread = !interrupt && pid != 0 && pid != u32::MAX;
@@ -124,7 +131,7 @@ impl OffCpu {
             process.stacks.read_maps(pid, images);
         }
         let copied = Copied { regs, copy: sample.stack, kernel, user: &sample.user };
-        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.depth, images, rows)?;
+        let mut stack = process.stacks.walk(pid, &copied, !anyway, self.options.depth, images, rows)?;
         if regs.is_none() {
             stack.truncated = None;
         }

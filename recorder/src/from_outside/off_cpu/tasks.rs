@@ -8,7 +8,7 @@ use std::{
 use crate::{
     from_outside::outputs::KnownThread,
     os::process_info::{ProcessInfo, thread_name},
-    recording::{Recording, ThreadHandle},
+    recording::{Recording, RecordingId, ThreadHandle},
     remote_unwinder::stacks::Stacks,
 };
 
@@ -28,15 +28,15 @@ pub struct Process {
     pub mapped: bool,
     /// It has ended.
     pub over: bool,
-    /// Index of its output, once it has intervals.
-    pub output: Option<usize>,
+    /// Its recording, once it has intervals.
+    pub output: Option<RecordingId>,
     /// What there is to tell of it was told by us.
     pub told: bool,
     /// Threads of it that are known.
     threads: usize,
     called: Option<String>,
     /// Output and its group there.
-    groups: Vec<(usize, u32)>,
+    groups: Vec<(RecordingId, u32)>,
 }
 
 /// A thread.
@@ -46,7 +46,7 @@ pub struct Task {
     /// What it is called now.
     name: Arc<str>,
     /// Output and its constant there, by name.
-    handles: Vec<(usize, Arc<str>, ThreadHandle)>,
+    handles: Vec<(RecordingId, Arc<str>, ThreadHandle)>,
     /// It has ended; its last interval may not be written yet.
     over: bool,
 }
@@ -172,12 +172,12 @@ impl Tasks {
         self.threads.values().any(|task| task.over)
     }
 
-    /// Output `index` is let go.
-    pub fn forget_output(&mut self, index: usize) {
-        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, ..)| *of != index));
+    /// A recording is retired.
+    pub fn forget_output(&mut self, id: RecordingId) {
+        self.threads.values_mut().for_each(|task| task.handles.retain(|(of, ..)| *of != id));
         for process in self.processes.values_mut() {
-            process.groups.retain(|(of, _)| *of != index);
-            process.output = process.output.filter(|of| *of != index);
+            process.groups.retain(|(of, _)| *of != id);
+            process.output = process.output.filter(|of| *of != id);
         }
     }
 
@@ -186,61 +186,61 @@ impl Tasks {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
-    /// Whether a thread is called so, and has no constant of that name in output `index` yet.
-    pub fn wants_constant(&self, tid: u32, name: &str, index: usize) -> bool {
-        self.threads.get(&tid).is_some_and(|task| *task.name == *name && task.handle(name, index).is_none())
+    /// Whether a thread is called so, and has no constant of that name in a recording yet.
+    pub fn wants_constant(&self, tid: u32, name: &str, id: RecordingId) -> bool {
+        self.threads.get(&tid).is_some_and(|task| *task.name == *name && task.handle(name, id).is_none())
     }
 
-    /// Another engine knows a thread and its process in output `index`.
-    pub fn adopt(&mut self, pid: u32, tid: u32, index: usize, known: KnownThread) {
+    /// Another engine knows a thread and its process in a recording.
+    pub fn adopt(&mut self, pid: u32, tid: u32, id: RecordingId, known: KnownThread) {
         if let Some(group) = known.group {
             let groups = &mut self.process(pid).groups;
-            groups.retain(|(of, _)| *of != index);
-            groups.push((index, group));
+            groups.retain(|(of, _)| *of != id);
+            groups.push((id, group));
         }
         if let (Some(handle), Some(task)) = (known.thread, self.threads.get_mut(&tid)) {
-            task.put(task.name.clone(), index, handle);
+            task.put(task.name.clone(), id, handle);
         }
     }
 
-    /// The constant of a thread of that name in output `index`.
+    /// The constant of a thread of that name in a recording.
     pub fn constant(
         &mut self,
         (pid, tid): (u32, u32),
         name: &Arc<str>,
-        index: usize,
+        id: RecordingId,
         recording: &mut Recording,
     ) -> usize {
-        let group = self.process(pid).group(pid, index, recording);
+        let group = self.process(pid).group(pid, id, recording);
         let Some(task) = self.threads.get_mut(&tid) else {
             return recording.add_thread(tid, name, group).index;
         };
-        if task.handle(name, index).is_none() {
-            task.put(name.clone(), index, recording.add_thread(tid, name, group));
+        if task.handle(name, id).is_none() {
+            task.put(name.clone(), id, recording.add_thread(tid, name, group));
         }
-        let Some(mut handle) = task.handle(name, index) else { return 0 };
+        let Some(mut handle) = task.handle(name, id) else { return 0 };
         let before = handle;
         let constant = recording.thread_index(&mut handle, tid, name, group);
         if handle != before {
-            task.put(name.clone(), index, handle);
+            task.put(name.clone(), id, handle);
         }
         constant
     }
 }
 
 impl Task {
-    fn handle(&self, name: &str, index: usize) -> Option<ThreadHandle> {
-        let mut fitting = self.handles.iter().filter(|(of, called, _)| *of == index && **called == *name);
+    fn handle(&self, name: &str, id: RecordingId) -> Option<ThreadHandle> {
+        let mut fitting = self.handles.iter().filter(|(of, called, _)| *of == id && **called == *name);
         fitting.next().map(|(.., handle)| *handle)
     }
 
     /// A thread that changes its name all the time has its last ones remembered.
-    fn put(&mut self, name: Arc<str>, index: usize, handle: ThreadHandle) {
-        self.handles.retain(|(of, called, _)| *of != index || *called != name);
+    fn put(&mut self, name: Arc<str>, id: RecordingId, handle: ThreadHandle) {
+        self.handles.retain(|(of, called, _)| *of != id || *called != name);
         if self.handles.len() >= MOST_NAMES {
             self.handles.remove(0);
         }
-        self.handles.push((index, name, handle));
+        self.handles.push((id, name, handle));
     }
 }
 
@@ -253,17 +253,17 @@ impl Process {
         })
     }
 
-    fn group(&mut self, pid: u32, index: usize, recording: &mut Recording) -> u32 {
-        if let Some((_, group)) = self.groups.iter().find(|(of, _)| *of == index) {
+    fn group(&mut self, pid: u32, id: RecordingId, recording: &mut Recording) -> u32 {
+        if let Some((_, group)) = self.groups.iter().find(|(of, _)| *of == id) {
             return *group;
         }
         let group = recording.add_group(format!("{} ({pid})", self.called(pid)));
-        self.groups.push((index, group));
+        self.groups.push((id, group));
         group
     }
 
     /// Its groups, by output: no thread of it will be added any more.
-    pub fn groups(&self) -> &[(usize, u32)] {
+    pub fn groups(&self) -> &[(RecordingId, u32)] {
         &self.groups
     }
 }

@@ -8,7 +8,7 @@ use super::OffCpu;
 use crate::{
     from_outside::outputs::Outputs,
     os::clock::monotonic_ns,
-    process::wall::schedstat::{Files, Place},
+    process::wall::schedstat::{Files, SyscallState},
     settings,
 };
 
@@ -68,7 +68,7 @@ pub(super) fn read_state(pid: u32, tid: u32) -> u64 {
 impl OffCpu {
     /// Looks at threads that sleep and were not looked at.
     pub(super) fn look(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
-        let OffCpu { intervals, tasks, depth, .. } = self;
+        let OffCpu { intervals, tasks, options, .. } = self;
         let old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= SHORT_NS;
         let asleep = intervals
             .all_out()
@@ -79,15 +79,15 @@ impl OffCpu {
         for (tid, out) in asleep {
             let pid = out.pid;
             let place = Files::open(pid, tid).and_then(|mut files| files.place());
-            let Ok(Place::Waiting { sp, pc, .. }) = place else { continue };
-            let Ok((index, _)) = outputs.recording_for(pid) else { continue };
-            let (_, images, rows) = outputs.parts(index);
+            let Ok(SyscallState::Waiting { sp, pc, .. }) = place else { continue };
+            let Ok((id, _)) = outputs.recording_for(pid) else { continue };
+            let Some((_, images, rows)) = outputs.parts(id) else { continue };
             let process = tasks.process(pid);
             if !process.mapped {
                 process.mapped = true;
                 process.stacks.read_maps(pid, images);
             }
-            let stack = process.stacks.walk_asleep(pid, (pc, sp), *depth, images, rows);
+            let stack = process.stacks.walk_asleep(pid, (pc, sp), options.depth, images, rows);
             out.state = read_state(pid, tid);
             let again = stack.truncated.is_some() && images.outstanding() > 0;
             out.stack.stack = Some(stack);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_of_threads() {
+    fn thread_states_are_read() {
         assert_eq!([b'S', b'D', b'R'].map(state), [1, 2, UNKNOWN]);
         let (tell, told) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();

@@ -13,7 +13,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub(super) fn of(point: &Tracepoint, name: &str) -> Result<Field, String> {
+    pub(super) fn find(point: &Tracepoint, name: &str) -> Result<Field, String> {
         let (offset, size) = point.field(name)?;
         Ok(Field { offset, size })
     }
@@ -46,7 +46,7 @@ impl Default for States {
 }
 
 impl States {
-    fn of(point: &Tracepoint) -> States {
+    fn from_tracepoint(point: &Tracepoint) -> States {
         let mut flags = point.flags();
         flags.retain(|(bit, _)| bit.is_power_of_two());
         if flags.is_empty() {
@@ -120,14 +120,14 @@ pub struct Switch<'a> {
 impl SwitchPoint {
     /// As this kernel describes it.
     pub fn find() -> Result<SwitchPoint, String> {
-        SwitchPoint::of(&describe("sched", "sched_switch")?)
+        SwitchPoint::from_tracepoint(&describe("sched", "sched_switch")?)
     }
 
-    fn of(point: &Tracepoint) -> Result<SwitchPoint, String> {
-        let field = |name| Field::of(point, name);
+    fn from_tracepoint(point: &Tracepoint) -> Result<SwitchPoint, String> {
+        let field = |name| Field::find(point, name);
         Ok(SwitchPoint {
             id: point.id,
-            states: States::of(point),
+            states: States::from_tracepoint(point),
             prev_comm: field("prev_comm")?,
             prev_pid: field("prev_pid")?,
             prev_state: field("prev_state")?,
@@ -171,11 +171,11 @@ const IN_INTERRUPT: u64 = 0x08 | 0x10;
 impl WakingPoint {
     /// As this kernel describes it.
     pub fn find() -> Result<WakingPoint, String> {
-        WakingPoint::of(&describe("sched", "sched_waking")?)
+        WakingPoint::from_tracepoint(&describe("sched", "sched_waking")?)
     }
 
-    fn of(point: &Tracepoint) -> Result<WakingPoint, String> {
-        let field = |name| Field::of(point, name);
+    fn from_tracepoint(point: &Tracepoint) -> Result<WakingPoint, String> {
+        let field = |name| Field::find(point, name);
         Ok(WakingPoint { id: point.id, flags: field("common_flags")?, pid: field("pid")? })
     }
 
@@ -210,7 +210,7 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
 ";
 
     pub(in crate::from_outside::off_cpu) fn switch_point() -> SwitchPoint {
-        SwitchPoint::of(&Tracepoint::from_format(1, SWITCH)).unwrap()
+        SwitchPoint::from_tracepoint(&Tracepoint::from_format(1, SWITCH)).unwrap()
     }
 
     #[test]
@@ -223,7 +223,7 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
             assert_eq!(states.runnable(state), text.starts_with('R'), "{text}");
             assert_eq!(states.over(state), matches!(text, "X" | "Z"), "{text}");
         }
-        let unknown = States::of(&Tracepoint::from_format(1, "no text at all"));
+        let unknown = States::from_tracepoint(&Tracepoint::from_format(1, "no text at all"));
         assert_eq!([unknown.text(1), unknown.text(0x100)], ["S", "R+"]);
     }
 
@@ -238,11 +238,14 @@ print fmt: \"%s\", __print_flags(REC->prev_state & (((1 | 2) + 1) << 1), \"|\", 
         assert_eq!(read, Switch { prev: 7, prev_comm: b"name", state: 2, next: 9 });
         assert_eq!(switch_point().read(&raw[..59]), None, "cut");
 
-        let point = WakingPoint::of(&Tracepoint::from_format(1, WAKING)).unwrap();
+        let point = WakingPoint::from_tracepoint(&Tracepoint::from_format(1, WAKING)).unwrap();
         for (flags, interrupt) in [(0, false), (0x01, false), (0x08, true), (0x11, true), (0x84, false)] {
             raw[2] = flags;
             assert_eq!(point.read(&raw), Some(Waking { tid: 7, interrupt }));
         }
-        assert!(SwitchPoint::of(&Tracepoint::from_format(1, WAKING)).is_err(), "fields are missing");
+        assert!(
+            SwitchPoint::from_tracepoint(&Tracepoint::from_format(1, WAKING)).is_err(),
+            "fields are missing"
+        );
     }
 }

@@ -94,9 +94,9 @@ trait Grown {
     fn read(&mut self, file: &File, codes: &mut Codes) -> bool;
 }
 
-/// What can be said of an address of code that is in no file.
+/// The symbol of an address of code that is in no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum JitSymbol {
     /// Name, and line or 0.
     Named(Arc<str>, u32),
     /// It has none, and nothing says that it will get one.
@@ -127,14 +127,14 @@ pub struct Jit {
 
 impl Jit {
     /// What is at `address`.
-    pub fn find(&mut self, address: u64) -> Found {
+    pub fn find(&mut self, address: u64) -> JitSymbol {
         match self.codes.find(address) {
-            Some((name, line)) => Found::Named(name, line),
-            None if self.over => Found::Nameless,
+            Some((name, line)) => JitSymbol::Named(name, line),
+            None if self.over => JitSymbol::Nameless,
             None => {
                 self.missed = true;
                 let more = self.looked_ns == 0 || self.map.is_some() || !self.dumps.is_empty();
-                if more { Found::NotYet } else { Found::Nameless }
+                if more { JitSymbol::NotYet } else { JitSymbol::Nameless }
             }
         }
     }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn later_code_replaces_what_it_overlaps() {
+    fn later_code_replaces_overlapping_code() {
         let mut codes = Codes::default();
         let none: Lines = Arc::new([]);
         for (start, size, name) in [(0x100, 0x10, "a"), (0x110, 0x10, "b"), (0x120, 0x10, "c")] {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_dumps() {
+    fn dump_file_names_are_recognized() {
         assert!(is_dump(Path::new("/tmp/.debug/jit/x/jit-123.dump")));
         assert!(!is_dump(Path::new("/tmp/jit-.dump")) && !is_dump(Path::new("/tmp/jit-1x.dump")));
     }

@@ -3,7 +3,7 @@
 //! The list is read once, by a thread of its own with low priority, and only when a stack has a kernel frame. Where the kernel hides its
 //! addresses (`kernel.kptr_restrict`) all its frames are one.
 
-mod ask;
+mod bpf_symbolizer;
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use crate::{
     names::frames::Resolved,
     names::images::{ImageId, Images},
     names::intern::{Frame, FrameIndex, Interner, Origin},
-    names::kernel::ask::Asked,
+    names::kernel::bpf_symbolizer::BpfSymbolizer,
 };
 
 /// Class of what belongs to no module of the kernel.
@@ -53,7 +53,7 @@ struct Table {
 enum State {
     /// No name was wanted yet.
     Unread,
-    Asked(Asked),
+    Bpf(BpfSymbolizer),
     Reading(Receiver<Table>),
     Read(Table),
 }
@@ -77,18 +77,18 @@ impl Kernel {
     }
 
     /// The function that holds `address`; `None` while a list of all names is being read, which the first call begins if the kernel
-    /// cannot be asked.
+    /// cannot be symbolizer.
     pub fn function(&mut self, address: u64) -> Option<Function> {
         self.take_read();
         if let State::Unread = self.state {
-            match Asked::new() {
-                Some(asked) => self.state = State::Asked(asked),
+            match BpfSymbolizer::new() {
+                Some(symbolizer) => self.state = State::Bpf(symbolizer),
                 None => self.begin(),
             }
         }
-        if let State::Asked(asked) = &mut self.state {
-            match asked.text(address) {
-                Ok(text) => return Some(self.told(address, &text)),
+        if let State::Bpf(symbolizer) = &mut self.state {
+            match symbolizer.text(address) {
+                Ok(text) => return Some(self.function_from_text(address, &text)),
                 Err(_) => self.begin(),
             }
         }
@@ -106,8 +106,8 @@ impl Kernel {
         }
     }
 
-    fn told(&mut self, address: u64, text: &str) -> Function {
-        let Some((name, offset, module)) = ask::parts(text) else { return Function::unknown() };
+    fn function_from_text(&mut self, address: u64, text: &str) -> Function {
+        let Some((name, offset, module)) = bpf_symbolizer::parts(text) else { return Function::unknown() };
         let module = module.map_or(0, |name| number(&mut self.modules, name));
         Function {
             start: address.wrapping_sub(offset),
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_kallsyms() {
+    fn kallsyms_lines_are_parsed() {
         let text = "ffffffff81000000 T _stext\nffffffff81000000 T alias\nffffffff81000100 t inner\n\
                     ffffffff81000180 D data\n0000000000001000 A percpu\nffffffffc0000000 t probe\t[nf_tables]\nnonsense\n";
         let table = Table::parse(text.as_bytes());
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn asked_it_says_what_its_list_says() {
+    fn bpf_symbols_match_kallsyms() {
         let list =
             File::open("/proc/kallsyms").map(|file| Table::parse(BufReader::new(file))).unwrap_or_default();
         let mut kernel = Kernel::new();
@@ -278,7 +278,7 @@ mod tests {
         let asked = kernel.function(first).is_some();
         assert_eq!(
             asked,
-            matches!(kernel.state, State::Asked(_)),
+            matches!(kernel.state, State::Bpf(_)),
             "either it answers at once, or the list is being read"
         );
         if !asked || list.functions.is_empty() {

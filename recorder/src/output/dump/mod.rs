@@ -1,7 +1,7 @@
 //! A recording, or the last part of it, as a file of its own, while recording goes on.
 //!
 //! Whole chunks are copied as they are, by the kernel. Of the chunk that is being written, what its header speaks for is
-//! copied, under a header that says so; what is appended meanwhile lies behind that. All files are opened before the first byte is
+//! copied, under a header that says so; bytes appended during the copy lie behind that. All files are opened before the first byte is
 //! copied, so that a repository may remove what it likes.
 
 mod policy;
@@ -35,9 +35,9 @@ const BLOCK: usize = 1 << 20;
 /// From such differences on, what one chunk's clock says of another chunk's time is wrong to the eye.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
 
-/// A chunk to be copied.
+/// A chunk that will be copied.
 #[derive(Debug)]
-struct Piece {
+struct ChunkCopy {
     file: Arc<File>,
     at: u64,
     header: ChunkHeader,
@@ -46,12 +46,12 @@ struct Piece {
 /// Chunks of a recording, their files open.
 #[derive(Debug, Default)]
 pub struct Chunks {
-    pieces: Vec<Piece>,
+    pieces: Vec<ChunkCopy>,
     /// Files that could not be used, and why.
     pub problems: Vec<String>,
 }
 
-/// What a dump holds.
+/// The contents of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
     /// Chunks.
@@ -60,7 +60,7 @@ pub struct Dumped {
     pub bytes: u64,
     /// Its first and last moment by the chunk headers, ns since 1970.
     pub times: (i64, i64),
-    /// The wall clock was set between chunks, by so many ns at most: JDK 25 tells all times by the first chunk's.
+    /// The wall clock was set between chunks, by so many ns at most: JDK 25 computes all times with the first chunk's.
     pub clock_set_ns: u64,
 }
 
@@ -113,7 +113,7 @@ impl Chunks {
             None if since_ns.is_some() => "nothing was recorded in that time".into(),
             None => "nothing was recorded yet".into(),
         };
-        Err(Error::Setting { name: "dump", problem })
+        Err(Error::Unavailable { name: "dump", problem })
     }
 
     fn add(&mut self, path: &Path, since_ns: i64) -> io::Result<()> {
@@ -128,7 +128,7 @@ impl Chunks {
             let end = at.checked_add(header.size).filter(|end| *end <= len);
             let end = end.ok_or_else(|| io::Error::other("it ends in the middle of a chunk"))?;
             if header.start_nanos.saturating_add(header.duration_nanos) >= since_ns {
-                self.pieces.push(Piece { file: file.clone(), at, header });
+                self.pieces.push(ChunkCopy { file: file.clone(), at, header });
             }
             if header.state != STATE_FINISHED {
                 break;
@@ -146,7 +146,7 @@ impl Chunks {
     /// Writes them as one recording.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub fn write(&self, out: &File) -> io::Result<Dumped> {
         let mut dumped = Dumped { times: (i64::MAX, i64::MIN), ..Dumped::default() };
         let clocks = self.pieces.iter().map(|p| origin_ns(&p.header));
@@ -155,7 +155,7 @@ impl Chunks {
             dumped.clock_set_ns = u64::try_from(last - first).unwrap_or(u64::MAX);
         }
         for (index, piece) in self.pieces.iter().enumerate() {
-            let Piece { file, at, header } = piece;
+            let ChunkCopy { file, at, header } = piece;
             let mut header =
                 ChunkHeader { state: STATE_FINISHED, flags: header.flags & !FLAG_FINAL, ..*header };
             if index + 1 == self.pieces.len() {
@@ -175,7 +175,7 @@ impl Chunks {
     /// Writes them to a file of the owner's only, which appears under its name when it is complete.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub fn write_to(&self, path: &Path) -> Result<Dumped, Error> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
@@ -198,7 +198,7 @@ fn origin_ns(header: &ChunkHeader) -> i128 {
     i128::from(header.start_nanos) - ticks / i128::from(header.frequency())
 }
 
-/// The header at `at`, when nobody is rewriting it; `None` at the end of the file.
+/// The header at `at`, when no recorder is rewriting it; `None` at the end of the file.
 fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
     let read = || -> io::Result<Option<[u8; header::LEN]>> {
         let mut bytes = [0; header::LEN];
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_overlap_the_window_of_a_growing_file() {
+    fn chunks_that_overlap_the_window_are_copied_from_a_growing_file() {
         let dir = tempfile::tempdir().unwrap();
         let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
         chunk(&path, 0, 1, true);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_is_told() {
+    fn changed_clock_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let paths = [dir.path().join("0.jfr"), dir.path().join("1.jfr")];
         chunk(&paths[0], 0, 1, true);

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use super::trigger::Condition;
 use crate::{error::Error, os::clock, output::repository::stamp};
 
-/// Copies kept by default.
+/// Copies that are retained by default.
 pub const KEEP: usize = 10;
 /// Default time between two copies for one reason.
 pub const EVERY: Duration = Duration::from_secs(600);
@@ -22,7 +22,7 @@ pub const EVERY: Duration = Duration::from_secs(600);
 pub struct Policy {
     /// The folder of the copies.
     pub dir: PathBuf,
-    /// What makes it do so.
+    /// The conditions that trigger a copy.
     pub on: Vec<Condition>,
     /// A signal to the recorder that does.
     pub signal: Option<Signal>,
@@ -54,7 +54,7 @@ impl Policy {
     /// The name of a copy of process `pid` (0: of several) for the reason `word`, in a folder that exists.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub(crate) fn place(&self, pid: u32, word: &str) -> io::Result<PathBuf> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let stamp = stamp(clock::realtime_ns());

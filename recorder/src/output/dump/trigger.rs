@@ -1,4 +1,4 @@
-//! What makes a recording be copied by itself.
+//! Conditions under which a recording is copied automatically.
 
 use std::{collections::HashMap, collections::VecDeque, fmt, str::FromStr, time::Duration};
 
@@ -25,7 +25,7 @@ pub enum Condition {
     Exit {
         /// The code.
         code: i32,
-        /// That one, or any but that.
+        /// A certain one, or any but that one.
         equal: bool,
     },
     /// A Rust program panicked.
@@ -132,7 +132,7 @@ struct Run {
     samples: u64,
 }
 
-/// Who has run with the same callers since when, by the samples of their CPU time.
+/// The threads that ran with the same callers, and since when, by the samples of their CPU time.
 #[derive(Debug, Default)]
 pub struct Runs {
     threads: HashMap<u32, Run>,
@@ -202,14 +202,14 @@ impl Waits {
         self.found
     }
 
-    /// What the last look found.
+    /// The result of the last check.
     pub fn last(&self) -> Option<(u32, u64)> {
         self.found
     }
 }
 
 /// Whether `/proc/…/syscall` says that a thread waits for a lock that another holds. Who waits for work to come waits in a futex
-/// too, but says something else of it: a lock that is taken and waited for holds 2 in glibc and Rust, or its owner.
+/// too, but its value differs: a lock that is held and waited for is 2 in glibc and Rust, or its owner.
 fn waits_for_lock(syscall: &str) -> bool {
     const PRIVATE: u64 = 128;
     const REALTIME: u64 = 256;

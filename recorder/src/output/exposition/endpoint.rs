@@ -140,7 +140,7 @@ mod tests {
         assert!(ask(address, "HEAD / HTTP/1.0\r\n\r\n").ends_with("\r\n\r\n"));
         assert!(ask(address, "GET /x HTTP/1.1\r\n\r\n").contains(" 404 "));
         assert!(ask(address, "POST /metrics HTTP/1.1\r\n\r\n").contains(" 405 "));
-        // One that says nothing and goes holds nobody up.
+        // A client that sends nothing and leaves delays no other.
         drop(TcpStream::connect(address).unwrap());
         endpoint.give("b 2\n");
         assert!(ask(address, "GET /metrics?x=y HTTP/1.1\r\n\r\n").ends_with("b 2\n"));

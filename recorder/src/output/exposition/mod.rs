@@ -1,4 +1,4 @@
-//! What the recorder says of itself to Prometheus: a text file, replaced as a whole, or an endpoint.
+//! Metrics about the recorder for Prometheus: a text file, replaced as a whole, or an endpoint.
 
 mod endpoint;
 mod text;
@@ -22,7 +22,7 @@ const WRITE_NS: u64 = 10_000_000_000;
 pub struct Places {
     /// A file in Prometheus' text format, written every ten seconds.
     pub file: Option<PathBuf>,
-    /// An address at which they can be asked for by HTTP.
+    /// An address that serves them by HTTP.
     pub listen: Option<SocketAddr>,
 }
 
@@ -54,7 +54,7 @@ impl Exposition {
         file || self.endpoint.is_some()
     }
 
-    /// Gives out the text as of now; what to tell the user, once.
+    /// Publishes the text; returns a message for the user, once.
     pub fn give(&mut self, text: &str, now_ns: u64, must: bool) -> Option<String> {
         if let Some(endpoint) = &self.endpoint {
             endpoint.give(text);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_replaced_and_failure_told_once() {
+    fn file_is_replaced_and_failure_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let places = Places { file: Some(dir.path().join("x.prom")), listen: None };
         let mut out = Exposition::open(&places).unwrap();

@@ -1,4 +1,4 @@
-//! Keeps a repository within its size and age, whoever else writes to it.
+//! Keeps a repository within its size and age, whichever other recorders write to it.
 //!
 //! Before a chunk grows, room for a further piece of it is set aside with the file system (`fallocate`), under a lock that all
 //! recorders of the root share. What is set aside counts as used: so the limit holds at every instant, and a full disk is
@@ -17,18 +17,18 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use super::owner::NEW_OWNER_FILE;
 use super::{HELD_FILE, OWNER_FILE, Repository, chunks, is_folder_name};
 
-/// Held while somebody counts or sets aside.
+/// Locked while a recorder counts or reserves space.
 const LOCK_FILE: &str = ".lock";
 /// Smallest and largest piece that is set aside at once, bytes.
 const PIECE: [u64; 2] = [16 << 10, 1 << 20];
-/// So long another recorder may hold the lock: on a laden machine it waits for a processor meanwhile.
+/// So long another recorder may hold the lock: on a busy machine it waits for a processor.
 const LOCK_MS: u32 = 1000;
 /// Pieces in the permitted size.
 const PIECES: u64 = 128;
 /// So long a finished chunk stays whatever its age: a stream of the JDK ends if one that it has listed is gone before it is opened.
 pub const FOLLOWED: Duration = Duration::from_secs(10);
 
-/// What the files of one chunk may grow to without asking again.
+/// Bytes reserved at a time: a chunk's file may grow to them without another reservation.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     /// File length up to which room is set aside.
@@ -153,7 +153,7 @@ fn all(root: &Path) -> Vec<Chunk> {
         .collect()
 }
 
-/// Waits for its turn, but never for long: somebody may have stopped while holding it.
+/// Waits for its turn, but never for long: another recorder may have been stopped while it holds the lock.
 fn lock(root: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK_FILE))?;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_finished_stays_for_those_who_follow() {
+    fn finished_chunks_stay_for_followers() {
         let root = tempfile::tempdir().unwrap();
         let mut repository = Repository::new(root.path());
         let folder = repository.make_folder(7).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         repository.max_age = Some(Duration::from_secs(300));
         tidy(&repository);
         assert_eq!(left(), [true, true, false]);
-        // Its age is over, but whoever follows may not have come to it.
+        // It is too old, but a follower may not have read it yet.
         File::open(folder.join("1.jfr")).unwrap().set_modified(SystemTime::now() - FOLLOWED / 2).unwrap();
         repository.max_age = Some(Duration::from_secs(1));
         tidy(&repository);

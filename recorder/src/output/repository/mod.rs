@@ -24,7 +24,7 @@ pub const MOST_CHUNK_BYTES: u64 = 256 << 20;
 pub const CHUNK_BYTES: u64 = 12 << 20;
 /// A chunk is closed at this age: so much is removed at once, and so much is in a chunk that JMC can open.
 pub const CHUNK_AGE: Duration = Duration::from_secs(15 * 60);
-/// Smallest repository: below, not even one process's chunks could be told apart.
+/// Smallest repository: below, not even one process's chunks could be distinguished.
 pub const MIN_BYTES: u64 = 1 << 20;
 /// Parts of the permitted size that one chunk may take.
 const PARTS: u64 = 8;
@@ -60,7 +60,7 @@ impl Repository {
         }
     }
 
-    /// Refuses limits that cannot be kept.
+    /// Returns an error for limits that cannot be enforced.
     ///
     /// # Errors
     /// Which option is wrong, and why.
@@ -117,12 +117,12 @@ impl Repository {
     /// Makes the folder of a process that is recorded from now on.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub(crate) fn make_folder(&self, pid: u32) -> io::Result<PathBuf> {
         let name = format!("{}_{pid}", stamp(crate::os::clock::realtime_ns()));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         for number in 0..1000 {
-            // Another one of the same second: ids are reused, and a recording may begin anew.
+            // Another one of the same second: ids are reused, and a recording may begin again.
             let name = if number == 0 { name.clone() } else { format!("{name}_{number:02}") };
             let folder = self.root.join(name);
             match fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_take_a_part_of_the_limit() {
+    fn chunk_limits_follow_from_repository_limits() {
         let mut repository = Repository::new("/x");
         assert_eq!((repository.chunk_limit(), repository.chunk_age_limit()), (CHUNK_BYTES, CHUNK_AGE));
         repository.max_size = Some(8 << 20);

@@ -1,4 +1,4 @@
-//! What a folder of a repository says of itself beside its chunks: whose it is, and where its shared memory lies.
+//! The owner file of a repository's folder: the recorded process, and where its shared memory is.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -18,7 +18,7 @@ pub(crate) const NEW_OWNER_FILE: &str = ".flightline.json.new";
 /// Locked as long as a recorder writes to the folder.
 pub const HELD_FILE: &str = ".held";
 
-/// Who is recorded in a folder.
+/// The process that is recorded in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// The recorded process.
@@ -29,7 +29,7 @@ pub struct Owner {
     pub session: PathBuf,
     /// When the recording of this process began, ns since 1970.
     pub start_epoch_ns: u64,
-    /// What the process belongs to: a recovery tells it again.
+    /// The labels of the process. A recovery writes them again.
     pub labels: Vec<Label>,
 }
 
@@ -37,7 +37,7 @@ impl Owner {
     /// Writes it.
     ///
     /// # Errors
-    /// Of the file system.
+    /// A file system error.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         let value = json!({
             "pid": self.pid,
@@ -73,7 +73,7 @@ impl Owner {
 /// Marks a folder as written to for as long as the file is open.
 ///
 /// # Errors
-/// Of the file system; another recorder holds it.
+/// A file system error, or another recorder holds the folder.
 pub(crate) fn hold(folder: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).open(folder.join(HELD_FILE))?;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn owner_is_read_as_written() {
         let folder = tempfile::tempdir().unwrap();
         let session = "/dev/shm/x".into();
         let labels = vec![("zone".to_owned(), "eu-1".to_owned())];

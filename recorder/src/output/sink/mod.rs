@@ -1,6 +1,6 @@
 //! Where the bytes of a recording go.
 //!
-//! A [`Sink`] never makes the drain wait for a reader. What it cannot place is told by [`Sink::full`]: the drain then
+//! A [`Sink`] never makes the drain wait for a reader. [`Sink::full`] returns true if it has no room: the drain then
 //! drops whole samples, before anything of them is interned, and counts them.
 
 mod file;
@@ -35,7 +35,7 @@ use crate::{
 /// Where a recording shall go.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A path; `%p` in its name stands for the process id and makes one recording per process.
+    /// A path; `%p` in its name is replaced by the process id and makes one recording per process.
     Path(PathBuf),
     /// An open descriptor: standard output.
     Descriptor(Arc<OwnedFd>),
@@ -65,7 +65,7 @@ impl Sink {
                 .map_err(|e| io_error("record to", &repository.root, e)),
             Target::Descriptor(fd) => {
                 let fd = fd.try_clone().map_err(|e| io_error("use", Path::new("standard output"), e))?;
-                Sink::of(File::from(fd), Path::new("standard output"), options)
+                Sink::from_file(File::from(fd), Path::new("standard output"), options)
             }
             Target::Listen(address) => stream::StreamSink::at(address, options).map(Sink::from_stream),
             Target::Path(path) => {
@@ -75,7 +75,7 @@ impl Sink {
                         .map(Sink::from_stream);
                 }
                 let file = create(&path).map_err(|e| io_error("create", &path, e))?;
-                Sink::of(file, &path, options)
+                Sink::from_file(file, &path, options)
             }
         }
     }
@@ -99,7 +99,7 @@ impl Sink {
         Sink::Stream(Box::new(stream))
     }
 
-    fn of(file: File, path: &Path, options: &stream::Options) -> Result<Sink, Error> {
+    fn from_file(file: File, path: &Path, options: &stream::Options) -> Result<Sink, Error> {
         let meta = file.metadata().map_err(|e| io_error("stat", path, e))?;
         if meta.file_type().is_file() {
             return FileSink::new(file, path).map(Sink::File).map_err(|e| io_error("write", path, e));
@@ -112,7 +112,7 @@ impl Sink {
             .map_err(|e| io_error("write to", path, e))
     }
 
-    /// Whether samples must be dropped because too much is waiting already.
+    /// Returns true if samples must be dropped because too much is waiting already.
     pub fn full(&self) -> bool {
         match self {
             Sink::File(_) | Sink::Repository(_) => false,
@@ -195,7 +195,7 @@ impl Sink {
         }
     }
 
-    /// What to call it in messages.
+    /// Returns its name for messages.
     pub fn name(&self) -> &Path {
         match self {
             Sink::File(file) => file.path(),
@@ -260,7 +260,7 @@ impl Target {
     }
 }
 
-/// Whether each process gets a recording of its own.
+/// Returns true if each process gets a recording of its own.
 pub fn per_process(target: &Target) -> bool {
     match target {
         Target::Path(path) => path.to_str().is_some_and(|t| t.contains("%p")),
@@ -316,7 +316,7 @@ fn create(path: &Path) -> io::Result<File> {
             // Held as long as the file is open. Where a file system has no locks, two may still meet.
             refuse_locked(&file)?;
             file.set_len(0)?;
-            // What was there may have been open to all; what is written now may name private things.
+            // The old file may have been readable by all; the new recording may contain private names.
             let own = existing.is_ok_and(|m| m.uid() == nix::unistd::geteuid().as_raw());
             if own {
                 use std::os::unix::fs::PermissionsExt;
@@ -386,7 +386,7 @@ mod tests {
         let refused = retain_previous(&target, 0).unwrap_err().to_string();
         assert!(refused.contains("another recording is being written to it"), "{refused}");
         drop(writer);
-        // The name of the retained file is taken by a folder.
+        // A folder has the name of the retained file.
         std::fs::create_dir(dir.path().join("r.jfr.old")).unwrap();
         let refused = retain_previous(&target, 0).unwrap_err().to_string();
         assert!(refused.contains("--force overwrites it"), "{refused}");

@@ -1,4 +1,4 @@
-//! A process's folder in a repository: each chunk is a file of its own, beside others that are removed when they are old.
+//! A process's folder in a repository: each chunk is a file of its own; old ones are removed.
 
 use std::{
     fs::{File, OpenOptions},
@@ -66,7 +66,7 @@ impl RepositorySink {
     /// Goes on in a folder that another process wrote to.
     pub fn again(folder: &Path) -> io::Result<RepositorySink> {
         let mut sink = RepositorySink {
-            // Its limits are kept by whoever records next.
+            // The next recorder enforces its limits.
             repository: Repository::new(folder.parent().unwrap_or(Path::new("/"))),
             owner: Owner::read(folder).unwrap_or_default(),
             folder: folder.to_owned(),
@@ -189,7 +189,7 @@ fn nameless(file: &File) -> bool {
 impl Output for RepositorySink {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(chunk) = &mut self.chunk else { return Err(io::ErrorKind::NotFound.into()) };
-        // What is written to a file without a name would be lost in silence.
+        // Bytes written to a file without a name would be lost without a message.
         if nameless(&chunk.file) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the folder was removed"));
         }
@@ -237,7 +237,7 @@ mod tests {
         }
         assert!(written > 2 << 20);
         assert_eq!(sinks.iter().map(RepositorySink::bytes).sum::<u64>(), written);
-        // What is left is the newest, of both.
+        // The newest chunks of both remain.
         assert!(folders(root.path()).unwrap().iter().all(|f| chunks(f).unwrap().len() > 1));
     }
 
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_has_the_labels_of_the_program_executed_last() {
+    fn folder_has_the_labels_from_the_last_exec() {
         let root = tempfile::tempdir().unwrap();
         let mut sink = sink(root.path(), 7);
         let folder = &folders(root.path()).unwrap()[0];

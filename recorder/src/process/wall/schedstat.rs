@@ -22,7 +22,7 @@ pub struct SchedStat {
 
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SyscallState {
     /// On a processor, or about to be.
     Running,
     /// In the kernel, waiting.
@@ -96,7 +96,7 @@ impl Files {
     }
 
     /// Reads where the thread is.
-    pub fn place(&mut self) -> Result<Place> {
+    pub fn place(&mut self) -> Result<SyscallState> {
         let mut line = [0; LINE];
         let read = match &self.syscall {
             Some(file) => file.read_at(&mut line, 0),
@@ -111,7 +111,7 @@ impl Files {
         };
         match read {
             Ok(len) => parse_syscall(&line[..len]).ok_or_else(|| ErrorKind::InvalidData.into()),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(Place::Denied),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(SyscallState::Denied),
             Err(error) => Err(error),
         }
     }
@@ -143,17 +143,17 @@ fn decimal(text: &[u8]) -> Option<u64> {
 }
 
 /// `running`, `-1 SP PC`, or `NR ARG0 … ARG5 SP PC`.
-fn parse_syscall(line: &[u8]) -> Option<Place> {
+fn parse_syscall(line: &[u8]) -> Option<SyscallState> {
     let text = std::str::from_utf8(line).ok()?.trim();
     if text == "running" {
-        return Some(Place::Running);
+        return Some(SyscallState::Running);
     }
     let mut words = text.split(' ');
     let call: i64 = words.next()?.parse().ok()?;
     let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let pc = hex(words.next_back()?)?;
     let sp = hex(words.next_back()?)?;
-    Some(Place::Waiting { call: (call >= 0).then_some(call), sp, pc })
+    Some(SyscallState::Waiting { call: (call >= 0).then_some(call), sp, pc })
 }
 
 /// Whether a wait in this system call can only be one that signals end, so that nobody needs to ask.
@@ -196,12 +196,12 @@ mod tests {
         for bad in [&b""[..], b"1 2", b"1 2 x", b"-1 2 3", b"99999999999999999999 1 1"] {
             assert_eq!(parse_schedstat(bad), None, "{bad:?}");
         }
-        assert_eq!(parse_syscall(b"running\n"), Some(Place::Running));
-        let waits = Place::Waiting { call: Some(202), sp: 0x7f00, pc: 0x55 };
+        assert_eq!(parse_syscall(b"running\n"), Some(SyscallState::Running));
+        let waits = SyscallState::Waiting { call: Some(202), sp: 0x7f00, pc: 0x55 };
         assert_eq!(parse_syscall(b"202 0x1 0x2 0x3 0x4 0x5 0x6 0x7f00 0x55\n"), Some(waits));
         assert_eq!(
             parse_syscall(b"-1 0x7f00 0x55"),
-            Some(Place::Waiting { call: None, sp: 0x7f00, pc: 0x55 })
+            Some(SyscallState::Waiting { call: None, sp: 0x7f00, pc: 0x55 })
         );
         for bad in [&b""[..], b"202", b"x 0x1 0x2", b"3 1 2", b"\xff"] {
             assert_eq!(parse_syscall(bad), None, "{bad:?}");
@@ -221,9 +221,9 @@ mod tests {
         let waiting = (0..2000).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             match files.place().unwrap() {
-                Place::Waiting { call, sp, pc } => Some((call, sp, pc)),
-                Place::Running => None,
-                Place::Denied => panic!("our own thread"),
+                SyscallState::Waiting { call, sp, pc } => Some((call, sp, pc)),
+                SyscallState::Running => None,
+                SyscallState::Denied => panic!("our own thread"),
             }
         });
         let (call, sp, pc) = waiting.expect("it waits for the channel");

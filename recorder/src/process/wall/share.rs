@@ -2,7 +2,7 @@
 
 use jfr_format::schema::thread_state;
 
-use super::off_cpu_slices::Pieces;
+use super::off_cpu_slices::OffCpuSlices;
 use super::thread_timeline::Carry;
 
 /// The state of such an account.
@@ -17,7 +17,7 @@ pub struct Share {
     /// Its end is in the recording.
     pub done: bool,
     /// Its own readings at the beginnings and ends of spans, if it makes any.
-    pub pieces: Option<Box<Pieces>>,
+    pub slices: Option<Box<OffCpuSlices>>,
 }
 
 impl Share {

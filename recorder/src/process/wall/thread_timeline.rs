@@ -12,7 +12,7 @@
 
 use jfr_format::schema::thread_state;
 
-use super::off_cpu_slices::Place;
+use super::off_cpu_slices::WaitSite;
 use super::schedstat::SchedStat;
 
 /// Longest time between two looks at a thread that does nothing, ns.
@@ -221,9 +221,9 @@ impl Watch {
     }
 
     /// Where it waits, for as long as that is worth knowing.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<WaitSite> {
         let Doing::Waiting(state, stack, context) = &self.doing else { return None };
-        Some(Place { state: *state, stack: stack.clone(), context: context.clone() })
+        Some(WaitSite { state: *state, stack: stack.clone(), context: context.clone() })
     }
 
     /// The time for which it waits for a processor where it has waited so far.
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_time_in_the_queue_is_no_part_of_the_wait() {
+    fn queue_time_does_not_count_as_waiting() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
         watch.stayed(150 * MS);
         // Woken after 50 ms, on a processor after 155.
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn long_waits_are_told_before_they_end() {
+    fn long_waits_are_recorded_before_they_end() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
         watch.stayed(4_999 * MS);
         assert_eq!(watch.long_wait(), None);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_says_of_itself_is_bounded_by_its_life() {
+    fn reported_time_is_bounded_by_the_life_so_far() {
         let mut watch = Watch::new(10 * MS, 100 * MS, stat(0, 0, 1), at(1));
         assert_eq!(watch.bounded(30 * MS, 150 * MS, 0), 30 * MS);
         assert_eq!(watch.bounded(u64::MAX, 150 * MS, 20 * MS), 1_030 * MS);

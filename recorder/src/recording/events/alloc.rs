@@ -1,30 +1,30 @@
 //! Allocations, frees of sampled allocations, and what was never freed.
 //!
 //! `profiler.Malloc` has the fields of async-profiler, whose readers know no weight: its size is the bytes that the sample
-//! stands for, so that sums are right in every reader. `flightline.Allocation` beside it tells the true size.
+//! represents, so that sums are right in every reader. `flightline.Allocation` has the size of the allocation itself.
 
 use std::collections::HashMap;
 
 use flightline_in_signal::layout::{alloc_flags, alloc_function, event_kind};
 use jfr_format::schema::{ALLOCATION, FREE, LIVE_ALLOCATION, LIVE_MEMORY, MALLOC};
 
-use super::{Event, Head, Owned, Place, mappings::Mappings};
+use super::{Event, EventSite, Head, Owned, mappings::Mappings};
 use crate::{names::stack_table::StackTable, recording::Recording};
 
-/// Index of an event that tells what was not freed. The drain makes it, no program does.
+/// Index of an event for an allocation that was not freed. The drain makes it, no program does.
 const LEFT: u16 = 1 << 15;
 /// The same for what is alive with one stack at a time.
 const ALIVE: u16 = 1 << 14;
-/// Stacks told of at such a time, those with most bytes.
+/// Most stacks in a summary of live memory: those with most bytes.
 const ALIVE_STACKS: usize = 100;
 
-/// Whether it tells what is alive, and not that something was allocated.
+/// Returns true if the event is about live memory, not about a new allocation.
 pub fn is_written_here(head: &Head) -> bool {
     head.kind == event_kind::ALLOC && head.index & (LEFT | ALIVE) != 0
 }
 
 /// Writes one.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let (address, size, weight) = (event.word(0) as i64, signed(event.word(1)), signed(event.head.value));
@@ -86,24 +86,24 @@ fn function_name(index: u16) -> &'static str {
 
 /// Most allocations that are watched: a program can have no more in its set, unless it lies.
 const MAX_LIVE: usize = 1 << 18;
-/// Bytes of stacks kept before those no longer needed are looked for.
+/// Bytes of stacks at which unused ones are removed.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Sampled allocations of one process that were not freed yet.
 pub struct Live {
     /// By address.
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, LiveAllocation>,
     /// Those of which parts can be given back.
-    mapped: Mappings<Held>,
+    mapped: Mappings<LiveAllocation>,
     stacks: StackTable<u64>,
     /// Bytes of stacks at which they are sorted out.
     limit: usize,
-    /// Allocations that could not be kept.
+    /// Allocations that could not be watched.
     unkept: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Held {
+struct LiveAllocation {
     thread: usize,
     stack: u32,
     time_ns: u64,
@@ -112,15 +112,15 @@ struct Held {
     index: u16,
 }
 
-impl Held {
+impl LiveAllocation {
     /// The same of a mapping of which only so many bytes are left.
-    fn remaining_part(&self, left: u64) -> Held {
+    fn remaining_part(&self, left: u64) -> LiveAllocation {
         let pages = self.pages();
         if left >= pages {
             return *self;
         }
         let weight = u128::from(self.weight) * u128::from(left) / u128::from(pages);
-        Held { size: left, weight: u64::try_from(weight).unwrap_or(u64::MAX), ..*self }
+        LiveAllocation { size: left, weight: u64::try_from(weight).unwrap_or(u64::MAX), ..*self }
     }
 
     /// Bytes of a mapping: whole pages, but for the end of the program's data.
@@ -167,7 +167,7 @@ impl Live {
                 }
                 let (stack, _) = self.stacks.intern(stack);
                 let (size, weight, index) = (event.word(1), event.head.value, event.head.index);
-                let held = Held { thread, stack, time_ns, size, weight, index };
+                let held = LiveAllocation { thread, stack, time_ns, size, weight, index };
                 if is_mapped {
                     self.mapped.insert(address, held.pages(), held, gone);
                 } else {
@@ -203,7 +203,7 @@ impl Live {
         }
     }
 
-    /// What is alive now, added up by stack: those with most bytes, largest first. All of it stays held.
+    /// Returns the live allocations, added up by stack: those with most bytes, largest first. They stay watched.
     pub fn alive(&self) -> Vec<Left> {
         let mut by_stack: HashMap<u32, (usize, u64, u64, u64)> = HashMap::new();
         let mapped = self.mapped.iter().map(|(_, left, held)| held.remaining_part(left));
@@ -225,14 +225,14 @@ impl Live {
         sums.into_iter().map(told).collect()
     }
 
-    /// Everything that was not freed, oldest first, and how many could not be kept because there were too many. Nothing is
-    /// held afterwards.
+    /// Returns the allocations that were not freed, oldest first, and the number of those that could not be watched because
+    /// there were too many. No allocation is watched afterwards.
     pub fn take(&mut self) -> (Vec<Left>, u64) {
         let Live { held, mapped, stacks, unkept, .. } = std::mem::take(self);
-        let mut held: Vec<(u64, Held)> = held.into_iter().collect();
+        let mut held: Vec<(u64, LiveAllocation)> = held.into_iter().collect();
         held.extend(mapped.iter().map(|(address, left, held)| (address, held.remaining_part(left))));
         held.sort_unstable_by_key(|(address, held)| (held.time_ns, *address));
-        let left = |(address, held): (u64, Held)| {
+        let left = |(address, held): (u64, LiveAllocation)| {
             let head = Head { kind: event_kind::ALLOC, index: held.index | LEFT, value: held.weight };
             let extra = [address, held.size, held.time_ns];
             (held.thread, stacks.get(held.stack).to_vec(), Event { head, extra: &extra }.owned())
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_told_oldest_first() {
+    fn live_allocations_are_reported_oldest_first() {
         let mut live = Live::default();
         alloc(&mut live, 16, &[0, 0, 7], 5);
         alloc(&mut live, 32, &[0, 0, 8], 4);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mapping_what_is_left_counts() {
+    fn partly_unmapped_mapping_has_its_remaining_size() {
         let (mut live, mut gone) = (Live::default(), Vec::new());
         let mut map = |live: &mut Live, kind, at: u64, bytes: u64| {
             let head = Head { kind, index: alloc_flags::MAPPED | alloc_flags::WATCHED, value: 2 * bytes };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_of_what_was_freed_do_not_pile_up() {
+    fn freed_stacks_do_not_accumulate() {
         let mut live = Live::default();
         for i in 0..200_000u64 {
             let stack: Vec<u64> = (0..50).map(|frame| i * 64 + frame).collect();

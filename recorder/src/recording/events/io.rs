@@ -1,4 +1,4 @@
-//! Slow reads and writes, as the JDK tells them; pipes and terminals are files.
+//! Slow reads and writes, as the JDK records them; pipes and terminals are files.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,10 +7,10 @@ use jfr_format::schema::{
     FILE_FORCE, FILE_READ, FILE_WRITE, SOCKET_ACCEPT, SOCKET_CONNECT, SOCKET_READ, SOCKET_WRITE,
 };
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::{names::intern::TraceIndex, recording::Recording};
 
-/// What is at the other end of a socket.
+/// The other end of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Its name, `unix` of a local one.
@@ -75,8 +75,8 @@ fn peer(bytes: &[u8]) -> Peer {
     }
 }
 
-/// Writes one that a program's own record tells of.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+/// Writes a call out of a program's own record.
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(io::START, place.time_ns);
     let operation = event.word(io::OPERATION);
     let (text, _) = event.bytes(io::TEXT);
@@ -141,7 +141,7 @@ pub fn write_call(recording: &mut Recording, thread: usize, trace: Option<TraceI
 mod tests {
     use super::*;
 
-    fn of(family: u16, rest: &[u8]) -> Peer {
+    fn peer_from(family: u16, rest: &[u8]) -> Peer {
         let mut bytes = family.to_ne_bytes().to_vec();
         bytes.extend_from_slice(rest);
         peer(&bytes)
@@ -153,20 +153,20 @@ mod tests {
 
     #[test]
     fn addresses() {
-        assert_eq!(of(2, &[0x1f, 0x90, 127, 0, 0, 1, 0, 0]), made("127.0.0.1", "127.0.0.1", 8080));
+        assert_eq!(peer_from(2, &[0x1f, 0x90, 127, 0, 0, 1, 0, 0]), made("127.0.0.1", "127.0.0.1", 8080));
         let mut six = vec![0, 80, 0, 0, 0, 0];
         six.extend_from_slice(&Ipv6Addr::LOCALHOST.octets());
         six.extend_from_slice(&[0; 4]);
-        assert_eq!(of(10, &six), made("::1", "::1", 80));
-        assert_eq!(of(1, b"/run/a.sock\0\0"), made("unix", "/run/a.sock", 0));
-        assert_eq!(of(1, b"\0hidden"), made("unix", "@hidden", 0));
-        assert_eq!(of(1, b""), made("unix", "", 0));
+        assert_eq!(peer_from(10, &six), made("::1", "::1", 80));
+        assert_eq!(peer_from(1, b"/run/a.sock\0\0"), made("unix", "/run/a.sock", 0));
+        assert_eq!(peer_from(1, b"\0hidden"), made("unix", "@hidden", 0));
+        assert_eq!(peer_from(1, b""), made("unix", "", 0));
     }
 
     #[test]
     fn short_and_strange_ones() {
         for (family, rest) in [(2, &[0u8, 80, 127][..]), (10, &[0; 8]), (77, &[1; 30])] {
-            assert_eq!(of(family, rest), Peer::default());
+            assert_eq!(peer_from(family, rest), Peer::default());
         }
         assert_eq!(peer(&[2]), Peer::default());
     }

@@ -1,13 +1,13 @@
-//! Waits for locks, as the JDK tells them: a lock that another thread holds is a monitor to enter, a condition one to
+//! Waits for locks, as the JDK records them: a lock that another thread holds is a monitor to enter, a condition one to
 //! wait on, everything else a thread that parks. What was waited for is the class.
 
 use flightline_in_signal::payload::lock;
 use jfr_format::schema::{JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK};
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Which event tells it.
+/// The event type of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Enter,
@@ -40,7 +40,7 @@ const BY_FUNCTION: &[(&str, &str, Shape)] = &[
     ("__cxa_guard_acquire", "static initialisation", Shape::Enter),
 ];
 
-/// What C++'s atomics wait in, and with them whatever is made of them: only where nothing else tells more.
+/// What C++'s atomics wait in, and with them whatever is made of them: only where nothing more precise is known.
 const ATOMIC: &str = "std::__atomic_";
 
 /// Frames from the leaf, inlined ones too, in which the function is looked for.
@@ -57,7 +57,7 @@ fn by_function<'a>(names: impl Iterator<Item = &'a str>) -> (&'static str, Shape
     }
 }
 
-fn lock_class(recording: &Recording, place: &Place, kind: u64) -> (&'static str, Shape) {
+fn lock_class(recording: &Recording, place: &EventSite, kind: u64) -> (&'static str, Shape) {
     match kind {
         lock::MUTEX => ("pthread_mutex_t", Shape::Enter),
         lock::READ => ("pthread_rwlock_t.read", Shape::Enter),
@@ -76,7 +76,7 @@ fn lock_class(recording: &Recording, place: &Place, kind: u64) -> (&'static str,
 }
 
 /// Writes one.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(lock::START, place.time_ns);
     let kind = event.word(lock::KIND);
     let (name, shape) = lock_class(recording, place, kind & lock::MASK);
@@ -85,7 +85,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
     let address = event.word(lock::ADDRESS) as i64;
     let timeout = event.word(lock::TIMEOUT);
     let limit = (timeout != lock::FOREVER).then(|| i64::try_from(timeout).unwrap_or(i64::MAX));
-    // 1 + the constant of a thread by now, see `Book::name_owner`.
+    // 1 + the constant of a thread by now, see `ProcessState::name_owner`.
     let owner = event.word(lock::OWNER).checked_sub(1).map(|constant| constant as usize);
     let bytes = recording.interner.class_cost(class) + recording.other_thread_bytes(owner);
     let id = match shape {
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn futexes_are_told_apart_by_who_waits() {
+    fn futexes_are_classified_by_their_waiter() {
         let table = [
             (
                 &["std::sys::sync::mutex::futex::Mutex::lock_contended", "main"][..],

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Ranges, each a part of one mapping. `T` is what is kept of a mapping.
+/// Ranges, each a part of one mapping. `T` is the data of a mapping.
 pub struct Mappings<T> {
     /// First address → end and mapping; they do not overlap.
     parts: BTreeMap<u64, (u64, u64)>,
@@ -65,12 +65,12 @@ impl<T> Mappings<T> {
         }
     }
 
-    /// Address, bytes that are left, and what is kept of each mapping.
+    /// Returns address, remaining bytes and data of each mapping.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
         self.mappings.values().map(|mapping| (mapping.address, mapping.left, &mapping.kept))
     }
 
-    /// What is kept of each, to change.
+    /// Returns the data of each mapping.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.mappings.values_mut().map(|mapping| &mut mapping.kept)
     }

@@ -17,7 +17,7 @@ mod throw;
 mod trace;
 mod wall;
 
-/// What every event record begins with.
+/// The beginning of every event record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// [`event_kind`].
@@ -91,9 +91,9 @@ impl Owned {
     }
 }
 
-/// Who, where, when.
+/// The thread, stack and time of an event.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct EventSite {
     /// Thread constant of the recording.
     pub thread: usize,
     /// Kernel thread id.
@@ -104,34 +104,34 @@ pub struct Place {
     pub time_ns: u64,
 }
 
-/// What the engines keep of one process.
+/// The engines' state of one process.
 #[derive(Default)]
 pub struct Engines {
     /// Events that arrived, by kind.
     arrived: [u64; event_kind::KINDS],
     /// Events the output had no room for, by kind: number and Σ value.
     lost: [(u64, u64); event_kind::KINDS],
-    /// What of the counts was told.
-    pub told: Told,
+    /// The totals that were written to the recording.
+    pub told: ReportedTotals,
     /// Sampled allocations not freed yet.
     pub live: alloc::Live,
 }
 
-/// What was told, by kind: number and Σ value.
+/// The totals that were written to the recording, by kind: number and Σ value.
 #[derive(Clone, Copy, Default)]
-pub struct Told {
-    /// Of all losses.
+pub struct ReportedTotals {
+    /// All losses.
     lost: [(u64, u64); event_kind::KINDS],
-    /// Of those that the program had counted.
+    /// The losses that the program counted.
     pub of_program: [(u64, u64); event_kind::KINDS],
-    /// Of events below their threshold, which it counts too.
+    /// Events below their threshold, which the program counts too.
     pub short: [(u64, u64); event_kind::KINDS],
 }
 
 impl Engines {
     /// Writes an event.
-    pub fn write(&mut self, recording: &mut Recording, place: &Place, event: &Event<'_>) {
-        // What is told of what is alive is no event of the program's.
+    pub fn write(&mut self, recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
+        // A summary of live memory is no event of the program.
         let arrived = u64::from(!alloc::is_written_here(&event.head));
         if let Some(count) = self.arrived.get_mut(usize::from(event.head.kind)) {
             *count += arrived;
@@ -164,7 +164,7 @@ impl Engines {
         }
     }
 
-    /// Tells losses that are new; `in_program` are those that the program counted.
+    /// Writes losses that are new; `in_program` are those that the program counted.
     pub fn write_losses(
         &mut self,
         recording: &mut Recording,
@@ -182,7 +182,7 @@ impl Engines {
             self.told.of_program[kind] = in_program[kind];
             let now = recording.ticks(now_ns);
             let (count, value) = (count - old_count, value.saturating_sub(old_value));
-            if recording.keeps_untold(schema::EVENT_LOSS, name, (count, value)) {
+            if recording.defer_unread_loss(schema::EVENT_LOSS, name, (count, value)) {
                 continue;
             }
             recording.event(schema::EVENT_LOSS, None, name.len(), |e, _| {
@@ -191,7 +191,7 @@ impl Engines {
         }
     }
 
-    /// Tells what is new of events below their threshold, as the program counted them.
+    /// Writes the new counts of events below their threshold, which the program counts.
     pub fn write_short_events(
         &mut self,
         recording: &mut Recording,
@@ -213,9 +213,9 @@ impl Engines {
         }
     }
 
-    /// Goes on after so much was told of what the program counts: losses and events below their threshold.
+    /// Continues after these counts of the program were written: losses and events below their threshold.
     pub fn resume(&mut self, lost: [(u64, u64); event_kind::KINDS], short: [(u64, u64); event_kind::KINDS]) {
-        self.told = Told { lost, of_program: lost, short };
+        self.told = ReportedTotals { lost, of_program: lost, short };
     }
 
     /// Events that arrived and events lost so far, in the program and here, by kind.

@@ -2,11 +2,11 @@
 
 use jfr_format::schema::EVENT_SAMPLE;
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one; `value` = events it stands for.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+/// Writes one; `value` = events that it represents.
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let index = event.head.index;
     let bytes = recording.event_name_bytes(index) + 16;

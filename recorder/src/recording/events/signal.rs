@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use flightline_in_signal::payload::fatal;
 use jfr_format::schema::{CAUGHT_SIGNAL, FATAL_SIGNAL, LAST_SAMPLE};
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::Recording;
 
 /// Names of signals by number; all architectures that we run on agree.
@@ -19,7 +19,7 @@ const NAMES: &[(u32, &str)] = &[
     (31, "SIGSYS"),
 ];
 
-/// What a code says of any signal.
+/// Names of the codes that all signals have.
 const CODES: &[(i32, &str)] = &[
     (0, "SI_USER"),
     (-1, "SI_QUEUE"),
@@ -31,7 +31,7 @@ const CODES: &[(i32, &str)] = &[
     (0x80, "SI_KERNEL"),
 ];
 
-/// What a code says of this one, from 1.
+/// Names of a signal's own codes, from 1.
 const OWN_CODES: &[(u32, &[&str])] = &[
     (
         4,
@@ -82,7 +82,7 @@ fn reason(signo: u32, code: i32) -> &'static str {
 }
 
 /// Writes one.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let word = event.word(fatal::SIGNAL);
     let (signo, code) = (word as u32, (word >> 32) as i32);
     let (address, sender) = (event.word(fatal::ADDRESS) as i64, event.word(fatal::SENDER) as i64);
@@ -94,7 +94,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
         _ => return,
     };
     if id == FATAL_SIGNAL {
-        recording.fatal = (recording.fatal.0 + 1, format!("{name} in thread {}", place.tid));
+        recording.counters.add_fatal(format!("{name} in thread {}", place.tid));
     }
     let now = recording.ticks(place.time_ns);
     let bytes = name.len() + reason.len();

@@ -1,8 +1,8 @@
-//! Spans and their scopes, as the program tells them when they end.
+//! Spans and their scopes, as the program records them when they end.
 
 use flightline_in_signal::payload::{scope, span};
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::{Recording, Scope, Span, SpanContext};
 
 /// When it began and how long it took, ns: as the record says, but neither begins after its end nor ends after the record.
@@ -13,7 +13,7 @@ fn interval(event: &Event<'_>, start: usize, end: usize, told_ns: u64) -> (u64, 
 }
 
 /// Writes a span.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = interval(event, span::START, span::END, place.time_ns);
     let (name, next) = event.bytes(span::WORDS);
     let name = String::from_utf8_lossy(&name);
@@ -30,7 +30,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
 }
 
 /// Writes an activation.
-pub fn write_scope(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write_scope(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = interval(event, scope::START, scope::END, place.time_ns);
     let (span, previous) = (event.word(scope::SPAN), event.word(scope::PREVIOUS));
     let seq = event.word(scope::SEQ);
@@ -46,13 +46,13 @@ mod tests {
     use flightline_in_signal::layout::event_kind;
 
     #[test]
-    fn what_a_program_writes_is_not_believed() {
+    fn invalid_span_times_are_clamped() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target::Path(dir.path().join("x.jfr"));
         let mut recording = Recording::open(&target, &Owner::default(), &Settings::default()).unwrap();
         let group = recording.add_group("prog (1)".into());
         let thread = recording.add_thread(7, "main", group).index;
-        let place = Place { thread, tid: 7, trace: None, time_ns: 1000 };
+        let place = EventSite { thread, tid: 7, trace: None, time_ns: 1000 };
         let head = Head { kind: event_kind::SPAN, index: 9, value: u64::MAX };
         let texts = [u64::MAX, u64::from_le_bytes(*b"name\xff\xfe\0\"")];
         let ordered = vec![900, 400, 1, 2, 3, 4, 5, 6];

@@ -1,9 +1,9 @@
-//! C++ exceptions, as the JDK tells its own; a panic is an error there.
+//! C++ exceptions, as the JDK records its own; a panic is an error there.
 
 use flightline_in_signal::payload::throw;
 use jfr_format::schema::{JAVA_ERROR_THROW, JAVA_EXCEPTION_THROW};
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::{names::demangle, recording::Recording};
 
 /// The type behind the name of a `type_info`.
@@ -19,7 +19,7 @@ fn type_name(raw: &[u8]) -> String {
 }
 
 /// Writes one.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let language = event.word(0);
     let (name, message) = match language {
         throw::CPP => {
@@ -36,7 +36,7 @@ pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
         }
     };
     let id = if language == throw::RUST { JAVA_ERROR_THROW } else { JAVA_EXCEPTION_THROW };
-    recording.panics += u64::from(language == throw::RUST);
+    recording.counters.panics += u64::from(language == throw::RUST);
     let class = recording.interner.class(&name);
     let (start, took) = recording.interval(place.time_ns, 0);
     let bytes = recording.interner.class_cost(class) + message.len();
@@ -57,7 +57,7 @@ mod tests {
     use super::type_name;
 
     #[test]
-    fn names_of_types() {
+    fn exception_type_names_are_demangled() {
         for (raw, name) in [
             ("St13runtime_error", "std::runtime_error"),
             ("i", "int"),

@@ -1,12 +1,12 @@
-//! What the wall clock saw of threads.
+//! Samples of the wall clock.
 
 use jfr_format::schema::WALL_CLOCK_SAMPLE;
 
-use super::{Event, Place};
+use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one; index = state, `value` = intervals it stands for, first extra word = how long it lasted, ns.
-pub fn write(recording: &mut Recording, place: &Place, event: &Event<'_>) {
+/// Writes one; index = state, `value` = intervals that it represents, first extra word = how long it lasted, ns.
+pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let span = recording.span(event.word(0));
     let samples = i32::try_from(event.head.value).unwrap_or(i32::MAX);

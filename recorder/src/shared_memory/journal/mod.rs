@@ -129,7 +129,7 @@ pub struct Entry(u64);
 
 /// A record found in a journal.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct JournalRecord {
     /// Its process file: process id << 32 | number.
     pub process: u64,
     /// Where it was in the ring.
@@ -309,7 +309,7 @@ pub struct Left {
     /// The last state of the output that is known.
     pub commit: Commit,
     /// What is not in it, in the order in which it was taken.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<JournalRecord>,
     /// For each process file the place in its ring up to which records were copied.
     pub copied: std::collections::HashMap<u64, u64>,
 }
@@ -366,7 +366,7 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
         if batch == 0 || batch > commit.batch {
             let payload =
                 (at + ENTRY_WORDS..end_at).map(|i| journal.word(i).load(Ordering::Relaxed)).collect();
-            kept.push(Kept { process, place, kind: word as u8, payload });
+            kept.push(JournalRecord { process, place, kind: word as u8, payload });
         }
         at = end_at;
     }
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_committed_is_found_again() {
+    fn uncommitted_records_are_recovered() {
         let dir = tempfile::tempdir().unwrap();
         let mut journal = journal(dir.path());
         let out = Path::new("/x/y.jfr");
@@ -408,7 +408,7 @@ mod tests {
         journal.queued(second);
         let found = left(dir.path());
         assert_eq!((found.pid, found.origin_ns, found.commit.len, found.kept.len()), (7, 99, 68, 3));
-        assert_eq!(found.kept[2], Kept { process: 6, place: 0, kind: 2, payload: vec![12; 3] });
+        assert_eq!(found.kept[2], JournalRecord { process: 6, place: 0, kind: 2, payload: vec![12; 3] });
         assert_eq!((found.copied[&5], found.copied[&6]), (18, 4));
         // Written, while the first still waits.
         journal.commit(out, 0, 500, &[2; 68]);

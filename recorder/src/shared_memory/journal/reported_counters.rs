@@ -26,7 +26,7 @@ pub const EXTENSION: &str = "told";
 /// Counts of an entry: as many as a process has, of which a thread needs some.
 pub const COUNTS: usize = 4 * KINDS;
 const _: () = assert!(2 * CAUSES <= COUNTS);
-/// Words of a version: batch, whose, counts, checksum.
+/// Words of a version: batch, owner, counts, checksum.
 const WORDS: usize = COUNTS + 3;
 const ENTRY_BYTES: u64 = 2 * 8 * WORDS as u64;
 /// Of each slot and of the process.
@@ -35,21 +35,21 @@ const MOST_ENTRIES: u64 = THREAD_SLOTS as u64 + 1;
 /// What was told, in the order in which whoever tells it likes to have it.
 pub type Counts = [u64; COUNTS];
 
-/// Whose counts they are.
+/// The owner of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
+pub enum CounterOwner {
     /// Of the process.
     Process,
     /// Of the thread that has or had a slot: number and generation.
     Thread(u32, u32),
 }
 
-impl Whose {
+impl CounterOwner {
     /// Place and holder in one word.
     fn word(self) -> u64 {
         match self {
-            Whose::Process => 0,
-            Whose::Thread(slot, generation) => (u64::from(slot) + 1) << 32 | u64::from(generation),
+            CounterOwner::Process => 0,
+            CounterOwner::Thread(slot, generation) => (u64::from(slot) + 1) << 32 | u64::from(generation),
         }
     }
 }
@@ -60,7 +60,7 @@ struct Entry {
     /// Batches of the two versions.
     batches: [u64; 2],
     newest: usize,
-    whose: u64,
+    owner: u64,
     counts: Counts,
 }
 
@@ -75,12 +75,12 @@ pub struct ReportedCounters {
 impl ReportedCounters {
     /// Notes that `counts` are told, by events that are queued for `batch`; the one that is committed is `committed`. Without
     /// room for it everything else works.
-    pub fn keep(&mut self, path: &Path, [committed, batch]: [u64; 2], whose: Whose, counts: &Counts) {
-        let word = whose.word();
+    pub fn keep(&mut self, path: &Path, [committed, batch]: [u64; 2], owner: CounterOwner, counts: &Counts) {
+        let word = owner.word();
         let place = (word >> 32) as u32;
         let known = self.entries.get(&place);
         // Of who has counted nothing, nothing is said.
-        let before = known.filter(|e| e.whose == word).map_or([0; COUNTS], |e| e.counts);
+        let before = known.filter(|e| e.owner == word).map_or([0; COUNTS], |e| e.counts);
         if before == *counts {
             return;
         }
@@ -93,7 +93,7 @@ impl ReportedCounters {
         }
         let mut batches = batches;
         batches[version] = batch;
-        let entry = Entry { number, batches, newest: version, whose: word, counts: *counts };
+        let entry = Entry { number, batches, newest: version, owner: word, counts: *counts };
         self.entries.insert(place, entry);
     }
 
@@ -103,7 +103,7 @@ impl ReportedCounters {
         number: u64,
         version: usize,
         batch: u64,
-        whose: u64,
+        owner: u64,
         counts: &Counts,
     ) -> io::Result<()> {
         if self.file.is_none() {
@@ -112,7 +112,7 @@ impl ReportedCounters {
         }
         let mut words = [0; WORDS];
         words[0] = batch;
-        words[1] = whose;
+        words[1] = owner;
         words[2..2 + COUNTS].copy_from_slice(counts);
         words[WORDS - 1] = sum(&words);
         let bytes = words.map(u64::to_le_bytes);
@@ -125,22 +125,22 @@ fn sum(words: &[u64; WORDS]) -> u64 {
     checksum(words[..WORDS - 1].iter().flat_map(|word| word.to_le_bytes()))
 }
 
-/// What was told when a batch was committed.
+/// The counters that were written to the recording when a batch was committed.
 #[derive(Default)]
-pub struct Found(HashMap<u32, (u64, u64, Counts)>);
+pub struct CommittedCounters(HashMap<u32, (u64, u64, Counts)>);
 
-impl Found {
-    /// What was told of these counts, zeros if nothing.
-    pub fn of(&self, whose: Whose) -> Counts {
-        let word = whose.word();
+impl CommittedCounters {
+    /// Returns an owner's counters, zeros if nothing was written.
+    pub fn get(&self, owner: CounterOwner) -> Counts {
+        let word = owner.word();
         let found = self.0.get(&((word >> 32) as u32)).filter(|(_, of, _)| *of == word);
         found.map_or([0; COUNTS], |(.., counts)| *counts)
     }
 }
 
 /// Reads what was told when `committed` was; a file that is not there says nothing.
-pub fn read(path: &Path, committed: u64) -> Found {
-    let mut found = Found::default();
+pub fn read(path: &Path, committed: u64) -> CommittedCounters {
+    let mut found = CommittedCounters::default();
     // Not through a link, and not waiting for whoever is at the other end.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return found };
@@ -152,15 +152,15 @@ pub fn read(path: &Path, committed: u64) -> Found {
         for (word, bytes) in words.iter_mut().zip(version.as_chunks().0) {
             *word = u64::from_le_bytes(*bytes);
         }
-        let [batch, whose, ..] = words;
+        let [batch, owner, ..] = words;
         if words[WORDS - 1] != sum(&words) || batch > committed {
             continue;
         }
         let mut counts = [0; COUNTS];
         counts.copy_from_slice(&words[2..2 + COUNTS]);
-        let entry = found.0.entry((whose >> 32) as u32).or_insert((batch, whose, counts));
+        let entry = found.0.entry((owner >> 32) as u32).or_insert((batch, owner, counts));
         if entry.0 <= batch {
-            *entry = (batch, whose, counts);
+            *entry = (batch, owner, counts);
         }
     }
     found
@@ -175,18 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_with_a_commit_is_found() {
+    fn committed_counters_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-0.told");
-        let found = |committed, whose| read(&path, committed).of(whose);
+        let found = |committed, owner| read(&path, committed).get(owner);
         let mut told = ReportedCounters::default();
-        told.keep(&path, [1, 2], Whose::Thread(3, 0x100), &[0; COUNTS]);
+        told.keep(&path, [1, 2], CounterOwner::Thread(3, 0x100), &[0; COUNTS]);
         assert!(!path.exists(), "nothing to keep");
-        let (thread, process) = (Whose::Thread(3, 0x100), Whose::Process);
+        let (thread, process) = (CounterOwner::Thread(3, 0x100), CounterOwner::Process);
         told.keep(&path, [1, 2], thread, &counts(1));
         told.keep(&path, [1, 2], process, &counts(9));
         assert_eq!((found(1, thread), found(2, thread)), ([0; COUNTS], counts(1)));
-        assert_eq!((found(2, process), found(2, Whose::Thread(4, 0x100))), (counts(9), [0; COUNTS]));
+        assert_eq!((found(2, process), found(2, CounterOwner::Thread(4, 0x100))), (counts(9), [0; COUNTS]));
         // Several times in a batch, and in a batch that is not committed yet.
         told.keep(&path, [2, 3], thread, &counts(2));
         told.keep(&path, [2, 3], thread, &counts(3));
@@ -197,10 +197,10 @@ mod tests {
         told.keep(&path, [4, 5], thread, &counts(4));
         assert_eq!((found(4, thread), found(5, thread)), (counts(1), counts(4)));
         // Another thread has the slot: nothing of it was told.
-        assert_eq!(found(5, Whose::Thread(3, 0x200)), [0; COUNTS]);
-        told.keep(&path, [5, 6], Whose::Thread(3, 0x200), &counts(7));
+        assert_eq!(found(5, CounterOwner::Thread(3, 0x200)), [0; COUNTS]);
+        told.keep(&path, [5, 6], CounterOwner::Thread(3, 0x200), &counts(7));
         assert_eq!((found(5, thread), found(6, thread)), (counts(4), [0; COUNTS]));
-        assert_eq!(found(6, Whose::Thread(3, 0x200)), counts(7));
+        assert_eq!(found(6, CounterOwner::Thread(3, 0x200)), counts(7));
         assert_eq!(found(6, process), counts(9));
     }
 
@@ -209,21 +209,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("1-0.told");
         let mut told = ReportedCounters::default();
-        let whose = Whose::Thread(0, 0);
-        told.keep(&path, [1, 2], whose, &counts(1));
-        told.keep(&path, [2, 3], whose, &counts(2));
+        let owner = CounterOwner::Thread(0, 0);
+        told.keep(&path, [1, 2], owner, &counts(1));
+        told.keep(&path, [2, 3], owner, &counts(2));
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
             std::fs::write(&path, &bytes).unwrap();
-            let found = read(&path, 3).of(whose);
+            let found = read(&path, 3).get(owner);
             // The second version stands first: at the beginning there was none to keep.
             assert!(found == counts(1) || found == counts(2), "byte {at}");
         }
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
         read(&path, 3);
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(read(&path, 3).of(whose), [0; COUNTS]);
+        assert_eq!(read(&path, 3).get(owner), [0; COUNTS]);
     }
 }

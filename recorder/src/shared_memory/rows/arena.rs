@@ -138,8 +138,8 @@ mod tests {
     use crate::{session::Session, settings::Settings};
 
     #[test]
-    fn places_of_rows_are_used_again_and_tell_whose_they_are() {
-        use flightline_in_signal::{layout::MAGIC, rows::Rows};
+    fn row_slots_are_reused_with_a_new_owner() {
+        use flightline_in_signal::{layout::MAGIC, unwind_table::UnwindTable};
         // No buckets: any address is in a gap.
         let rows = |bytes: usize| {
             let mut rows = vec![0; bytes];
@@ -152,13 +152,15 @@ mod tests {
         assert_eq!((a, b, c), (64, 1088, 2112));
         let words: Vec<AtomicU64> =
             arena.words().iter().map(|w| AtomicU64::new(w.load(Ordering::Relaxed))).collect();
-        let late = Rows::at(&words, b, 2).unwrap();
-        assert!(Rows::at(&words, b, 1).is_none() && late.rule(5).is_some());
+        let late = UnwindTable::at(&words, b, 2).unwrap();
+        assert!(UnwindTable::at(&words, b, 1).is_none() && late.rule(5).is_some());
         arena.remove(b);
-        assert!(Rows::at(arena.words(), b, 2).is_none());
+        assert!(UnwindTable::at(arena.words(), b, 2).is_none());
         // A part of the place; what is left joins the neighbour that goes.
         assert_eq!(arena.store(&rows(500), 4), Some(b));
-        assert!(Rows::at(arena.words(), b, 2).is_none() && Rows::at(arena.words(), b, 4).is_some());
+        assert!(
+            UnwindTable::at(arena.words(), b, 2).is_none() && UnwindTable::at(arena.words(), b, 4).is_some()
+        );
         let again = arena.words()[b as usize / 8 + 3].load(Ordering::Relaxed);
         words[b as usize / 8 + 3].store(again, Ordering::Relaxed);
         assert_eq!(late.rule(5), None, "replaced between finding and reading");
@@ -177,7 +179,7 @@ mod tests {
             if held.len() > 256 {
                 let (image, at) = held.pop_front().unwrap();
                 let at = at.expect("room for 256 of these for ever");
-                assert!(Rows::at(arena.words(), at, image).is_some());
+                assert!(UnwindTable::at(arena.words(), at, image).is_some());
                 arena.remove(at);
             }
         }

@@ -318,7 +318,7 @@ impl RowList {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use flightline_in_signal::rows::Rows;
+    use flightline_in_signal::unwind_table::UnwindTable;
 
     use super::*;
 
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bucketed_search_finds_what_a_search_of_all_finds() {
+    fn bucketed_search_matches_full_search() {
         let mut list = RowList { base: 0x1000, rows: Vec::new() };
         let rules = [Rule::Gap, Rule::Root, Rule::Complex];
         let mut address = 0x1000;
@@ -341,7 +341,7 @@ mod tests {
         }
         let rows = list.rows.clone();
         let words = arena(&list.into_bytes());
-        let found = Rows::at(&words, 0, 0).unwrap();
+        let found = UnwindTable::at(&words, 0, 0).unwrap();
         for probe in (0xf00..address + 5000).step_by(13) {
             let before = rows.partition_point(|row| u64::from(row.loc) + 0x1000 <= probe);
             let expected = before.checked_sub(1).map_or(Rule::Gap, |at| Rule::unpack(rows[at].rule));
@@ -357,7 +357,7 @@ mod tests {
     fn no_address_outside_every_fde_has_a_rule() {
         let elf = own_executable();
         let words = arena(&build(&elf).unwrap());
-        let rows = Rows::at(&words, 0, 0).unwrap();
+        let rows = UnwindTable::at(&words, 0, 0).unwrap();
         let file = object::File::parse(&*elf).unwrap();
         let section = file.section_by_name(".eh_frame").unwrap();
         let mut frame = EhFrame::new(section.data().unwrap(), LittleEndian);
@@ -409,7 +409,7 @@ mod tests {
             }
             if let Ok(rows) = build(&damaged) {
                 let words = arena(&rows);
-                let found = Rows::at(&words, 0, 0).unwrap();
+                let found = UnwindTable::at(&words, 0, 0).unwrap();
                 for _ in 0..1000 {
                     found.rule(random() % (8 << 20));
                 }

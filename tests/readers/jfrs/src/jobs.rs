@@ -33,7 +33,8 @@ pub fn run(job: &str, path: &str) -> Result<(), Box<dyn Error>> {
                         fields += object.fields.len() as u64;
                         for field in &object.fields {
                             let mut value = Accessor::new(&chunk, field).resolve().map(|v| v.value);
-                            // Types declared simple stand for their one field, thread states among them.
+                            // Types declared simple are replaced by their one field; thread states are one of
+                            // them.
                             if let Some(ValueDescriptor::Object(o)) = value
                                 && chunk.metadata.type_pool.get(o.class_id).is_some_and(|t| t.simple_type)
                             {

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// With weights wall-clock samples too, and how many samples each stands for.
+/// With weights wall-clock samples too, and how many samples each represents.
 fn print(path: &str, weights: bool) -> Result<(), Box<dyn std::error::Error>> {
     let mut out = BufWriter::new(stdout().lock());
     let mut reader = JfrReader::new(File::open(path)?);

@@ -1,4 +1,4 @@
-//! Runs of who waits for them.
+//! Pulled runs: a client waits for the result.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn what_is_pulled_takes_nothing_from_the_history_and_does_not_stay() {
         bench.core.history(&agent.target).unwrap().into_iter().map(|run| run.id).collect()
     };
     assert_eq!(ids(), [run.id.clone(), kept.id.clone()]);
-    // Its asker is gone, and did not remove it.
+    // The client went away without deleting it.
     bench.core.look();
     assert_eq!(ids().len(), 2, "it is there while its asker may take it");
     bench.hands.running.fetch_add(61_000, SeqCst);

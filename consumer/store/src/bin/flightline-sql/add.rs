@@ -15,12 +15,12 @@ use jfr_format::read::Recording;
 use crate::args::AddArgs;
 use crate::output;
 
-/// So long after its last change nobody writes a recording any more.
+/// A recording that has not changed for this long is assumed to be complete.
 const AT_REST: Duration = Duration::from_secs(60);
-/// Folders within folders that recordings are looked for in.
+/// Maximum depth of the directory search.
 const DEEPEST: usize = 8;
 
-/// Takes in recordings.
+/// Adds recordings.
 pub async fn run(args: &AddArgs) -> Result<()> {
     let place = Place::create(&args.store)?;
     let options = Options {
@@ -64,7 +64,7 @@ async fn recordings(args: &AddArgs, place: Place, options: Options) -> Result<Ad
                 .is_some_and(|age| age >= AT_REST);
             let recording = Recording::open(&file).with_context(cannot)?;
             let mut added = Added::default();
-            // A recording that is begun has nothing in it yet.
+            // A recording that has just been created is still empty.
             if recording.size() > 0 {
                 let writer = if at_rest { any } else { ended };
                 added = writer.add(recording.as_bytes()).await.with_context(cannot)?;
@@ -84,7 +84,7 @@ async fn recordings(args: &AddArgs, place: Place, options: Options) -> Result<Ad
     Ok(all)
 }
 
-/// A file as it is named; of a directory what is called *.jfr in it and its folders.
+/// Returns the file itself, or all *.jfr files in a directory and its subdirectories.
 fn find(path: &Path, files: &mut Vec<PathBuf>, deepest: usize) -> Result<()> {
     let cannot = || format!("cannot read {}", path.display());
     if !fs::metadata(path).with_context(cannot)?.is_dir() {

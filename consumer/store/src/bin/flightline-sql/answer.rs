@@ -16,23 +16,24 @@ use futures::TryStreamExt;
 use crate::args::{RowFormat, SqlArgs, StoreArgs};
 use crate::output::{self, Output};
 
-/// Longest question.
+/// Maximum length of a query.
 const LONGEST: u64 = 1 << 20;
 
-/// Opens a store with the user's own tables.
+/// Opens a store with the user's additional tables.
 pub async fn open(args: &StoreArgs) -> Result<Session> {
     open_only(args, String::new()).await
 }
 
-/// The same for samples of `table` for which `condition` holds: days and services that it leaves out are not looked at. `columns` are
-/// what else is asked of them.
+/// Opens a store for queries of `table` where `condition` holds. Days and services that it excludes are not
+/// read. `columns` are the columns that the query also uses.
 pub async fn open_for(args: &StoreArgs, table: &str, condition: &str, columns: &str) -> Result<Session> {
     if condition.is_empty() {
         return open(args).await;
     }
     let session = open_only(args, condition.to_owned()).await?;
     let asked = format!("SELECT {columns} FROM {table} WHERE {condition}");
-    // Labels may be there in other folders alone: where they are named there are no such samples, which is no mistake.
+    // The condition may name labels that exist only in other folders. Then no sample matches, which is not an
+    // error.
     if session.plan(&asked).await.is_err() { open(args).await } else { Ok(session) }
 }
 
@@ -45,7 +46,7 @@ async fn open_only(args: &StoreArgs, only: String) -> Result<Session> {
     Ok(session)
 }
 
-/// Answers a question.
+/// Answers a query.
 pub async fn run(args: &SqlArgs) -> Result<()> {
     let mut sql = args.sql.clone();
     if sql == "-" {
@@ -62,7 +63,7 @@ async fn ask(args: &SqlArgs, sql: &str) -> Result<()> {
         return table(rows, &args.output).await;
     }
     let schema = rows.schema();
-    // Until something has been written the question can be asked anew.
+    // The query can be retried until output has been written.
     let mut next = rows.try_next().await?;
     let mut out = Output::begin(&args.output)?;
     let mut first = true;

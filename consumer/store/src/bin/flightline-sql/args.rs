@@ -1,4 +1,4 @@
-//! The command line as clap sees it.
+//! Command-line definitions for clap.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use flightline_store::layout::Table;
 use flightline_store::query::dialect::Engine;
 use regex::Regex;
 
-/// Ask a store of samples: SQL, flame graphs, differences, shares over time.
+/// Query a profile store: SQL, flame graphs, comparisons, shares over time.
 #[derive(Debug, Parser)]
 #[command(name = "flightline-sql", version, arg_required_else_help = true, subcommand_required = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -35,25 +35,26 @@ Examples:
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer a question in SQL
+    /// Run an SQL query
     #[command(after_help = SQL_EXAMPLES)]
     Sql(SqlArgs),
-    /// Take in recordings, repositories and streams
+    /// Add recordings, repositories and streams
     #[command(after_help = ADD_EXAMPLES)]
     Add(AddArgs),
-    /// Make few files of many, sums by minute, hour and day, and an end to what is old
+    /// Compact files, aggregate samples by minute, hour and day, and remove old data
     #[command(after_help = MAINTAIN_EXAMPLES)]
     Maintain(MaintainArgs),
-    /// Draw a flame graph of any samples: HTML, SVG, d3-flame-graph's JSON or folded text by the output's name
+    /// Draw a flame graph of selected samples: HTML, SVG, d3-flame-graph's JSON or folded text, by the
+    /// output's extension
     #[command(after_help = FLAME_EXAMPLES)]
     Flame(FlameArgs),
     /// Compare two sets of samples, function by function
     Diff(DiffArgs),
-    /// The functions that samples fell in most
+    /// List the functions with the most samples
     Top(TopArgs),
-    /// What share a function had, over time and by version, host or any other label
+    /// Show the share of a function over time and by version, host or any other label
     Share(ShareArgs),
-    /// What is in a store: tables, columns, rows
+    /// Show the tables, columns and rows of a store
     Info(InfoArgs),
 }
 
@@ -78,31 +79,31 @@ pub struct AddArgs {
     /// The store: a directory, created if missing, or a URL such as s3://bucket/path
     #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
     pub store: String,
-    /// Whose samples they are
+    /// Name of the recorded service
     #[arg(long, value_name = "NAME")]
     pub service: String,
-    /// A label of all of them: NAME=VALUE
+    /// Label for all samples: NAME=VALUE
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// Samples of these types only, by name or as cpu, wall, alloc, …
+    /// Only samples of these types, by name or as cpu, wall, alloc, …
     #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
     pub events: Vec<String>,
-    /// Leave out source lines: fewer stacks
+    /// Omit source lines, which reduces the number of stacks
     #[arg(long)]
     pub no_lines: bool,
-    /// Take in chunks that nobody has ended, too: what comes behind counts as another chunk
+    /// Also add chunks that are not finished; if they grow later, they are added again as different chunks
     #[arg(long)]
     pub unfinished: bool,
-    /// Recordings taken in at a time; as many as there are processors
+    /// Number of recordings to add in parallel [default: the number of CPUs]
     #[arg(short, long, value_name = "N")]
     pub jobs: Option<usize>,
-    /// Take in a stream as it comes: unix:PATH, tcp:HOST:PORT, fd:N, a pipe's path, or `-`
+    /// Add a live stream: unix:PATH, tcp:HOST:PORT, fd:N, a pipe's path, or `-`
     #[arg(long, value_name = "STREAM", conflicts_with = "recordings")]
     pub live: Option<String>,
-    /// Seconds between files of a stream
+    /// Seconds between deliveries of a stream
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600), requires = "live")]
     pub every: u64,
-    /// Tell the result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -120,71 +121,73 @@ pub struct MaintainArgs {
     /// The store: a directory or a URL
     #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
     pub store: String,
-    /// Add samples up by these times
+    /// Aggregate samples by these intervals
     #[arg(long, value_name = "TIME", value_enum, value_delimiter = ',')]
     pub sums: Vec<Sums>,
-    /// Labels that sums have; else those of at most 32 values in a day
+    /// Labels to keep in aggregated rows [default: those with at most 32 values per day]
     #[arg(long = "label", value_name = "NAME")]
     pub labels: Vec<String>,
-    /// How long rows are kept, as raw=7d,hour=90d; without it nothing is removed. Samples stay until all sums asked for have them
+    /// Retention of rows, such as raw=7d,hour=90d; by default nothing is removed. Samples remain until all
+    /// requested aggregations include them
     #[arg(long, value_name = "WHAT=TIME", value_parser = keep, value_delimiter = ',')]
     pub keep: Vec<(Table, Duration)>,
-    /// Files of a day and service from which on they become one
+    /// Compact a day and service with at least this many files
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub files: usize,
-    /// Leave files alone that are younger, as 5m
+    /// Ignore files younger than this, such as 5m
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]
     pub younger: Duration,
-    /// Do it again after this time, until ended
+    /// Repeat at this interval until stopped
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub every: Option<Duration>,
-    /// Only tell what would be done
+    /// Only print what would be done
     #[arg(long)]
     pub dry_run: bool,
-    /// Tell what was done as JSON
+    /// Print a report as JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// The store that is asked.
+/// The store to query.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
     /// The store: a directory
     #[arg(long, value_name = "DIR", env = "FLIGHTLINE_STORE", value_hint = ValueHint::DirPath)]
     pub store: String,
-    /// A table of your own to join with: CSV, TSV, Parquet or JSON lines
+    /// An additional table to join with: CSV, TSV, Parquet or JSON lines
     #[arg(long = "table", value_name = "NAME=FILE", value_parser = table, value_hint = ValueHint::FilePath)]
     pub tables: Vec<(String, PathBuf)>,
-    /// Threads to work with; as many as there are processors
+    /// Number of threads [default: the number of CPUs]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 }
 
-/// Which samples, and what they weigh.
+/// Selection and weight of samples.
 #[derive(Args, Clone, Debug)]
 pub struct SelectArgs {
-    /// Condition on samples, as "service = 'x' AND day = '2026-01-31'"
+    /// Condition on samples, such as "service = 'x' AND day = '2026-01-31'"
     #[arg(long = "where", value_name = "CONDITION", default_value = "", hide_default_value = true)]
     pub condition: String,
-    /// Add up what samples stand for (ns, bytes) instead of counting them
+    /// Sum up values (ns, bytes) instead of counting samples
     #[arg(long)]
     pub total: bool,
-    /// Put the library before native functions: lib.so`function
+    /// Prefix native functions with their library: lib.so`function
     #[arg(long)]
     pub modules: bool,
-    /// Lines of the source apart
+    /// Distinguish source lines
     #[arg(long)]
     pub lines: bool,
-    /// Samples of this type, by name or as cpu, wall, alloc, …; else what --where says, or the best type there is, CPU samples first
+    /// Only samples of this type, by name or as cpu, wall, alloc, … [default: the type in --where, else the
+    /// best available, CPU samples first]
     #[arg(short, long, value_name = "EVENT")]
     pub event: Option<String>,
-    /// Ask sums by time instead of samples: fewer rows, without the labels that they do not have
+    /// Query aggregated rows instead of samples: fewer rows, with fewer labels
     #[arg(long, value_name = "TIME", value_enum)]
     pub sums: Option<Sums>,
 }
 
 impl Sums {
-    /// The table that they are.
+    /// Returns the table.
     pub fn table(self) -> Table {
         match self {
             Self::Minute => Table::Minutes,
@@ -194,7 +197,7 @@ impl Sums {
     }
 }
 
-/// Sums of samples.
+/// Aggregated tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sums {
     /// By minute
@@ -208,14 +211,14 @@ pub enum Sums {
 /// `flightline sql`
 #[derive(Args, Debug)]
 pub struct SqlArgs {
-    /// The question; `-` reads it from standard input
+    /// The query; `-` reads it from standard input
     pub sql: String,
     #[command(flatten)]
     pub store: StoreArgs,
-    /// How rows are written
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: RowFormat,
-    /// Output
+    /// Output file
     #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
 }
@@ -227,19 +230,20 @@ pub struct FlameArgs {
     pub store: StoreArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Leave out boxes that have less than this share of the chosen samples, and tell how much that was
+    /// Omit frames with less than this percentage of the selected samples, and report how much was omitted
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0", hide_default_value = true)]
     pub min_percent: f64,
-    /// Output; what is written goes by its ending: .html, .svg, .json (d3-flame-graph), else folded text
+    /// Output file; its extension determines the format: .html, .svg, .json (d3-flame-graph), else folded
+    /// text
     #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
-    /// What is written, whatever the output is called
+    /// Output format, regardless of the extension
     #[arg(long, value_enum)]
     pub format: Option<TreeFormat>,
-    /// Do not draw: print the SQL of the boxes
+    /// Print the SQL of the flame graph instead of drawing it
     #[arg(long)]
     pub sql: bool,
-    /// Whose SQL
+    /// SQL dialect
     #[arg(long, value_enum, default_value = "datafusion", requires = "sql")]
     pub engine: EngineArg,
 }
@@ -251,19 +255,19 @@ pub struct DiffArgs {
     pub store: StoreArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Condition on samples of the first profile, beside --where
+    /// Condition on samples of the first profile, in addition to --where
     #[arg(long, value_name = "CONDITION")]
     pub before: String,
-    /// Condition on samples of the second profile, beside --where
+    /// Condition on samples of the second profile, in addition to --where
     #[arg(long, value_name = "CONDITION")]
     pub after: String,
-    /// Compare weights as they are, not as shares
+    /// Compare absolute weights instead of shares
     #[arg(long)]
     pub no_normalize: bool,
-    /// Functions told
+    /// Maximum number of functions
     #[arg(long, default_value_t = 20)]
     pub limit: usize,
-    /// Output; what is written goes by its ending: .html, .svg, .folded, else a table
+    /// Output file; its extension determines the format: .html, .svg, .folded, else a table
     #[arg(short, long, default_value = "-", value_hint = ValueHint::FilePath)]
     pub output: PathBuf,
 }
@@ -275,10 +279,10 @@ pub struct TopArgs {
     pub store: StoreArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Functions told
+    /// Maximum number of functions
     #[arg(short = 'n', long, default_value_t = 20)]
     pub limit: usize,
-    /// By the samples that a function was in, not by those that ended in it
+    /// Rank functions by the samples that contain them, not by those that end in them
     #[arg(long)]
     pub inclusive: bool,
 }
@@ -290,13 +294,13 @@ pub struct ShareArgs {
     pub store: StoreArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// Functions whose name matches this
+    /// Functions whose name matches this expression
     #[arg(long, value_name = "REGEX")]
     pub function: Regex,
-    /// What shares are told apart by: a column of samples, or an expression
+    /// Group shares by this column or expression
     #[arg(long, value_name = "COLUMN", default_value = "service")]
     pub by: String,
-    /// Seconds of a row
+    /// Seconds per row
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     pub every: u64,
 }
@@ -308,37 +312,38 @@ pub struct InfoArgs {
     pub store: StoreArgs,
 }
 
-/// How rows are written.
+/// Output formats of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RowFormat {
-    /// For people; all rows are held
+    /// For people; all rows are held in memory
     #[default]
     Table,
-    /// Comma-separated, with a line of names
+    /// Comma-separated, with a header line
     Csv,
-    /// A JSON object a line
+    /// One JSON object per line
     Ndjson,
 }
 
-/// How a tree is written.
+/// Output formats of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TreeFormat {
     /// One page
     Html,
-    /// A picture
+    /// An image
     Svg,
     /// d3-flame-graph's JSON
     D3,
-    /// The same as Treasure Data's HDPS has it: under `<ROOT>`, boxes called "Class.method: line (Native|Non-native)"
+    /// The same as in Treasure Data's HDPS: below `<ROOT>`, frames called "Class.method: line
+    /// (Native|Non-native)"
     Hdps,
     /// `root;caller;leaf count`
     Folded,
 }
 
-/// Whose SQL is printed.
+/// SQL dialects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EngineArg {
-    /// Apache DataFusion: what this command is
+    /// Apache DataFusion: the engine of this command
     #[value(name = "datafusion")]
     DataFusion,
     /// DuckDB

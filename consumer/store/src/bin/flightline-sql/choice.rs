@@ -1,4 +1,4 @@
-//! Which samples are asked for: those of one kind, as times and bytes do not add up.
+//! Selects samples of one event type, since times and bytes cannot be added.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,11 @@ use futures::TryStreamExt;
 use crate::args::SelectArgs;
 use crate::output;
 
-/// The column that tells the type.
+/// Column with the event type.
 const TYPE: &str = "event_type";
 
-/// The condition of `select` on samples of one type: the one asked for, else what the condition says itself, else the best there is.
+/// Returns the condition of `select` restricted to one event type: the requested one, the one in the
+/// condition, or the best available.
 pub async fn condition_of(session: &Session, select: &SelectArgs) -> Result<String> {
     let asked = condition(&select.condition)?;
     if select.event.is_none() && asked.contains(TYPE) {
@@ -43,7 +44,7 @@ pub async fn condition_of(session: &Session, select: &SelectArgs) -> Result<Stri
     Ok(format!("{asked} AND {}", one_of(&names)))
 }
 
-/// The same without asking a store: all types that a short name can stand for.
+/// Returns the condition without a store: it accepts all types that a short name covers.
 pub fn condition_alone(select: &SelectArgs) -> Result<String> {
     let asked = condition(&select.condition)?;
     let Some(event) = &select.event else { return Ok(select.condition.clone()) };
@@ -63,7 +64,7 @@ fn list(types: &BTreeMap<String, u64>) -> String {
     }
 }
 
-/// The types of events, and how many of each.
+/// Returns the event types and their counts.
 async fn types(session: &Session, table: &str, filter: &str) -> Result<BTreeMap<String, u64>> {
     let sql = format!("SELECT {TYPE}, count(*) FROM {table} WHERE {filter} GROUP BY {TYPE}");
     let mut rows = session.stream(&sql).await?;

@@ -15,7 +15,7 @@ use crate::args::{DiffArgs, SelectArgs};
 use crate::choice::condition_of;
 use crate::{answer, flame, output};
 
-/// Compares.
+/// Compares two filters.
 pub async fn run(args: &DiffArgs) -> Result<()> {
     let either = format!("({}) OR ({})", args.before, args.after);
     let asked = match args.select.condition.as_str() {
@@ -60,7 +60,7 @@ pub async fn run(args: &DiffArgs) -> Result<()> {
     output::document(&args.output, &picture)
 }
 
-/// The functions that changed most.
+/// Prints the functions with the largest changes.
 fn table(args: &DiffArgs, difference: &Difference, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{} → {}", args.before, args.after)?;
     writeln!(out, "{}", difference.totals())?;

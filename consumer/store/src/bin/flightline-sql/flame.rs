@@ -23,34 +23,35 @@ use crate::choice::{condition_alone, condition_of};
 use crate::{answer, output};
 
 impl SelectArgs {
-    /// What samples weigh.
+    /// Returns how samples are weighed.
     pub fn measure(&self) -> Measure {
         if self.total { Measure::Value } else { Measure::Samples }
     }
 
-    /// The table that is asked.
+    /// Returns the table to query.
     pub fn table(&self) -> &'static str {
         self.sums.map_or(Table::Samples, Sums::table).name()
     }
 
-    /// The samples of it for which `filter` holds.
+    /// Returns the selection of samples where `filter` holds.
     pub fn choice<'q>(&self, filter: &'q str) -> Choice<'q> {
         Choice { table: self.table(), filter, measure: self.measure() }
     }
 
-    /// How frames are named, as by `flightline flame` and `fold`: on a page functions of different libraries are apart.
+    /// Options for frame names, as in `flightline flame` and `fold`. A page distinguishes functions by
+    /// library.
     pub fn names(&self, page: bool) -> FoldOptions {
         let (lines, modules) = (self.lines, self.modules);
         FoldOptions { lines, modules, split_modules: page && !modules, ..FoldOptions::default() }
     }
 
-    /// The condition, for people.
+    /// Description of the condition for people.
     pub fn title(&self) -> &str {
         if self.condition.is_empty() { "all samples" } else { &self.condition }
     }
 }
 
-/// The tree of the samples for which `condition` holds, frames named as `names` say.
+/// Returns the tree of the samples where `condition` holds, with frames named as in `names`.
 pub async fn tree(
     session: &Session,
     condition: &str,
@@ -68,7 +69,7 @@ pub async fn tree(
     Ok(grown.tree)
 }
 
-/// Draws a flame graph.
+/// Writes a flame graph.
 pub async fn run(args: &FlameArgs) -> Result<()> {
     let select = &args.select;
     if args.sql {

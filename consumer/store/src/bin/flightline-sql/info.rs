@@ -9,7 +9,7 @@ use flightline_consumer::amount::bytes;
 use crate::args::InfoArgs;
 use crate::{answer, output};
 
-/// Tells what is in a store.
+/// Prints the contents of a store.
 pub async fn run(args: &InfoArgs) -> Result<()> {
     let session = answer::open(&args.store).await?;
     output::text(Path::new("-"), |out| {

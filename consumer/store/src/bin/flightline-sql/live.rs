@@ -1,4 +1,4 @@
-//! `flightline store add --live`: a stream, file by file as it comes.
+//! `flightline store add --live`: adds a stream, one set of files at a time.
 
 use std::time::Duration;
 
@@ -8,10 +8,11 @@ use flightline_store::write::{Added, Stream, Writer};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Items on their way: whoever reads waits for the store, and the recorded program waits for nobody.
+/// Capacity of the channel of items. When it is full, the reader waits for the store; the recorded program
+/// never waits.
 const ON_THE_WAY: usize = 4096;
 
-/// Takes in a stream until it ends, or until someone ends us.
+/// Adds a stream until it ends or a signal arrives.
 pub async fn run(writer: Writer, at: &str, every: Duration) -> Result<Added> {
     let options = writer.feed_options();
     let source = live::open(at, options).with_context(|| format!("cannot open {at}"))?;
@@ -52,7 +53,7 @@ pub async fn run(writer: Writer, at: &str, every: Duration) -> Result<Added> {
     }
     stream.put(&mut added).await?;
     drop(received);
-    // One that waits for its stream ends with us.
+    // A reader that is still blocked on its stream ends with the process.
     if reader.is_finished() {
         let _ = reader.join();
     }

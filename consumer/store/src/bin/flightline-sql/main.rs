@@ -1,5 +1,5 @@
-//! `flightline-sql`: the command that `flightline sql`, `flightline store` and `flightline flame --store` start. It is separate from `flightline`
-//! because the SQL engine is larger than the rest of Flightline.
+//! `flightline-sql`: the program behind `flightline sql`, `flightline store` and `flightline flame --store`.
+//! It is separate from `flightline` because the SQL engine is larger than the rest of Flightline.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of our output has seen enough.
+        // The reader of the output has closed it.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", told(&error));
@@ -54,7 +54,7 @@ fn run(command: &Command) -> Result<()> {
     })
 }
 
-/// An error with its causes in one line, each once.
+/// Formats an error and its causes on one line, without repetition.
 fn told(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = cause.to_string();

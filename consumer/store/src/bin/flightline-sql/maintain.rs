@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::MaintainArgs;
 use crate::output;
 
-/// Does what a store needs.
+/// Runs the maintenance.
 pub async fn run(args: &MaintainArgs) -> Result<()> {
     let place = Place::open(&args.store)?;
     let options = Options {
@@ -32,7 +32,7 @@ pub async fn run(args: &MaintainArgs) -> Result<()> {
     let stopped = || {
         let mut stopping = stopping.clone();
         async move {
-            // If nobody can say so any more, nobody does.
+            // If the sender is gone, wait forever.
             if stopping.wait_for(|stop| *stop).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -60,7 +60,7 @@ pub async fn run(args: &MaintainArgs) -> Result<()> {
     }
 }
 
-/// Until the process is asked to end.
+/// Completes on SIGINT or SIGTERM.
 fn signals() -> Result<impl Future<Output = ()>> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {

@@ -1,4 +1,4 @@
-//! Where results go.
+//! Output files and standard output.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Bytes written at a time.
+/// Buffer size in bytes.
 const BLOCK: usize = 1 << 16;
 
-/// A file, which appears under its name when it is complete, or standard output.
+/// A file that appears under its name once it is complete, or standard output.
 pub struct Output {
     out: BufWriter<Box<dyn Write>>,
-    /// Its name until it is complete, and then.
+    /// Its temporary and its final name.
     names: Option<(PathBuf, PathBuf)>,
     shown: String,
 }
 
 impl Output {
-    /// Begins the output.
+    /// Opens the output.
     pub fn begin(path: &Path) -> Result<Self> {
         let shown = path.display().to_string();
         let cannot = || format!("cannot write {shown}");
@@ -27,7 +27,7 @@ impl Output {
             let shown = "standard output".to_owned();
             return Ok(Self { out: BufWriter::with_capacity(BLOCK, out), names: None, shown });
         }
-        // Devices and pipes are written to as they are.
+        // Write directly to devices and pipes.
         if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             let out: Box<dyn Write> = Box::new(File::options().write(true).open(path).with_context(cannot)?);
             return Ok(Self { out: BufWriter::with_capacity(BLOCK, out), names: None, shown });
@@ -40,7 +40,7 @@ impl Output {
         Ok(Self { out: BufWriter::with_capacity(BLOCK, out), names: Some((partial, to)), shown })
     }
 
-    /// Completes it.
+    /// Completes the output.
     pub fn finish(mut self) -> Result<()> {
         let cannot = || format!("cannot write {}", self.shown);
         self.out.flush().with_context(cannot)?;
@@ -65,20 +65,20 @@ impl Write for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some((partial, _)) = &self.names {
-            // The error to tell is the one that led here.
+            // Report the original error, not this one.
             let _ = fs::remove_file(partial);
         }
     }
 }
 
-/// Lets `write` write to a file or standard output.
+/// Runs `write` on a file or standard output.
 pub fn text(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = Output::begin(path)?;
     write(&mut out)?;
     out.finish()
 }
 
-/// Writes a finished document; a terminal is not a place for pictures.
+/// Writes a finished document; refuses to write it to a terminal.
 pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     if path.as_os_str() == "-" && io::stdout().is_terminal() {
         bail!("will not write a picture to a terminal: name a file with -o, or redirect the output");
@@ -86,7 +86,7 @@ pub fn document(path: &Path, bytes: &[u8]) -> Result<()> {
     text(path, |out| Ok(out.write_all(bytes)?))
 }
 
-/// Whether `error` says that nobody reads our output any more.
+/// Returns true if `error` is a broken pipe: the reader of the output has closed it.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let io = |cause: &(dyn std::error::Error + 'static)| {
         let of_consumer = match cause.downcast_ref::<flightline_consumer::Error>() {
@@ -98,12 +98,12 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(io).any(|kind| kind == io::ErrorKind::BrokenPipe)
 }
 
-/// Names are whatever a program says: nothing in them that a terminal would obey.
+/// Replaces control characters, since names come from other programs.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Says something on standard error that is no complaint.
+/// Prints a note on standard error.
 pub fn note(text: impl std::fmt::Display) {
     eprintln!("flightline: {text}");
 }

@@ -9,7 +9,7 @@ use crate::args::ShareArgs;
 use crate::choice::condition_of;
 use crate::{answer, output};
 
-/// Tells the share of a function over time, as CSV.
+/// Prints the share of a function over time, as CSV.
 pub async fn run(args: &ShareArgs) -> Result<()> {
     let session =
         answer::open_for(&args.store, args.select.table(), &args.select.condition, &args.by).await?;
@@ -31,7 +31,7 @@ pub async fn run(args: &ShareArgs) -> Result<()> {
     })
 }
 
-/// A field of CSV.
+/// Quotes a CSV field if necessary.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))

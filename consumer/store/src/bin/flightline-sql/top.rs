@@ -8,7 +8,7 @@ use crate::args::TopArgs;
 use crate::choice::condition_of;
 use crate::{answer, flame, output};
 
-/// Tells the functions that samples fell in most.
+/// Prints the functions with the most samples.
 pub async fn run(args: &TopArgs) -> Result<()> {
     let session = answer::open_for(&args.store, args.select.table(), &args.select.condition, "1").await?;
     let select = &args.select;

@@ -4,8 +4,8 @@
 use std::{borrow::Cow, collections::HashMap, fs, sync::Arc};
 
 use super::{
-    points::Place,
-    written_calls::{Told, What},
+    points::BlockAddress,
+    written_calls::{IoDetails, IoEvent},
 };
 use crate::{
     from_outside::off_cpu::OffCpu, from_outside::off_cpu::ledger::Cause, from_outside::outputs::Outputs,
@@ -20,14 +20,14 @@ const SECTOR: u64 = 512;
 /// Those that go on.
 #[derive(Default)]
 pub struct Requests {
-    going_on: HashMap<Place, Told>,
+    going_on: HashMap<BlockAddress, IoEvent>,
     devices: HashMap<u32, Arc<str>>,
 }
 
 impl Requests {
     /// Process and beginning of all that go on, which are forgotten.
     pub fn take_all(&mut self) -> Vec<(u32, u64)> {
-        self.going_on.drain().map(|(_, told)| (told.pid, told.start_ns)).collect()
+        self.going_on.drain().map(|(_, event)| (event.pid, event.start_ns)).collect()
     }
 
     /// What a device is called: `vda`, or its numbers.
@@ -67,7 +67,9 @@ impl OffCpu {
         sample: &Traced<'_>,
         bytes: &[u8],
     ) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.blocks.as_ref()) else {
+            return;
+        };
         let Some((place, sectors, flags)) = points.started(sample.raw) else { return };
         let flags: Cow<'_, str> = String::from_utf8_lossy(flags);
         let operation = operation(flags.as_bytes());
@@ -76,16 +78,22 @@ impl OffCpu {
         self.guard.took();
         let device = self.io.requests.device(place.device);
         let bytes_wanted = sectors.saturating_mul(SECTOR);
-        let what =
-            What::Block { device, operation, flags, sector: place.sector, bytes: bytes_wanted, error: 0 };
+        let what = IoDetails::Block {
+            device,
+            operation,
+            flags,
+            sector: place.sector,
+            bytes: bytes_wanted,
+            error: 0,
+        };
         let stack = self.keep(outputs, sample.pid, bytes, false);
-        let told = Told::new((sample.pid, sample.tid), name, stack, (sample.time_ns, 0), what);
+        let event = IoEvent::new((sample.pid, sample.tid), name, stack, (sample.time_ns, 0), what);
         if self.io.requests.going_on.len() >= MOST {
             for (pid, began_ns) in self.io.requests.take_all() {
                 self.lose(outputs, pid, Cause::CallUnseen, sample.time_ns.saturating_sub(began_ns));
             }
         }
-        if let Some(before) = self.io.requests.going_on.insert(place, told) {
+        if let Some(before) = self.io.requests.going_on.insert(place, event) {
             let took_ns = sample.time_ns.saturating_sub(before.start_ns);
             self.lose(outputs, before.pid, Cause::CallUnseen, took_ns);
         }
@@ -97,22 +105,24 @@ impl OffCpu {
         outputs: &mut dyn Outputs,
         sample: &Traced<'_>,
     ) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.blocks.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.blocks.as_ref()) else {
+            return;
+        };
         let Some((place, sectors, failed)) = points.done(sample.raw) else { return };
-        let Some(mut told) = self.io.requests.going_on.remove(&place) else { return };
-        told.took_ns = sample.time_ns.saturating_sub(told.start_ns);
-        if told.took_ns < self.settings.block_ns() {
-            if let Some(index) = self.output(outputs, told.pid) {
-                self.ledger.short("block-io", index, told.took_ns);
+        let Some(mut event) = self.io.requests.going_on.remove(&place) else { return };
+        event.took_ns = sample.time_ns.saturating_sub(event.start_ns);
+        if event.took_ns < self.options.selected.block_ns() {
+            if let Some(id) = self.output(outputs, event.pid) {
+                self.ledger.short("block-io", id, event.took_ns);
             }
             return;
         }
-        if let What::Block { bytes, error, .. } = &mut told.what {
+        if let IoDetails::Block { bytes, error, .. } = &mut event.what {
             // Others may have been merged into it since.
             *bytes = (*bytes).max(sectors.saturating_mul(SECTOR));
             *error = failed;
         }
-        self.write_call_event(outputs, told);
+        self.write_call_event(outputs, event);
     }
 }
 

@@ -63,25 +63,25 @@ const TABLE: &[(c_long, Does)] = &[
 ];
 
 /// What call `number` does.
-pub fn of(number: i64) -> Option<Does> {
+pub fn effect(number: i64) -> Option<Does> {
     TABLE.iter().find(|(found, _)| *found == number).map(|(_, does)| *does)
 }
 
 /// Whether a call is one for sockets alone.
-pub fn of_sockets(number: i64) -> bool {
+pub fn is_socket_call(number: i64) -> bool {
     [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg].contains(&number)
 }
 
 /// Which calls pass in the kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct CallFilter {
     /// Those that move data, and what changes descriptors.
     pub moves: bool,
     /// Those that make programs larger.
     pub grows: bool,
 }
 
-impl Wanted {
+impl CallFilter {
     /// The filter on the beginnings of calls, or on their ends: nobody needs to know when something was closed.
     pub fn filter(self, ends: bool) -> String {
         let passes = |does: &Does| match does {
@@ -99,8 +99,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_hold_what_is_wanted() {
-        let filter = |moves, grows, ends| Wanted { moves, grows }.filter(ends);
+    fn filters_contain_the_selected_calls() {
+        let filter = |moves, grows, ends| CallFilter { moves, grows }.filter(ends);
         let has = |text: &str, id: c_long| text.split("||").any(|part| part == format!("id=={id}"));
         let (all, ends, grows) =
             (filter(true, true, false), filter(true, false, true), filter(false, true, true));
@@ -108,9 +108,9 @@ mod tests {
             assert!(has(&all, *id), "{does:?}");
             assert_eq!(has(&ends, *id), matches!(does, Does::Moves(..)), "{does:?}");
             assert_eq!(has(&grows, *id), matches!(does, Does::Grows(_)), "{does:?}");
-            assert_eq!(of(*id), Some(*does));
+            assert_eq!(effect(*id), Some(*does));
         }
-        assert_eq!(of(libc::SYS_getpid), None);
-        assert!(of_sockets(libc::SYS_sendto) && !of_sockets(libc::SYS_write));
+        assert_eq!(effect(libc::SYS_getpid), None);
+        assert!(is_socket_call(libc::SYS_sendto) && !is_socket_call(libc::SYS_write));
     }
 }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_believed_unless_it_was_let_go_before_it_was_asked() {
+    fn number_closed_before_it_was_read_is_unknown() {
         let folder = tempfile::tempdir().unwrap();
         let (pid, all) = (std::process::id(), (0, i32::MAX));
         let file = fs::File::create(folder.path().join("a")).unwrap();

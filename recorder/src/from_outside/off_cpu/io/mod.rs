@@ -5,7 +5,7 @@
 //! calls.rs         which system calls are of interest
 //! descriptors.rs   what their numbers stand for; sockets.rs: who is at the other end
 //! blocks.rs        requests to disks, from queue to completion
-//! told.rs          what is over, on its way into the recording
+//! written_calls.rs calls that are over, on their way into the recording
 //! ```
 //! A call's thread tells of its beginning and of its end; the stack comes with the end, and is the program's alone: what the kernel
 //! does there is the tracepoint. Of calls that have not ended nothing is told.
@@ -25,13 +25,13 @@ mod sockets;
 mod written_calls;
 
 use blocks::Requests;
-pub use calls::Wanted;
+pub use calls::CallFilter;
 use calls::{Does, Grows};
 use descriptors::{Descriptor, Descriptors};
 use points::Enter;
 pub use points::{BlockPoints, CallPoints};
-pub use written_calls::Told;
-use written_calls::What;
+use written_calls::IoDetails;
+pub use written_calls::IoEvent;
 
 /// All numbers of descriptors.
 const ALL: (i32, i32) = (0, i32::MAX);
@@ -59,16 +59,16 @@ pub struct Io {
     heaps: HashMap<u32, u64>,
     requests: Requests,
     /// Of what is over, that which waits for names.
-    pending: Vec<Told>,
+    pending: Vec<IoEvent>,
     pending_bytes: usize,
     /// Records up to this time were looked at, CLOCK_MONOTONIC ns.
     pub seen_ns: u64,
 }
 
 /// Which calls are wanted.
-pub fn wanted(settings: &settings::OffCpu) -> Option<Wanted> {
-    let wanted = Wanted { moves: settings.calls.is_some(), grows: settings.growth };
-    (wanted.moves || wanted.grows).then_some(wanted)
+pub fn call_filter(settings: &settings::OffCpu) -> Option<CallFilter> {
+    let filter = CallFilter { moves: settings.calls.is_some(), grows: settings.growth };
+    (filter.moves || filter.grows).then_some(filter)
 }
 
 impl Io {
@@ -105,7 +105,7 @@ impl Io {
 
     /// Threads and processes that they name.
     pub fn needed(&self) -> impl Iterator<Item = u32> {
-        self.pending.iter().flat_map(|told| [told.pid, told.tid])
+        self.pending.iter().flat_map(|event| [event.pid, event.tid])
     }
 }
 
@@ -124,16 +124,18 @@ impl OffCpu {
             return None;
         }
         let name = self.tasks.seen(pid, tid, None);
-        let out = self.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &name));
+        let out = self.options.threads.as_ref().is_some_and(|threads| !threads.holds(tid, &name));
         (!out).then_some(name)
     }
 
     /// A call begins.
     pub(super) fn enters(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.calls.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
+            return;
+        };
         let Some(enter) = points.entered(sample.raw) else { return };
         let (pid, tid, time_ns) = (sample.pid, sample.tid, sample.time_ns);
-        let Some(does) = calls::of(enter.call) else { return };
+        let Some(does) = calls::effect(enter.call) else { return };
         if self.records_io(sample).is_none() {
             return;
         }
@@ -160,7 +162,9 @@ impl OffCpu {
 
     /// A call is over.
     pub(super) fn leaves(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
-        let Some(points) = self.points.as_ref().and_then(|points| points.calls.as_ref()) else { return };
+        let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
+            return;
+        };
         let Some(exit) = points.left(sample.raw) else { return };
         let Some(name) = self.records_io(sample) else { return };
         self.guard.took();
@@ -181,14 +185,14 @@ impl OffCpu {
         if let (ACCEPT, Ok(accepted @ 0..)) = (operation, i32::try_from(exit.result)) {
             self.io.descriptors.accept(pid, accepted);
         }
-        if took_ns < self.settings.call_ns() {
-            if let Some(index) = self.output(outputs, pid) {
-                self.ledger.short("syscall-io", index, took_ns);
+        if took_ns < self.options.selected.call_ns() {
+            if let Some(id) = self.output(outputs, pid) {
+                self.ledger.short("syscall-io", id, took_ns);
             }
             return;
         }
         let fd = entered.enter.args.get(arg).map_or(-1, |value| *value as i32);
-        let socket = calls::of_sockets(exit.call) || self.io.descriptors.is_accepted(pid, fd);
+        let socket = calls::is_socket_call(exit.call) || self.io.descriptors.is_accepted(pid, fd);
         let about = match (operation, exit.result) {
             (CONNECT, _) => Some(self.io.descriptors.connected(pid, fd, time_ns)),
             (ACCEPT, fd @ 0..) => {
@@ -200,9 +204,12 @@ impl OffCpu {
         let asked = entered.enter.args[2] > 0 || entered.enter.call == libc::SYS_recvmsg;
         let ended = operation == READ && exit.result == 0 && asked;
         let operation = if ended { READ | END } else { operation };
-        let what = What::Call { operation, fd, socket, result: exit.result, about };
+        let what = IoDetails::Call { operation, fd, socket, result: exit.result, about };
         let stack = self.keep(outputs, pid, bytes, false);
-        self.write_call_event(outputs, Told::new((pid, tid), name, stack, (entered.time_ns, took_ns), what));
+        self.write_call_event(
+            outputs,
+            IoEvent::new((pid, tid), name, stack, (entered.time_ns, took_ns), what),
+        );
     }
 
     fn grows(
@@ -235,8 +242,8 @@ impl OffCpu {
             return;
         }
         let stack = self.keep(outputs, pid, bytes, false);
-        let what = What::Growth { call, bytes: more, address };
-        self.write_call_event(outputs, Told::new((pid, tid), name, stack, (entered.time_ns, 0), what));
+        let what = IoDetails::Growth { call, bytes: more, address };
+        self.write_call_event(outputs, IoEvent::new((pid, tid), name, stack, (entered.time_ns, 0), what));
     }
 
     /// A thread has ended.

@@ -43,10 +43,10 @@ impl CallPoints {
         Ok(CallPoints {
             enter: enter.id,
             exit: exit.id,
-            enter_call: Field::of(&enter, "id")?,
-            args: Field::of(&enter, "args")?,
-            exit_call: Field::of(&exit, "id")?,
-            result: Field::of(&exit, "ret")?,
+            enter_call: Field::find(&enter, "id")?,
+            args: Field::find(&enter, "args")?,
+            exit_call: Field::find(&exit, "id")?,
+            result: Field::find(&exit, "ret")?,
         })
     }
 
@@ -89,7 +89,7 @@ struct Where {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct BlockAddress {
     /// Device, as the kernel packs it: the minor number in the lower 20 bits.
     pub device: u32,
     /// First sector, of 512 bytes.
@@ -101,7 +101,7 @@ impl BlockPoints {
     pub fn find() -> Result<BlockPoints, String> {
         let (start, done) = (describe("block", "block_io_start")?, describe("block", "block_rq_complete")?);
         let place = |point| {
-            let field = |name| Field::of(point, name);
+            let field = |name| Field::find(point, name);
             Ok::<_, String>(Where {
                 device: field("dev")?,
                 sector: field("sector")?,
@@ -113,28 +113,29 @@ impl BlockPoints {
             done: done.id,
             started: place(&start)?,
             finished: place(&done)?,
-            flags: Field::of(&start, "rwbs")?,
-            error: Field::of(&done, "error")?,
+            flags: Field::find(&start, "rwbs")?,
+            error: Field::find(&done, "error")?,
         })
     }
 
     /// Reads a record of the first: what is asked for, its sectors, and its flags as blktrace writes them.
-    pub fn started<'a>(&self, raw: &'a [u8]) -> Option<(Place, u64, &'a [u8])> {
+    pub fn started<'a>(&self, raw: &'a [u8]) -> Option<(BlockAddress, u64, &'a [u8])> {
         let (place, sectors) = self.started.read(raw)?;
         let flags = self.flags.bytes(raw)?;
         Some((place, sectors, flags.split(|b| *b == 0).next().unwrap_or(&[])))
     }
 
     /// Reads a record of the second: what is done, how many sectors of it, and the errno, 0 if it went well.
-    pub fn done(&self, raw: &[u8]) -> Option<(Place, u64, i32)> {
+    pub fn done(&self, raw: &[u8]) -> Option<(BlockAddress, u64, i32)> {
         let (place, sectors) = self.finished.read(raw)?;
         Some((place, sectors, (self.error.number(raw)? as u32 as i32).saturating_abs()))
     }
 }
 
 impl Where {
-    fn read(&self, raw: &[u8]) -> Option<(Place, u64)> {
-        let place = Place { device: self.device.number(raw)? as u32, sector: self.sector.number(raw)? };
+    fn read(&self, raw: &[u8]) -> Option<(BlockAddress, u64)> {
+        let place =
+            BlockAddress { device: self.device.number(raw)? as u32, sector: self.sector.number(raw)? };
         Some((place, self.sectors.number(raw)?))
     }
 }
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_of_calls_by_their_layout() {
+    fn call_records_are_read_by_their_layout() {
         let field = |offset, size| Field { offset, size };
         let points = CallPoints {
             enter: 1,
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_requests_by_their_layout() {
+    fn request_records_are_read_by_their_layout() {
         let field = |offset, size| Field { offset, size };
         let place = || Where { device: field(8, 4), sector: field(16, 8), sectors: field(24, 4) };
         let points = BlockPoints {
@@ -183,7 +184,7 @@ mod tests {
         raw[24] = 8;
         raw[28..32].copy_from_slice(&(-5i32).to_le_bytes());
         raw[34..37].copy_from_slice(b"WS\0");
-        let place = Place { device: 254 << 20 | 1, sector: 77 };
+        let place = BlockAddress { device: 254 << 20 | 1, sector: 77 };
         assert_eq!(points.started(&raw), Some((place, 8, &b"WS"[..])));
         assert_eq!(points.done(&raw), Some((place, 8, 5)));
         assert_eq!(points.started(&raw[..43]), None, "cut");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_of_our_own_sockets() {
+    fn own_sockets_have_peers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use super::descriptors::{Descriptor, Target};
 use crate::{
     from_outside::off_cpu::OffCpu,
     from_outside::off_cpu::ledger::Cause,
-    from_outside::off_cpu::pending_stacks::Kept,
+    from_outside::off_cpu::pending_stacks::SampledStack,
     from_outside::outputs::Outputs,
     recording::Recording,
     recording::events::io::{About, Call, Peer, write_call},
@@ -20,14 +20,14 @@ use crate::{
 const WAITING: [usize; 2] = [200_000, 64 << 20];
 
 /// One of them.
-pub struct Told {
+pub struct IoEvent {
     /// Process.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
     /// What it was called.
     name: Arc<str>,
-    stack: Kept,
+    stack: SampledStack,
     /// CLOCK_MONOTONIC ns of its beginning.
     pub start_ns: u64,
     /// How long it was.
@@ -35,11 +35,11 @@ pub struct Told {
     /// Since when it waits here, CLOCK_MONOTONIC ns.
     since_ns: u64,
     /// What it was.
-    pub what: What,
+    pub what: IoDetails,
 }
 
 /// What it was.
-pub enum What {
+pub enum IoDetails {
     /// A system call.
     Call {
         /// One of [`io`]'s operations, and whether it was the end.
@@ -79,22 +79,22 @@ pub enum What {
     },
 }
 
-impl Told {
+impl IoEvent {
     /// Of a process and thread, called `name`; begun and long, ns.
     pub fn new(
         (pid, tid): (u32, u32),
         name: Arc<str>,
-        stack: Kept,
+        stack: SampledStack,
         (start_ns, took_ns): (u64, u64),
-        what: What,
-    ) -> Told {
-        Told { pid, tid, name, stack, start_ns, took_ns, since_ns: 0, what }
+        what: IoDetails,
+    ) -> IoEvent {
+        IoEvent { pid, tid, name, stack, start_ns, took_ns, since_ns: 0, what }
     }
 
     /// Whether what it was about is decided when records up to `seen_ns` are known.
     fn settled(&self, seen_ns: u64) -> bool {
         match &self.what {
-            What::Call { about: Some(about), .. } => about.settled(seen_ns),
+            IoDetails::Call { about: Some(about), .. } => about.settled(seen_ns),
             _ => true,
         }
     }
@@ -107,7 +107,7 @@ impl Told {
     ) {
         let (start, took) = recording.interval(self.start_ns, self.took_ns);
         match &self.what {
-            What::Call { operation, fd, socket, result, about } => {
+            IoDetails::Call { operation, fd, socket, result, about } => {
                 let target = about.as_ref().and_then(|about| about.target(self.start_ns));
                 let nobody = Peer::default();
                 let unknown = format!("[fd {fd}]");
@@ -123,7 +123,7 @@ impl Told {
                 let call = Call { start_ns, took_ns, operation, result: *result, about };
                 write_call(recording, thread, trace, &call);
             }
-            What::Block { device, operation, flags, sector, bytes, error } => {
+            IoDetails::Block { device, operation, flags, sector, bytes, error } => {
                 let text = device.len() + operation.len() + flags.len();
                 recording.event_with_stack(BLOCK_IO, thread, trace, text, |e, thread, stack| {
                     e.ticks(start).ticks(took).key(thread).key(stack);
@@ -131,7 +131,7 @@ impl Told {
                     e.long(*sector as i64).long(*bytes as i64).int(*error);
                 });
             }
-            What::Growth { call, bytes, address } => {
+            IoDetails::Growth { call, bytes, address } => {
                 recording.event_with_stack(MEMORY_GROWTH, thread, trace, call.len(), |e, thread, stack| {
                     e.ticks(start).key(thread).key(stack);
                     e.string(call).long(*bytes as i64).long(*address as i64);
@@ -143,48 +143,48 @@ impl Told {
 
 impl OffCpu {
     /// One is over.
-    pub(super) fn write_call_event(&mut self, outputs: &mut dyn Outputs, mut told: Told) {
-        self.describe_unknown_process(outputs, told.pid);
-        told.since_ns = self.now_ns;
+    pub(super) fn write_call_event(&mut self, outputs: &mut dyn Outputs, mut event: IoEvent) {
+        self.describe_unknown_process(outputs, event.pid);
+        event.since_ns = self.now_ns;
         let full = self.io.pending.len() >= WAITING[0] || self.io.pending_bytes >= WAITING[1];
-        self.write_or_wait(outputs, told, full);
+        self.write_or_wait(outputs, event, full);
     }
 
     /// Tries again what waits; `anyway`: with what is known.
     pub(in crate::from_outside::off_cpu) fn resolve_io(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         self.io.pending_bytes = 0;
-        for told in std::mem::take(&mut self.io.pending) {
-            self.write_or_wait(outputs, told, anyway);
+        for event in std::mem::take(&mut self.io.pending) {
+            self.write_or_wait(outputs, event, anyway);
         }
     }
 
-    fn write_or_wait(&mut self, outputs: &mut dyn Outputs, told: Told, anyway: bool) {
-        if let Some(told) = self.write_io(outputs, told, anyway) {
-            self.io.pending_bytes += told.stack.bytes();
-            self.io.pending.push(told);
+    fn write_or_wait(&mut self, outputs: &mut dyn Outputs, event: IoEvent, anyway: bool) {
+        if let Some(event) = self.write_io(outputs, event, anyway) {
+            self.io.pending_bytes += event.stack.bytes();
+            self.io.pending.push(event);
         }
     }
 
     /// Writes one; gives it back if it has to wait.
-    fn write_io(&mut self, outputs: &mut dyn Outputs, mut told: Told, anyway: bool) -> Option<Told> {
-        let (pid, tid) = (told.pid, told.tid);
-        if !anyway && (!told.settled(self.io.seen_ns) || self.may_join(outputs, pid, told.since_ns)) {
-            return Some(told);
+    fn write_io(&mut self, outputs: &mut dyn Outputs, mut event: IoEvent, anyway: bool) -> Option<IoEvent> {
+        let (pid, tid) = (event.pid, event.tid);
+        if !anyway && (!event.settled(self.io.seen_ns) || self.may_join(outputs, pid, event.since_ns)) {
+            return Some(event);
         }
-        let index = self.output(outputs, pid)?;
-        if outputs.parts(index).0.full() {
-            self.ledger.lose(index, Cause::CallOutputFull, told.took_ns);
+        let id = self.output(outputs, pid)?;
+        if outputs.parts(id)?.0.full() {
+            self.ledger.lose(id, Cause::CallOutputFull, event.took_ns);
             return None;
         }
-        if !self.walk(outputs, pid, &mut told.stack, false, anyway) {
-            return Some(told);
+        if !self.walk(outputs, pid, &mut event.stack, false, anyway) {
+            return Some(event);
         }
-        let Ok(trace) = self.stack_in(outputs, index, pid, told.stack.stack.as_ref(), anyway) else {
-            return Some(told);
+        let Ok(trace) = self.stack_in(outputs, id, pid, event.stack.stack.as_ref(), anyway) else {
+            return Some(event);
         };
-        let thread = self.constant(outputs, (pid, tid), &told.name, index);
-        told.write(outputs.parts(index).0, thread, trace);
-        self.ledger.told += 1;
+        let thread = self.constant(outputs, (pid, tid), &event.name, id)?;
+        event.write(outputs.parts(id)?.0, thread, trace);
+        self.ledger.written_io += 1;
         None
     }
 }

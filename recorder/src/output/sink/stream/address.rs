@@ -1,4 +1,4 @@
-//! What `-o` may say: where a stream goes, or comes from.
+//! Addresses of streams, as in `-o`: where a stream goes, or comes from.
 
 use std::{
     fs::File,
@@ -39,7 +39,7 @@ impl Address {
     /// # Errors
     /// Not a number behind `fd:`, no path behind `unix:`, no host and port behind `tcp:`.
     pub fn parse(text: &Path, standard: RawFd) -> Result<Address, Error> {
-        let wrong = |problem: &str| Error::Setting {
+        let wrong = |problem: &str| Error::Unavailable {
             name: "output",
             problem: format!("{}: {problem}", text.display()),
         };
@@ -86,10 +86,10 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    /// Opens it to read a stream. A FIFO is waited for until somebody writes; TCP is told the token.
+    /// Opens it to read a stream. A FIFO blocks until there is a writer; TCP gets the token.
     ///
     /// # Errors
-    /// Nobody listens there, it cannot be opened, or TCP without a token.
+    /// There is no listener, it cannot be opened, or TCP without a token.
     pub fn connect(&self, token: Option<&Token>) -> io::Result<File> {
         Ok(match self {
             Address::Descriptor(fd) => inherited(*fd)?.into(),
@@ -121,11 +121,11 @@ pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: only borrowed for the call below, which says so if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let copy = fcntl(borrowed, FcntlArg::F_DUPFD_CLOEXEC(3))?;
-    // SAFETY: made by the call above, so nobody else has it.
+    // SAFETY: made by the call above, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// What a client of a TCP stream says first.
+/// The token that a client of a TCP stream sends first.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -142,7 +142,7 @@ impl Token {
         text.map(|text| Token::new(text.lines().next().unwrap_or_default())).transpose()
     }
 
-    /// Of this text.
+    /// Makes the token of this text.
     ///
     /// # Errors
     /// It is empty, too long, or has control characters.
@@ -160,7 +160,7 @@ impl Token {
         format!("{}\n", self.0)
     }
 
-    /// Whether a client said it, in a time that does not tell how much of it was right.
+    /// Returns true if a client sent it. The time does not depend on how much of it was right.
     pub fn is(&self, said: &[u8]) -> bool {
         let at = |bytes: &[u8], i: usize| bytes.get(i).copied().unwrap_or(0);
         let differ = (0..MOST_TOKEN).fold(0, |d, i| d | (at(said, i) ^ at(self.0.as_bytes(), i)));
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_apart() {
+    fn address_kinds_are_distinguished() {
         let parse = |text: &str| Address::parse(Path::new(text), 1);
         assert_eq!(parse("-").unwrap(), Address::Descriptor(1));
         assert_eq!(parse("fd:7").unwrap(), Address::Descriptor(7));

@@ -14,7 +14,7 @@ use jfr_format::{
 
 use super::{
     link::Link,
-    losses::{Held, Shared},
+    losses::{QueuedPart, Shared},
     reader::{Reader, State},
 };
 
@@ -34,7 +34,7 @@ pub struct Gone {
     pub error: io::Error,
 }
 
-/// What readers of a stream got.
+/// The bytes and events that the readers of a stream got.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
     /// Readers there.
@@ -47,7 +47,7 @@ pub struct Status {
     pub taken: u64,
     /// Bytes and events that readers did not get because they were behind, added up.
     pub lost: (u64, u64),
-    /// Bytes and events that nobody got and nobody was told of.
+    /// Bytes and events that no reader got, and no reader has a record of.
     pub nobody: (u64, u64),
 }
 
@@ -65,7 +65,7 @@ pub struct Broadcast {
     shared: Arc<Shared>,
     /// Bytes that may wait for one reader.
     queue_bytes: usize,
-    /// Whoever writes the stream goes on when all readers are behind.
+    /// The writer of the stream continues when all readers are behind.
     relays: bool,
     full: bool,
     status: Status,
@@ -118,17 +118,17 @@ impl Broadcast {
         &self.readers
     }
 
-    /// Whether nobody who is there would get anything that is written now.
+    /// Returns true if no connected reader would get bytes that are written now.
     pub fn full(&self) -> bool {
         self.full
     }
 
-    /// Whether nobody is there, or only who waits for a chunk.
+    /// Returns true if no reader is connected, or all of them still wait for a chunk boundary.
     pub fn has_no_reader(&self) -> bool {
         !self.readers.iter().any(|r| r.state == State::Following)
     }
 
-    /// Whether somebody waits for the next chunk to begin and has taken all before it.
+    /// Returns true if a reader waits for the next chunk to begin and has read all before it.
     pub fn wants_chunk(&self) -> bool {
         self.inside && self.readers.iter().any(|r| r.state != State::Following && r.waiting() == 0)
     }
@@ -145,7 +145,7 @@ impl Broadcast {
 
     /// Whether what was written ends with a chunk.
     pub fn is_at_chunk_end(&self) -> bool {
-        self.framer.at_end_of_chunk()
+        self.framer.is_between_chunks()
     }
 
     /// So far.
@@ -196,17 +196,17 @@ impl Broadcast {
     }
 
     fn part(&mut self, part: &Part) {
-        let held = Held::new(part, &self.shared);
+        let held = QueuedPart::new(part, &self.shared);
         let last = self.head.clone();
         if let Some(head) = &part.begins {
             self.head = Some(head.clone());
         }
         let begins = part.begins.is_some();
-        // Who has taken little of the last chunks would be behind again at once.
+        // A reader that read little of the last chunks would be behind again at once.
         let ready = |r: &Reader| begins && r.held() <= self.queue_bytes / 2;
         let behind: Vec<bool> = self.readers.iter().map(|r| self.behind(r)).collect();
         let mut others = self.readers.iter().zip(&behind);
-        // Alone, or with others that are behind too, it keeps all: whoever writes the stream asks and stops.
+        // Alone, or with others that are behind too, it keeps all: the writer of the stream checks and stops.
         let others = self.relays
             || others.any(|(r, behind)| match r.state {
                 State::Following => !behind,
@@ -249,7 +249,7 @@ impl Broadcast {
         self.now = part.now;
     }
 
-    /// Writes to all readers what they take; tells who is gone.
+    /// Writes to all readers as much as they accept; returns the readers that are gone.
     pub fn push(&mut self) -> Vec<Gone> {
         let mut gone = Vec::new();
         let status = &mut self.status;
@@ -269,7 +269,7 @@ impl Broadcast {
         gone
     }
 
-    /// Nothing more comes: who was cut off is told, and a chunk that is not at its end is ended.
+    /// Nothing more comes: readers that were cut off get a record of their losses, and an unfinished chunk is ended.
     pub fn finish(&mut self) {
         let (head, cut, now) = (self.head.clone(), self.cut, self.now);
         for reader in &mut self.readers {

@@ -25,11 +25,11 @@ const PIECE: usize = 4096;
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
-    how: How,
+    kind: LinkKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum LinkKind {
     /// Asked not to wait with each call.
     Socket,
     /// Opened by us: it does not wait.
@@ -44,51 +44,51 @@ impl Link {
     /// Writes to `fd`, which others may use too: its flags stay as they are.
     ///
     /// # Errors
-    /// It cannot be asked what it is.
+    /// Its type cannot be determined.
     pub fn new(fd: OwnedFd) -> io::Result<Link> {
         let file = std::fs::File::from(fd);
         let kind = file.metadata()?.file_type();
         let fd = OwnedFd::from(file);
         if kind.is_socket() {
-            return Ok(Link { fd, how: How::Socket });
+            return Ok(Link { fd, kind: LinkKind::Socket });
         }
         if !kind.is_fifo() {
-            return Ok(Link { fd, how: How::Device });
+            return Ok(Link { fd, kind: LinkKind::Device });
         }
-        // The same pipe, opened once more: only then can nobody make a write wait.
+        // The same pipe, opened once more: only then can no other process make a write wait.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let own = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
         Ok(match own {
-            Ok(own) => Link { fd: own.into(), how: How::Pipe },
-            Err(_) => Link { fd, how: How::SharedPipe },
+            Ok(own) => Link { fd: own.into(), kind: LinkKind::Pipe },
+            Err(_) => Link { fd, kind: LinkKind::SharedPipe },
         })
     }
 
     /// Asks for a pipe or send buffer of so many bytes; what the kernel gave instead if that is less.
     pub fn resize(&self, bytes: usize) -> Result<(), String> {
         let asked = i32::try_from(bytes).unwrap_or(i32::MAX);
-        match self.how {
-            How::Socket => {
+        match self.kind {
+            LinkKind::Socket => {
                 let _ = setsockopt(&self.fd, SndBuf, &bytes);
-                // The kernel tells twice what it was asked for.
+                // The kernel returns twice the requested size.
                 let has = getsockopt(&self.fd, SndBuf).unwrap_or(0) / 2;
                 let most = "see net.core.wmem_max";
                 if has < bytes { Err(format!("the kernel gave {has} bytes ({most})")) } else { Ok(()) }
             }
-            How::Pipe | How::SharedPipe => {
+            LinkKind::Pipe | LinkKind::SharedPipe => {
                 fcntl(&self.fd, FcntlArg::F_SETPIPE_SZ(asked)).map(drop).map_err(|e| {
                     let has = fcntl(&self.fd, FcntlArg::F_GETPIPE_SZ).unwrap_or(0);
                     let most = "see /proc/sys/fs/pipe-max-size";
                     format!("{}; it stays at {has} bytes ({most})", crate::error::plain(&e.into()))
                 })
             }
-            How::Device => Ok(()),
+            LinkKind::Device => Ok(()),
         }
     }
 
     /// Whether the other end is gone.
     pub fn gone(&self) -> bool {
-        if self.how == How::Device {
+        if self.kind == LinkKind::Device {
             return false;
         }
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::empty())];
@@ -103,15 +103,15 @@ impl Link {
     /// `WouldBlock`: there is none; anything else: the link is of no more use.
     pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(first) = slices.first() else { return Ok(0) };
-        let wrote = match self.how {
-            How::Socket => {
+        let wrote = match self.kind {
+            LinkKind::Socket => {
                 let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
                 sendmsg::<()>(self.fd.as_raw_fd(), slices, &[], flags, None)
             }
-            How::Pipe => writev(&self.fd, slices),
-            How::SharedPipe if !self.writable() => Err(Errno::EAGAIN),
-            How::SharedPipe => nix::unistd::write(&self.fd, &first[..first.len().min(PIECE)]),
-            How::Device => nix::unistd::write(&self.fd, first),
+            LinkKind::Pipe => writev(&self.fd, slices),
+            LinkKind::SharedPipe if !self.writable() => Err(Errno::EAGAIN),
+            LinkKind::SharedPipe => nix::unistd::write(&self.fd, &first[..first.len().min(PIECE)]),
+            LinkKind::Device => nix::unistd::write(&self.fd, first),
         };
         match wrote {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
@@ -124,12 +124,12 @@ impl Link {
 
     fn writable(&self) -> bool {
         let mut fds = [PollFd::new(self.fd.as_fd(), PollFlags::POLLOUT)];
-        // An error is for the write to tell.
+        // The write will report the error.
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
     }
 
     /// To be polled; `None` where that says nothing.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        (self.how != How::Device).then(|| self.fd.as_fd())
+        (self.kind != LinkKind::Device).then(|| self.fd.as_fd())
     }
 }

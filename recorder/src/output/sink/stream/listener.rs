@@ -24,14 +24,14 @@ use super::{
 };
 use crate::error::Error;
 
-/// Time between two attempts to open a FIFO that nobody reads.
+/// Time between two attempts to open a FIFO without a reader.
 const RETRY: Duration = Duration::from_millis(20);
 /// Time that a client of TCP has to say its token.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
 /// Clients let in at once.
 const AT_ONCE: usize = 16;
 
-/// A place where readers come from.
+/// Accepts readers.
 pub enum Listener {
     /// A FIFO, with at most one reader that we know of.
     Fifo(Fifo),
@@ -41,20 +41,20 @@ pub enum Listener {
     Tcp(Tcp),
 }
 
-/// Who came: connected, or what was wrong with it.
+/// A reader that connected, or the reason why it was refused.
 pub type Accepted = Result<(Link, String), String>;
 
 impl Listener {
-    /// Who has come since; `alone`: no reader is there.
-    pub fn come(&mut self, alone: bool) -> Vec<Accepted> {
+    /// Returns the readers that connected since the last call; `alone`: no reader is there.
+    pub fn accept(&mut self, alone: bool) -> Vec<Accepted> {
         match self {
-            Listener::Fifo(fifo) => fifo.come(alone),
-            Listener::Unix(unix) => unix.come(),
-            Listener::Tcp(tcp) => tcp.come(),
+            Listener::Fifo(fifo) => fifo.accept(alone),
+            Listener::Unix(unix) => unix.accept(),
+            Listener::Tcp(tcp) => tcp.accept(),
         }
     }
 
-    /// Readable when somebody comes.
+    /// Readable when a reader connects.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Listener::Fifo(_) => Vec::new(),
@@ -79,7 +79,7 @@ impl Fifo {
         Fifo { path: path.to_owned(), next: Instant::now() }
     }
 
-    fn come(&mut self, alone: bool) -> Vec<Accepted> {
+    fn accept(&mut self, alone: bool) -> Vec<Accepted> {
         let now = Instant::now();
         if !alone || now < self.next {
             return Vec::new();
@@ -99,14 +99,14 @@ pub struct Unix {
     path: PathBuf,
     /// Device and inode of the socket's file: only ours is removed.
     file: (u64, u64),
-    came: u64,
+    accepted_count: u64,
 }
 
 impl Unix {
-    /// Listens; a socket file that nobody listens at any more is replaced.
+    /// Listens; a socket file without a listener is replaced.
     ///
     /// # Errors
-    /// The path is something else, somebody listens there, or it cannot be made.
+    /// The path is not a socket, another process listens there, or it cannot be made.
     pub fn open(path: &Path) -> Result<Unix, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::io("listen at", path, e))?;
         let failed = |e: io::Error| Error::io("listen at", &path, e);
@@ -129,22 +129,22 @@ impl Unix {
             }
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // Whoever came before this is asked who it is, too.
+        // Clients that connected before this are checked, too.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let meta = fs::symlink_metadata(&path).map_err(failed)?;
-        Ok(Unix { listener, file: (meta.dev(), meta.ino()), path, came: 0 })
+        Ok(Unix { listener, file: (meta.dev(), meta.ino()), path, accepted_count: 0 })
     }
 
-    fn come(&mut self) -> Vec<Accepted> {
-        let mut came = Vec::new();
-        while came.len() < AT_ONCE
+    fn accept(&mut self) -> Vec<Accepted> {
+        let mut accepted = Vec::new();
+        while accepted.len() < AT_ONCE
             && let Ok((stream, _)) = self.listener.accept()
         {
-            self.came += 1;
-            let name = format!("unix:{} reader {}", self.path.display(), self.came);
+            self.accepted_count += 1;
+            let name = format!("unix:{} reader {}", self.path.display(), self.accepted_count);
             let own = nix::unistd::geteuid().as_raw();
-            came.push(match getsockopt(&stream, PeerCredentials) {
+            accepted.push(match getsockopt(&stream, PeerCredentials) {
                 Ok(peer) if peer.uid() == own || peer.uid() == 0 => {
                     Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string())
                 }
@@ -152,7 +152,7 @@ impl Unix {
                 Err(error) => Err(format!("{name}: {error}")),
             });
         }
-        came
+        accepted
     }
 }
 
@@ -186,7 +186,7 @@ impl Tcp {
     /// There is no token; the address is not this machine's own unless `anywhere`; it cannot be had.
     pub fn open(address: &str, token: Option<Token>, anywhere: bool) -> Result<Tcp, Error> {
         let name = format!("tcp:{address}");
-        let wrong = |problem: String| Error::Setting { name: "output", problem };
+        let wrong = |problem: String| Error::Unavailable { name: "output", problem };
         let failed = |e: io::Error| Error::io("listen at", Path::new(&name), e);
         let Some(token) = token else {
             let how = "a token is needed: --token-file FILE or FLIGHTLINE_TOKEN; clients send it as their first line";
@@ -208,7 +208,7 @@ impl Tcp {
         self.listener.local_addr().ok().map(|a| a.port())
     }
 
-    fn come(&mut self) -> Vec<Accepted> {
+    fn accept(&mut self) -> Vec<Accepted> {
         let now = Instant::now();
         while self.pending.len() < MOST_READERS
             && let Ok((stream, peer)) = self.listener.accept()
@@ -219,24 +219,25 @@ impl Tcp {
                 self.pending.push(Pending { stream, name, said: Vec::new(), until: now + CLIENT_TIME });
             }
         }
-        let mut came = Vec::new();
+        let mut accepted = Vec::new();
         for mut client in std::mem::take(&mut self.pending) {
             match client.hear() {
                 None if now < client.until => self.pending.push(client),
                 Some(said) if self.token.is(&said) => {
                     let Pending { stream, name, .. } = client;
-                    came.push(Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string()));
+                    accepted
+                        .push(Link::new(stream.into()).map(|link| (link, name)).map_err(|e| e.to_string()));
                 }
-                None => came.push(Err(format!("{} did not say the token in time", client.name))),
-                Some(_) => came.push(Err(format!("{} did not say the token", client.name))),
+                None => accepted.push(Err(format!("{} did not say the token in time", client.name))),
+                Some(_) => accepted.push(Err(format!("{} did not say the token", client.name))),
             }
         }
-        came
+        accepted
     }
 }
 
 impl Pending {
-    /// What it said before its first newline, or all if that is no token anyway; `None`: more may come.
+    /// Returns the bytes before the first newline, or all if they cannot be a token; `None`: more may come.
     fn hear(&mut self) -> Option<Vec<u8>> {
         let mut part = [0; MOST_TOKEN + 2];
         loop {

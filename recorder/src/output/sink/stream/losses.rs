@@ -1,4 +1,4 @@
-//! What was written into a stream and somebody did not get.
+//! Bytes and events that were written into a stream but did not reach a reader.
 
 use std::{
     collections::BTreeMap,
@@ -15,10 +15,10 @@ use jfr_format::{
 
 /// The reader's queue was full while others had room.
 pub const READER_BEHIND: &str = "reader behind";
-/// Nobody got it.
+/// No reader got it.
 pub const NO_READER: &str = "no reader";
 
-/// Types told apart; beyond that they are one.
+/// Most types that are distinguished; the others are counted as one.
 const MOST_TYPES: usize = 1 << 12;
 
 /// Events by cause and type.
@@ -62,8 +62,8 @@ impl Losses {
         self.by.values().map(|(events, _)| events).sum()
     }
 
-    /// As they are told.
-    pub fn told(&self) -> Vec<Loss<'_>> {
+    /// The losses by cause and event type.
+    pub fn entries(&self) -> Vec<Loss<'_>> {
         self.by
             .iter()
             .map(|((cause, event_type), (events, bytes))| Loss {
@@ -76,7 +76,7 @@ impl Losses {
     }
 }
 
-/// What all parts of a stream have in common.
+/// State that all parts of a stream share.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Events that no reader got.
@@ -87,7 +87,7 @@ pub struct Shared {
 
 /// A part in the queues of readers. The last one to let it go sees whether any of them got all of it.
 #[derive(Debug)]
-pub struct Held {
+pub struct QueuedPart {
     counts: Vec<EventCount>,
     len: u64,
     held: usize,
@@ -95,12 +95,12 @@ pub struct Held {
     shared: Arc<Shared>,
 }
 
-impl Held {
-    /// Of this part.
-    pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<Held> {
+impl QueuedPart {
+    /// Makes the queue entry of a part.
+    pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
         let held = part.held();
         shared.held.fetch_add(held, Ordering::Relaxed);
-        Arc::new(Held {
+        Arc::new(QueuedPart {
             counts: part.counts.clone(),
             len: part.len() as u64,
             held,
@@ -117,12 +117,12 @@ impl Held {
     /// Adds what is in it to what a reader lost.
     pub fn lose(&self, losses: &mut Losses) {
         losses.add(READER_BEHIND, &self.counts, self.len);
-        // It is told to this one.
+        // This reader gets the record of it.
         self.take();
     }
 }
 
-impl Drop for Held {
+impl Drop for QueuedPart {
     fn drop(&mut self) {
         self.shared.held.fetch_sub(self.held, Ordering::Relaxed);
         if !*self.taken.get_mut()

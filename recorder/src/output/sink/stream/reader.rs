@@ -9,12 +9,12 @@ use std::{
 use jfr_format::{
     ids::Ticks,
     read::{ChunkHead, Part},
-    write::{Cut, Piece, complete, loss_chunk},
+    write::{Cut, Fragment, complete, loss_chunk},
 };
 
 use super::{
     link::Link,
-    losses::{Held, Losses},
+    losses::{Losses, QueuedPart},
 };
 
 /// Pieces written with one call.
@@ -35,9 +35,9 @@ pub enum State {
 }
 
 struct Queued {
-    piece: Piece,
+    piece: Fragment,
     /// The part that this is the last piece of.
-    last_of: Option<Arc<Held>>,
+    last_of: Option<Arc<QueuedPart>>,
 }
 
 /// A reader and its queue.
@@ -53,7 +53,7 @@ pub struct Reader {
     /// Bytes of the queue in the stream, and in memory.
     waiting: usize,
     held: usize,
-    /// Not told yet.
+    /// Losses that were not recorded yet.
     pub lost: Losses,
     /// Bytes lost ever, and events.
     pub total_lost: (u64, u64),
@@ -62,7 +62,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Of a new connection.
+    /// Makes the reader of a new connection.
     pub fn new(link: Link, name: String) -> Reader {
         Reader {
             link,
@@ -93,14 +93,14 @@ impl Reader {
         &self.link
     }
 
-    fn enqueue(&mut self, piece: Piece, last_of: Option<Arc<Held>>) {
+    fn enqueue(&mut self, piece: Fragment, last_of: Option<Arc<QueuedPart>>) {
         self.waiting += piece.len();
         self.held += piece.held();
         self.queue.push_back(Queued { piece, last_of });
     }
 
     /// Queues a part.
-    pub fn give(&mut self, part: &Part, held: &Arc<Held>) {
+    pub fn give(&mut self, part: &Part, held: &Arc<QueuedPart>) {
         let last = part.pieces.len().saturating_sub(1);
         for (number, piece) in part.pieces.iter().enumerate() {
             self.enqueue(piece.clone(), (number == last).then(|| held.clone()));
@@ -108,24 +108,24 @@ impl Reader {
     }
 
     /// It does not get this part.
-    pub fn lose(&mut self, part: &Held) {
+    pub fn lose(&mut self, part: &QueuedPart) {
         part.lose(&mut self.lost);
     }
 
-    /// Completes the chunk that it was cut off in, tells what it lost; from here it can begin another chunk, `next`, or end.
+    /// Completes the chunk that it was cut off in, records its losses; from here it can begin another chunk, `next`, or end.
     pub fn settle(&mut self, cut_in: Option<&ChunkHead>, next: Option<&ChunkHead>, now: Ticks) {
         let (amount, events) = (self.lost.bytes, self.lost.events());
         let total = self.total_lost.0 + amount;
-        let mut told = self.lost.is_empty();
+        let mut recorded = self.lost.is_empty();
         if let State::Cut(cut) = self.state {
-            let tells = cut_in.is_some_and(|head| head.tells_loss);
-            let losses = if tells { self.lost.told() } else { Vec::new() };
-            let (pieces, all) = complete(cut, now, &losses, if tells { amount } else { 0 }, total);
-            told |= all && tells;
+            let declares_loss = cut_in.is_some_and(|head| head.declares_loss_events);
+            let losses = if declares_loss { self.lost.entries() } else { Vec::new() };
+            let (pieces, all) = complete(cut, now, &losses, if declares_loss { amount } else { 0 }, total);
+            recorded |= all && declares_loss;
             pieces.into_iter().for_each(|piece| self.enqueue(piece, None));
         }
-        if !told && let Some(head) = next.or(cut_in).filter(|head| head.tells_loss) {
-            let losses = self.lost.told();
+        if !recorded && let Some(head) = next.or(cut_in).filter(|head| head.declares_loss_events) {
+            let losses = self.lost.entries();
             // No two chunks start in the same nanosecond: JMC takes them for one.
             let follows = next.is_some_and(|next| next.header.start_ticks == now);
             let earlier = if follows { head.header.frequency() / 1_000_000_000 + 1 } else { 0 };
@@ -150,11 +150,11 @@ impl Reader {
             let mut skip = self.written;
             'pieces: for queued in &self.queue {
                 match &queued.piece {
-                    Piece::Bytes(bytes) => {
+                    Fragment::Bytes(bytes) => {
                         slices[count] = IoSlice::new(&bytes[skip..]);
                         count += 1;
                     }
-                    Piece::Zeros(len) => {
+                    Fragment::Zeros(len) => {
                         let mut left = len - skip;
                         while left > 0 && count < AT_ONCE {
                             let some = left.min(ZEROS.len());

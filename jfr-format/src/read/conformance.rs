@@ -1,20 +1,21 @@
-//! What of a chunk can be read without loss but contradicts itself: other readers stumble over it, or read something
-//! else. `docs/decisions.md` tells what each of them does.
+//! Checks whether a chunk conforms to the format. These violations cost this reader no event, but other readers fail or
+//! return something else; `docs/decisions.md` lists what each of them does.
 
 use crate::constants::{FLAG_COMPRESSED, STATE_FINISHED, STATE_UPDATING};
-use crate::error::{Dubious, shortened};
+use crate::error::{Nonconformance, shortened};
 use crate::header::{self, ChunkHeader};
 use crate::types::Types;
 
-/// A doubt, and its distance from the start of the chunk.
-pub(crate) type Doubt = (Dubious, u64);
+/// A violation and its distance from the start of the chunk.
+pub(crate) type Finding = (Nonconformance, u64);
 
-/// Of the header alone.
-pub(crate) fn of_header(header: &ChunkHeader) -> impl Iterator<Item = Doubt> {
+/// Checks the header alone.
+pub(crate) fn check_header(header: &ChunkHeader) -> impl Iterator<Item = Finding> {
     let frequency = header.ticks_per_second;
-    let clock = (frequency <= 0).then_some((Dubious::Frequency(frequency), header::TICKS_PER_SECOND as u64));
+    let clock =
+        (frequency <= 0).then_some((Nonconformance::Frequency(frequency), header::TICKS_PER_SECOND as u64));
     let fixed = header.flags & FLAG_COMPRESSED == 0;
-    clock.into_iter().chain(fixed.then_some((Dubious::Uncompressed, header::FLAGS as u64)))
+    clock.into_iter().chain(fixed.then_some((Nonconformance::Uncompressed, header::FLAGS as u64)))
 }
 
 /// Where the events lie that a header and the checkpoints point at.
@@ -36,35 +37,36 @@ impl Landmarks {
         self.checkpoints.push((at, delta));
     }
 
-    /// Doubts about a chunk of `size` bytes of which nothing is missing.
-    pub(crate) fn doubts(&self, header: &ChunkHeader, types: &Types, size: u64) -> Vec<Doubt> {
-        let mut doubts = Vec::new();
+    /// Checks a chunk of `size` bytes, none of which is missing.
+    pub(crate) fn check(&self, header: &ChunkHeader, types: &Types, size: u64) -> Vec<Finding> {
+        let mut findings = Vec::new();
         if let Some(class) = types.contradicted.and_then(|index| types.class(index)) {
-            let again = Dubious::Redeclared { class: shortened(&*class.name), id: class.id };
-            doubts.push((again, self.metadata.last().copied().unwrap_or(0)));
+            let again = Nonconformance::Redeclared { class: shortened(&*class.name), id: class.id };
+            findings.push((again, self.metadata.last().copied().unwrap_or(0)));
         }
         match header.state {
             STATE_FINISHED if header.metadata.0 == 0 && size > header::LEN as u64 => {
-                doubts.push((Dubious::Unpatched, header::CHUNK_SIZE as u64));
+                findings.push((Nonconformance::Unpatched, header::CHUNK_SIZE as u64));
             }
             STATE_FINISHED if size > header::LEN as u64 => {
                 if header.size != size {
-                    let told = Dubious::ChunkSize { told: header.size, found: size };
-                    doubts.push((told, header::CHUNK_SIZE as u64));
+                    let finding = Nonconformance::ChunkSize { declared: header.size, found: size };
+                    findings.push((finding, header::CHUNK_SIZE as u64));
                 }
                 let checkpoint = header.checkpoint.0;
                 if self.find(checkpoint).is_none() && (checkpoint != 0 || !self.checkpoints.is_empty()) {
-                    doubts.push((Dubious::CheckpointOffset(checkpoint), header::CHECKPOINT as u64));
+                    findings.push((Nonconformance::CheckpointOffset(checkpoint), header::CHECKPOINT as u64));
                 }
                 if self.metadata.binary_search(&header.metadata.0).is_err() {
-                    doubts.push((Dubious::MetadataOffset(header.metadata.0), header::METADATA as u64));
+                    findings
+                        .push((Nonconformance::MetadataOffset(header.metadata.0), header::METADATA as u64));
                 }
             }
-            STATE_UPDATING => doubts.push((Dubious::Updating, header::STATE as u64)),
+            STATE_UPDATING => findings.push((Nonconformance::Updating, header::STATE as u64)),
             _ => {}
         }
-        self.chain(header, &mut doubts);
-        doubts
+        self.chain(header, &mut findings);
+        findings
     }
 
     fn find(&self, at: u64) -> Option<usize> {
@@ -78,7 +80,7 @@ impl Landmarks {
         Some(self.find(target).ok_or(target))
     }
 
-    fn chain(&self, header: &ChunkHeader, doubts: &mut Vec<Doubt>) {
+    fn chain(&self, header: &ChunkHeader, findings: &mut Vec<Finding>) {
         let at = |index: usize| self.checkpoints.get(index).map_or(0, |&(at, _)| at);
         let mut nowhere = 0;
         let mut first = None;
@@ -89,7 +91,7 @@ impl Landmarks {
             }
         }
         if let Some((index, target)) = first {
-            doubts.push((Dubious::CheckpointChain { target, count: nowhere }, at(index)));
+            findings.push((Nonconformance::CheckpointChain { target, count: nowhere }, at(index)));
         }
         // The walk that first came by; a checkpoint is passed once.
         let mut walks = vec![0; self.checkpoints.len()];
@@ -111,12 +113,12 @@ impl Landmarks {
             }
         }
         if let Some(index) = circle {
-            doubts.push((Dubious::CheckpointCircle, at(index)));
+            findings.push((Nonconformance::CheckpointCircle, at(index)));
         }
         let aside = |&walk: &usize| last.is_some() && walk != 1;
         let count = walks.iter().filter(|walk| aside(walk)).count() as u64;
         if let Some(index) = walks.iter().position(aside) {
-            doubts.push((Dubious::Unchained { count }, at(index)));
+            findings.push((Nonconformance::Unchained { count }, at(index)));
         }
     }
 }

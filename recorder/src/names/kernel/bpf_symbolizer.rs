@@ -82,19 +82,19 @@ fn array(bytes: usize, flags: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(MAP_CREATE, &mut attr) }
 }
 
-/// Asks the kernel for names.
-pub struct Asked {
+/// A BPF program that asks the kernel for names.
+pub struct BpfSymbolizer {
     shared: MmapRaw,
     program: OwnedFd,
 }
 
-impl Asked {
+impl BpfSymbolizer {
     /// `None` where that is not permitted, not known to the kernel, or not to be tried.
-    pub fn new() -> Option<Asked> {
-        may(&fs::read_to_string("/proc/thread-self/status").ok()?).then(Asked::load)?.ok()
+    pub fn new() -> Option<BpfSymbolizer> {
+        may(&fs::read_to_string("/proc/thread-self/status").ok()?).then(BpfSymbolizer::load)?.ok()
     }
 
-    fn load() -> io::Result<Asked> {
+    fn load() -> io::Result<BpfSymbolizer> {
         // The verifier wants the format in memory that nobody can change any more.
         let (format, key) = (array(8, RDONLY_PROG)?, 0u32);
         let value = *b"%pS\0\0\0\0\0";
@@ -137,7 +137,7 @@ impl Asked {
         // SAFETY: so many instructions and a text that ends are read, which both outlive the call; answers with a descriptor. The
         // program keeps both maps alive.
         let program = unsafe { bpf_fd(PROG_LOAD, &mut attr)? };
-        Ok(Asked { shared, program })
+        Ok(BpfSymbolizer { shared, program })
     }
 
     /// What the kernel calls an address: `name+0x10/0x20`, with ` [module]` behind; digits where it has no name for it.
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_the_kernel() {
+    fn kernel_texts_are_parsed() {
         assert_eq!(parts("do_syscall_64+0x10/0x80"), Some(("do_syscall_64", 0x10, None)));
         assert_eq!(parts("probe+0x4/0x20 [nf_tables]"), Some(("probe", 4, Some("nf_tables"))));
         assert_eq!(parts("a.cold+b+0x0/0x1"), Some(("a.cold+b", 0, None)));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_ask() {
+    fn required_capabilities_are_checked() {
         let status = |caps: u64, seccomp: u32| {
             format!("Name:\tx\nCapEff:\t{caps:016x}\nSeccomp:\t{seccomp}\nSeccomp_filters:\t0\n")
         };

@@ -1,14 +1,14 @@
-//! Why a chunk is not what every reader takes.
+//! Checks whether every reader accepts a chunk.
 
-use super::scan::{Found, fills, types_of};
+use super::scan::{ScannedChunk, fills, parse_types};
 use super::source::Source;
 use crate::constants::*;
 use crate::cursor::Cursor;
 use crate::pool::{CheckpointHead, walk_pools};
 use crate::types::Types;
 
-/// Why a chunk is not what every reader takes.
-pub(super) fn flaw(source: &Source, found: &Found) -> Option<&'static str> {
+/// Returns why some readers refuse a chunk; `None` if all accept it.
+pub(super) fn validation_error(source: &Source, found: &ScannedChunk) -> Option<&'static str> {
     let bytes = source.bytes();
     let header = &found.header;
     if header.state != STATE_FINISHED {
@@ -31,12 +31,12 @@ pub(super) fn flaw(source: &Source, found: &Found) -> Option<&'static str> {
         return Some("the metadata has no region");
     }
     let several = found.metadata.len() > 1;
-    let chosen = if several { found.metadata_of_choice(bytes) } else { None };
-    let alone = chosen.and_then(|(_, range)| types_of(&bytes[range]));
+    let chosen = if several { found.preferred_metadata(bytes) } else { None };
+    let alone = chosen.and_then(|(_, range)| parse_types(&bytes[range]));
     chain(source, found, alone.as_ref().unwrap_or(&found.types)).or_else(|| undecodable(source, found))
 }
 
-fn chain(source: &Source, found: &Found, types: &Types) -> Option<&'static str> {
+fn chain(source: &Source, found: &ScannedChunk, types: &Types) -> Option<&'static str> {
     let bytes = source.bytes();
     let position = |at: u64| found.checkpoints.binary_search_by_key(&at, |c| c.at as u64).ok();
     let mut linked = vec![false; found.checkpoints.len()];
@@ -90,7 +90,7 @@ pub(super) fn sound_checkpoint(types: &Types, payload: &[u8]) -> Result<usize, &
     }
 }
 
-fn undecodable(source: &Source, found: &Found) -> Option<&'static str> {
+fn undecodable(source: &Source, found: &ScannedChunk) -> Option<&'static str> {
     let bytes = source.bytes();
     let bad = found.events(source).any(|event| {
         let payload = &bytes[event.payload..event.end];

@@ -61,7 +61,7 @@ enum Base {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FramePointer {
     /// Unchanged since the start.
-    Kept,
+    Unchanged,
     /// Copied from the stack pointer, which is relative to its value at the start.
     Stack,
     /// Loaded from this address.
@@ -71,7 +71,7 @@ enum FramePointer {
 
 /// Working memory; lives in scratch memory because it is larger than a small alternate stack.
 #[repr(C)]
-pub struct Ahead {
+pub struct EpilogueSimulator {
     state: State,
     branches: [State; BRANCHES],
     taken: [u64; TAKEN],
@@ -83,7 +83,7 @@ pub struct Ahead {
 }
 
 /// Memory and code as the run needs them.
-pub trait World: Code {
+pub trait CodeMemory: Code {
     /// A word of the stack.
     fn word(&mut self, address: u64) -> Option<u64>;
     /// Whether `address` can be a return address.
@@ -144,13 +144,13 @@ impl State {
 /// The base of a stack pointer that was set from the frame pointer.
 fn stack_base(frame_pointer: FramePointer) -> Base {
     match frame_pointer {
-        FramePointer::Kept => Base::Frame,
+        FramePointer::Unchanged => Base::Frame,
         FramePointer::Stack => Base::Stack,
         FramePointer::Saved(_) | FramePointer::Other => Base::Other,
     }
 }
 
-impl Ahead {
+impl EpilogueSimulator {
     /// Resets the number of instructions for a new walk.
     pub fn begin_walk(&mut self) {
         self.left = MAX_WALK_STEPS;
@@ -163,7 +163,7 @@ impl Ahead {
 
     /// Runs from `regs` to the return. On success `regs` are the caller's, as far as they are known. Returns the rule for the same
     /// step from the same address; it is complex if the step depends on more than stack and frame pointer.
-    pub fn run<W: World>(&mut self, world: &mut W, regs: &mut Regs) -> Option<Rule> {
+    pub fn run<W: CodeMemory>(&mut self, memory: &mut W, regs: &mut Regs) -> Option<Rule> {
         if cfg!(not(target_arch = "x86_64")) {
             return None;
         }
@@ -173,11 +173,11 @@ impl Ahead {
         for (dwarf, number) in BY_DWARF.iter().enumerate() {
             self.state.set(*number, regs.get(dwarf));
         }
-        (self.state.sp_from, self.state.fp_from) = (Base::Stack, FramePointer::Kept);
+        (self.state.sp_from, self.state.fp_from) = (Base::Stack, FramePointer::Unchanged);
         (self.branch_count, self.taken_count) = (0, 0);
         for _ in 0..MAX_STEPS {
             self.left = self.left.checked_sub(1)?;
-            let step = decode(world, self.state.pc).map_or(Next::Dead, |i| self.step(world, &i));
+            let step = decode(memory, self.state.pc).map_or(Next::Dead, |i| self.step(memory, &i));
             let dropped = match step {
                 Next::Go(pc) => {
                     self.state.pc = pc;
@@ -190,8 +190,8 @@ impl Ahead {
             let sp = self.state.get(SP).or((self.state.left != 0).then_some(self.state.left));
             if let (Some(dropped), Some(sp)) = (dropped, sp)
                 && sp >= start
-                && let Some(ra) = self.load(world, sp)
-                && world.returns_to(ra)
+                && let Some(ra) = self.load(memory, sp)
+                && memory.returns_to(ra)
             {
                 let rule = self.rule(regs, sp.wrapping_add(8), dropped).unwrap_or(Rule::Complex);
                 self.state.set(SP, Some(sp.wrapping_add(8).wrapping_add(dropped)));
@@ -222,7 +222,7 @@ impl Ahead {
             _ => return None,
         };
         let saved = match self.state.fp_from {
-            FramePointer::Kept => Saved::Nothing,
+            FramePointer::Unchanged => Saved::Nothing,
             FramePointer::Saved(at) => Saved::Fp(cfa.checked_sub(at)?),
             FramePointer::Stack | FramePointer::Other => return None,
         };
@@ -236,8 +236,8 @@ impl Ahead {
         written.map(|(_, value, from)| (*value, *from))
     }
 
-    fn load<W: World>(&self, world: &mut W, address: u64) -> Option<u64> {
-        self.written_at(address).map(|(value, _)| value).or_else(|| world.word(address))
+    fn load<W: CodeMemory>(&self, memory: &mut W, address: u64) -> Option<u64> {
+        self.written_at(address).map(|(value, _)| value).or_else(|| memory.word(address))
     }
 
     /// Origin of a frame pointer that is loaded from `address`.
@@ -265,11 +265,11 @@ impl Ahead {
     }
 
     /// Returns the popped word and, for the case that it becomes the frame pointer, its origin.
-    fn pop<W: World>(&mut self, world: &mut W) -> (Option<u64>, FramePointer) {
+    fn pop<W: CodeMemory>(&mut self, memory: &mut W) -> (Option<u64>, FramePointer) {
         let sp = self.state.get(SP);
         self.state.move_sp(sp.map(|sp| sp.wrapping_add(8)));
         let from = self.read_from(sp);
-        (sp.and_then(|sp| self.load(world, sp)), from)
+        (sp.and_then(|sp| self.load(memory, sp)), from)
     }
 
     /// Copies a register to another.
@@ -327,9 +327,9 @@ impl Ahead {
         if base == SP || base == BP { self.address(i) } else { None }
     }
 
-    fn step<W: World>(&mut self, world: &mut W, i: &Instruction) -> Next {
+    fn step<W: CodeMemory>(&mut self, memory: &mut W, i: &Instruction) -> Next {
         match i.map {
-            Map::One => self.one_byte(world, i),
+            Map::One => self.one_byte(memory, i),
             Map::Two => self.two_bytes(i),
             Map::Other => {
                 // pextr*, pmovmskb, extractps, BMI: a register that is written is never the stack pointer.
@@ -386,7 +386,7 @@ impl Ahead {
         Next::Go(i.next)
     }
 
-    fn one_byte<W: World>(&mut self, world: &mut W, i: &Instruction) -> Next {
+    fn one_byte<W: CodeMemory>(&mut self, memory: &mut W, i: &Instruction) -> Next {
         match i.opcode {
             0xc3 => return Next::Return(0),
             0xc2 => return Next::Return(i.immediate as u64 & 0xffff),
@@ -417,24 +417,24 @@ impl Ahead {
             0x68 | 0x6a => self.push(Some(i.immediate as u64), None),
             0x9c => self.push(None, None),
             0x58..=0x5f => {
-                let (value, from) = self.pop(world);
+                let (value, from) = self.pop(memory);
                 match i.reg {
                     BP => self.state.set_fp(value, from),
                     reg => self.state.set(reg, value),
                 }
             }
             0x9d => {
-                self.pop(world);
+                self.pop(memory);
             }
             0x8f => {
-                let (value, _) = self.pop(world);
+                let (value, _) = self.pop(memory);
                 if let Some(rm) = i.rm {
                     self.state.set(rm, value);
                 }
             }
             0xc9 => {
                 self.copy(SP, BP);
-                let (value, from) = self.pop(world);
+                let (value, from) = self.pop(memory);
                 self.state.set_fp(value, from);
             }
             0x89 => match (i.wide, i.rm) {
@@ -453,7 +453,7 @@ impl Ahead {
                 (true, Some(rm)) => self.copy(i.reg, rm),
                 (true, None) => {
                     let address = self.on_stack(i);
-                    let value = address.and_then(|address| self.load(world, address));
+                    let value = address.and_then(|address| self.load(memory, address));
                     let from = self.read_from(address);
                     match i.reg {
                         BP => self.state.set_fp(value, from),

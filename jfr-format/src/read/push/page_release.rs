@@ -48,38 +48,48 @@ impl Pages {
     }
 }
 
+/// The pages that a decoder has let go.
+#[derive(Debug, Default)]
+pub(super) struct PageRelease {
+    pub(super) pages: Pages,
+    /// The pages of the input up to here have been let go.
+    pub(super) passed_to: u64,
+    /// The batch that was returned last: its pages are let go when the next item is requested.
+    pub(super) lent: Option<Range<u64>>,
+}
+
 impl Decoder {
     /// Has the pages let go that have been dealt with.
     pub(crate) fn on_passed(&mut self, pages: Pages) {
-        self.pages = pages;
+        self.pages.pages = pages;
     }
 
     /// Tells of the input up to `end`.
     pub(super) fn pass(&mut self, end: u64) {
-        if end > self.passed_to {
-            self.pages.release(self.passed_to..end);
+        if end > self.pages.passed_to {
+            self.pages.pages.release(self.pages.passed_to..end);
             self.prepare(end);
         }
-        self.passed_to = self.passed_to.max(end);
+        self.pages.passed_to = self.pages.passed_to.max(end);
     }
 
     /// Tells of the input from `start` on.
     pub(super) fn prepare(&self, start: u64) {
-        if let Some(paged) = &self.pages.0 {
-            let end = self.offset + self.buffer.bytes().len() as u64;
+        if let Some(paged) = &self.pages.pages.0 {
+            let end = self.input.end();
             paged.prepare(start..end.min(start.saturating_add(AHEAD)));
         }
     }
 
     /// Tells of bytes that were looked at a second time.
     pub(super) fn pass_again(&self, range: Range<u64>) {
-        self.pages.release(range);
+        self.pages.pages.release(range);
     }
 
     /// Tells of the chunk that is over: constants were looked up all over it.
     pub(super) fn pass_chunk(&self) {
         if let Some(chunk) = &self.chunk {
-            self.pass_again(chunk.offset.0..self.offset);
+            self.pass_again(chunk.offset.0..self.input.offset);
         }
     }
 }

@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::interrupted::{Regs, arch};
 use crate::layout::{SampleRecord, event_kind, loss};
-use crate::publish::{self, Event, Taken};
+use crate::publish::{self, CapturedStack, Event};
 use crate::{clock, context, cost, slots, state, sys};
 
 /// Code whose frames are left out at the leaf: [from, to).
@@ -32,7 +32,7 @@ pub fn record(event: &Event<'_>, with_stack: bool) -> Result<(), usize> {
     let regs = registers();
     let old = sys::block_signals();
     let work = || with_blocked(state, &regs, event, with_stack);
-    let result = cost::of(state, usize::from(event.kind), work);
+    let result = cost::measure(state, usize::from(event.kind), work);
     sys::restore_signals(old);
     result
 }
@@ -66,7 +66,7 @@ fn with_blocked(
         ..SampleRecord::default()
     };
     if !with_stack {
-        return publish::event(state, &fixed, event, &[], &Taken::default());
+        return publish::event(state, &fixed, event, &[], &CapturedStack::default());
     }
     let Some(mut lease) = state.private.scratch.take_for(fixed.slot) else {
         publish::lose(state, event);
@@ -83,7 +83,7 @@ fn with_blocked(
     }
     fixed.depth = frames.len() as u16;
     fixed.exact_frames = fixed.exact_frames.checked_shr(skip as u32).unwrap_or(0);
-    publish::event(state, &fixed, event, &[], &Taken { frames, ..taken })
+    publish::event(state, &fixed, event, &[], &CapturedStack { frames, ..taken })
 }
 
 /// The caller's registers: what a function must preserve, stack and program counter.

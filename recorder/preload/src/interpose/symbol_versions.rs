@@ -80,7 +80,7 @@ fn imports(caller: usize, name: &CStr) -> Option<bool> {
         return None;
     }
     // SAFETY: as above.
-    let object = unsafe { Object::of(bias, dynamic) }?;
+    let object = unsafe { Object::from_dynamic(bias, dynamic) }?;
     // SAFETY: as above.
     unsafe { object.is_older(name) }
 }
@@ -99,7 +99,7 @@ struct Object {
 impl Object {
     /// # Safety
     /// `dynamic` is the dynamic section of an object loaded with this bias, and stays.
-    unsafe fn of(bias: usize, mut dynamic: *const [usize; 2]) -> Option<Object> {
+    unsafe fn from_dynamic(bias: usize, mut dynamic: *const [usize; 2]) -> Option<Object> {
         let mut object = Object { names: 0, symbols: 0, versions: 0, needs: 0, relocations: [(0, 0); 2] };
         loop {
             // SAFETY: the section ends with a null entry, which ends the loop.

@@ -13,7 +13,7 @@ use crate::rule::Rule;
 
 /// A module's rows inside the arena.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
+pub struct UnwindTable<'a> {
     header: &'a [AtomicU64],
     image: u32,
     base: u64,
@@ -36,10 +36,10 @@ fn belongs(header: &[AtomicU64], image: u32) -> bool {
     load(header, 0) == Some(MAGIC) && load(header, 3).is_some_and(|word| (word >> 32) as u32 == image)
 }
 
-impl<'a> Rows<'a> {
+impl<'a> UnwindTable<'a> {
     /// The rows of an image at byte `offset` of the arena (a multiple of 8), `None` if they are not there.
     #[inline]
-    pub fn at(arena: &'a [AtomicU64], offset: u64, image: u32) -> Option<Rows<'a>> {
+    pub fn at(arena: &'a [AtomicU64], offset: u64, image: u32) -> Option<UnwindTable<'a>> {
         let words = arena.get((offset / 8) as usize..)?;
         let header = words.get(..4)?;
         if !belongs(header, image) {
@@ -53,7 +53,7 @@ impl<'a> Rows<'a> {
         let after_firsts = buckets.wrapping_add(2).wrapping_div(2).checked_add(4)?;
         let firsts = words.get(4..after_firsts)?;
         let rows = words.get(after_firsts..after_firsts.checked_add(rows)?)?;
-        (shift < 32).then_some(Rows { header, image, base, shift, buckets, firsts, rows })
+        (shift < 32).then_some(UnwindTable { header, image, base, shift, buckets, firsts, rows })
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! No two chunks of a recording start at the same time: JMC takes them for one and leaves the second out.
+//! Gives each chunk of a recording its own start time: JMC treats two chunks with the same start as one and drops the second.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,13 +16,13 @@ pub(super) fn step(header: &ChunkHeader) -> (i64, i64) {
 
 /// When the chunks written so far start, in nanoseconds since 1970.
 #[derive(Debug, Default)]
-pub(super) struct Starts {
+pub(super) struct UniqueStartTimes {
     taken: HashSet<i64>,
     /// By a start that is taken and a step: where it was free at last, so that many chunks of one start are no long search.
     free: HashMap<(i64, i64), i64>,
 }
 
-impl Starts {
+impl UniqueStartTimes {
     /// Another header for a chunk that starts with one before. The start moves along the chunk's own line, so no event's time
     /// changes.
     pub(super) fn moved(&mut self, header: &ChunkHeader) -> Option<ChunkHeader> {
@@ -59,7 +59,7 @@ mod tests {
             let mut header = ChunkHeader::decode(&bytes).unwrap();
             (header.start_nanos, header.start_ticks) = (1_700_000_000_000_000_000, Ticks(77));
             (header.duration_nanos, header.ticks_per_second) = (1500, frequency);
-            let mut starts = Starts::default();
+            let mut starts = UniqueStartTimes::default();
             assert_eq!(starts.moved(&header), None);
             for times in 1..4 {
                 let moved = starts.moved(&header).unwrap();
@@ -73,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn many_chunks_of_one_start_are_no_long_search() {
+    fn many_equal_starts_are_moved_in_linear_time() {
         let mut bytes = [0; crate::header::LEN];
         bytes[..8].copy_from_slice(b"FLR\0\0\x02\0\x01");
         let header = ChunkHeader::decode(&bytes).unwrap();
-        let mut starts = Starts::default();
+        let mut starts = UniqueStartTimes::default();
         assert_eq!(starts.moved(&header), None);
         for number in 1..100_000 {
             assert_eq!(starts.moved(&header).unwrap().start_nanos, number);

@@ -17,7 +17,7 @@ struct Entry {
 
 /// The table; all zero is empty.
 #[repr(C, align(64))]
-pub struct Memo {
+pub struct RuleCache {
     entries: [Entry; ENTRIES],
 }
 
@@ -25,7 +25,7 @@ pub struct Memo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag(pub u16);
 
-impl Memo {
+impl RuleCache {
     #[inline]
     fn slot(address: u64) -> usize {
         (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize
@@ -33,7 +33,7 @@ impl Memo {
 
     #[inline]
     fn entry(&self, address: u64) -> Option<&Entry> {
-        self.entries.get(Memo::slot(address))
+        self.entries.get(RuleCache::slot(address))
     }
 
     /// Asks the processor for the entry of `address`.
@@ -76,39 +76,39 @@ mod tests {
     use super::*;
     use std::boxed::Box;
 
-    fn empty() -> Box<Memo> {
+    fn empty() -> Box<RuleCache> {
         // SAFETY: all zero is a valid, empty table.
         unsafe { Box::new_zeroed().assume_init() }
     }
 
     #[test]
     fn other_generation_and_torn_pairs_miss() {
-        let memo = empty();
-        assert_eq!(memo.get(0x1000, Tag(1)), None);
-        memo.put(0x1000, Tag(1), 77);
-        assert_eq!(memo.get(0x1000, Tag(1)), Some(77));
-        assert_eq!(memo.get(0x1000, Tag(2)), None);
-        memo.entry(0x1000).unwrap().value.store(78, Relaxed);
-        assert_eq!(memo.get(0x1000, Tag(1)), None);
+        let cache = empty();
+        assert_eq!(cache.get(0x1000, Tag(1)), None);
+        cache.put(0x1000, Tag(1), 77);
+        assert_eq!(cache.get(0x1000, Tag(1)), Some(77));
+        assert_eq!(cache.get(0x1000, Tag(2)), None);
+        cache.entry(0x1000).unwrap().value.store(78, Relaxed);
+        assert_eq!(cache.get(0x1000, Tag(1)), None);
     }
 
     #[test]
     fn racing_writers_never_yield_a_foreign_value() {
-        let memo = empty();
+        let cache = empty();
         // Miri looks at every entry whenever the table is borrowed.
         let rounds = if cfg!(miri) { 24 } else { 200_000 };
         let addresses: std::vec::Vec<u64> =
-            (1..200_000u64).filter(|a| Memo::slot(*a) == Memo::slot(1)).take(12).collect();
+            (1..200_000u64).filter(|a| RuleCache::slot(*a) == RuleCache::slot(1)).take(12).collect();
         assert!(addresses.len() > 8);
         std::thread::scope(|s| {
             for start in 0..3 {
-                let (memo, addresses) = (&memo, &addresses);
+                let (cache, addresses) = (&cache, &addresses);
                 s.spawn(move || {
                     for i in start..rounds {
                         let address = addresses[i % addresses.len()];
-                        memo.put(address, Tag(3), address.wrapping_mul(31));
+                        cache.put(address, Tag(3), address.wrapping_mul(31));
                         let other = addresses[(i * 7) % addresses.len()];
-                        if let Some(value) = memo.get(other, Tag(3)) {
+                        if let Some(value) = cache.get(other, Tag(3)) {
                             assert_eq!(value, other.wrapping_mul(31));
                         }
                     }

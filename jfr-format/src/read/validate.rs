@@ -1,5 +1,5 @@
-//! Whether bytes are a whole recording: finished chunks from the first byte to the last, of which each event and each constant can be
-//! read. One pass, and no memory but that for the types of one chunk.
+//! Validates a recording: finished chunks from the first byte to the last, in which each event and each constant can be read. One
+//! pass, in the memory of one chunk's types.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::push::MAX_EVENT;
 use crate::chunk::Chunk;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC, METADATA_EVENT, STATE_FINISHED};
 use crate::cursor::Cursor;
-use crate::error::{Dubious, Error, ErrorKind, Malformed, Result};
+use crate::error::{Error, ErrorKind, Malformed, Nonconformance, Result};
 use crate::header::{ChunkHeader, LEN};
 use crate::ids::{ChunkIndex, FileOffset};
 use crate::metadata::is_filler;
@@ -28,9 +28,9 @@ const MOST_UNDECLARED: usize = 1000;
 /// Bytes behind which pages are let go.
 const STRIDE: u64 = 4 << 20;
 
-/// What a whole recording is made of.
+/// Totals of a valid recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Whole {
+pub struct ValidationSummary {
     /// Its chunks.
     pub chunks: u32,
     /// Its events, without metadata and constants.
@@ -41,9 +41,9 @@ pub struct Whole {
     pub end_nanos: i64,
 }
 
-/// An event that was passed.
+/// An event of a recording that is being validated.
 #[derive(Clone, Copy, Debug)]
-pub struct Passed<'a> {
+pub struct ValidatedEvent<'a> {
     /// The chunk that it is in; there are no constants in it.
     pub chunk: &'a Chunk,
     /// Its type.
@@ -55,16 +55,17 @@ pub struct Passed<'a> {
 }
 
 impl Recording {
-    /// Makes sure that this is a whole recording, in one pass and bounded memory whatever the bytes, and hands out its events.
+    /// Validates the whole recording in one pass and bounded memory, whatever the bytes, and calls `each` with its events.
     ///
     /// # Errors
-    /// What is wrong first, and where.
-    pub fn check(&self, mut each: impl FnMut(Passed<'_>)) -> Result<Whole> {
+    /// The first violation, and where it is.
+    pub fn validate(&self, mut each: impl FnMut(ValidatedEvent<'_>)) -> Result<ValidationSummary> {
         let bytes = self.as_bytes();
         if bytes.is_empty() {
             return Err(Error::new(ErrorKind::Empty, 0, None, "the first chunk header"));
         }
-        let mut whole = Whole { start_nanos: i64::MAX, end_nanos: i64::MIN, ..Whole::default() };
+        let mut whole =
+            ValidationSummary { start_nanos: i64::MAX, end_nanos: i64::MIN, ..ValidationSummary::default() };
         let mut last = None;
         let mut at = 0;
         while at < bytes.len() as u64 {
@@ -73,9 +74,9 @@ impl Recording {
             let end = at + header.size;
             let inner = usize::try_from(at).ok().zip(usize::try_from(end).ok());
             let inner = inner.and_then(|(at, end)| bytes.get(at..end)).unwrap_or_default();
-            let mut walk = Walk::new(self, inner, at, index, header, &mut last)?;
-            walk.run(&mut each)?;
-            whole.events += walk.events;
+            let mut validator = ChunkValidator::new(self, inner, at, index, header, &mut last)?;
+            validator.run(&mut each)?;
+            whole.events += validator.events;
             whole.chunks = whole.chunks.saturating_add(1);
             whole.start_nanos = whole.start_nanos.min(header.start_nanos);
             let ends = header.start_nanos.saturating_add(header.duration_nanos.max(0));
@@ -113,8 +114,8 @@ fn header(bytes: &[u8], at: u64, index: ChunkIndex) -> Result<ChunkHeader> {
     Ok(header)
 }
 
-/// One chunk.
-struct Walk<'a> {
+/// Validates one chunk.
+struct ChunkValidator<'a> {
     recording: &'a Recording,
     bytes: &'a [u8],
     chunk: Chunk,
@@ -128,7 +129,7 @@ struct Walk<'a> {
     undeclared: HashSet<u64>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ChunkValidator<'a> {
     fn new(
         recording: &'a Recording,
         bytes: &'a [u8],
@@ -156,7 +157,7 @@ impl<'a> Walk<'a> {
         self.chunk.malformed(what, self.chunk.offset.0 + at as u64, within)
     }
 
-    fn run(&mut self, each: &mut impl FnMut(Passed<'_>)) -> Result<()> {
+    fn run(&mut self, each: &mut impl FnMut(ValidatedEvent<'_>)) -> Result<()> {
         let (mut at, mut let_go) = (LEN, 0);
         while at < self.bytes.len() {
             let (type_id, payload, end) =
@@ -176,7 +177,7 @@ impl<'a> Walk<'a> {
         }
         let named = self.chunk.header.checkpoint.0;
         if !self.found && (named != 0 || self.checkpoints > 0) {
-            let kind = ErrorKind::Dubious(Dubious::CheckpointOffset(named));
+            let kind = ErrorKind::Nonconformance(Nonconformance::CheckpointOffset(named));
             let at = self.chunk.offset.0;
             return Err(Error::new(kind, at, Some(self.chunk.index), "the chunk header"));
         }
@@ -216,7 +217,13 @@ impl<'a> Walk<'a> {
         sound.map_err(|what| self.fault(what, at, "constant pools"))
     }
 
-    fn event(&mut self, id: u64, at: usize, payload: &[u8], each: &mut impl FnMut(Passed<'_>)) -> Result<()> {
+    fn event(
+        &mut self,
+        id: u64,
+        at: usize,
+        payload: &[u8],
+        each: &mut impl FnMut(ValidatedEvent<'_>),
+    ) -> Result<()> {
         self.events += 1;
         let types = self.chunk.types.clone();
         let Some(class) = types.by_id(id) else {
@@ -230,7 +237,7 @@ impl<'a> Walk<'a> {
         let time = times(&self.chunk, class, payload);
         layout::skip(types.classes(), &class.layout, &mut cursor, 0)
             .map_err(|what| self.fault(what, at, &format!("an event of {}", class.name)))?;
-        each(Passed { chunk: &self.chunk, class, payload, time });
+        each(ValidatedEvent { chunk: &self.chunk, class, payload, time });
         Ok(())
     }
 }
@@ -306,8 +313,8 @@ mod tests {
 
     const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures/");
 
-    fn check(bytes: &[u8]) -> Result<Whole> {
-        Recording::bytes(bytes.to_vec().into()).check(|_| {})
+    fn check(bytes: &[u8]) -> Result<ValidationSummary> {
+        Recording::bytes(bytes.to_vec().into()).validate(|_| {})
     }
 
     fn read(name: &str) -> Vec<u8> {
@@ -315,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn whole_recordings_are_and_others_are_told_from_them() {
+    fn complete_recordings_pass_and_others_fail() {
         let mut whole = 0;
         for entry in std::fs::read_dir(format!("{FIXTURES}recordings")).unwrap() {
             let path = entry.unwrap().path();
             let cut = ["killed", "fifo"].iter().any(|word| path.to_str().unwrap().contains(word));
             let bytes = std::fs::read(&path).unwrap();
             let mut passed = 0;
-            match Recording::bytes(bytes.into()).check(|_| passed += 1) {
+            match Recording::bytes(bytes.into()).validate(|_| passed += 1) {
                 Ok(found) => {
                     assert!(!cut, "{path:?} is not whole");
                     assert!(found.chunks > 0 && passed == found.events, "{path:?}: {found:?}, {passed}");
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_its_place() {
+    fn errors_have_an_offset() {
         let sound = read("cases/40_two_chunks_same_ids_same_vals.jfr");
         let first = usize::try_from(ChunkHeader::decode(&sound).unwrap().size).unwrap();
         assert_eq!(check(&sound).unwrap().chunks, 2);
@@ -389,7 +396,7 @@ mod tests {
                 Item::Warning(error) => match error.kind() {
                     ErrorKind::UnknownEvents { .. }
                     | ErrorKind::UnknownTypes { .. }
-                    | ErrorKind::Dubious(_) => {}
+                    | ErrorKind::Nonconformance(_) => {}
                     _ => said.push(error.to_string()),
                 },
                 // What cannot be read of an event is told when it is asked for.
@@ -404,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_whole_the_decoder_reads_everything() {
+    fn decoder_reads_valid_recordings_completely() {
         let mut whole = 0;
         for (name, step) in
             [("recordings/flightline.jfr", 7), ("cases/40_two_chunks_same_ids_same_vals.jfr", 2)]

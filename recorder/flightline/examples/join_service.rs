@@ -1,5 +1,5 @@
 //! A program that a profiling service records when it is asked to:
-//! `cargo run --release -p flightline-recorder --example join_service -- http://127.0.0.1:7070`.
+//! `cargo run --release -p flightline-recording --example join_service -- http://127.0.0.1:7070`.
 //!
 //! It works until its standard input ends, with a new thread every tenth of a second.
 
@@ -24,7 +24,7 @@ fn spell(until: Instant) -> u64 {
 
 fn main() {
     let url = env::args().nth(1).unwrap_or_else(|| "http://127.0.0.1:7070".into());
-    if let Err(error) = flightline_recorder::Service::at(url).label("example", "join_service").join() {
+    if let Err(error) = flightline::Service::new(url).label("example", "join_service").join() {
         eprintln!("join_service: {error}");
         std::process::exit(1);
     }

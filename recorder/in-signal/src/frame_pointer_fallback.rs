@@ -1,21 +1,21 @@
 //! Steps without unwind information. What is found here is marked as guessed, except a signal trampoline.
 
-use crate::ahead::World;
 use crate::eh_frame::Failure;
+use crate::instruction_analysis::CodeMemory;
 use crate::interrupted::{Regs, arch, strip};
 use crate::layout::{ModuleEntry, sample_flags};
-use crate::memo::Tag;
 use crate::modules::is_plain;
 use crate::rule::{Rule, Saved, Simple};
+use crate::rule_cache::Tag;
 use crate::stack::Memory;
 use crate::walk::{Lookup, MAX_GUESSED_FRAME, Walk};
 use crate::x86::Code;
 
-/// Marks memo entries of the step that running ahead found from an address: a gap if it found none. User-space addresses do not have
+/// Marks cache entries of the step that running ahead found from an address: a gap if it found none. User-space addresses do not have
 /// this bit.
-const RAN_AHEAD: u64 = 1 << 47;
+const SIMULATED: u64 = 1 << 47;
 
-/// Moves the memo entry of a return address to another slot than the entry of the code at that address.
+/// Moves the cache entry of a return address to another slot than the entry of the code at that address.
 const APART: u64 = 0x2aaa_aaaa;
 
 /// How far from an address its function is looked for where no module is known.
@@ -29,7 +29,7 @@ impl<M: Memory> Walk<'_, M> {
     pub(crate) fn guess(&mut self, at: u64, module: Option<&ModuleEntry>) -> Result<(), Failure> {
         // A trampoline may be the first code of its mapping, where the address looked up is one before it.
         let pc = self.regs.pc;
-        let known = self.lookup.memo.get(pc | RAN_AHEAD, self.lookup.tag);
+        let known = self.lookup.rule_cache.get(pc | SIMULATED, self.lookup.tag);
         let known = known.map(|value| Rule::unpack(value as u32));
         if known.is_none() {
             let here = module.copied().or_else(|| self.lookup.modules.find(pc));
@@ -40,10 +40,10 @@ impl<M: Memory> Walk<'_, M> {
                 return Err(Failure::Root);
             }
         }
-        if self.run_ahead(module, known) || (self.exact && self.frameless()) {
+        if self.simulate_epilogue(module, known) || (self.exact && self.frameless()) {
             return Ok(());
         }
-        if self.memory.is_exhausted() || self.machine.ahead.is_exhausted() {
+        if self.memory.is_exhausted() || self.machine.simulator.is_exhausted() {
             return Err(Failure::NoInfo);
         }
         let sp = self.regs.sp();
@@ -102,9 +102,9 @@ impl<M: Memory> Walk<'_, M> {
             && self.memory.info(pc.wrapping_add(8), 2) == Some(0xff85)
     }
 
-    /// Steps to the caller by running the function's own instructions to its return. The memo stores the outcome, found or not, because
+    /// Steps to the caller by running the function's own instructions to its return. The rule cache stores the outcome, found or not, because
     /// a run is slow and most functions are seen many times.
-    fn run_ahead(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
+    fn simulate_epilogue(&mut self, module: Option<&ModuleEntry>, known: Option<Rule>) -> bool {
         let pc = self.regs.pc;
         if cfg!(not(target_arch = "x86_64")) {
             return false;
@@ -119,11 +119,11 @@ impl<M: Memory> Walk<'_, M> {
             Some(Rule::Simple(rule)) if !self.full && again(&mut text, &mut self.regs, rule) => true,
             _ => {
                 text.memory.set_info(range.0, range.1, range.2);
-                let found = self.machine.ahead.run(&mut text, &mut self.regs);
-                let exhausted = self.memory.is_exhausted() || self.machine.ahead.is_exhausted();
+                let found = self.machine.simulator.run(&mut text, &mut self.regs);
+                let exhausted = self.memory.is_exhausted() || self.machine.simulator.is_exhausted();
                 // A run that was stopped early says nothing about the code.
                 if let Some(rule) = found.or((!exhausted).then_some(Rule::Gap)) {
-                    self.lookup.memo.put(pc | RAN_AHEAD, self.lookup.tag, u64::from(rule.pack()));
+                    self.lookup.rule_cache.put(pc | SIMULATED, self.lookup.tag, u64::from(rule.pack()));
                 }
                 found.is_some()
             }
@@ -216,22 +216,22 @@ impl<M: Memory> Code for Text<'_, M> {
     }
 }
 
-impl<M: Memory> World for Text<'_, M> {
+impl<M: Memory> CodeMemory for Text<'_, M> {
     fn word(&mut self, address: u64) -> Option<u64> {
         self.memory.word(address)
     }
 
     fn returns_to(&mut self, address: u64) -> bool {
-        // The memo also stores verified call sites, because a check copies a page.
-        let (key, tag) = ((address ^ APART) | RAN_AHEAD, Tag(!self.lookup.tag.0));
-        if self.lookup.memo.get(key, tag).is_some() {
+        // The rule cache also stores verified call sites, because a check copies a page.
+        let (key, tag) = ((address ^ APART) | SIMULATED, Tag(!self.lookup.tag.0));
+        if self.lookup.rule_cache.get(key, tag).is_some() {
             return true;
         }
         let near = address.wrapping_sub(1) >= self.range.0 && address < self.range.1;
         let known = near || self.lookup.modules.find(address.wrapping_sub(1)).is_some();
         let found = known && after_call(self.memory, address);
         if found {
-            self.lookup.memo.put(key, tag, 1);
+            self.lookup.rule_cache.put(key, tag, 1);
         }
         self.memory.set_info(self.range.0, self.range.1, self.range.2);
         found

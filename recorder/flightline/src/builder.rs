@@ -1,0 +1,452 @@
+//! The settings of a recording.
+
+use std::{net::SocketAddr, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use flightline_recorder::{
+    Engine, Recorder, Settings, schedule::Trigger, settings::Spans, settings::ThreadSelection,
+    sink::stream::QUEUES,
+};
+
+use crate::{Dumps, Error, Event, Output, Recording, Repository, output::absolute};
+
+/// How CPU time is sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CpuEngine {
+    /// The best one that the kernel allows.
+    #[default]
+    Auto,
+    /// `perf_event_open`, including time in the kernel.
+    Perf,
+    /// `perf_event_open` without time in the kernel, which a timer samples.
+    PerfUser,
+    /// A CPU-time timer for each thread.
+    Timer,
+    /// One CPU-time timer for the process. It cannot be combined with [`Event::Wall`].
+    ProcessTimer,
+}
+
+/// Which spans and scopes of the program are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SpanRecording {
+    /// None, and samples have no span.
+    Off,
+    /// Spans with at least one sample, and all scopes.
+    #[default]
+    Sampled,
+    /// All.
+    All,
+}
+
+/// Selects threads by name or id.
+///
+/// ```
+/// use flightline::Threads;
+/// let threads = Threads::new().named("^worker-[0-9]+$").ids(17..=20);
+/// # let _ = flightline::Builder::new().threads(threads);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Threads {
+    patterns: Vec<String>,
+    ids: Vec<RangeInclusive<u32>>,
+}
+
+impl Threads {
+    /// No thread.
+    pub fn new() -> Threads {
+        Threads::default()
+    }
+
+    /// Adds the threads with a part of their name that matches a regular expression, in the syntax of the crate `regex`. Names are read once a
+    /// second.
+    pub fn named(mut self, pattern: impl Into<String>) -> Threads {
+        self.patterns.push(pattern.into());
+        self
+    }
+
+    /// Adds the threads with a thread id (`gettid`) in this range.
+    pub fn ids(mut self, ids: RangeInclusive<u32>) -> Threads {
+        self.ids.push(ids);
+        self
+    }
+}
+
+/// A recording of this process that has not started. By default, CPU time is recorded with 99 samples per second into
+/// `flightline.jfr`. Values are checked by [`Builder::start`].
+#[derive(Clone, Debug)]
+#[must_use = "a recording begins with `start`"]
+pub struct Builder {
+    settings: Settings,
+    events: Option<Vec<Event>>,
+    rate: Option<f64>,
+    flush: Option<Duration>,
+    threads: Option<Threads>,
+    dumps: Option<Dumps>,
+    output: Output,
+    helper: Option<PathBuf>,
+    in_process: bool,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder::new()
+    }
+}
+
+impl Builder {
+    /// A recording with default settings.
+    pub fn new() -> Builder {
+        Builder {
+            settings: Settings::default(),
+            events: None,
+            rate: None,
+            flush: None,
+            threads: None,
+            dumps: None,
+            output: Output::File("flightline.jfr".into()),
+            helper: None,
+            in_process: false,
+        }
+    }
+
+    /// Where the recording goes: a path or an [`Output`]. Default: the file `flightline.jfr`.
+    pub fn output(mut self, output: impl Into<Output>) -> Builder {
+        self.output = output.into();
+        self
+    }
+
+    /// Records into a rolling repository: [`Output::Repository`].
+    pub fn repository(self, repository: Repository) -> Builder {
+        self.output(repository)
+    }
+
+    /// Overwrites an output file that exists. Otherwise it is renamed to `NAME.old`.
+    pub fn overwrite(mut self) -> Builder {
+        self.settings.overwrite = true;
+        self
+    }
+
+    /// Selects the events to record, instead of CPU time alone. The last call counts.
+    pub fn events(mut self, events: impl IntoIterator<Item = Event>) -> Builder {
+        self.events = Some(events.into_iter().collect());
+        self
+    }
+
+    /// Samples per second of CPU time, 1 to 10,000; default 99. It replaces the interval of [`Event::Cpu`].
+    pub fn rate(mut self, rate: f64) -> Builder {
+        self.rate = Some(rate);
+        self
+    }
+
+    /// How CPU time is sampled; default [`CpuEngine::Auto`].
+    pub fn engine(mut self, engine: CpuEngine) -> Builder {
+        self.settings.engine = match engine {
+            CpuEngine::Auto => Engine::Auto,
+            CpuEngine::Perf => Engine::Perf,
+            CpuEngine::PerfUser => Engine::PerfUser,
+            CpuEngine::Timer => Engine::Timer,
+            CpuEngine::ProcessTimer => Engine::ProcessTimer,
+        };
+        self
+    }
+
+    /// Limits what recording costs, as a share of the CPU time of the program, or of one processor if the program uses less: 0.0001 to
+    /// 0.5, so that 0.005 is half a percent. While it costs more, the intervals get longer.
+    pub fn budget(mut self, share: f64) -> Builder {
+        self.settings.budget = Some(share);
+        self
+    }
+
+    /// Frames of a stack that are recorded, 1 to 2,048; default 1,024.
+    pub fn depth(mut self, frames: u32) -> Builder {
+        self.settings.depth = frames;
+        self
+    }
+
+    /// Records only these threads. Default: all, and those that start later, within some 10 ms of their start.
+    pub fn threads(mut self, threads: Threads) -> Builder {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Does not record processes that this one starts.
+    pub fn without_children(mut self) -> Builder {
+        self.settings.follow = false;
+        self
+    }
+
+    /// Which spans and scopes are recorded; default [`SpanRecording::Sampled`].
+    pub fn spans(mut self, spans: SpanRecording) -> Builder {
+        self.settings.spans = match spans {
+            SpanRecording::Off => Spans::Off,
+            SpanRecording::Sampled => Spans::Sampled,
+            SpanRecording::All => Spans::All,
+        };
+        self
+    }
+
+    /// Adds a label of the recording to those that the recorder finds: host, service, version and container. A name has 1 to 63 letters,
+    /// digits or `._-/`; a value at most 1,024 bytes without commas and control characters. At most 32 labels are recorded.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
+        self.settings.labels.push((name.into(), value.into()));
+        self
+    }
+
+    /// Does not record the arguments of the program.
+    pub fn redact_arguments(mut self) -> Builder {
+        self.settings.redact_args = true;
+        self
+    }
+
+    /// Records a last sample of every thread when a signal such as SIGSEGV ends the program. Default: only in a repository.
+    pub fn fatal_signals(mut self, on: bool) -> Builder {
+        self.settings.fatal_signals = Some(on);
+        self
+    }
+
+    /// Records the addresses of frames instead of source lines and inlined functions, for `flightline annotate --asm`.
+    pub fn addresses(mut self) -> Builder {
+        self.settings.addresses = true;
+        self
+    }
+
+    /// Adds up samples of CPU time with equal stacks for this time, 1 s to 1 h, and writes them as one event. Files become about ten times
+    /// smaller; source lines and inlined functions are not recorded. It cannot be combined with [`Event::Wall`].
+    pub fn aggregate(mut self, time: Duration) -> Builder {
+        self.settings.aggregate = Some(time);
+        self
+    }
+
+    /// With [`Builder::aggregate`]: records source lines and inlined functions, so that stacks that differ by them are not added up.
+    pub fn aggregate_lines(mut self) -> Builder {
+        self.settings.aggregate_lines = true;
+        self
+    }
+
+    /// Time between two flushes, 10 ms to 10 min: how late a reader can see a sample. Default 1 s, or that of [`Builder::aggregate`].
+    pub fn flush_interval(mut self, time: Duration) -> Builder {
+        self.flush = Some(time);
+        self
+    }
+
+    /// Has each flush written to the disk (`fdatasync`), so that a power failure only costs what was recorded since.
+    pub fn sync(mut self) -> Builder {
+        self.settings.sync = true;
+        self
+    }
+
+    /// Memory for samples of each process that the recorder has not read yet, in bytes: a power of two, 64 KiB to 256 MiB. Default: by
+    /// rate and number of processors, 128 KiB to 16 MiB.
+    pub fn ring_size(mut self, bytes: u64) -> Builder {
+        self.settings.ring_bytes = Some(bytes);
+        self
+    }
+
+    /// Streams: bytes that can wait for a reader, 256 KiB to 1 GiB; default 8 MiB. All readers together have four times that.
+    pub fn queue_size(mut self, bytes: usize) -> Builder {
+        self.settings.stream.queue_bytes = bytes;
+        self
+    }
+
+    /// Streams: size of the pipe or of a socket's send buffer in bytes, 4 KiB to 1 GiB; default: that of the kernel.
+    pub fn pipe_size(mut self, bytes: usize) -> Builder {
+        self.settings.stream.pipe_bytes = Some(bytes);
+        self
+    }
+
+    /// Begins to record this long after [`Builder::start`].
+    pub fn delay(mut self, time: Duration) -> Builder {
+        self.settings.schedule.delay = Some(time);
+        self
+    }
+
+    /// Ends the recording this long after it began. The program runs on.
+    pub fn duration(mut self, time: Duration) -> Builder {
+        self.settings.schedule.duration = Some(time);
+        self
+    }
+
+    /// Begins to record when this file appears.
+    pub fn start_on_file(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.settings.schedule.start_on = Some(Trigger::File(path.into()));
+        self
+    }
+
+    /// Ends the recording when this file appears.
+    pub fn stop_on_file(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.settings.schedule.stop_on = Some(Trigger::File(path.into()));
+        self
+    }
+
+    /// Copies the last minutes when something happens.
+    pub fn dumps(mut self, dumps: Dumps) -> Builder {
+        self.dumps = Some(dumps);
+        self
+    }
+
+    /// Writes metrics of the recorder to this file every ten seconds, for the text file collector of Prometheus.
+    pub fn metrics_file(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.settings.exposition.file = Some(path.into());
+        self
+    }
+
+    /// Serves metrics of the recorder at `http://ADDRESS/metrics`.
+    pub fn metrics_listen(mut self, address: SocketAddr) -> Builder {
+        self.settings.exposition.listen = Some(address);
+        self
+    }
+
+    /// The `flightline` program that writes the recording. Default: `FLIGHTLINE_BIN`, else in the folder of this program, else on `PATH`.
+    /// If there is none, a thread of this process does.
+    pub fn helper(mut self, program: impl Into<PathBuf>) -> Builder {
+        self.helper = Some(program.into());
+        self
+    }
+
+    /// Writes the recording in a thread of this process, which takes no signals.
+    pub fn in_process(mut self) -> Builder {
+        self.in_process = true;
+        self
+    }
+
+    /// Starts to record, and returns a guard. All threads that exist are recorded, and those that start later.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]: a setting is out of range. [`Error::Io`]: the output cannot be written, the recorder does not start, or this
+    /// process is being recorded already.
+    pub fn start(self) -> Result<Recording, Error> {
+        let settings = self.to_settings()?;
+        let mut builder = Recorder::builder().settings(settings);
+        builder = match &self.output {
+            Output::Repository(repository) => builder.repository(repository.to_recorder()),
+            output => builder.output(output.to_address()?.0),
+        };
+        if let Some(program) = self.helper {
+            builder = builder.helper(program);
+        }
+        // The recorder's process does not inherit descriptors.
+        if self.in_process || matches!(self.output, Output::Descriptor(_)) {
+            builder = builder.in_process();
+        }
+        builder.start().map(Recording).map_err(Error::from_recorder)
+    }
+
+    /// The settings of the recorder.
+    fn to_settings(&self) -> Result<Settings, Error> {
+        let mut settings = self.settings.clone();
+        if let Some(aggregate) = settings.aggregate {
+            settings.flush = aggregate;
+            // Readings for each second would take more bytes than the samples.
+            settings.metrics = Some(aggregate);
+        }
+        if let Some(events) = &self.events {
+            settings = settings.without_engines();
+            events.iter().cloned().try_for_each(|event| event.select(&mut settings))?;
+        }
+        if let Some(rate) = self.rate {
+            settings.period = Settings::period_for_rate(rate).map_err(Error::from_recorder)?;
+        }
+        if let Some(flush) = self.flush {
+            settings.flush = flush;
+        }
+        if let Some(threads) = &self.threads {
+            let mut selection = ThreadSelection::default();
+            threads.ids.iter().cloned().for_each(|ids| selection.add_ids(ids));
+            let mut added = threads.patterns.iter().map(|pattern| selection.add_pattern(pattern));
+            added.try_for_each(|result| result.map_err(Error::from_recorder))?;
+            settings.threads = Some(selection);
+        }
+        settings.dumps = self.dumps.as_ref().map(Dumps::to_policy).transpose()?;
+        settings.stream.token = self.output.to_address()?.1;
+        settings.stream.anywhere = matches!(self.output, Output::Tcp { allow_remote: true, .. });
+        check_stream(&settings)?;
+        // The recorder's process can be in another folder.
+        if let Some(path) = &mut settings.exposition.file {
+            *path = absolute(path)?;
+        }
+        let schedule = &mut settings.schedule;
+        for trigger in [&mut schedule.start_on, &mut schedule.stop_on].into_iter().flatten() {
+            if let Trigger::File(path) = trigger {
+                *path = absolute(path)?;
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn check_stream(settings: &Settings) -> Result<(), Error> {
+    let wrong = |name, problem: String| Err(Error::Setting { name, problem });
+    let [least, most] = QUEUES;
+    let stream = &settings.stream;
+    if !(least..=most).contains(&stream.queue_bytes) {
+        return wrong(
+            "queue-size",
+            format!("{} is not between {least} and {most} bytes", stream.queue_bytes),
+        );
+    }
+    match stream.pipe_bytes.filter(|bytes| !(4096..=1 << 30).contains(bytes)) {
+        Some(bytes) => wrong("pipe-size", format!("{bytes} is not between 4 KiB and 1 GiB")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_replace_cpu_time() {
+        let settings = Builder::new().to_settings().unwrap();
+        assert!(settings.cpu && settings.wall.is_none());
+        assert_eq!(Event::CPU, Event::Cpu(settings.period));
+        let events = [
+            Event::WALL,
+            Event::METRICS,
+            Event::perf("page-faults").with_period(7),
+            Event::library_function("libc.so.6", "malloc", Duration::from_millis(1)),
+        ];
+        let settings = Builder::new().events(events).to_settings().unwrap();
+        assert!(!settings.cpu);
+        assert_eq!(settings.spec(), "wall@50ms,metrics@1s,page-faults@7");
+        assert_eq!(settings.trace[0].function, "libc.so.6:malloc");
+    }
+
+    #[test]
+    fn aggregated_samples_are_flushed_when_they_are_written() {
+        let minute = Duration::from_secs(60);
+        let aggregated = Builder::new().aggregate(minute);
+        let settings = aggregated.clone().to_settings().unwrap();
+        assert_eq!((settings.flush, settings.metrics), (minute, Some(minute)));
+        let settings = aggregated.events([Event::CPU, Event::METRICS]).flush_interval(minute / 2);
+        let settings = settings.to_settings().unwrap();
+        assert_eq!((settings.flush, settings.metrics), (minute / 2, Some(minute / 60)));
+    }
+
+    #[test]
+    fn wrong_settings_are_named() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let name = |builder: Builder| match builder.in_process().start().map(drop) {
+            Err(Error::Setting { name, .. }) => name,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(name(Builder::new().rate(0.1)), "rate");
+        assert_eq!(name(Builder::new().depth(0)), "depth");
+        assert_eq!(name(Builder::new().threads(Threads::new().named("("))), "threads");
+        assert_eq!(name(Builder::new().label("a b", "")), "label");
+        assert_eq!(name(Builder::new().output(Output::tcp(address, ""))), "token");
+        assert_eq!(name(Builder::new().queue_size(1)), "queue-size");
+        assert_eq!(name(Builder::new().events([Event::Cpu(Duration::ZERO)])), "interval");
+        assert_eq!(name(Builder::new().repository(Repository::new("/x").max_size(1))), "max-size");
+        let dumps = Dumps::new("/x").on(crate::DumpCondition::Cpu(f64::NAN, Duration::from_secs(1)));
+        assert_eq!(name(Builder::new().dumps(dumps)), "dump-on");
+    }
+
+    #[test]
+    fn a_file_is_no_stream_whatever_its_name() {
+        let (path, token) = Output::from("unix:x").to_address().unwrap();
+        assert!(path.is_absolute() && token.is_none());
+        let (path, token) = Output::tcp("127.0.0.1:4711".parse().unwrap(), "t").to_address().unwrap();
+        assert_eq!((path.to_str(), token.is_some()), (Some("tcp:127.0.0.1:4711"), true));
+    }
+}

@@ -1,0 +1,82 @@
+//! What is open in the kernel: tracepoints, the rings that they write into, and the filter of threads.
+
+use std::{io::Error as IoError, os::fd::BorrowedFd};
+
+use super::{
+    Options,
+    merge::RecordPosition,
+    open::{self, Pass, Points, Source},
+    refused, thread_polls,
+    tracepoints::States,
+};
+use crate::settings;
+
+/// The tracepoints and their rings.
+pub(super) struct KernelEvents {
+    /// `None`: the kernel does not let us see them, only that threads are switched.
+    pub(super) points: Option<Points>,
+    /// What to say of that.
+    pub(super) lacks: Option<String>,
+    pub(super) states: States,
+    pub(super) sources: Vec<Source>,
+    pub(super) pass: Option<Pass>,
+    /// Samples of threads that are not recorded, since the filters were looked at last.
+    pub(super) strangers: u64,
+    /// Memory of a round's list of records.
+    pub(super) found: Vec<RecordPosition>,
+}
+
+impl KernelEvents {
+    /// Opens the rings.
+    ///
+    /// # Errors
+    /// Why what is selected cannot be recorded here.
+    pub(super) fn open(selected: &settings::OffCpu) -> Result<KernelEvents, String> {
+        let found = Points::find(selected).and_then(|points| {
+            let sources = open::sources(selected).map_err(|e| refused(&e))?;
+            open::try_out(&points).map_err(|e| refused(&e))?;
+            Ok((points, sources))
+        });
+        let (points, sources, lacks) = match found {
+            Ok((points, sources)) => (Some(points), sources, None),
+            Err(problem) if selected.calls.is_some() => {
+                return Err(format!(
+                    "{problem}; -e io records the calls of a program that it starts without that"
+                ));
+            }
+            Err(problem) if selected.all || selected.io() => return Err(problem),
+            Err(problem) => (None, Vec::new(), Some(thread_polls::notice(&problem, selected))),
+        };
+        Ok(KernelEvents {
+            states: points.as_ref().map_or_else(States::default, |points| points.switch.states.clone()),
+            points,
+            lacks,
+            sources,
+            pass: None,
+            strangers: 0,
+            found: Vec::new(),
+        })
+    }
+
+    /// Opens the events of the switches of a thread and of those that it starts.
+    pub(super) fn watch(&mut self, options: &Options, tid: u32, from_exec: bool) -> Result<(), IoError> {
+        match self.points {
+            _ if !options.selected.switches => Ok(()),
+            Some(_) => open::switches(&mut self.sources, tid, options.follow, from_exec),
+            None => open::switches_alone(&mut self.sources, tid, options.follow, from_exec),
+        }
+    }
+
+    /// Opens the tracepoints on all processors, for the threads that pass.
+    pub(super) fn trace(&mut self, selected: &settings::OffCpu, pass: Pass) -> Result<(), String> {
+        let Some(points) = &self.points else { return Ok(()) };
+        open::trace(&mut self.sources, points, &pass, selected).map_err(|e| refused(&e))?;
+        self.pass = Some(pass);
+        Ok(())
+    }
+
+    /// Descriptors that are readable when a ring fills up.
+    pub(super) fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sources.iter().map(|source| source.ring.event())
+    }
+}
