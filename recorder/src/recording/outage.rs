@@ -250,6 +250,15 @@ mod tests {
     }
 
     #[test]
+    fn event_type_declared_before_the_first_record_opens_a_lazy_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::new(dir.path().join("root"));
+        let mut recording = Recording::later(&repository, &Owner::default(), &Settings::default()).unwrap();
+        recording.declare(jfr_format::schema::SAMPLE_CONTEXT);
+        assert!(matches!(recording.output.stage, Stage::Open) && recording.failure().is_none());
+    }
+
+    #[test]
     fn lazy_output_without_content_is_never_made() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
