@@ -1,4 +1,8 @@
 //! Outputs that fail: a file keeps what it has, a pipe without a reader ends, a repository is tried again.
+//!
+//! While a repository refuses data, its recording pauses. The failure is reported once, and the output is
+//! tried again after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
+//! closed (`Drain::retire`).
 
 use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};
 use jfr_format::schema;
