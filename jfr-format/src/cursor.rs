@@ -1,5 +1,7 @@
 //! Reads bytes of the input. This is the only module that does so, and it checks every read against the
 //! remaining length.
+//!
+//! No allocation is sized by a number from the input that was not checked against the bytes that are left.
 
 use crate::constants::*;
 use crate::error::Malformed;

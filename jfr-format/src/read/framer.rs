@@ -1,5 +1,8 @@
 //! Splits a stream of chunks of known sizes into parts that can be forwarded: complete records, up to
 //! positions where a reader can be disconnected.
+//!
+//! It uses the sizes of records only, and holds at most one segment. The recorder uses it for its own
+//! streams, and `flightline relay` for those that it reads.
 
 use std::sync::Arc;
 

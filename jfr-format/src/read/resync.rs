@@ -1,4 +1,7 @@
 //! Finds the next readable event after damage.
+//!
+//! This is the only search of that kind, for reading and for editing. The number of its steps is linear in
+//! the size of the input.
 
 use super::push::MAX_EVENT;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};

@@ -4,6 +4,9 @@
 //! is SIGPROF queued by the drain with a cookie of [`cookie::FROM_CONTROL`]. The interrupted thread may hold
 //! any lock. So the command is executed by system calls and atomics alone, on a separate stack (the thread's
 //! may be tiny), with every signal blocked.
+//!
+//! No command is sent to a process that does not catch SIGPROF. A program ignores commands while it executes
+//! another image or is in a `vfork`, and after one of its threads has given up system calls.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,5 +1,9 @@
 //! A thread's state: its levels, each with the data of one activation. The thread itself takes and releases
 //! levels, outside signal handlers. Handlers only see the slot and its record.
+//!
+//! Records neither begin at nor cross a page boundary. A reader can therefore read the 64 bytes before any
+//! pointer that claims to be one of ours. The kernel clears blocks in forked children (`MADV_WIPEONFORK`),
+//! also in children that the C library does not know.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};

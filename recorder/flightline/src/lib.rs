@@ -29,6 +29,9 @@
 //! Allocations, lock waits, I/O and exceptions are recorded by functions that `libflightline.so` puts in front of those of the C library.
 //! A program that links this crate has no such functions; start it with `flightline record`, or with `LD_PRELOAD=libflightline.so`, to
 //! record these.
+//!
+//! Public signatures use only types of this crate, of the standard library, and those of `flightline-context`
+//! that are re-exported here.
 
 #![forbid(unsafe_code)]
 

@@ -6,6 +6,9 @@
 //!
 //! **Unmapping.** A handler marks the handle BUSY while it reads. A thread that disarms this one at the same
 //! time only marks the handle CLOSE, and the handler unmaps the pages when it is done.
+//!
+//! A sample's kernel frames precede those of the program in one list of addresses. They are recognized by
+//! their addresses, which are in the upper half.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

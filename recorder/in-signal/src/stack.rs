@@ -5,6 +5,8 @@
 //! memory (coroutine stacks, alternate stacks, modules that may be unmapped) is copied by `process_vm_readv`,
 //! which fails instead of faulting, a page at a time. The copies are cached for the rest of the walk, and a
 //! walk makes a limited number of them.
+//!
+//! No SIGSEGV handler catches a failed load: it would conflict with those of the program.
 
 use crate::sys;
 

@@ -2,6 +2,9 @@
 //! against the arena: its contents decide where a walk goes, never which memory it reads. When no process has
 //! a module mapped any more, its memory in the arena is reused for another module; a handler that is late
 //! detects this by the image number.
+//!
+//! The first words of a table identify its image. They are compared before and after the search, so a handler
+//! that was preempted while the table was replaced notices the replacement and continues without the table.
 
 use core::sync::atomic::{
     AtomicU64,

@@ -1,6 +1,9 @@
 //! Machine-wide use: `/etc/ld.so.preload` names the object, so that every program loads it, and the programs
 //! that [`CONFIG`] allows are recorded. All other programs, and programs with raised privileges, are left
 //! alone silently.
+//!
+//! A program with more rights than its caller is recognized before any of its environment is read. The
+//! recorder's own processes are never recorded.
 
 use core::ffi::CStr;
 

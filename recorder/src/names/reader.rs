@@ -1,4 +1,7 @@
 //! The thread that reads files: symbols, unwind rows, debug information. It may take its time, draining rings may not.
+//!
+//! The unwind table of a file comes first, because handlers wait for it, then its symbols. Debug information
+//! is read only for the addresses that occur.
 
 use std::{
     collections::HashMap,

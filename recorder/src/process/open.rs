@@ -4,6 +4,9 @@
 //! Nobody in the program writes anything: from time to time the contexts of threads that were sampled are read from outside, the
 //! record in force and those below it, and what they say is kept until the activation's end is told. So of a program that is
 //! killed those are known that had gone on for [`LOOK_NS`] at the most.
+//!
+//! A chain of records is used only if its first record has the same address and version before and after the
+//! reading. The activations are recorded when the process or the recording ends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

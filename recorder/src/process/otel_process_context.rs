@@ -6,6 +6,8 @@
 //! ```
 //! Nobody says when it comes or changes, so it is looked at again while there are contexts to be named: the whole map of the process
 //! until one is found, the 32 bytes of its head afterwards.
+//!
+//! The contents are not trusted, and are read at most once per second.
 
 use std::fs;
 

@@ -1,6 +1,10 @@
 //! Titles of processes. A server writes over its arguments what a worker does: `postgres: bench [local] UPDATE`, `nginx: worker process`.
 //!
 //! The title is read from `/proc/PID/cmdline` when a sample is written. Samples name it by their thread's group, whose parent it is.
+//!
+//! The title is read at most four times per second. Samples refer to it through a second constant of their
+//! thread, whose group has the title as parent. Accounts of the thread use the first constant, without the
+//! title.
 
 use std::{fs::File, io::Read, path::PathBuf};
 

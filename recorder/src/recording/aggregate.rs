@@ -2,6 +2,9 @@
 //!
 //! It is a `profiler.WallClockSample`, the one sample event with a weight that other readers know. What is added up counts as
 //! not written: it comes back from the journal if we are killed.
+//!
+//! Sums are written before their chunk ends, because their keys are not valid afterwards. Until then the
+//! records stay in the journal.
 
 use std::collections::HashMap;
 

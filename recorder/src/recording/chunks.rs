@@ -142,7 +142,7 @@ impl Recording {
         self.flushes.due_in(now_ns)
     }
 
-    /// Writes out what is queued; begins another chunk when this one is old or big.
+    /// Writes out what is queued.
     pub fn flush(&mut self, now_ns: u64) {
         if !self.output.is_writable() {
             return;
@@ -156,6 +156,13 @@ impl Recording {
         }
         self.write_out(now_ns);
         self.output.sync();
+    }
+
+    /// Begins another chunk if this one is old or big.
+    pub fn rotate(&mut self, now_ns: u64) {
+        if !self.output.is_writable() {
+            return;
+        }
         let longest = match self.output.sink.repository() {
             Some(sink) => sink.repository().chunk_age_limit().as_nanos() as u64,
             None if self.chunk.fixed => FIXED_CHUNK_NS,

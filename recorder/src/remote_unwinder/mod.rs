@@ -2,6 +2,10 @@
 //!
 //! The walker is that of the handlers, over a module table of our own and the rows arena, which is mapped here too. What the
 //! other process's memory holds decides where a walk goes, never where it reads: every word comes by `process_vm_readv`.
+//!
+//! The registers of a thread that waits in the kernel may be unknown. If the frame pointer is missing, it is
+//! searched above the stack pointer, and accepted if the call before its return address leads to the current
+//! function. Such frames are marked as guessed.
 
 use std::{
     collections::HashMap,

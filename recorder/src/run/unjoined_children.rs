@@ -1,5 +1,7 @@
 //! Children that have not joined yet when everybody else has ended: a daemon's first process ends as soon as it has forked, and the
 //! second may still be on its way.
+//!
+//! The recorder waits for every process that still maps the session or was started to join it.
 
 use std::{
     fs,

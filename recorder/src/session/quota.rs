@@ -1,5 +1,8 @@
 //! How much memory the processes of a session may have together. Each has a fixed size, but they may begin and end faster than
 //! the drain removes what they leave.
+//!
+//! A process that joins counts itself. One that exceeds the limit is refused and reported, so the limit holds
+//! however fast processes start and however slow the drain is.
 
 use std::{fs, io, path::Path, sync::atomic::Ordering, time::Duration};
 

@@ -15,6 +15,10 @@
 //! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
 //! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
 //! in order of time.
+//!
+//! The raw record names the thread that goes off CPU. Its end is reported by the tracepoint or by the
+//! thread's own switch record, whichever comes first: on some virtual machines idle processors report no
+//! tracepoints, and the kernel stops the switch records of a thread while it ends.
 
 use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 

@@ -3,6 +3,9 @@
 //! Whole chunks are copied as they are, by the kernel. Of the chunk that is being written, what its header speaks for is
 //! copied, under a header that says so; bytes appended during the copy lie behind that. All files are opened before the first byte is
 //! copied, so that a repository may remove what it likes.
+//!
+//! The header of the chunk being written is used only if two readings of it were equal. Dumps that the drain
+//! makes itself are written by a thread.
 
 mod policy;
 mod trigger;
