@@ -2,8 +2,8 @@
 //! levels, outside signal handlers. Handlers only see the slot and its record.
 //!
 //! Records neither begin at nor cross a page boundary. A reader can therefore read the 64 bytes before any
-//! pointer that claims to be one of ours. The kernel clears blocks in forked children (`MADV_WIPEONFORK`),
-//! also in children that the C library does not know.
+//! pointer that claims to point to a record of this project. The kernel clears blocks in forked children
+//! (`MADV_WIPEONFORK`), also in children that the C library does not know.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};

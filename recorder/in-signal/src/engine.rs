@@ -166,8 +166,7 @@ fn keep_first(slot: &ThreadSlot, handle: u64) {
     let late = slot.stage.load(Relaxed) != stage::PERF_FIRST
         || slot.engine_handle.compare_exchange(0, handle, Relaxed, Relaxed).is_err();
     if late {
-        // SAFETY: mapped by the caller; the failed exchange means that the handle was not shared with any
-        // other code.
+        // SAFETY: mapped by the caller, and not stored in the slot, so no other code has it.
         unsafe { perf_ring::unmap(handle) };
     }
 }

@@ -139,8 +139,7 @@ pub fn decode<C: Code>(code: &mut C, at: u64) -> Option<Instruction> {
     let mut map = Map::One;
     let (has_modrm, mut bytes);
     match opcode {
-        // VEX with two and three bytes, EVEX: they write no general-purpose register except those of
-        // `gpr_written`.
+        // VEX and EVEX: they write no general-purpose register except those of `gpr_written`.
         0xc4 | 0xc5 | 0x62 => {
             let first = from.byte()?;
             let payload = match opcode {

@@ -25,7 +25,7 @@ use flightline_in_signal::{clock, cookie, fatal};
 use super::*;
 use crate::session::{self, Attached};
 
-/// Signals before whose dispositions the recorder's handler is installed.
+/// Fatal signals: the recorder's handler is installed in front of the program's disposition.
 const FATAL: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGSYS];
 static FRONTS: [Shadow; 6] = [const { Shadow::new() }; 6];
