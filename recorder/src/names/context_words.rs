@@ -1,5 +1,5 @@
-//! Finds a file's thread-local variables of tracing contexts in a process, by the words with which the loader leads the library's own code to
-//! them. This is right whichever file defines the variable that the code uses.
+//! Finds the thread-local variables of tracing contexts in a process, from the words that the dynamic loader fills in for
+//! the tracing library's own code. This is correct even if another file defines the variable that the code uses.
 //!
 //! | relocation | word | meaning |
 //! |---|---|---|

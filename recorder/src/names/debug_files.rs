@@ -1,7 +1,7 @@
-//! Separate debug files of a stripped program: where they are looked for, and how it is known that one belongs to it.
+//! Finds the separate debug files of a stripped program, and checks that they belong to it.
 //!
-//! `<root>/.build-id/ab/cdef….debug`, the debug link's three places, the cache of debuginfod, and the file that dwz moved
-//! out what several debug files have in common to.
+//! The locations are `<root>/.build-id/ab/cdef….debug`, the three locations of the debug link, the cache of debuginfod, and
+//! the file into which dwz moved the common parts of several debug files.
 
 use std::{
     ffi::OsStr,

@@ -1,4 +1,4 @@
-//! The beginning of an ELF file: what kind of program it is and where its segments lie.
+//! The headers of an ELF file: the kind of program and its segments.
 //!
 //! ```text
 //! Elf64_Ehdr   4 class   5 data   16 e_type   18 e_machine   32 e_phoff   54 e_phentsize   56 e_phnum

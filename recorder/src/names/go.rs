@@ -1,4 +1,4 @@
-//! Names of a Go program's functions out of its own table, which stays when symbols are stripped: `.gopclntab`.
+//! Function names of a Go program, from its table `.gopclntab`, which remains when symbols are stripped.
 //!
 //! ```text
 //! header      magic u32, 0 u16, unit of code u8, size of a pointer u8, then words: functions, files, start of the text (not

@@ -1,21 +1,21 @@
-//! Records processes that nothing was loaded into: static programs, Go, set-user-id, whatever already runs.
+//! Records processes without preloaded code: static, Go and set-user-id programs, and processes that already run.
 //!
 //! ```text
 //! open.rs    attaches to a running process, or to the program that is started next
-//! event_set.rs the perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by what a thread starts, with
-//!            less where the kernel allows less; each processor has a ring (`perf_events/ring.rs`)
-//! target.rs  a process: its accounts; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
+//! event_set.rs the perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by child threads, with
+//!            fewer features if the kernel permits fewer; each processor has a ring (`perf_events/ring.rs`)
+//! target.rs  a process: its totals; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
 //! waits.rs   where its threads wait (the wall clock)
-//! refused.rs why the kernel refuses, and what to do
-//! startup.rs a preloaded program up to where it samples itself
+//! refused.rs why the kernel refuses, and the remedy
+//! startup.rs a preloaded program until it samples itself
 //! ```
-//! The recorded program notices nothing: no signal, no memory, no descriptor of its own.
+//! The recorded program is not affected: it gets no signal, no memory and no descriptor.
 //!
-//! **Weights.** A sample carries what its thread's event of its processor has counted; the difference to the sample before
-//! is its weight, so that samples which the kernel leaves out (a full ring, throttling) leave no gap: they are
-//! counted as lost. An event begins with a whole period on each processor. When a thread ends, the kernel reports its CPU time after the
-//! last sample. The perf events that no sample represents are known at the end, from
-//! the counts of all their descriptors, and reported as lost.
+//! **Weights.** A sample carries the count of its thread's event on its processor. The difference to the previous sample
+//! is its weight, so samples that the kernel drops (a full ring, throttling) leave no gap: they are counted as lost. An
+//! event begins with a whole period on each processor. When a thread ends, the kernel reports its CPU time after the last
+//! sample. The perf events that no sample represents are known at the end, from the counts of all their descriptors, and
+//! reported as lost.
 
 use std::{
     collections::{HashMap, HashSet},

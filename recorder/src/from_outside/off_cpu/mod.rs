@@ -1,20 +1,20 @@
-//! Records when, where and why threads are without a processor, by the scheduler's tracepoints; and what they ask of files, sockets,
-//! disks and memory, by those of system calls and block devices.
+//! Records when, where and why threads are off CPU, with the scheduler's tracepoints; and slow system calls, block I/O
+//! requests and memory growth, with the tracepoints of system calls and block devices.
 //!
 //! ```text
 //! tracepoints.rs          the tracepoints' records
-//! kernel_events.rs        what is open in the kernel; open.rs: events on every processor; filter.rs: which threads pass in the kernel
-//! merge.rs                records in order of time; intervals.rs: switches and wake-ups → times without a processor
-//! thread_polls.rs         threads that sleep are looked at where the tracepoints are not allowed; earlier_waits.rs: waits from before
+//! kernel_events.rs        the open kernel events; open.rs: events on every processor; filter.rs: the kernel's filter of threads
+//! merge.rs                records in order of time; intervals.rs: switches and wake-ups → off-CPU intervals
+//! thread_polls.rs         polls sleeping threads if the tracepoints are not permitted; earlier_waits.rs: waits from before the recording
 //! tasks.rs                the processes and threads of the records
 //! guard.rs                limits the number of records
-//! pending_stacks.rs       stacks of threads that are out; kernel_part.rs: frames that say nothing
-//! completed_intervals.rs  intervals that wait for names; write.rs: their events
-//! io/                     system calls, requests to disks, growth
+//! pending_stacks.rs       stacks of threads that are off CPU; kernel_part.rs: irrelevant kernel frames
+//! completed_intervals.rs  intervals that wait for symbols; write.rs: their events
+//! io/                     system calls, requests to disks, memory growth
 //! ```
-//! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
-//! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
-//! in order of time.
+//! At a switch, the sample is of the thread that is switched out, so its stack shows where the thread waits. The TID comes
+//! from the tracepoint's record, because the sample of a thread that is ending has no TID. A wake-up is sampled in the
+//! context of the waker. Records of all processors are processed in order of time.
 
 use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 

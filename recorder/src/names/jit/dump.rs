@@ -1,4 +1,4 @@
-//! jitdump: a header, then records, each with its kind, size and time in front.
+//! Parses jitdump files: a header, then records that begin with their kind, size and time.
 //!
 //! ```text
 //! header   magic u32, version u32, size u32, …

@@ -1,14 +1,15 @@
-//! What programs ask of files, sockets, disks and memory, by the tracepoints of system calls and of block devices.
+//! Records slow system calls, block I/O requests and memory growth, with the tracepoints of system calls and block
+//! devices.
 //!
 //! ```text
 //! points.rs        the tracepoints' records
-//! calls.rs         which system calls are of interest
-//! descriptors.rs   what their numbers stand for; sockets.rs: who is at the other end
+//! calls.rs         the recorded system calls
+//! descriptors.rs   the files behind descriptors; sockets.rs: the peers of sockets
 //! blocks.rs        requests to disks, from queue to completion
-//! written_calls.rs calls that are over, on their way into the recording
+//! written_calls.rs completed calls, on their way into the recording
 //! ```
-//! A call's thread tells of its beginning and of its end; the stack comes with the end, and is the program's alone: what the kernel
-//! does there is the tracepoint. Of calls that have not ended nothing is told.
+//! A call has a record of its start and one of its end. The stack comes with the end, and has only user frames, because
+//! the kernel's frames there are those of the tracepoint. Calls that have not ended are not recorded.
 
 use std::{collections::HashMap, sync::Arc};
 
