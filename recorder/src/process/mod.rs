@@ -197,7 +197,7 @@ impl Process {
         fill
     }
 
-    /// Takes a record that was read from the ring before, from a journal.
+    /// Handles a record from a journal, which was read from the ring earlier.
     pub fn take_record(
         &mut self,
         kind: u8,
@@ -223,7 +223,7 @@ impl Process {
         self.state.over && self.state.waiting() == 0
     }
 
-    /// Keeps the map of modules up to date, and the program's handlers informed.
+    /// Updates the map of modules, and publishes it for the program's handlers.
     pub fn refresh_modules(&mut self, images: &mut Images, now_ns: u64) {
         let Process { file, state, maps, writers, .. } = self;
         state.modules.read_log(file, images);
