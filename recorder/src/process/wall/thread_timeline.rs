@@ -1,14 +1,14 @@
-//! One watched thread: how its time is split between running, waiting for a processor, and waiting.
+//! The timeline of one thread: divides its time into running, waiting for a processor, and waiting.
 //!
 //! ```text
 //! look      look        look                    look
-//!  │ waits A │  waits A  │ …account changed…     │        time of a look with a changed account:
-//!  ├─────────┼───────────┼───────────────────────┤          Δran     is told by the thread's own CPU samples
+//!  │ waits A │  waits A  │ …statistics changed…  │        time before a look with changed statistics:
+//!  ├─────────┼───────────┼───────────────────────┤          Δran     is in the thread's own CPU samples
 //!     idle        idle      idle │ ran │ idle B             Δqueued  one part for each time that it was put on a processor:
 //!                                                                    the first is the end of A, the rest goes to the next sample
 //!                                                           the rest was idle: half at A, half at B
 //! ```
-//! Times become samples by carrying what rounding leaves over, so Σ samples × interval = Σ time within one interval.
+//! When times are converted to samples, the remainder is carried, so Σ samples × interval = Σ time within one interval.
 
 use jfr_format::schema::thread_state;
 
