@@ -75,7 +75,7 @@ pub struct StackTotals {
 /// Events, bytes and chunks written to all outputs.
 #[derive(Debug, Default, Clone)]
 pub struct OutputTotals {
-    /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
+    /// CPU time events written (`jdk.ExecutionSample`), as counted by readers.
     pub events: u64,
     /// Events of recorded samples that could not be written because the output failed.
     pub unwritten: u64,
@@ -104,7 +104,7 @@ pub struct TracepointTotals {
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
 pub(crate) const LARGEST_COPY: u32 = 62 << 10;
 
-/// Most failures that are reported: each of many short processes may have one.
+/// Limit of reported failures, because each of many short processes may have one.
 const MANY_FAILURES: usize = 64;
 
 impl OutputTotals {
@@ -219,7 +219,7 @@ impl fmt::Display for Report {
             .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
             .collect();
         match lost.is_empty() {
-            // Losses of other events are printed with their numbers.
+            // Losses of other events are printed with their counts.
             true if self.loses_events() => write!(f, ", no CPU time lost")?,
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,

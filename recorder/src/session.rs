@@ -215,7 +215,7 @@ impl Session {
 
     /// Makes every program of the session stop sampling.
     pub fn stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; so below.
+        // SAFETY: projection to an atomic inside the mapped page; likewise below.
         self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
     }
 
@@ -263,7 +263,7 @@ impl Session {
     ///
     /// A CPU time event represents `event_ns`, whatever the sampling interval is.
     pub fn change(&self, settings: &settings::Settings, event_ns: u64, paused: bool) -> u32 {
-        // SAFETY: as in `stop`; so below.
+        // SAFETY: as in `stop`; likewise below.
         let alloc = self.word(|p| unsafe { &raw const (*p).alloc_bytes });
         // SAFETY: as above.
         let lock = self.word(|p| unsafe { &raw const (*p).lock_ns });

@@ -146,8 +146,7 @@ fn condition_from_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
     }
 }
 
-/// Returns true if a session still records. A session whose drain was killed is over; its programs learn this
-/// too.
+/// Returns true if a session still records. If its drain has ended, its programs are asked to stop sampling.
 fn is_open(dir: &Path) -> bool {
     let Ok(seen) = SessionClient::open(dir) else { return false };
     if seen.drain_ended() {

@@ -32,7 +32,7 @@ const ENDED: usize = 16;
 /// Number of checks of a thread's waits within the time after which it counts as stuck.
 const LOOKS: u32 = 8;
 
-/// A copy to be made.
+/// A requested copy.
 struct Job {
     /// The process whose recording is copied; 0 for the recording of all processes.
     pid: u32,
@@ -94,7 +94,7 @@ impl Dumps {
 }
 
 impl Drain {
-    /// Returns the initial state that the conditions need in a new process's state.
+    /// Returns an empty record of running threads for a new process, if a condition needs one.
     pub(super) fn dumps_runs(&self) -> Option<Box<Runs>> {
         let policy = self.settings.dumps.as_ref()?;
         policy.on.iter().any(|c| matches!(c, Condition::Stuck(_))).then(Box::default)

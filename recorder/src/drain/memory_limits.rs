@@ -39,7 +39,7 @@ impl Drain {
         ]
     }
 
-    /// Reports processes that had no room, and corrects the number of processes that have memory.
+    /// Reports once that processes got no memory, and corrects the count of those that have memory.
     pub(super) fn count_processes(&mut self, now: u64) {
         self.processes.joined = self.session.count_processes(self.processes.joined);
         let refused = self.session.refused();

@@ -200,19 +200,19 @@ impl OutputSet {
         due.min().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
     }
 
-    /// Pushes what waits for slow readers.
+    /// Writes queued bytes to slow readers.
     pub(super) fn push(&mut self) {
         self.recordings.all_mut().for_each(Recording::push);
     }
 
-    /// Returns true if a reader has not read all.
+    /// Returns true if a reader has not read everything.
     pub(super) fn any_unread(&self) -> bool {
         self.recordings.all().any(|recording| recording.waiting() > 0)
     }
 
     /// Returns the names of the outputs.
     pub(super) fn names(&self) -> Vec<String> {
-        // One into a repository has no name before its first event.
+        // An output in a repository has no name before its first event.
         self.recordings.all().map(Recording::name).filter(|name| !name.is_empty()).collect()
     }
 
@@ -221,7 +221,7 @@ impl OutputSet {
         self.recordings.all().map(Recording::bytes).sum()
     }
 
-    /// Removes the old chunks of a repository when it is time.
+    /// Removes the old chunks of a repository if that is due.
     pub(super) fn tidy(&mut self, now: u64) {
         if let Target::Repository(repository) = &self.target
             && is_due(&mut self.tidy_ns, repository.tidy_ns(), now)

@@ -2,16 +2,16 @@
 //!
 //! The order of the steps matters:
 //!
-//! 1. `note_flush`: a requested flush is noted before anything is read, so that what was recorded before the request is in it.
-//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all that follows.
-//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; the first moments of a program that we started.
-//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because processes that are over are
-//!    removed with their threads when their own rings are read.
-//! 5. `reach`: programs that a process announced in its ring's file, and that are recorded from outside.
-//! 6. `resolve`: symbols that were loaded since the last round, for the samples just read.
-//! 7. Work that is due less often: the search for CPU time without samples, what is done once a second, metrics.
+//! 1. `note_flush`: a requested flush is noted before anything is read, so that it includes everything recorded before.
+//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all later steps.
+//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; startup samples of a program that we started.
+//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because reading the ring of a
+//!    process that has ended removes it with its threads.
+//! 5. `reach`: attaches to programs that a process announced in its file, to record them from outside.
+//! 6. `resolve`: symbols that were loaded since the last round, for waiting samples and those just read.
+//! 7. Less frequent work: the search for CPU time without samples, work done once a second, metrics.
 //! 8. `write_recordings`: chunks, after everything that writes events.
-//! 9. `dump_round`, `note_failures`: copies of what was written, and outputs that failed.
+//! 9. `dump_round`, `note_failures`: copies of recordings, and outputs that failed.
 
 use std::time::Duration;
 

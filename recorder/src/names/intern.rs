@@ -24,7 +24,7 @@ pub type ClassIndex = u32;
 
 /// `Method.modifiers` of native code, as in async-profiler.
 const NATIVE: i32 = 0x100;
-/// Longest name or class in bytes; [`crate::names::demangle`] keeps to it.
+/// Limit of a stack's frames.
 const MAX_FRAMES: usize = 4096;
 /// Limit of classes that are not files, because programs choose their names.
 const MAX_KINDS: usize = 4096;

@@ -54,7 +54,7 @@ impl MapsReader {
         }
     }
 
-    /// Gives the program's handlers a new table if it differs from the one that they have.
+    /// Publishes a new table for the program's handlers if it differs from their current one.
     pub fn publish(&mut self, file: &ProcFile, modules: &ModuleMap, images: &Images) {
         let rows: u64 = modules.current().iter().filter(|m| images.get(m.image).rows_off != 0).count() as u64;
         let state = (modules.version, rows);

@@ -33,7 +33,7 @@ impl SessionClient {
 
     /// Requests the end of the recording.
     pub fn ask_stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; so below.
+        // SAFETY: projection to an atomic inside the mapped page; likewise below.
         self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
     }
 
