@@ -1,15 +1,15 @@
-//! A job like those of Hive on Tez or Spark: two vertices of twelve tasks, whose attempts share the threads of one process,
-//! each in its own [`Recorder::scope`]. One attempt is slow although it has no more records than others; its stacks show why.
-//! One attempt fails and is retried.
+//! A job like those of Hive on Tez or Spark: two vertices of twelve tasks, whose attempts share the threads
+//! of one process, each in its own [`Recorder::scope`]. One attempt is slow although it has no more records
+//! than others; its stacks show why. One attempt fails and is retried.
 //!
 //! ```text
 //! cargo run --release -p flightline-recorder --example task_attempts -- job.jfr tasks.csv
 //! flightline spans job.jfr --by label=attempt          the time of each attempt
 //! flightline flame job.jfr --label task=TASK           a flame graph of one task
 //! ```
-//! Usage: task_attempts [--size RECORDS] [--events LIST] [--in-process] RECORDING TASKS.csv. With `-` for RECORDING, another
-//! recorder records the program. The table can be joined with the samples, which have application, vertex, task, attempt and
-//! host as labels.
+//! Usage: task_attempts [--size RECORDS] [--events LIST] [--in-process] RECORDING TASKS.csv. With `-` for
+//! RECORDING, another recorder records the program. The table can be joined with the samples, which have
+//! application, vertex, task, attempt and host as labels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;

@@ -61,7 +61,8 @@ const READER_WAIT: Duration = Duration::from_secs(60);
 
 /// The drain of a session.
 ///
-/// Each part has its own type; [`Drain`] handles work that concerns several of them. [`Drain::round`] is in `round.rs`.
+/// Each part has its own type; [`Drain`] handles work that concerns several of them. [`Drain::round`] is in
+/// `round.rs`.
 pub struct Drain {
     session: Session,
     settings: Settings,

@@ -1,8 +1,9 @@
 //! **Internal to the `flightline` command, and changes with it. Programs that record themselves use the crate `flightline`**
 //! (`recorder/flightline`), which has the few items that they need.
 //!
-//! The part of the recorder outside the recorded program: it provides the shared memory for samples, reads it, resolves
-//! symbols, and writes JFR to a file or a pipe. A program records itself with [`Recorder::builder`].
+//! The part of the recorder outside the recorded program: it provides the shared memory for samples, reads
+//! it, resolves symbols, and writes JFR to a file or a pipe. A program records itself with
+//! [`Recorder::builder`].
 //!
 //! The path of a sample:
 //! ```text
@@ -24,7 +25,8 @@
 //! Memory is bounded:
 //!
 //! * per process: its ring (128 KiB to 16 MiB) and up to 16 MiB of cached stacks, 64 MiB for all processes,
-//! * per output: 32 MiB of dictionary, which is then cleared at a chunk boundary, and 8 MiB of queue for a slow reader,
+//! * per output: 32 MiB of dictionary, which is then cleared at a chunk boundary, and 8 MiB of queue for a
+//!   slow reader,
 //! * symbols as long as their module is used, 16 bytes each.
 //!
 //! `os/memory.rs` makes the allocator return freed memory.

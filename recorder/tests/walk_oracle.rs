@@ -1,7 +1,7 @@
 //! Compares the walker with framehop, frame by frame, on programs stopped at random instructions.
 //!
-//! Each stop is walked in three ways (interpreter, unwind tables, unwind tables with rule cache). The results must agree
-//! with each other, and with framehop's if that reaches the root or fails later than we do.
+//! Each stop is walked in three ways (interpreter, unwind tables, unwind tables with rule cache). The results
+//! must agree with each other, and with framehop's if that reaches the root or fails later than we do.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use crate::oracle;

@@ -1,5 +1,6 @@
-//! Records the program that uses this crate: CPU time, wall-clock time, perf events and slow calls, with stacks. The recording
-//! has the format of the JDK's Flight Recorder, which `flightline flame`, JDK Mission Control and `jfr` read.
+//! Records the program that uses this crate: CPU time, wall-clock time, perf events and slow calls, with
+//! stacks. The recording has the format of the JDK's Flight Recorder, which `flightline flame`, JDK Mission
+//! Control and `jfr` read.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -23,12 +24,12 @@
 //! | let a profiling service record this process | [`Service`] |
 //! | label the work of a thread | [`Scope`], [`Span`], [`label`] |
 //!
-//! The `flightline` program writes the recording in a separate process, if it is installed. Otherwise, or with
-//! [`Builder::in_process`], a thread of this process writes it.
+//! The `flightline` program writes the recording in a separate process, if it is installed. Otherwise, or
+//! with [`Builder::in_process`], a thread of this process writes it.
 //!
-//! Allocations, lock waits, I/O and exceptions are recorded by interposers of C library functions in `libflightline.so`. A
-//! program that links this crate does not have them; to record these events, start the program with `flightline record`, or
-//! with `LD_PRELOAD=libflightline.so`.
+//! Allocations, lock waits, I/O and exceptions are recorded by interposers of C library functions in
+//! `libflightline.so`. A program that links this crate does not have them; to record these events, start the
+//! program with `flightline record`, or with `LD_PRELOAD=libflightline.so`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Control of a running recording: `flightline ctl`, and other clients of the drain's socket.
 //!
-//! The socket is in the session directory, which only its owner may enter, and the drain gets the client's user from the
-//! kernel. A request is one line of text, the answer one line of JSON.
+//! The socket is in the session directory, which only its owner may enter, and the drain gets the client's
+//! user from the kernel. A request is one line of text, the answer one line of JSON.
 //!
 //! ```text
 //! find.rs     process → waiting, recorded (session directory), or out of reach     client.rs  sends requests

@@ -107,8 +107,9 @@ impl Drain {
         }
     }
 
-    /// Handles a Go program that loaded the recorder. The Go runtime replaces all signal handlers, so the recorder
-    /// does not work in it. Removes its file and records it from outside, so that its threads count only once.
+    /// Handles a Go program that loaded the recorder. The Go runtime replaces all signal handlers, so the
+    /// recorder does not work in it. Removes its file and records it from outside, so that its threads count
+    /// only once.
     pub(super) fn go_joined(&mut self, file: &ProcFile, recording: RecordingId) {
         let _ = fs::remove_file(&file.path);
         self.processes.discovery.forget(&file.path);

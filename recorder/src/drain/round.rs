@@ -2,11 +2,14 @@
 //!
 //! The order of the steps matters:
 //!
-//! 1. `note_flush`: a requested flush is noted before anything is read, so that it includes everything recorded before.
-//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all later steps.
-//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; startup samples of a program that we started.
-//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because reading the ring of a
-//!    process that has ended removes it with its threads.
+//! 1. `note_flush`: a requested flush is noted before anything is read, so that it includes everything
+//!    recorded before.
+//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all later
+//!    steps.
+//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; startup samples of a program
+//!    that we started.
+//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because reading
+//!    the ring of a process that has ended removes it with its threads.
 //! 5. `reach`: attaches to programs that a process announced in its file, to record them from outside.
 //! 6. `resolve`: symbols that were loaded since the last round, for waiting samples and those just read.
 //! 7. Less frequent work: the search for CPU time without samples, work done once a second, metrics.

@@ -1,5 +1,6 @@
-//! Finds the thread-local variables of tracing contexts in a process, from the words that the dynamic loader fills in for
-//! the tracing library's own code. This is correct even if another file defines the variable that the code uses.
+//! Finds the thread-local variables of tracing contexts in a process, from the words that the dynamic loader
+//! fills in for the tracing library's own code. This is correct even if another file defines the variable
+//! that the code uses.
 //!
 //! | relocation | word | meaning |
 //! |---|---|---|

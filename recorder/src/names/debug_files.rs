@@ -1,7 +1,7 @@
 //! Finds the separate debug files of a stripped program, and checks that they belong to it.
 //!
-//! The locations are `<root>/.build-id/ab/cdef….debug`, the three locations of the debug link, the cache of debuginfod, and
-//! the file into which dwz moved the common parts of several debug files.
+//! The locations are `<root>/.build-id/ab/cdef….debug`, the three locations of the debug link, the cache of
+//! debuginfod, and the file into which dwz moved the common parts of several debug files.
 
 use std::{
     ffi::OsStr,
@@ -139,8 +139,8 @@ pub fn left_in(elf: &ElfFile64<'_, Endianness>) -> Option<Arc<Mmap>> {
 /// Opens a regular file at a path that a recorded program may have chosen. Opening a pipe would block until
 /// it has a writer, and opening a device can have any effect.
 pub fn open(path: &Path) -> Option<(File, Metadata)> {
-    // O_PATH only locates the file. It is then opened through this descriptor, because the path may lead elsewhere a
-    // moment later.
+    // O_PATH only locates the file. It is then opened through this descriptor, because the path may lead
+    // elsewhere a moment later.
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
     let meta = place.metadata().ok().filter(Metadata::is_file)?;
     let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()?;

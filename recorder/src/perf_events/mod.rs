@@ -1,4 +1,5 @@
-//! Perf events by name: the meaning of a name for the kernel, whether it is permitted here, and the remedy if not.
+//! Perf events by name: the meaning of a name for the kernel, whether it is permitted here, and the remedy if
+//! not.
 //!
 //! | name | event |
 //! |---|---|

@@ -1,13 +1,14 @@
 //! The CPU time accounting of one thread: the time that its samples represent, and the time that was lost.
 //!
-//! The weight of a sample is the CPU time since the previous one. JFR readers do not support weights, so a sample of
-//! weight w becomes `round(w / period)` equal events, and the remainder is carried to the next sample:
+//! The weight of a sample is the CPU time since the previous one. JFR readers do not support weights, so a
+//! sample of weight w becomes `round(w / period)` equal events, and the remainder is carried to the next
+//! sample:
 //!
 //! ```text
 //! events of all samples = (first carry + Σ weights − last carry) / period,      −½ ≤ last carry / period < ½
 //! ```
-//! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period, but is
-//! exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
+//! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period,
+//! but is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
 
 use flightline_in_signal::layout::loss::{self, CAUSES};
 

@@ -1,11 +1,11 @@
-//! The process context (OTEP 4719) that a recorded process has published: the names of label keys in another tracer's
-//! thread contexts.
+//! The process context (OTEP 4719) that a recorded process has published: the names of label keys in another
+//! tracer's thread contexts.
 //!
 //! ```text
 //! mapping named OTEL_CTX: signature[8] version u32 payload_size u32 published_at_ns u64 payload *const u8 ─▶ ProcessContext
 //! ```
-//! There is no notification when it appears or changes, so it is polled while contexts have unnamed keys: first the whole
-//! map of the process until one is found, then the 32 bytes of its header.
+//! There is no notification when it appears or changes, so it is polled while contexts have unnamed keys:
+//! first the whole map of the process until one is found, then the 32 bytes of its header.
 
 use std::fs;
 

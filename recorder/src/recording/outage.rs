@@ -31,7 +31,8 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Continues the outage `before` after another failed attempt: adopts its start and counts, and waits longer.
+    /// Continues the outage `before` after another failed attempt: adopts its start and counts, and waits
+    /// longer.
     fn prolong(&mut self, before: Outage, now_ns: u64) {
         self.wait_ns = (before.wait_ns * 2).min(RETRY_NS[1]);
         self.retry_ns = now_ns + self.wait_ns;

@@ -20,7 +20,8 @@ use crate::{
     shared_memory::journal::{Entry, Journal},
 };
 
-/// The arguments of [`Journal::create`] for a journal that is created later: session directory, number, process.
+/// The arguments of [`Journal::create`] for a journal that is created later: session directory, number,
+/// process.
 pub(super) type JournalRequest = (PathBuf, u64, u32);
 
 /// An output that has not been created yet.

@@ -57,10 +57,11 @@ impl Recorder {
         }
     }
 
-    /// Begins a unit of work, such as a task attempt, and enters it on this thread. Until the unit is dropped, each sample of
-    /// the thread has these labels, as do those of other threads that [enter](flightline_context::Scope::enter) it. Without a
-    /// recorder in the process (before the first [`Builder::start`] in a program without `libflightline.so`), this does nothing
-    /// and does not evaluate the labels. See [`flightline_context::Scope`], which needs only that crate.
+    /// Begins a unit of work, such as a task attempt, and enters it on this thread. Until the unit is
+    /// dropped, each sample of the thread has these labels, as do those of other threads that
+    /// [enter](flightline_context::Scope::enter) it. Without a recorder in the process (before the first
+    /// [`Builder::start`] in a program without `libflightline.so`), this does nothing and does not evaluate
+    /// the labels. See [`flightline_context::Scope`], which needs only that crate.
     ///
     /// ```
     /// use flightline_recorder::Recorder;
@@ -113,7 +114,8 @@ impl Builder {
         self
     }
 
-    /// Records into a rolling repository instead of a file, which retains the last hours while the program runs.
+    /// Records into a rolling repository instead of a file, which retains the last hours while the program
+    /// runs.
     ///
     /// ```no_run
     /// # use std::time::Duration;

@@ -11,7 +11,8 @@ use crate::error::Error;
 
 /// At least this number of processes is recorded, wherever a session can be created at all.
 const FEWEST: u64 = 8;
-/// How long an incomplete process file is retained, whose process may have been killed while it created the file.
+/// How long an incomplete process file is retained, whose process may have been killed while it created the
+/// file.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
 /// Memory of a process with a few threads, without its ring: thread slots, module names and module tables.

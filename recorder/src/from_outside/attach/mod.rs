@@ -1,4 +1,5 @@
-//! Records processes without preloaded code: static, Go and set-user-id programs, and processes that already run.
+//! Records processes without preloaded code: static, Go and set-user-id programs, and processes that already
+//! run.
 //!
 //! ```text
 //! open.rs    attaches to a running process, or to the program that is started next
@@ -11,11 +12,11 @@
 //! ```
 //! The recorded program is not affected: it gets no signal, no memory and no descriptor.
 //!
-//! **Weights.** A sample carries the count of its thread's event on its processor. The difference to the previous sample
-//! is its weight, so samples that the kernel drops (a full ring, throttling) leave no gap: they are counted as lost. An
-//! event begins with a whole period on each processor. When a thread ends, the kernel reports its CPU time after the last
-//! sample. The perf events that no sample represents are known at the end, from the counts of all their descriptors, and
-//! reported as lost.
+//! **Weights.** A sample carries the count of its thread's event on its processor. The difference to the
+//! previous sample is its weight, so samples that the kernel drops (a full ring, throttling) leave no gap:
+//! they are counted as lost. An event begins with a whole period on each processor. When a thread ends, the
+//! kernel reports its CPU time after the last sample. The perf events that no sample represents are known at
+//! the end, from the counts of all their descriptors, and reported as lost.
 
 use std::{
     collections::{HashMap, HashSet},

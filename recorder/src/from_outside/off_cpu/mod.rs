@@ -1,5 +1,5 @@
-//! Records when, where and why threads are off CPU, with the scheduler's tracepoints; and slow system calls, block I/O
-//! requests and memory growth, with the tracepoints of system calls and block devices.
+//! Records when, where and why threads are off CPU, with the scheduler's tracepoints; and slow system calls,
+//! block I/O requests and memory growth, with the tracepoints of system calls and block devices.
 //!
 //! ```text
 //! tracepoints.rs          the tracepoints' records
@@ -12,9 +12,9 @@
 //! completed_intervals.rs  intervals that wait for symbols; write.rs: their events
 //! io/                     system calls, requests to disks, memory growth
 //! ```
-//! At a switch, the sample is of the thread that is switched out, so its stack shows where the thread waits. The TID comes
-//! from the tracepoint's record, because the sample of a thread that is ending has no TID. A wake-up is sampled in the
-//! context of the waker. Records of all processors are processed in order of time.
+//! At a switch, the sample is of the thread that is switched out, so its stack shows where the thread waits.
+//! The TID comes from the tracepoint's record, because the sample of a thread that is ending has no TID. A
+//! wake-up is sampled in the context of the waker. Records of all processors are processed in order of time.
 
 use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 

@@ -8,7 +8,8 @@
 //!                                                                    the first is the end of A, the rest goes to the next sample
 //!                                                           the rest was idle: half at A, half at B
 //! ```
-//! When times are converted to samples, the remainder is carried, so Σ samples × interval = Σ time within one interval.
+//! When times are converted to samples, the remainder is carried, so Σ samples × interval = Σ time within one
+//! interval.
 
 use jfr_format::schema::thread_state;
 

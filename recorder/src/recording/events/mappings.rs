@@ -28,8 +28,8 @@ impl<T> Mappings<T> {
         self.mappings.len()
     }
 
-    /// Adds a mapping. Parts of older ones that it overlaps are removed, because their unmapping was not seen; the
-    /// addresses of mappings of which nothing remains are added to `gone`.
+    /// Adds a mapping. Parts of older ones that it overlaps are removed, because their unmapping was not
+    /// seen; the addresses of mappings of which nothing remains are added to `gone`.
     pub fn insert(&mut self, at: u64, bytes: u64, kept: T, gone: &mut Vec<u64>) {
         let end = at.saturating_add(bytes);
         if end <= at {

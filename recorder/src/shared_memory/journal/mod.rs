@@ -1,23 +1,24 @@
-//! The journal of records that were read from the rings but are not in the output yet. It is in shared memory, where a
-//! recovery finds it if the drain is killed.
+//! The journal of records that were read from the rings but are not in the output yet. It is in shared
+//! memory, where a recovery finds it if the drain is killed.
 //!
-//! **Problem.** Between ring and output, samples are in the drain's own memory: in the chunk's buffer until the next flush,
-//! longer if their symbols are still being read. If the drain is killed, they are lost. If it is killed after it has written
-//! samples but before it has noted that, they must not be written twice.
+//! **Problem.** Between ring and output, samples are in the drain's own memory: in the chunk's buffer until
+//! the next flush, longer if their symbols are still being read. If the drain is killed, they are lost. If it
+//! is killed after it has written samples but before it has noted that, they must not be written twice.
 //!
-//! **Mechanism.** Each record is copied here, with its ring position, before its space in the ring is released. The position
-//! identifies records that are in both. When its events are queued, the record gets the number of the batch with which they
-//! will be written. When a batch has been written, a *commit* records that, with the current header and length of the output.
-//! A recovery truncates the output to the last commit, so that it contains nothing of later batches, and then writes all
-//! records of later batches or none. Commits alternate between two slots, and one word selects the valid one, so that it is
-//! always complete. Because a recovery truncates the output at the commit, a commit must have a correct checksum.
+//! **Mechanism.** Each record is copied here, with its ring position, before its space in the ring is
+//! released. The position identifies records that are in both. When its events are queued, the record gets
+//! the number of the batch with which they will be written. When a batch has been written, a *commit* records
+//! that, with the current header and length of the output. A recovery truncates the output to the last
+//! commit, so that it contains nothing of later batches, and then writes all records of later batches or
+//! none. Commits alternate between two slots, and one word selects the valid one, so that it is always
+//! complete. Because a recovery truncates the output at the commit, a commit must have a correct checksum.
 //!
 //! ```text
 //! page 0: JournalHeader: magic, who, the clock; head, tail, active; two commits
 //! then:   entries, end to end around: [words << 32 | kind][batch][process][place in the ring][payload …]
 //! ```
-//! Positions count words from the start and never wrap. When everything is written, both move to the start of the memory, so
-//! that a journal uses only as many pages as its longest backlog.
+//! Positions count words from the start and never wrap. When everything is written, both move to the start of
+//! the memory, so that a journal uses only as many pages as its longest backlog.
 
 use std::{
     fs::{File, OpenOptions},

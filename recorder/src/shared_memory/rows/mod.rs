@@ -4,9 +4,9 @@
 //! ```text
 //! .eh_frame (or .debug_frame) ─▶ FDEs sorted by address ─▶ one (location, rule) per change ─▶ header · buckets · rows
 //! ```
-//! Adjacent rows with equal rules are merged. Addresses without an FDE get a row that marks a gap, so that they never use the
-//! rule of the previous function. The interpreter in the handler handles rules that cannot be packed. File contents are
-//! untrusted: memory is bounded, and no input causes a panic.
+//! Adjacent rows with equal rules are merged. Addresses without an FDE get a row that marks a gap, so that
+//! they never use the rule of the previous function. The interpreter in the handler handles rules that cannot
+//! be packed. File contents are untrusted: memory is bounded, and no input causes a panic.
 
 mod arena;
 

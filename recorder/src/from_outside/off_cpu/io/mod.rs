@@ -1,5 +1,5 @@
-//! Records slow system calls, block I/O requests and memory growth, with the tracepoints of system calls and block
-//! devices.
+//! Records slow system calls, block I/O requests and memory growth, with the tracepoints of system calls and
+//! block devices.
 //!
 //! ```text
 //! points.rs        the tracepoints' records
@@ -8,8 +8,9 @@
 //! blocks.rs        requests to disks, from queue to completion
 //! written_calls.rs completed calls, on their way into the recording
 //! ```
-//! A call has a record of its start and one of its end. The stack comes with the end, and has only user frames, because
-//! the kernel's frames there are those of the tracepoint. Calls that have not ended are not recorded.
+//! A call has a record of its start and one of its end. The stack comes with the end, and has only user
+//! frames, because the kernel's frames there are those of the tracepoint. Calls that have not ended are not
+//! recorded.
 
 use std::{collections::HashMap, sync::Arc};
 
