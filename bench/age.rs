@@ -1,7 +1,8 @@
-//! How old events are when a reader of the stream has them: reads standard input to its end, one JSON object on standard output.
+//! Measures the age of events when a reader of the stream receives them. Reads standard input to its end and prints one JSON object.
 //!
-//! Ages in ms by the wall clock, which header and reader share: `{"events": n, "p50": …, "p99": …, "p999": …, "max": …}`; the
-//! first second is left out, in which programs and symbols are read.
+//! Ages are in ms by the wall clock, which the chunk header and the reader share:
+//! `{"events": n, "p50": …, "p99": …, "p999": …, "max": …}`. The first second is excluded, because the recorder reads programs and
+//! symbols in it.
 
 use std::collections::HashMap;
 use std::error::Error;

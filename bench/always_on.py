@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What it costs to leave the recorder on: servers under load with the defaults of `flightline record --repository`, in pairs.
+"""Measures the cost of continuous recording: servers under load with the defaults of `flightline record --repository`, in paired runs.
 
 usage: bench/always_on.py [--rounds N] [--scale S] [--cpus SERVER:LOAD] [redis-server nginx postgres]
 
-Every round runs each server three times under the same load, in an order that goes round: alone, alone again, recorded.
-Per round, `recorded` is compared with the first lone run, and the second lone run with it too: that is the noise. Columns:
-requests a second, 99th percentile of latency and CPU time a request of the server's processes, as medians of the rounds'
-ratios minus one, with the interval that holds the true median in at least 95 % of such series (by order, no distribution
-assumed). `recorder`: the drain's CPU time under load, in percent of the server's; before it a fifth of the load is run, so
-that programs and symbols have been read, which `start` is: CPU seconds once in a recording.
-Load: redis-benchmark, wrk, pgbench -S. A server or load program that is not here is left out, and said so.
+Every round runs each server three times under the same load, in rotating order: alone, alone again, recorded. The
+recorded run is compared with the first lone run of its round. The second lone run is compared with it too; this is the
+noise. The columns are requests per second, the 99th percentile of latency, and CPU time per request of the server's
+processes. Each is the median of the rounds' ratios minus one, with a 95 % confidence interval of the median (from order
+statistics, without an assumption about the distribution). `recorder` is the drain's CPU time under load, in percent of
+the server's. A fifth of the load is run first, so that programs and symbols have been read; `start` is this cost, in CPU
+seconds per recording.
+Load: redis-benchmark, wrk, pgbench -S. Servers and load programs that are not installed are skipped with a message.
 """
 import argparse, csv, grp, math, os, pwd, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -125,12 +126,12 @@ class Postgres:
 
 
 def as_user():
-    """postgres does not run as root."""
+    """Returns a prefix that drops root, because postgres does not run as root."""
     return ["setpriv", "--reuid", "nobody", "--regid", grp.getgrgid(pwd.getpwnam("nobody").pw_gid).gr_name, "--clear-groups"] if os.geteuid() == 0 else []
 
 
 def cpu_of(pid):
-    """CPU seconds of the living threads of a process."""
+    """Returns the CPU seconds of a process's running threads."""
     used = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -146,8 +147,8 @@ def children(pid):
 
 
 def run(server, recorded, dir, on):
-    """Requests a second, p99 ms, CPU seconds of the server for a request, of the recorder at its start, and in percent of the
-    server's under load."""
+    """Returns requests per second, p99 in ms, the server's CPU seconds per request, the recorder's CPU seconds at its start, and
+    the recorder's CPU time under load in percent of the server's."""
     usage, repository = dir / "usage", dir / "repository"
     usage.unlink(missing_ok=True)
     shutil.rmtree(repository, ignore_errors=True)
@@ -161,7 +162,7 @@ def run(server, recorded, dir, on):
         start = cpu_of(process.pid)
         result = server.load(on[1])
         used = cpu_of(process.pid) - start
-        # flightline → rusage → server, or rusage → server.
+        # The process tree is flightline → rusage → server, or rusage → server.
         around = process.pid
         if recorded:
             around = next(c for c in children(process.pid) if "rusage" in Path(f"/proc/{c}/comm").read_text())
@@ -179,7 +180,7 @@ def run(server, recorded, dir, on):
 
 def text(ratios):
     ratios = sorted(100 * (r - 1) for r in ratios)
-    # So many of the least and of the most lie outside: the median is there with 2.5 % each at most.
+    # Exclude as many values at each end as possible; the median is among them with a probability of at most 2.5 % per end.
     n, outside, chance = len(ratios), 0, 0.0
     while (chance := chance + math.comb(n, outside) / 2**n) <= 0.025:
         outside += 1

@@ -1,4 +1,4 @@
-// Preloaded: the bare perf engine at 1 kHz with an empty handler, the floor that a recorder's interruption is measured from.
+// Preloaded library: a perf event at 1 kHz with an empty handler, the baseline for the interruptions by a recorder.
 #define _GNU_SOURCE
 #include <linux/perf_event.h>
 #include <signal.h>

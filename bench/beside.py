@@ -1,4 +1,4 @@
-"""Tables that set tools side by side: which cell is best, where we are not ahead, and the block of a document that they fill."""
+"""Tables that compare tools: marks the best cells, lists the rows where Flightline is behind, and fills a block of a document."""
 import re, statistics
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass
 class Cell:
-    """What stands in the table, and what it is compared by; `low` and `high` where runs were repeated."""
+    """The text of a table cell, and the value for comparison; `low` and `high` are the range of repeated runs."""
     text: str
     value: float | None = None
     low: float | None = None
@@ -17,7 +17,7 @@ class Cell:
 
 
 def middle(values, form="{:.1f}", unit=""):
-    """Median and range."""
+    """Returns a cell with median and range."""
     if not values:
         return Cell("–")
     values = sorted(values)
@@ -41,7 +41,7 @@ class Row:
         return (min if self.better == "less" else max)(known) if known and self.better else None
 
     def level(self, cell):
-        """Best, or not to be told from it."""
+        """Returns true if the cell is the best, or its range overlaps that of the best."""
         best = self.best()
         if best is None or cell.value is None:
             return False
@@ -51,7 +51,7 @@ class Row:
         return high >= self.reach(best) - self.same
 
     def reach(self, best):
-        """How far the best one's own runs reach towards the others."""
+        """Returns the end of the best cell's range that is nearest to the other cells."""
         at = next(c for c in self.cells.values() if c.value == best)
         return at.spread()[1 if self.better == "less" else 0]
 
@@ -75,7 +75,7 @@ class Table:
         return "\n".join(lines)
 
     def behind(self, ours):
-        """The rows in which none of `ours` is best or level with it."""
+        """Returns the rows in which none of `ours` is best or level with the best."""
         found = []
         for row in self.rows:
             if row.best() is None or any(row.level(row.cells[tool]) for tool in ours if tool in row.cells):
@@ -90,7 +90,7 @@ class Table:
 
 
 def fill(document, block, text):
-    """Puts `text` between the marks of `block` in a document, which must have them."""
+    """Replaces the text between the markers of `block` in a document. The markers must exist."""
     path = Path(document)
     begin, end = f"<!-- begin {block} -->", f"<!-- end {block} -->"
     old = path.read_text()

@@ -1,11 +1,11 @@
-//! Timing that other load disturbs little: it only ever adds, so the shortest of many rounds counts.
+//! Timing on a busy machine: other load only ever adds time, so the shortest of many rounds is used.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// The shortest time `step` took, and what it gave.
+/// Returns the shortest time of `step`, and its result.
 pub fn best<T>(rounds: usize, mut step: impl FnMut() -> T) -> (Duration, T) {
     let mut once = || {
         let start = cpu_time();
@@ -19,7 +19,7 @@ pub fn best<T>(rounds: usize, mut step: impl FnMut() -> T) -> (Duration, T) {
     (shortest, result)
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

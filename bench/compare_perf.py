@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Compares the shares of the top user functions with `perf record -e cpu-clock --call-graph dwarf`, and says how much
-of the CPU time is on stacks that reach the root.
+"""Compares the shares of the top user functions with `perf record -e cpu-clock --call-graph dwarf`, and prints the share
+of CPU time with stacks that reach the root.
 
 usage: bench/compare_perf.py [--rate HZ] [--scale N] [PROGRAM...]     programs: sqlite3 xz python3 redis-server rust
 
-Both recorders watch the same run of the program, at rates that do not keep step; --separate gives each a run of its own
-(then the program's own variation counts too). A function's own share is the share of samples whose innermost user-space
-function it is, its total share that of samples with it anywhere in the stack; kernel time counts for the user function
-that entered the kernel. Functions are identified by module and start of their unwind entry (.eh_frame), so that stripped
-modules are compared too. Exit status 1 when an own share differs by more than 2 points.
+Both recorders sample the same run of the program, at rates that do not coincide. With --separate, each has its own run
+(the difference then includes the program's variation). A function's self share is the share of samples in which it is the
+innermost user-space function. Its total share is the share of samples with the function anywhere in the stack. Kernel
+time counts for the user function that entered the kernel. Functions are identified by module and start of their unwind
+entry (.eh_frame), so that stripped modules are compared too. Exit status 1 if a self share differs by more than 2
+percentage points.
 """
 import argparse, bisect, re, subprocess, sys, time
 from collections import Counter
@@ -18,7 +19,7 @@ from measuring import WORK, FLIGHTLINE
 
 
 class Module:
-    """Function starts of one ELF file: by unwind entry, and the symbols that name them."""
+    """The function starts of one ELF file, from its unwind entries, and the symbols that name them."""
 
     def __init__(self, path):
         frames = subprocess.run(["readelf", "--wide", "--debug-dump=frames", path], capture_output=True, text=True).stdout
@@ -42,7 +43,7 @@ class Module:
 
 
 def debug_file(path):
-    """The separate debug file by build id, if the distribution's is installed; else the file itself."""
+    """Returns the distribution's debug file with this build ID, if it is installed; otherwise the file itself."""
     notes = subprocess.run(["readelf", "-n", path], capture_output=True, text=True).stdout
     found = re.search(r"Build ID: ([0-9a-f]{2})([0-9a-f]+)", notes)
     debug = Path(f"/usr/lib/debug/.build-id/{found[1]}/{found[2]}.debug") if found else Path(path)
@@ -50,7 +51,7 @@ def debug_file(path):
 
 
 def plain(name):
-    """A demangled name without hash, arguments and clone suffix: the tools differ in these."""
+    """Returns a demangled name without hash, arguments and clone suffix, in which the tools differ."""
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
     name = re.sub(r"\(.*", "", name)
     name = re.sub(r"\.(constprop|isra|part|cold|llvm)\.[0-9.]+", "", name)
@@ -62,7 +63,7 @@ aliases = {}
 
 
 def learn_aliases(paths):
-    """libx.so.1 is the loader's name of what perf calls libx.so.1.2.3."""
+    """Maps the loader's names to perf's: libx.so.1 is libx.so.1.2.3 in perf."""
     for base, path in paths.items():
         folder = Path(path).parent
         if folder.is_dir() and path.startswith("/"):
@@ -72,8 +73,8 @@ def learn_aliases(paths):
 
 
 def key(paths, module, name, offset):
-    """(module, function start) where it can be found, else (module, name)."""
-    module = aliases.get(module, module).strip("[]")  # the recording has the kernel's objects without brackets
+    """Returns (module, function start) if the start is known, otherwise (module, name)."""
+    module = aliases.get(module, module).strip("[]")  # The recording has the names of the kernel's modules without brackets.
     if module not in modules:
         path = paths.get(module)
         modules[module] = Module(path) if path and Path(path).is_file() else None
@@ -86,13 +87,13 @@ def key(paths, module, name, offset):
 
 
 class Shares:
-    """Own and total counts by function, and a name for each."""
+    """Self and total counts by function, and a name for each function."""
 
     def __init__(self):
         self.own, self.total, self.names, self.events = Counter(), Counter(), {}, 0
 
     def add(self, frames, times=1):
-        """Frames: [(key, name)], leaf first."""
+        """Adds a stack. Frames: [(key, name)], leaf first."""
         self.events += times
         if frames:
             self.own[frames[0][0]] += times
@@ -103,7 +104,7 @@ class Shares:
 
 
 def ours(recording, paths, period):
-    """Shares, and the part of all CPU time that is on whole stacks."""
+    """Returns the shares, and the share of all CPU time that has whole stacks."""
     dump = FLIGHTLINE.parent / "dump"
     text = subprocess.run([dump, recording], capture_output=True, text=True, check=True).stdout
     stacks, seen, cpu = [], Counter(), {}
@@ -128,9 +129,9 @@ def ours(recording, paths, period):
 
 
 def perf(data):
-    """Shares by perf script, whose addresses in a module are file offsets; also module paths by base name.
+    """Returns module paths by base name, and the shares from `perf script`, whose addresses in a module are file offsets.
 
-    Samples of the drain and of our own handler are left out."""
+    Samples of the drain and of Flightline's signal handler are excluded."""
     script = subprocess.Popen(["perf", "script", "-i", data, "--no-inline", "-F", "comm,pid,tid,event,ip,sym,dso"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace")
     paths, shares, drain, frames, known = {}, Shares(), None, None, {}
@@ -138,7 +139,7 @@ def perf(data):
     def finish():
         if frames is None:
             return
-        # Everything above our handler's signal frame is the recorder's; the sample is not of the program's work.
+        # The sample hit Flightline's signal handler, not the program's work.
         if not any("libflightline" in dso for _, _, dso in frames):
             keyed = []
             for frame in frames:
@@ -172,7 +173,7 @@ segments = {}
 
 
 def address(path, file_offset):
-    """File offset → virtual address of the ELF file."""
+    """Converts a file offset to a virtual address of the ELF file."""
     if path not in segments:
         text = subprocess.run(["readelf", "-lW", path], capture_output=True, text=True).stdout
         segments[path] = [tuple(int(x, 16) for x in m) for m in re.findall(r"LOAD\s+(0x\w+) (0x\w+) 0x\w+ (0x\w+)", text)]

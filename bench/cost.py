@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What recording costs, beside other recorders, in paired runs: every round runs the program alone and then under each
-recorder, and the CPU time of a recorded run is divided by that of its round's lone run.
+"""Measures the cost of recording with several recorders, in paired runs. Every round runs the program alone and then under
+each recorder; the CPU time of a recorded run is divided by that of the lone run of its round.
 
 usage: bench/cost.py [--rounds N] [--rates 99,1000] [--scale N] [--recorders TEXT,…] [PROGRAM...]
 
-programs: redis-server python3 sqlite3 xz rust burn burn-fp. A recorder that is not here is left out, and said so; where they are looked
-for is in bench/peers.py, and `bench/recorders.py --get` brings them. One program, everything about the recorders: bench/recorders.py.
+programs: redis-server python3 sqlite3 xz rust burn burn-fp. Recorders that are not installed are skipped with a message;
+bench/peers.py has the places where they are searched, and `bench/recorders.py --get` installs them. bench/recorders.py
+compares further properties of the recorders, with one program.
 
-Columns: program = CPU of the recorded program, total = with the recorder's own processes, both relative to the lone run,
-median of the rounds (least..most). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of the
-program above the lone run's.
+Columns: program = CPU of the recorded program, total = including the recorder's own processes, both relative to the lone
+run, median of the rounds (min..max). own = CPU of the recorder's own processes per sample. RSS = peak resident memory of
+the program minus that of the lone run.
 """
 import argparse, re, statistics, subprocess, sys, time
 import measuring, peers
@@ -69,7 +70,7 @@ def measure(name, run, recorders, rate, rounds, rows):
 
 
 def long_files(rate, seconds):
-    """Files of a minute: bytes per sample event, per sample of the file, the drain's CPU time per sample."""
+    """Prints for recordings of a minute: bytes per sample event, file bytes per sample, and the drain's CPU time per sample."""
     print(f"\n| program | Hz | samples | B per sample event | B per sample of the file | drain CPU per sample | lost |\n|---|---|---|---|---|---|---|")
     for name in ["burn", "python3", "redis-server"]:
         alone = measuring.workloads(1)[name]([]).program_cpu

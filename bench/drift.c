@@ -1,5 +1,5 @@
-// A wall clock that goes wrong, to be preloaded into the recorder: 0.1 % fast, and every five minutes set, in turn an hour
-// forward and an hour back. DRIFT_START is the time, in ns, from which on it does so.
+// A wrong wall clock, preloaded into the recorder: it runs 0.1 % fast, and every five minutes it is set an hour forward or
+// back, alternately. DRIFT_START is the time in ns at which this starts.
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// One kind of work at a time, for what an engine costs: prints ns of CPU time per operation by the program's own clock.
+// Does one kind of work, to measure the cost of an engine: prints ns of CPU time per operation, by the program's own clock.
 // usage: engines allocs N | locks N | contended THREADS N | reads N | switches N | idle THREADS SECONDS | spin SECONDS
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static void allocs(long n) {
         uint64_t x = next();
         int at = x & 255;
         free(kept[at]);
-        // 16 bytes to 4 KiB, small ones more often.
+        // 16 bytes to 4 KiB; small sizes are more frequent.
         kept[at] = malloc(16 + (x >> 8) % (1ull << (4 + (x >> 40) % 9)));
     }
 }
@@ -69,7 +69,7 @@ static void *other(void *unused) {
     return unused;
 }
 
-// Both threads on one processor: each turn is a switch there and one back.
+// Both threads run on one processor: each round trip has two switches.
 static void switches(long n) {
     cpu_set_t here;
     CPU_ZERO(&here);

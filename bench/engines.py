@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What the engines beside CPU time cost, beside async-profiler's, in paired runs: every round runs the program alone and then
-under each recorder.
+"""Measures the cost of the engines other than `cpu`, compared with async-profiler's, in paired runs. Every round runs the
+program alone and then under each recorder.
 
 usage: bench/engines.py [--rounds N] [--async-profiler LIBRARY] [allocs] [locks] [reads] [switches] [idle] [start]
 
-  allocs  malloc + free of 16 bytes to 4 KiB, ns of CPU time per pair above the lone run
-  locks   uncontended mutex, ns per lock and unlock above the lone run
-  reads   pread of a cached page, ns above the lone run
-  switches  ns of CPU time per switch between two threads on one processor above the lone run
-  idle    500 idle threads for 10 s looked at every 10 ms: CPU time of program and recorder, in % of one core
-  start   a program that does nothing: CPU and wall time above the lone run, ms
-The library of async-profiler is taken from the option, ASYNC_PROFILER, or the jar in ASYNC_PROFILER_JAR; without it the
-peer's rows are missing, and that is said.
+  allocs    malloc + free of 16 bytes to 4 KiB, additional ns of CPU time per pair
+  locks     uncontended mutex, additional ns per lock and unlock
+  reads     pread of a cached page, additional ns
+  switches  additional ns of CPU time per switch between two threads on one processor
+  idle      500 idle threads for 10 s, sampled every 10 ms: CPU time of program and recorder, in % of one core
+  start     a program that does nothing: additional CPU and wall time, ms
+"Additional" is relative to the lone run. async-profiler's library is that of the option, of ASYNC_PROFILER, or of the jar
+in ASYNC_PROFILER_JAR; without it, async-profiler's rows are skipped with a message.
 """
 import argparse, os, statistics, subprocess, sys, time
 from pathlib import Path
@@ -53,7 +53,7 @@ def variants(what, library):
 
 
 def one(what, prefix, env):
-    """(the program's own figure, what the kernel says it used, wall seconds)"""
+    """Returns (the figure that the program prints, its resource usage from the kernel, wall seconds)."""
     binary = str(WORK / "engines")
     command = {"idle": [binary, "idle", "500", "10"], "start": ["/bin/true"]}.get(what) or [binary, what, str(SCALE[what])]
     out = WORK / "engines.out"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Flame graph pages against other tools: time, memory and size of making one, and of opening and using it.
+"""Compares flame graph pages with those of other tools: CPU time, memory and size to generate a page, and CPU time to open and use it.
 
 bench/flame.py [--stacks 10000,100000] [--callees N] [--flightline PATH] [--work DIR] [--no-browser]
 
-Stacks are made the same way in each run: each is an earlier one cut somewhere and grown by functions of Zipf-like frequency. Others are
-measured in the same run where they are there: inferno-flamegraph, flamegraph.pl (on PATH). CPU is user and system time of the whole
-program; browsers need node, and playwright-core where tests/browser/run.sh puts it (target/browser).
+The same stacks are generated in each run: each stack is an earlier one, truncated and extended by functions with Zipf-like
+frequency. inferno-flamegraph and flamegraph.pl are measured in the same run if they are on PATH. CPU is the user and system
+time of the whole program. The browser needs node, and playwright-core in the folder of tests/browser/run.sh (target/browser).
 """
 import argparse
 import json
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def names(rng, count):
-    """Like C++ and Rust names: a few words, some with namespaces and arguments."""
+    """Returns names like those of C++ and Rust: a few words, some with namespaces and arguments."""
     words = "alloc btree cache decode encode expr fetch flush frame grow hash index join lock map node page parse plan queue read row scan sort table task tree value wait write".split()
     made = []
     while len(made) < count:
@@ -33,12 +33,12 @@ def names(rng, count):
 
 
 def write_folded(path, stacks, callees=0):
-    """`stacks` distinct stacks of about 20 frames, in the order they were made in; each function calls any other, or only `callees` of them."""
+    """Writes `stacks` distinct stacks of about 20 frames, in the order of generation. Each function calls any other, or only `callees` others."""
     rng = random.Random(20261122)
     known = names(rng, 6000)
     weights = [1 / (rank + 1) for rank in range(len(known))]
     picks = iter(())
-    # As in programs: who a function calls is known from the function.
+    # As in real programs, a function has a fixed set of callees.
     called = {name: rng.choices(known, weights, k=callees) for name in known} if callees else {}
     kept, seen = [[known[0]]], set()
     with open(path, "w") as out:
@@ -64,7 +64,7 @@ def write_folded(path, stacks, callees=0):
 
 
 def run(command, stdout=None):
-    """CPU seconds and peak memory in MB of a command."""
+    """Returns the CPU seconds and the peak memory in MB of a command."""
     full, used = small_parent(command)
     if subprocess.run(full, stdout=stdout or subprocess.DEVNULL).returncode:
         sys.exit(f"{command[0]} failed")

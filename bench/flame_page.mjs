@@ -1,6 +1,6 @@
-// What opening and using a flame graph costs the browser's main thread, in ms of CPU: node bench/flame_page.mjs FILE flightline|other.
-// Actions are done several times: the largest, which is mostly the first as nothing is compiled yet, and the median are told. Run by
-// bench/flame.py.
+// Measures the CPU time of the browser's main thread for opening and using a flame graph, in ms: node bench/flame_page.mjs FILE
+// flightline|other. Each action is repeated. The output has the largest value (mostly the first, before the code is compiled) and the
+// median. bench/flame.py runs this script.
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { dirname, join, resolve } from "node:path";
@@ -15,7 +15,7 @@ const cdp = await page.context().newCDPSession(page);
 await cdp.send("Performance.enable", { timeDomain: "threadTicks" });
 const metric = async (name) => (await cdp.send("Performance.getMetrics")).metrics.find((m) => m.name === name).value;
 const frames = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-// Scripts, styles and layout, by the thread's own clock.
+// Scripts, styles and layout, by the thread's CPU clock.
 const spent = async () => (await metric("TaskDuration")) * 1000;
 const result = {};
 async function cost(name, times, ...actions) {
@@ -53,7 +53,7 @@ if (kind === "flightline") {
   await cost("hover", 5, pointer("mousemove", 0.3, 3), pointer("mousemove", 0.6, 4));
   await cost("icicle", 5, press("f"), press("i"));
   await press("f")();
-  // By width, and by name again.
+  // Switches between the orders by width and by name.
   await cost("order", 4, press("w"));
   await cost("search", 5, type(""), type("decode"));
   await cost("next", 3, press("n"));
@@ -65,7 +65,7 @@ if (kind === "flightline") {
   await page.waitForFunction(() => "ready" in document.documentElement.dataset);
   await frames();
   await cost("first reverse", 1, press("r"));
-  // The rest of it comes with later frames.
+  // Later frames draw the rest.
   await cost("rest of reverse", 1, async () => { for (let i = 0; i < 20; i++) await frames(); });
   await cost("reverse again", 3, press("f"), press("r"));
   await cost("first top", 1, press("t"));

@@ -1,4 +1,4 @@
-// Spins 40 frames deep on the time-stamp counter and tells how long it was interrupted: gaps above 6 us.
+// Spins 40 frames deep on the time-stamp counter and prints its interruptions: gaps above 6 us.
 // usage: gap SECONDS
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# How long a sample interrupts a thread, beside the same engine with an empty handler: bench/interruption.sh [ROUNDS]
+# Measures how long a sample interrupts a thread, compared with a perf event with an empty handler: bench/interruption.sh [ROUNDS]
 # x86_64 only. Needs `cargo build --release` and perf rights.
 set -euo pipefail
 cd "$(dirname "$0")/.."

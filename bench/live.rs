@@ -1,7 +1,7 @@
-//! Events per second of the live reader against the decoder alone, on the same bytes in pieces of 64 KiB, as they come from a pipe:
-//! CPU time, best of many rounds.
+//! Compares the events per second of the live reader with those of the decoder alone, on the same bytes in blocks of 64 KiB, the size
+//! that a pipe delivers. CPU time, best of many rounds.
 //!
-//! `cargo bench -p flightline-consumer --bench live [-- FILE…]`, by default on fixtures repeated to 32 MB.
+//! `cargo bench -p flightline-consumer --bench live [-- FILE…]`; the default is fixtures repeated to 32 MB.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ const PIECE: usize = 64 << 10;
 const ROUNDS: usize = 9;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo bench` gives an option of its own harness.
+    // `cargo bench` passes an option for its own harness.
     let files: Vec<PathBuf> =
         std::env::args_os().skip(1).filter(|argument| argument != "--bench").map(PathBuf::from).collect();
     for path in &files {
@@ -57,7 +57,7 @@ fn measure(name: &str, bytes: &[u8]) {
     }
 }
 
-/// Events; nothing is taken out of them.
+/// Returns the number of events, without reading their fields.
 fn decode(bytes: &[u8]) -> u64 {
     let mut decoder = Decoder::new(Delivery::Streaming);
     let mut events = 0;
@@ -77,7 +77,7 @@ fn decode(bytes: &[u8]) -> u64 {
     events
 }
 
-/// Events, and samples with everything in them.
+/// Returns the number of events, and of samples with all their fields resolved.
 fn follow(bytes: &[u8], options: &Options) -> (u64, u64) {
     let mut feed = Feed::new(options.clone());
     let mut samples = 0;

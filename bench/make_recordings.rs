@@ -1,8 +1,10 @@
-//! Recordings to fill a store with, to measure it: `cargo run --release -p jfr-format --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS] [PART]`;
-//! further parts are other samples of the same stacks.
+//! Makes recordings for benchmarks of the store:
+//! `cargo run --release -p jfr-format --example make_recordings -- DIR [SAMPLES] [STACKS] [HOSTS] [PART]`. Further parts have other samples
+//! of the same stacks.
 //!
-//! As in the comparison of layouts: 50,000 stacks, zipf(1), 40 frames deep, 12,000 frames, 10 services, 2 days, 20 hosts, 4000 tasks. A recording for
-//! each service, day and host (`DIR/SERVICE/HOST-DAY.jfr`), of 200 threads; a thread works for a task for some 40 samples, then for another one.
+//! The data is that of the comparison of layouts: 50,000 stacks, zipf(1), 40 frames deep, 12,000 frames, 10 services, 2 days, 20 hosts, 4000
+//! tasks. There is one recording per service, day and host (`DIR/SERVICE/HOST-DAY.jfr`), with 200 threads. A thread works on a task for
+//! some 40 samples, then on another one.
 
 use std::error::Error;
 use std::fs;
@@ -16,9 +18,9 @@ const FRAMES: u64 = 12_000;
 const SERVICES: usize = 10;
 const TASKS: u64 = 4000;
 const THREADS: u64 = 200;
-/// Samples for which a thread works for one task.
+/// The number of samples for which a thread works on one task.
 const OF_TASK: u64 = 40;
-/// The days' begins, in s since 1970: 20 and 21 November 2025.
+/// The starts of the days, in s since 1970: 20 and 21 November 2025.
 const DAYS: [i64; 2] = [1_763_596_800, 1_763_683_200];
 const DAY: i64 = 86_400_000_000_000;
 
@@ -40,7 +42,7 @@ impl Random {
     }
 }
 
-/// Stacks, and how often they are had, added up.
+/// Stacks, and their cumulative frequencies.
 struct Stacks {
     /// Frames, root first.
     paths: Vec<Vec<u64>>,
@@ -51,7 +53,7 @@ impl Stacks {
     fn new(count: usize, random: &mut Random) -> Self {
         let mut paths: Vec<Vec<u64>> = Vec::with_capacity(count);
         while paths.len() < count {
-            // Most of a stack it has in common with another one.
+            // A stack has most of its frames in common with another one.
             let mut path = match paths.len() as u64 {
                 0 => Vec::new(),
                 known => paths[random.below(known) as usize].clone(),
@@ -108,7 +110,7 @@ fn recording(begin: i64, samples: usize, stacks: &Stacks, random: &mut Random) -
     constants(&mut chunk)?;
     let mut written = vec![false; stacks.paths.len()];
     let mut told = vec![false; TASKS as usize];
-    // The task of each thread, and how many samples of it are left.
+    // The task of each thread, and the number of samples left for it.
     let mut works: Vec<(u64, u64)> = vec![(0, 0); THREADS as usize];
     for number in 0..samples {
         let at = DAY / samples as i64 * number as i64 + random.below(DAY as u64 / samples as u64) as i64;

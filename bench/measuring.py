@@ -1,4 +1,4 @@
-"""What both benchmarks share: where things are, building them, running a command with its resource usage."""
+"""Shared by the benchmarks: paths, builds, and running a command with its resource usage."""
 import os, shutil, signal, subprocess, sys, threading, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,14 @@ FLIGHTLINE = Path(os.environ.get("FLIGHTLINE_BIN", ROOT / "target" / "release" /
 
 
 def build():
-    """Builds the recorder, the reader used for checking, and the benchmark's own programs."""
+    """Builds the recorder, the reader for the checks, and the benchmark's programs."""
     cargo = ["cargo", "build", "--release", "-q", "-p", "flightline", "-p", "flightline-preload", "-p", "flightline-tests"]
     subprocess.run(cargo, cwd=ROOT, check=True)
     programs()
 
 
 def programs():
-    """Builds the benchmark's own programs."""
+    """Builds the benchmark's programs."""
     WORK.mkdir(parents=True, exist_ok=True)
     here = ROOT / "bench"
     for name, flags in [("burn", ["-O2", "-fomit-frame-pointer"]), ("burn_fp", ["-O2", "-fno-omit-frame-pointer"]), ("rusage", ["-O2"])]:
@@ -29,12 +29,12 @@ def programs():
 
 
 class RecorderFailed(Exception):
-    """A recorder refused to run here."""
+    """A recorder refused to run on this machine."""
 
 
 @dataclass
 class Used:
-    """CPU seconds, peak memory and wall seconds of a program, and CPU and wall seconds with everything around it."""
+    """CPU seconds, peak memory and wall seconds of a program, and the total CPU and wall seconds including its recorder."""
     program_cpu: float
     peak_kb: int
     total_cpu: float
@@ -44,8 +44,8 @@ class Used:
 
 
 def small_parent(command):
-    """The command as a child of a program of no size, and what tells its CPU s, wall s, peak MB and exit code afterwards: the peak that
-    the kernel has of a child begins with its parent's, and Python's can be hundreds of MB."""
+    """Returns a command line that runs the command as a child of a tiny program, and a function that returns its CPU s, wall s, peak MB
+    and exit code afterwards. The kernel starts a child's peak memory with its parent's, and Python's can be hundreds of MB."""
     WORK.mkdir(parents=True, exist_ok=True)
     if not (WORK / "rusage").exists():
         subprocess.run(["gcc", "-O2", "-o", WORK / "rusage", ROOT / "bench/rusage.c"], check=True)
@@ -60,9 +60,9 @@ def small_parent(command):
 
 
 def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, meanwhile=None):
-    """Runs `prefix... rusage command`; `meanwhile(process)` drives it from outside if given.
+    """Runs `prefix... rusage command`; `meanwhile(process)`, if given, is called while it runs.
 
-    UNDER_LD_PRELOAD in `env` is given to the program alone, not to `rusage`."""
+    UNDER_LD_PRELOAD in `env` is passed only to the program, not to `rusage`."""
     env = dict(env or {})
     if preload := env.pop("UNDER_LD_PRELOAD", None):
         command = ["env", f"LD_PRELOAD={preload}", *command]
@@ -71,7 +71,7 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
     full = [str(x) for x in [*prefix, WORK / "rusage", out, *command]]
     begun = time.monotonic()
     process = subprocess.Popen(full, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True)
-    # Recorders have been seen to hang their program: nothing is waited for longer than this.
+    # Some recorders hang their program, so limit the waiting time.
     late = threading.Timer(LIMIT, lambda: os.killpg(process.pid, signal.SIGKILL))
     late.start()
     if meanwhile:
@@ -89,7 +89,7 @@ def run(prefix, command, env=None, stdout=subprocess.DEVNULL, stderr=subprocess.
 
 
 def machine():
-    """One line on where the figures come from."""
+    """Returns one line that describes the machine."""
     model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), os.uname().machine)
     virtual = "virtual machine" if "hypervisor" in open("/proc/cpuinfo").read() else "bare metal"
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid").read_text().strip()
@@ -98,7 +98,7 @@ def machine():
 
 
 def text_input(path, size):
-    """A compressible text of `size` bytes, the same on every machine."""
+    """Writes a compressible text of `size` bytes, the same on every machine."""
     if path.exists() and path.stat().st_size >= size:
         return
     words, x = [f"word{i * 7919 % 65537}" for i in range(4000)], 88172645463325252
@@ -115,7 +115,7 @@ def text_input(path, size):
 
 
 def database(path, rows):
-    """A database of about 100 bytes a row."""
+    """Makes a database with about 100 bytes per row."""
     if path.exists():
         return
     sql = (f"create table t(id integer primary key, k integer, name text, body text);"
@@ -136,7 +136,7 @@ print(len(sorted(words, key=words.get)))
 
 
 def redis(requests, prefix, env):
-    """redis-server under redis-benchmark, ended by its own shutdown command."""
+    """Runs redis-server under redis-benchmark, and ends it with its shutdown command."""
     socket = WORK / "redis.sock"
     socket.unlink(missing_ok=True)
 
@@ -145,7 +145,7 @@ def redis(requests, prefix, env):
             if socket.exists():
                 break
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                return  # the recorder refused; run() finds out
+                return  # the recorder refused; run() reports it
             time.sleep(0.01)
         subprocess.run(["redis-benchmark", "-s", socket, "-q", "-n", str(requests), "-P", "4", "-t",
                         "set,get,lpush,lrange_100,zadd"], check=True, stdout=subprocess.DEVNULL)
@@ -156,7 +156,7 @@ def redis(requests, prefix, env):
 
 
 def workloads(scale):
-    """Name → function(prefix, env) that runs the program once with fixed work and gives its Used."""
+    """Returns name → function(prefix, env), which runs the program once with fixed work and returns its Used."""
     database(WORK / "big.db", 700_000)
     query = ("select k, count(*), sum(length(body)), max(name) from t where name > 'name-02' group by k order by 3 desc, 4 limit 5;"
              "select count(*) from (select distinct substr(body, 1, 5), name from t order by body);")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What recording switches costs, beside `perf record -e sched:sched_switch -g` and bpftrace: every round runs the program alone and then under
-each recorder. As root. perf and bpftrace need the tracing file system: they get one of their own, in a mount namespace. bpftrace sums up times
-by stack in the kernel, as offcputime does; it keeps no single one, and its stacks are those of frame pointers.
+"""Compares the cost of recording context switches with `perf record -e sched:sched_switch -g` and bpftrace. Every round runs the program
+alone and then under each recorder. Needs root. perf and bpftrace need the tracing file system; they get their own one, in a mount namespace.
+bpftrace sums times by stack in the kernel, as offcputime does; it stores no single intervals, and its stacks are those of frame pointers.
 
 usage: bench/off_cpu.py [--rounds N] [--pairs N] [--switches N] [--pause N]
 
-For each: switches a second, CPU time of the program per switch above the lone run, CPU time of the recorder per switch, bytes per switch in
-the output, and the share of switches that is in it.
+Prints for each: switches per second, CPU time of the program per switch minus that of the lone run, CPU time of the recorder per switch,
+bytes per switch in the output, and the share of switches that the output contains.
 """
 import argparse, json, os, re, statistics, subprocess, sys
 from pathlib import Path
@@ -14,7 +14,7 @@ from measuring import FLIGHTLINE, ROOT, WORK
 
 
 def run(command):
-    """Standard output of the program, CPU seconds of everything, standard error."""
+    """Returns the program's standard output, the total CPU seconds, and standard error."""
     before = os.times()
     done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)
     after = os.times()
@@ -42,7 +42,7 @@ def perfs(_, output):
     return int(re.search(r"SAMPLE events: +(\d+)", report)[1])
 
 
-# Sums by thread, stack of the kernel and of the program, of all that is of interest: as bcc's offcputime does it.
+# Sums by thread, kernel stack and user stack, only for the test program, like bcc's offcputime.
 BPFTRACE = """
 tracepoint:sched:sched_switch {
     if (comm == "switches") { @out[tid] = nsecs; @kernel[tid] = kstack; @user[tid] = ustack; }

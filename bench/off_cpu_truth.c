@@ -1,16 +1,16 @@
-// Threads that are without a processor for known reasons; each says by its own clocks for how long and how often. What
-// bench/off_cpu_truth.py compares recorders with.
-//   tw_futex  waits in a futex for wk_futex, who sleeps 20 ms in between
-//   rd_pipe   reads a pipe that wr_pipe writes to, who sleeps 30 ms in between
+// The threads of this program are off CPU for known reasons, and measure with their own clocks how long and how often.
+// bench/off_cpu_truth.py compares recorders with these measurements.
+//   tw_futex  waits in a futex for wk_futex, which sleeps 20 ms in between
+//   rd_pipe   reads a pipe to which wr_pipe writes, which sleeps 30 ms in between
 //   sleeper   sleeps 50 ms at a time
-//   c1        waits for c2, who waits for c3, works 2 ms and wakes c1; c3 sleeps 40 ms and wakes c2
-//   parent    waits in vfork for a child, who sleeps 40 ms: nothing interrupts it
-//   spin-a, spin-b  work on one processor, which is theirs, in turns
-//   disk      when these are over: reads FILE past the page cache, 64 MiB at a time
-// off_cpu_truth SECONDS FILE: begins when it reads a line, ends when it reads another.
-// A line each: tid, name, state, ns by the wall clock around the calls that wait, ns of these without the CPU time that the thread used, how often it gave its
-// processor away, how often that was taken from it.
-// A thread has its name while it measures, another one before and after.
+//   c1        waits for c2, which waits for c3, works 2 ms and wakes c1; c3 sleeps 40 ms and wakes c2
+//   parent    waits in vfork for a child that sleeps 40 ms: an uninterruptible wait
+//   spin-a, spin-b  take turns on a processor that no other thread of the program uses
+//   disk      after the others have ended: reads FILE with O_DIRECT, 64 MiB at a time
+// off_cpu_truth SECONDS FILE: starts when it reads a line, ends when it reads another.
+// Prints a line per thread: tid, name, state, wall-clock ns around the waiting calls, the same without the CPU time that the thread used, the number of
+// voluntary switches, and the number of preemptions.
+// A thread has its name only while it measures.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -98,7 +98,7 @@ NOINLINE static void give(void) {
     if (write(fds[1], "x", 1) != 1) abort();
 }
 
-// A thread that does WAITS, which it measures, and then THEN, for as long as the program runs, once in PERIOD ms.
+// A thread that executes WAITS, which it measures, and then THEN, every PERIOD ms until the program ends.
 #define THREAD(name, period, waits, then)                                                                                                  \
     static void *name(void *none) {                                                                                                        \
         struct meter m;                                                                                                                    \
@@ -145,7 +145,7 @@ static void *parent(void *none) {
     return none;
 }
 
-// Its interrupts have the kernel work where the others do.
+// This thread runs alone, because its interrupts would run on the processors of the other threads.
 static void *disk(void *none) {
     enum { BYTES = 64 << 20 };
     static char part[BYTES] __attribute__((aligned(4096)));
@@ -163,7 +163,7 @@ static void *disk(void *none) {
     return none;
 }
 
-// 100 ms, so that what a switch takes itself is little beside them; Linux 6.12, older ones keep to theirs.
+// Requests time slices of 100 ms, so that the cost of a switch is small in comparison. Older kernels than Linux 6.12 ignore the request.
 static void long_turns(void) {
     struct sched_attr {
         uint32_t size, policy;
@@ -191,9 +191,9 @@ int main(int count, char **arguments) {
     seconds = atol(arguments[1]);
     file = arguments[2];
     if (pipe(fds)) return 1;
-    // Children leave nothing behind to be waited for.
+    // Ended children do not become zombies.
     signal(SIGCHLD, SIG_IGN);
-    // Those that work have the last processor for themselves.
+    // The spinning threads get the last processor; the other threads do not use it.
     cpu_set_t others, one;
     sched_getaffinity(0, sizeof others, &others);
     CPU_ZERO(&one);

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""How exact recorded off-CPU time is: bench/off_cpu_truth.c, which measures by its own clocks how long each of its threads waits, is observed
-by `flightline record --off-cpu --wakeups`, at the same time in every other run by bpftrace, else by offcputime of libbpf-tools (both at once would miss
-what the other one's program is run for). As root, with Debian's bpftrace and libbpf-tools.
+"""Measures the accuracy of recorded off-CPU time. bench/off_cpu_truth.c measures with its own clocks how long each of its threads waits. It is
+recorded by `flightline record --off-cpu --wakeups`, and at the same time by bpftrace (in every other run) or by offcputime of libbpf-tools (both at
+once would miss switches at which the other one's BPF program runs). Needs root, and Debian's bpftrace and libbpf-tools.
 
 usage: bench/off_cpu_truth.py [--seconds N] [--rounds N] [--alone]
 
-Per thread, in the state that it waits in: time and how often by its own account, and how far the others are from it. Exit status 1 beyond the goals: 0.2 %
-of the program's clocks, counts exact, 0.05 % of bpftrace and offcputime for those that wait, where these saw as many (offcputime: or 15 µs a wait). What is no more than the hypervisor took away (/proc/stat) is told and excused. Nothing else should run.
+Prints per thread, for the state in which it waits: the time and the number of waits that the thread measured, and the differences of the recorders.
+Exit status 1 if a goal is missed: within 0.2 % of the program's clocks, exact counts, and for threads that wait within 0.05 % of bpftrace and
+offcputime, if these saw as many waits (offcputime: or 15 µs per wait). A difference that is no larger than the time stolen by the hypervisor
+(/proc/stat) is printed but permitted. Run it on an idle machine.
 """
 import argparse, contextlib, json, os, re, shutil, signal, statistics, subprocess, sys, time
 from pathlib import Path
 from measuring import FLIGHTLINE, ROOT, WORK, machine
 
-# By thread, the name that it had, and state: of this process alone.
+# Sums by thread, its name at the time, and state; only for the test program.
 BPFTRACE = """
 tracepoint:sched:sched_switch / pid == %d / {
   @out[args->prev_pid] = nsecs; @state[args->prev_pid] = args->prev_state; @name[args->prev_pid] = args->prev_comm;
@@ -23,18 +25,18 @@ tracepoint:sched:sched_switch / @out[args->next_pid] / {
   delete(@out[args->next_pid]);
 }
 """
-# The tracepoint's numbers; put aside and gave way are one.
+# The tracepoint's state numbers; preempted and yielding threads have the same letter.
 LETTERS = {"0": "R", "256": "R", "1": "S", "2": "D"}
 OFFCPUTIME = shutil.which("offcputime", path="/usr/sbin:/usr/bin:/usr/local/sbin") or "offcputime"
 OF_CLOCK, OF_OTHERS = 0.2, 0.05
-# What a hypervisor does for requests of its disk is in neither of the program's clocks; bpftrace has to agree all the same.
+# The hypervisor's work for disk requests is in neither of the program's clocks; the result must agree with bpftrace in any case.
 OF_DISK = 1
-# What one recorder's work at a switch takes before another one reads the clock, ns.
+# The time that one recorder works at a switch before another recorder reads the clock, ns.
 WORK_NS = 15_000
 
 
 def stolen():
-    """Seconds that the hypervisor gave to others."""
+    """Returns the steal time of the machine in seconds."""
     return int(Path("/proc/stat").read_text().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -59,7 +61,8 @@ def descriptors(process, kind):
 
 
 def attached(process, kind):
-    """Neither of these says when it begins: the kernel has what they attached, and no more of it than a moment ago."""
+    """Returns a function that returns true once a recorder has attached its programs. The recorders do not report this, so it checks that they
+    have descriptors of this kind and that the number no longer grows."""
     last = 0
 
     def ready():
@@ -79,13 +82,13 @@ def ended(process):
 
 
 def ours(path):
-    """{(tid, name, state): [ns, times]} of a recording."""
+    """Returns {(tid, name, state): [ns, times]} for a recording."""
     command = [FLIGHTLINE, "print", "--events", "flightline.OffCpu,flightline.EventLoss", "--stack-depth", "1", "--ndjson", path]
     sums = {}
     for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines():
         event = json.loads(line)
         if event["event"] == "flightline.EventLoss":
-            # Its field's name is taken by the type's.
+            # The key `event` has the type's name, so the field `event` is printed as `event_`.
             print(f"lost: {event['event_']}, {event['count']}")
             continue
         of = sums.setdefault((event["eventThread"]["osThreadId"], event["eventThread"]["osName"], event["state"][0]), [0, 0])
@@ -108,7 +111,8 @@ def bpftraces(text):
 
 
 def libbpfs(text):
-    """Frames, then the thread in parentheses, then its µs; in all states, as it cannot be asked for sleeps that may be frozen (futex, nanosleep)."""
+    """Parses offcputime: frames, then the thread in parentheses, then its µs. Sums all states, because it has no filter for freezable sleeps (futex,
+    nanosleep)."""
     sums = {}
     for tid, micros in re.findall(r"^ +- +\S.* \((\d+)\)\n +(\d+)$", text, re.M):
         sums[int(tid)] = sums.get(int(tid), 0) + int(micros) * 1000
@@ -121,7 +125,7 @@ def once(args, beside, program, file):
 
 
 def started(stack, command, **more):
-    """It ends with us, whatever happens."""
+    """Starts a command that is killed when `stack` is closed."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **more)
     stack.callback(process.kill)
     return process
@@ -173,12 +177,12 @@ def observed(args, beside, program, file, start):
 
 
 def row(tid, name, state, wall, off, gave, aside, mine, bpf, libbpf):
-    """What each says of a thread; times are of its state, counts of those in which it gave its processor away and of those in which it was put aside."""
+    """Returns the results of all recorders for a thread: times in its state; counts of voluntary switches and of preemptions."""
     def times(sums):
         own = [(s == "R", n) for (t, called, s), (_, n) in sums.items() if (t, called) == (tid, name)]
         return sum(n for aside, n in own if not aside), sum(n for aside, n in own if aside)
     def of(sums):
-        # A call that also works is left with what the thread was put aside for.
+        # A waiting call that also computes includes the time in which the thread was preempted.
         states = "SDR" if state != "S" else "S"
         return sum(ns for (t, called, s), (ns, _) in sums.items() if (t, called) == (tid, name) and s in states) if sums else None
     return {"name": name, "state": state, "clock": off, "calls": wall if state == "S" else None, "counts": (gave, aside), "ours": of(mine), "our counts": times(mine),
@@ -187,14 +191,14 @@ def row(tid, name, state, wall, off, gave, aside, mine, bpf, libbpf):
 
 
 def chains(run):
-    """Different chains of wake-ups of this program, and whether one goes from c1 over c2 and c3 to the timer."""
+    """Returns the number of different wake-up chains, and the seconds of the chains from c1 over c2 and c3 to the timer."""
     lines = subprocess.run([FLIGHTLINE, "chain", run], capture_output=True, text=True, check=True).stdout.splitlines()
     whole = re.compile(r"c1;.*;--;.*;c2;--;.*;c3;--;.*hrtimer.*;\[irq\] \d+")
     return len(lines), sum(int(line.rsplit(" ", 1)[1]) for line in lines if whole.fullmatch(line)) / 1e6
 
 
 def beyond(rows, stolen_ns):
-    """What is not as it should be, and whether that is no more than the hypervisor took, which the clocks count as they like; counts have no excuse."""
+    """Yields each missed goal, and whether the steal time explains it; steal time never explains a wrong count."""
     for r in rows:
         what = f"{r['name']} in {r['state']}"
         if r["our counts"] != r["counts"]:
@@ -207,7 +211,7 @@ def beyond(rows, stolen_ns):
                 continue
             is_sum, waits = other == "offcputime", r["counts"][0]
             less = r["our sum" if is_sum else "ours"] - r[other]
-            # Whole waits are missing in theirs; offcputime does not say how many it saw.
+            # The other recorder missed whole waits; offcputime does not print how many it saw.
             if other == "bpftrace" and r["their counts"] != r["counts"] or is_sum and less > 0.7 * r["clock"] / waits:
                 continue
             off = abs(less) - (waits * WORK_NS if is_sum else 0)
@@ -217,7 +221,7 @@ def beyond(rows, stolen_ns):
 
 
 def cell(rows, one, other):
-    """Median and range of how far one is from the other."""
+    """Returns the median and the range of the relative difference, in percent."""
     values = [100 * (r[one] / r[other] - 1) for r in rows if r[one] and r[other]]
     return f"{statistics.median(values):+.3f} ({min(values):+.3f}..{max(values):+.3f})" if values else "–"
 

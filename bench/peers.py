@@ -1,12 +1,12 @@
-"""The recorders that the benchmarks set beside each other: how each is started, and what its file says in folded stacks.
+"""The recorders that the benchmarks compare: how each is started, and how its file is converted to folded stacks.
 
-A recorder that is not on this machine is left out, and that is said. Where they are looked for:
+Recorders that are not installed are skipped with a message. They are searched in these places:
   async-profiler   libasyncProfiler.so in ASYNC_PROFILER, or a jar in ASYNC_PROFILER_JAR or in the folder of peers
-  perf             on the search path
-  samply           SAMPLY, the folder of peers, the search path
-  pprof-rs         built from bench/pprof-rs into the folder of peers: preloaded, so that it records any program
-  gperftools       libprofiler.so.0 where the loader finds it, and google-pprof
-`get()` fills the folder of peers (target/bench/peers) by cargo and Maven; what Debian has it only names.
+  perf             PATH
+  samply           SAMPLY, the folder of peers, PATH
+  pprof-rs         built from bench/pprof-rs into the folder of peers; it is preloaded, so that it records any program
+  gperftools       libprofiler.so.0 on the loader's search path, and google-pprof
+`get()` fills the folder of peers (target/bench/peers) by cargo and Maven, and prints the missing Debian packages.
 """
 import ctypes.util, gzip, json, os, re, shutil, subprocess, sys, zipfile
 from collections import Counter
@@ -31,7 +31,7 @@ def get_converter():
 
 
 def get():
-    """Brings what cargo and Maven have; names what is left to apt."""
+    """Installs the recorders from cargo and Maven; prints the Debian packages that are missing."""
     get_jar("async-profiler", ASYNC_PROFILER_VERSION)
     get_converter()
     if not samply():
@@ -45,7 +45,7 @@ def get():
 
 
 def jar(name):
-    """A jar of the folder of peers, or the one that the environment names."""
+    """Returns the jar that the environment names, or the newest one in the folder of peers."""
     if path := os.environ.get(name.upper().replace("-", "_") + "_JAR"):
         return Path(path)
     return next(iter(sorted(PEERS.glob(f"{name}-*.jar"), reverse=True)), None)
@@ -75,7 +75,7 @@ def text_of(command, **how):
 
 
 def folded_text(text):
-    """Stacks, outermost first, and how often."""
+    """Returns the stacks, outermost frame first, and their counts."""
     counts = Counter()
     for line in text.splitlines():
         stack, _, times = line.rpartition(" ")
@@ -85,9 +85,9 @@ def folded_text(text):
 
 
 class Recorder:
-    """`start` gives what stands before the program and its environment; `folded` the stacks of what it wrote."""
+    """A recorder. `start` returns the command prefix and the environment; `folded` returns the stacks of its file."""
     default_rate = None
-    #: Lives in the recorded process and dies with it.
+    #: True if the recorder runs in the recorded process.
     inside = False
 
     def files(self, out):
@@ -97,11 +97,11 @@ class Recorder:
         return sum(self.folded(out, None).values())
 
     def tells(self, out, stacks, thread):
-        """Whether it knows a thread's name."""
+        """Returns true if the stacks have this thread's name."""
         return any(thread in stack[0] for stack in stacks)
 
     def to_text(self, out, program):
-        """The command that makes text of the file, by the recorder's own means; None where there is none."""
+        """Returns the recorder's own command that converts its file to text; None if there is none."""
         return None
 
     def folded(self, out, program):
@@ -185,7 +185,7 @@ class Perf(Recorder):
 
 
 class Samply(Recorder):
-    """It asks the file perf_event_paranoid, not the kernel, whether it may: root is shown another file, in its own mount namespace."""
+    """samply. It reads the file perf_event_paranoid instead of trying perf_event_open, so root gets a different file in a mount namespace."""
     name, default_rate = "samply", 1000
 
     def __init__(self, binary):
@@ -211,7 +211,7 @@ class Samply(Recorder):
         return sum(sum(t["samples"]["weight"]) for t in self.profile(out)["threads"])
 
     def folded(self, out, program):
-        """It writes addresses; the names are in the page that it opens, so they are looked up here."""
+        """Looks up the names here: the file has only addresses, which samply resolves when it opens the page."""
         profile, stacks, known = self.profile(out), Counter(), {}
         paths = [lib["path"] for lib in profile["libs"]]
         for thread in profile["threads"]:
@@ -231,7 +231,7 @@ class Samply(Recorder):
 
 
 def symbol(known, path, address):
-    """The function of a module at a relative address."""
+    """Returns the function of a module at a relative address."""
     if path not in known:
         text = text_of(["nm", "-C", "--defined-only", path]) if path and Path(path).is_file() else ""
         known[path] = sorted((int(m[1], 16), m[2]) for m in re.finditer(r"^([0-9a-f]+) [tTwW] (.*)$", text, re.M))
@@ -262,11 +262,11 @@ class PprofRs(Recorder):
         return [Path(f"{out}.pb")]
 
     def tells(self, out, stacks, thread):
-        """Threads are labels of its samples, which its text has not."""
+        """Searches the profile: threads are labels of samples, and the text has no labels."""
         return thread.encode() in Path(f"{out}.pb").read_bytes()
 
     def folded(self, out, program):
-        """The text counts nanoseconds. The profile is packed first, as pprof's own tools write it."""
+        """Converts nanoseconds to samples. The profile is compressed first, as pprof's tools write it."""
         if not Path(f"{out}.pb").exists():
             raise RuntimeError("wrote nothing")
         Path(f"{out}.pb.gz").write_bytes(gzip.compress(Path(f"{out}.pb").read_bytes()))
@@ -290,7 +290,7 @@ class Gperftools(Recorder):
         return ["google-pprof", "--collapsed", program or "/bin/true", out]
 
     def samples(self, out):
-        """From the file itself: its header, then (count, depth, addresses) by words, until a count of zero samples."""
+        """Counts the samples in the file itself: a header, then (count, depth, addresses) in words, up to a count of zero."""
         words = memoryview(out.read_bytes()).cast("Q") if out.stat().st_size % 8 == 0 else memoryview(out.read_bytes()[: out.stat().st_size & ~7]).cast("Q")
         at, total = 2 + words[1], 0
         while at + 1 < len(words) and words[at]:
@@ -306,7 +306,7 @@ class Gperftools(Recorder):
 
 
 def here(say=lambda text: print(text, file=sys.stderr)):
-    """Every recorder that is on this machine, ours first; what is missing is said."""
+    """Returns the recorders that are installed, Flightline first; prints the missing ones."""
     found = [Flightline()]
 
     def add(present, made, missing):

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Flightline's pictures beside flamegraph.pl, inferno, async-profiler's converter, d3-flame-graph and speedscope: one run, two tables.
+"""Compares Flightline's flame graphs with those of flamegraph.pl, inferno, async-profiler's converter, d3-flame-graph and speedscope: one run,
+two tables.
 
 usage: bench/pictures.py [--quick] [--json] [--write] [--get] [--stacks 1000,100000,1000000] [--rounds N] [--no-browser]
 
-Each tool gets the same folded text: CPU time, peak memory and bytes of making a picture of it, then CPU time of the page's main
-thread in Chromium until it can be used, and of a zoom, a search and so on. Where a tool makes no file of folded text, `flightline
-convert` does, and that is what stands there; speedscope reads the text itself, in the page.
+Each tool gets the same folded text. The first table has CPU time, peak memory and file size of generating a graph. The second has the
+CPU time of the page's main thread in Chromium until the page is usable, and of a zoom, a search and other actions. If a tool cannot convert
+folded text to a file, the figures are those of `flightline convert`; speedscope's page reads the text itself.
 --quick   10,000 stacks, one round
---stacks  sizes; a tool that would need more than --limit (40) seconds of CPU by what it took for the size before is left out
---write   put the tables into docs/side-by-side/pictures.md
---get     first bring what is missing by cargo, npm and Maven into target/bench/peers
-Looked for: inferno-flamegraph in the folder of peers and on the search path; flamegraph.pl there, in FLAMEGRAPH_PL, or as Debian's
-libdevel-nytprof-perl has it; jfr-converter as bench/peers.py says; d3-flame-graph, speedscope and playwright-core in the folder of peers.
+--stacks  sizes; a tool is skipped if it would need more than --limit (40) seconds of CPU, extrapolated from the previous size
+--write   write the tables to docs/side-by-side/pictures.md
+--get     first install missing tools by cargo, npm and Maven into target/bench/peers
+Search paths: inferno-flamegraph in the folder of peers and on PATH; flamegraph.pl in the same places, in FLAMEGRAPH_PL, or from Debian's
+libdevel-nytprof-perl; jfr-converter as in bench/peers.py; d3-flame-graph, speedscope and playwright-core in the folder of peers.
 """
 import argparse, base64, json, os, re, shutil, statistics, subprocess, sys, time
 from pathlib import Path
@@ -50,14 +51,14 @@ def found(name):
 
 
 class Tool:
-    """What makes a picture of folded text, and how its page is driven."""
+    """A tool that draws folded text, and how its page is controlled."""
 
     def __init__(self, name, kind, ending, command, prints=False, finish=None, most=None):
-        """`most` stacks are opened in a browser: more than that it has been seen not to finish."""
+        """`most`: the largest number of stacks to open in a browser; the page did not finish with more."""
         self.name, self.kind, self.ending, self.command, self.prints, self.finish, self.most = name, kind, ending, command, prints, finish, most
 
     def make(self, folded):
-        """CPU seconds, peak MB, the file."""
+        """Returns CPU seconds, peak MB, and the file."""
         out = folded.with_suffix(f".{self.ending}")
         with open(out if self.prints else os.devnull, "wb") as printed:
             cpu, peak = run([str(c) for c in self.command(folded, out)], printed)
@@ -90,7 +91,7 @@ def tools():
 
 
 def versions(chosen):
-    """What the tools call themselves."""
+    """Returns the versions of the tools."""
     told = {}
     for t in chosen:
         if t.name.startswith("flightline"):
@@ -109,7 +110,7 @@ def versions(chosen):
 
 
 def d3_page(made, folded):
-    """A page with the library and the data in it."""
+    """Writes a page that contains the library and the data."""
     package = NODE / "node_modules"
     page = made.with_suffix(".html")
     parts = [f"<!doctype html><meta charset=utf-8><style>{(package / 'd3-flame-graph/dist/d3-flamegraph.css').read_text()}</style><div id=chart></div>",
@@ -124,7 +125,7 @@ def d3_page(made, folded):
 
 
 def speedscope_page(made, folded):
-    """Its own page, which gets the folded text as its command does it: a script beside it."""
+    """Returns the URL of speedscope's page with a script that contains the folded text, as speedscope's command makes it."""
     script = folded.with_suffix(".speedscope.js")
     text = base64.b64encode(folded.read_bytes()).decode()
     script.write_text(f"speedscope.loadFileFromBase64({json.dumps(folded.name)}, {json.dumps(text)})")
@@ -133,7 +134,7 @@ def speedscope_page(made, folded):
 
 
 def truth(folded):
-    """Part of the samples that have the word searched for in any frame, in percent."""
+    """Returns the percentage of samples with the search term in any frame."""
     total = matched = 0
     for line in open(folded):
         stack, _, n = line.rpartition(" ")
@@ -158,7 +159,7 @@ def making(table, chosen, stacks, rounds, limit, slow):
     seen = {t.name: [] for t in chosen}
     for turn in range(rounds):
         for tool in chosen if turn % 2 == 0 else reversed(chosen):
-            # What takes long for a tenth of it is not asked for more, nor more than once.
+            # Skip a tool that was too slow with the smaller size; run a slow one only once.
             if slow.get(tool.name, 0) * stacks > limit or (turn and seen[tool.name] and seen[tool.name][0][0] > limit / 4):
                 continue
             try:
@@ -167,7 +168,7 @@ def making(table, chosen, stacks, rounds, limit, slow):
                 say(f"{tool.name}: {why}")
         say(f"{stacks} stacks: round {turn + 1} of {rounds}")
     for tool in chosen:
-        # Of a small text the start of the program is most of it.
+        # With a small text, most of the time is the start of the program.
         if seen[tool.name] and stacks >= 50_000:
             slow[tool.name] = seen[tool.name][0][0] / stacks
     cells = lambda of: {n: of(runs) if runs else Cell("too slow") for n, runs in seen.items()}
@@ -199,7 +200,7 @@ def in_browser(tool, made, folded, times, features):
 
 
 def using(table, chosen, files, folded, stacks, times, features):
-    """What the page costs; and what was seen of it."""
+    """Adds the costs of the pages to the table. Returns the results from the browser."""
     told = {}
     for tool in chosen:
         if tool.most and stacks > tool.most:
@@ -216,7 +217,7 @@ def using(table, chosen, files, folded, stacks, times, features):
     should, cells = truth(folded), {}
     for tool in chosen:
         number = re.search(r"([\d.]+)\s*%", told.get(tool.name, {}).get("matched") or "")
-        # A percentage of the profile, best where nearest to the truth.
+        # The cell nearest to the correct percentage is the best.
         cells[tool.name] = Cell(f"{number[1]} %", abs(float(number[1]) - should)) if number else Cell("not told" if tool.name in told else "–")
     table.add(f"{size} stacks: samples said to match the search (truly {should:.2f} %)", "less", cells, 0.011)
     return told
@@ -282,7 +283,7 @@ def report(files, pages, chosen, args, begun, load):
     head = (f"{time.strftime('%Y-%m-%d')}, {measuring.machine()}, load average {load:.1f} at the start, {args.rounds} rounds, "
             f"{time.monotonic() - begun:.0f} s, `bench/pictures.py {' '.join(sys.argv[1:])}`. {versions(chosen)}.")
     parts = [head, "### Making it", files.markdown()]
-    # What flightline makes for others' pages is its own.
+    # The files for other tools' pages are made by flightline, so their costs are its own.
     behind = files.behind(["flightline, HTML", "flightline, SVG", "d3-flame-graph", "speedscope"])
     if pages:
         parts += ["### Using it", pages.markdown()]

@@ -1,6 +1,6 @@
-// Opening and using a picture of stacks in a headless Chromium: node bench/pictures_page.mjs KIND ADDRESS PLAYWRIGHT_FOLDER TIMES
-// KIND is how the page is driven: flightline, svg, async-profiler, d3, speedscope. Told as JSON: ms of CPU of the page's main thread (the
-// median of TIMES, after one that counts as first), and what can be seen of a page without using it. Run by bench/pictures.py.
+// Opens and uses a graph of stacks in a headless Chromium: node bench/pictures_page.mjs KIND ADDRESS PLAYWRIGHT_FOLDER TIMES
+// KIND selects how the page is controlled: flightline, svg, async-profiler, d3, speedscope. Prints JSON: ms of CPU of the page's main thread
+// (the first action, and the median of TIMES further ones), and properties of the page. bench/pictures.py runs this script.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
@@ -12,14 +12,14 @@ const TERM = "decode";
 const frames = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const settled = async (page) => { await frames(page); await page.waitForTimeout(kind === "speedscope" || kind === "d3" ? 400 : 50); await frames(page); };
 
-/** A mouse event on the canvas at a part of its width and a row counted from the root. */
+/** Sends a mouse event to the canvas, at a fraction of its width and in a row counted from the root. */
 const pointed = ([type, x, row, height, down]) => {
   const canvas = document.getElementById("canvas"), box = canvas.getBoundingClientRect();
   const y = down ? box.top + (row + 0.5) * height : box.bottom - (row + 0.5) * height;
   canvas.dispatchEvent(new MouseEvent(type, { clientX: box.left + x * box.width, clientY: y, bubbles: true }));
 };
 
-/** The box over the middle that is `row` above the root, of the SVGs and of d3-flame-graph. */
+/** Returns the box in the middle, `row` rows above the root, of an SVG or of d3-flame-graph. */
 const boxed = (row) => {
   const rects = [...document.querySelectorAll("#frames g rect, g.func_g rect, svg.d3-flame-graph g.frame rect, #frames rect")];
   const seen = rects.map((rect) => ({ rect, box: rect.getBoundingClientRect() })).filter(({ box }) => box.width > 0);
@@ -90,7 +90,7 @@ const drivers = {
   },
 };
 
-/** A page that is opened and ready, and what that took of its main thread. */
+/** Opens a page and waits until it is ready. Returns the page and the CPU time of its main thread. */
 async function opened(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1600, height: 1000 }, ...options });
   const page = await context.newPage();
@@ -144,11 +144,11 @@ result.requests = page.asked.length;
 result.live = await page.evaluate(() => document.querySelectorAll("[aria-live], [role=status], output").length);
 result.labelled = await page.evaluate(() => document.querySelectorAll("[aria-label], [role]").length);
 
-// How far a user without a mouse comes: what Tab reaches.
+// The number of elements that a user without a mouse can reach with Tab.
 result.tabs = await page.evaluate(() => [...document.querySelectorAll("button, input, a[href], select, [tabindex], [focusable=true]")].filter((e) => e.tabIndex >= 0).length);
 await first.context.close();
 
-/** Colours of the picture's middle rows, as a PNG's size tells: an empty page compresses to nothing. */
+/** Takes a screenshot. The size of the PNG shows whether the page is empty, because an empty page compresses well. */
 const shot = async (options) => {
   const { page, context } = await opened(options);
   await page.waitForTimeout(300);

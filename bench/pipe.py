@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The pipe: how old events are at its reader, what small segments cost in bytes, and what a reader that stops costs the program.
+"""Measures recording into a pipe: the age of events at the reader, the bytes of small segments, and the effect of a stopped reader on the program.
 
 usage: bench/pipe.py [--rounds N] [age] [bytes] [stall]
 
-  age    a program with two threads at 5 kHz each, read live with flushes of 10 ms, 100 ms and 1 s: age of an event when the
-         reader has it (goal: 99 % of them below two flushes)
-  bytes  the same with segments of 100 ms, beside one chunk in a file (goal: at most 1.3 times as much)
-  stall  the same program's units of work a CPU second, and how long it is interrupted, with a reader that reads and one that
-         stops for good after a second, in paired rounds (goal: no difference; 99.9 % of interruptions below 50 µs more than alone)
+  age    a program with two threads at 5 kHz each, read live with flush intervals of 10 ms, 100 ms and 1 s: the age of an event
+         when the reader receives it (goal: 99 % below two flush intervals)
+  bytes  the same with segments of 100 ms, compared with one chunk in a file (goal: at most 1.3 times as much)
+  stall  the program's units of work per CPU second and its interruptions, with a reader that reads and with one that stops
+         forever after a second, in paired rounds (goal: no difference; 99.9 % of interruptions less than 50 µs longer than alone)
 """
 import argparse, json, os, re, signal, statistics, subprocess, time
 import measuring
@@ -72,7 +72,7 @@ def byte_count(rounds):
 
 
 def stalled(command, stop):
-    """The program's own report, with a reader that reads on or that stops after a second."""
+    """Returns the program's output, with a reader that continues to read or that stops after a second."""
     truth = WORK / "truth"
     truth.unlink(missing_ok=True)
     env = {**os.environ, "TRUTH_FILE": str(truth)}

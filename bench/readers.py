@@ -3,21 +3,21 @@
 
 usage: bench/readers.py [--quick] [--write] [--dir DIR] [--json] [--only TEXT] [--rounds N]
 
-Builds flightline and the foreign readers (tests/readers/build.sh: Maven, Go, cargo; jafar, which no registry has, only where
-FLIGHTLINE_JAFAR names the folder of its jars), makes the recordings unless DIR has them (fixtures/make.sh big|quick), runs all
-readers in turn, round after round, and prints tables. With --write they go into docs/side-by-side/readers.md. Exit status 1 if a
-result of ours is wrong. With FLIGHTLINE_BIN nothing of ours is built: beside that command are its examples.
+Builds flightline and the other readers (tests/readers/build.sh: Maven, Go, cargo), makes the recordings unless DIR has them
+(fixtures/make.sh big|quick), runs all readers in turn in each round, and prints tables. jafar is in no registry; it takes part
+if FLIGHTLINE_JAFAR names the folder of its jars. Exit status 1 if a result of Flightline is wrong. With FLIGHTLINE_BIN,
+Flightline is not built; its examples are next to that command.
 
---quick   small recordings, one round: the results are checked, the speeds mean little
---dir     recordings already made; default target/bench/readers or …-quick
---write   into the document, too
+--quick   small recordings, one round: the results are checked, but the speeds are not meaningful
+--dir     folder of existing recordings; default target/bench/readers or …-quick
+--write   also write the tables to docs/side-by-side/readers.md
 --json    JSON instead of the tables
 --only    contestants whose "job file reader" contains TEXT
---rounds  at most so many rounds (5); readers that take seconds get fewer
+--rounds  maximum number of rounds (5); readers that take seconds get fewer
 
-A reference gives what is right: RecordingFile of JDK 25. CPU is user + system time of the whole process, JVM start and all;
-"of floor" is the CPU time of bench/walk_floor.c, a bare walk along the event sizes, divided by the reader's, both of the
-same round, median of the rounds: 1 would be a reader that does its job for nothing.
+The reference for correct results is RecordingFile of JDK 25. CPU is the user + system time of the whole process, including the
+start of a JVM. "of floor" is the CPU time of bench/walk_floor.c, a bare walk along the event sizes, divided by the reader's CPU
+time in the same round, median of the rounds. It would be 1 for a reader whose job needs no time in addition to this walk.
 """
 import argparse, hashlib, json, os, re, statistics, subprocess, sys, time
 from collections import Counter
@@ -30,15 +30,15 @@ READERS = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "readers"
 EXAMPLES = FLIGHTLINE.parent / "examples"
 JAVA = READERS.parent / "java"
 DOCUMENT = ROOT / "docs/side-by-side/readers.md"
-# Where the jars of jafar and of what it needs are: no registry has them.
+# The folder with the jars of jafar and its dependencies, which are in no registry.
 JAFAR = os.environ.get("FLIGHTLINE_JAFAR")
 RUSAGE, FLOOR = WORK / "rusage", WORK / "walk_floor"
-# What the reader being run prints; runs beside each other do not meet.
+# The output of the current reader; the PID keeps parallel runs of this script apart.
 OUTPUT = WORK / f"readers-{os.getpid()}.out"
-# Longer than this no reader gets.
+# The time limit of a reader, in seconds.
 LIMIT = 120
 FILES = ["big17", "exec", "ap-mem", "prof"]
-# Simple class names of async-profiler's reader → what it puts under them.
+# Simple class names of async-profiler's reader → the event types that it reads into this class.
 CONVERTER_TYPES = {
     "ExecutionSample": ["jdk.ExecutionSample", "jdk.NativeMethodSample", "profiler.WallClockSample"],
     "AllocationSample": ["jdk.ObjectAllocationInNewTLAB", "jdk.ObjectAllocationOutsideTLAB", "jdk.ObjectAllocationSample"],
@@ -50,10 +50,10 @@ CONVERTER_TYPES = {
 }
 
 
-# What a job gives, in a form that can be compared. ------------------------------------------------------------------
+# Results of a job, in comparable form. ------------------------------------------------------------------
 
 def plain(text):
-    # HotSpot writes a character beyond the basic plane as two surrogates, which the JDK shows as two U+FFFD.
+    # HotSpot writes a character outside the Basic Multilingual Plane as two surrogates, which the JDK prints as two U+FFFD.
     return re.sub("[\U00010000-\U0010ffff]", "\ufffd\ufffd", text)
 
 
@@ -83,13 +83,13 @@ def folded(text):
 
 
 def ours_folded(text):
-    # The thread id, the mark of truncated stacks and the word for missing ones are no other reader's.
+    # Other readers have no thread ID, no mark for truncated stacks, and another word for missing stacks.
     text = text.replace(";[truncated]", "").replace("[no stack]", "?")
     return folded(re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text))
 
 
 def jfrconv_folded(text):
-    # Kinds of frames (_[j]) and thread ids are the converter's alone.
+    # Only the converter prints frame types (_[j]) and thread IDs.
     return folded(re.sub(r"_\[.\](?=;| \d+$)", "", re.sub(r"(?m)^\[(.*?) tid=\d+\]", r"\1", text), flags=re.M))
 
 
@@ -114,10 +114,10 @@ class Contestant:
     reader: str
     command: list
     read: object
-    # What it must give: the key of a reference, and what else may be known to differ.
+    # The key of the correct result, and known differences.
     reference: str
     knows: object = None
-    # Of those that print events (`read` is None): json, ndjson or compact.
+    # The output format of a contestant that prints events (`read` is None): json, ndjson or compact.
     form: str = ""
     runs: list = field(default_factory=list)
     verdict: str = ""
@@ -137,7 +137,7 @@ def java(version):
 
 
 def in_java(bins):
-    """Our reader and jafar in Java: how each is started."""
+    """Returns the command lines of Flightline's Java reader and of jafar."""
     ours = [bins[25] / "java", "-cp", f"{JAVA}/flightline-reader.jar:{JAVA}/tests", "dev.flightline.reader.Jobs"]
     jafar = [bins[25] / "java", "-cp", f"{READERS}/jafar:{READERS}/classes:{JAFAR}/*", "JafarJobs"]
     return [("flightline in Java", ours), *([("jafar", jafar)] if JAFAR else [])]
@@ -179,7 +179,7 @@ def contestants(files):
             add(job, name, f"JDK {v} RecordingFile", jvm(v, "JdkJobs", "file", "collapsed"), folded, "collapsed")
             add(job, name, f"JDK {v} EventStream", jvm(v, "JdkJobs", "stream", "collapsed"), folded, "collapsed")
         add(job, name, "async-profiler JfrReader", jvm(17, "ConverterJobs", "collapsed"), folded, "merged")
-        # The file to write to comes last.
+        # run_once appends the output file.
         add(job, name, "async-profiler jfrconv", [bins[17] / "java", "-jar", converter, "-o", "collapsed", "--threads", "--dot"],
             jfrconv_folded, "merged")
         add(job, name, "JMC", jvm(17, "JmcJobs", "collapsed"), folded, "collapsed")
@@ -227,7 +227,7 @@ def contestants(files):
 # Running. -----------------------------------------------------------------------------------------------------------
 
 def measured(command, stdout):
-    """CPU and wall seconds, peak kB and exit status of a command."""
+    """Runs a command. Returns CPU and wall seconds, peak kB and exit status; None after the time limit."""
     out = OUTPUT.with_suffix(".rusage")
     out.unlink(missing_ok=True)
     with open(stdout, "wb") as to, open(OUTPUT.with_suffix(".err"), "wb") as err:
@@ -244,7 +244,7 @@ def measured(command, stdout):
 
 
 def run_once(c, output):
-    """One measured run beside one of the floor; `output` takes what it prints."""
+    """Measures one run of the contestant and one of the floor; `output` gets the contestant's output."""
     floor = min(measured([FLOOR, c.file], "/dev/null")[0] for _ in range(3))
     command = c.command + ([output] if c.reader.endswith("jfrconv") else [])
     result = measured(command, "/dev/null" if c.reader.endswith("jfrconv") else output)
@@ -260,7 +260,7 @@ def run_once(c, output):
 
 
 def references(files, only):
-    """What RecordingFile of JDK 25 says; for JSON, nothing yet."""
+    """Returns the results of RecordingFile of JDK 25, except for JSON."""
     base = [java(25) / "java", "-cp", f"{READERS}/classes:{READERS}/lib/*", "JdkJobs", "file"]
     jobs = {"types": tabbed, "collapsed": folded, "merged": folded, "fields": numbers}
     known = {}
@@ -273,7 +273,7 @@ def references(files, only):
 
 
 def check(c, text, known):
-    """Judges what a contestant printed: sets its verdict."""
+    """Compares a contestant's output with the reference, and sets its verdict."""
     right, got = known[c.reference], c.read(text)
     if got == right:
         c.equal, c.verdict = True, "equal"
@@ -292,7 +292,7 @@ def check(c, text, known):
 
 
 def json_events(stream):
-    """The events of `{"recording": {"events": [...]}}`, however it is laid out, a few MB at a time."""
+    """Yields the events of `{"recording": {"events": [...]}}` in any layout, reading a few MB at a time."""
     decoder, text, at = json.JSONDecoder(), "", 0
     begun = False
     while block := stream.read(4 << 20):
@@ -311,7 +311,7 @@ def json_events(stream):
 
 
 def line_events(stream):
-    """The events of `print --ndjson` and `--compact` in the same form; consumer/print-formats.md tells how they are written."""
+    """Yields the events of `print --ndjson` and `--compact` in the same form; consumer/print-formats.md documents these formats."""
     constants, settled = {}, set()
 
     def resolved(value):
@@ -328,7 +328,7 @@ def line_events(stream):
         return constants[key]
 
     while block := stream.read(4 << 20):
-        # The rest of the last line.
+        # Read up to the end of the last line.
         while not block.endswith("\n") and (more := stream.read(4096)):
             block += more
         for line in block.split("\n"):
@@ -344,30 +344,30 @@ def line_events(stream):
                 settled.clear()
 
 
-# What the JDK makes of the longs that stand for "none" and "for ever".
+# The JDK's text for the longs that mean "none" and "forever".
 LIMITS = re.compile(r'"(PT-?2562047788015215H-?30M-?[78](\.9+)?S|[-+]9{9}-[^"]*)"')
 
 
 TIMES = re.compile(r'"(\d{4}-\d\d-\d\dT[^"]*)"')
-# In recordings of several chunks the JDK goes by the first chunk's clock throughout; the clocks drift by so much at most.
+# The JDK uses the first chunk's clock for all chunks. This is the maximum drift between the clocks.
 DRIFT_NANOS = 1_000_000
 
 
 def nanos(text):
-    """Nanoseconds of an ISO time within its hour, as much as is needed to see a drift."""
+    """Returns the nanoseconds of an ISO time within its hour, which is enough to measure a drift."""
     minutes, seconds, fraction = re.match(r".*T\d\d:(\d\d)(?::(\d\d)(?:\.(\d+))?)?", text).groups()
     return (int(minutes) * 60 + int(seconds or 0)) * 10**9 + int((fraction or "0").ljust(9, "0"))
 
 
 def printed(c):
-    """Starts a contestant that prints events; its output as text."""
+    """Starts a contestant that prints events. Returns the process and its output as text."""
     process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return process, open(process.stdout.fileno(), encoding="utf-8", errors="replace", newline="", closefd=False)
 
 
 def json_digests(c):
-    """A digest of each event but its times, with its fields in a fixed order; the type of each digest; the start times,
-    sorted; the bytes printed; the exit status."""
+    """Returns a digest of each event without its times, with the fields in a fixed order; the type of each digest; the sorted start
+    times; the number of bytes printed; the exit status."""
     digests, kinds, times, size = Counter(), {}, [], [0]
     process, stream = printed(c)
     with stream:
@@ -388,12 +388,12 @@ def printed_hash(c):
 
 
 def check_json(cs):
-    """The events each prints against those of the newest JDK: every field by value; layout and order are free."""
+    """Compares the printed events with those of the newest JDK: every field by value; layout and order may differ."""
     base = next(c for c in cs if "JDK 25" in c.reader)
     right, kinds, right_times, _, _ = json_digests(base)
     known = {}
     for c in cs:
-        # With two jobs the same bytes: not looked at again.
+        # With two jobs the output has the same bytes, so reuse the verdict.
         same = known.setdefault(printed_hash(c), c) if c.ours else c
         if same is not c:
             c.equal, c.verdict, c.out_bytes = same.equal, same.verdict, same.out_bytes
@@ -412,7 +412,7 @@ def check_json(cs):
 
 
 def check_lines(c, right):
-    """The events by type among the lines that one prints, where the JDK's JSON would take hours."""
+    """Compares the number of printed events by type, for recordings whose JSON would take the JDK hours."""
     got, c.out_bytes = Counter(), 0
     process = subprocess.Popen([str(x) for x in c.command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     for line in process.stdout:
@@ -443,7 +443,7 @@ def race(cs, known, rounds):
                 continue
             if turn == 0 and c.read is not None:
                 check(c, OUTPUT.read_bytes().decode("utf-8", "replace"), known)
-            # What takes seconds is less disturbed by its neighbours.
+            # A run of several seconds is less sensitive to other load, so it needs fewer rounds.
             wall = c.runs[-1].wall
             left[id(c)] = min(left[id(c)] - 1, 0 if wall > 6 else 2 if wall > 2 else left[id(c)])
             print(f"  {c.name()}: {c.runs[-1].cpu:.3f} s, {c.verdict}", file=sys.stderr)
@@ -454,7 +454,7 @@ def race(cs, known, rounds):
 # The table. ---------------------------------------------------------------------------------------------------------
 
 def figures(c, events):
-    """Medians of a contestant's runs, ready for a row or JSON."""
+    """Returns the medians of a contestant's runs, for a row or JSON."""
     if not c.runs:
         return {"job": c.job, "file": c.file.name, "reader": c.reader, "result": c.verdict}
     median = lambda of: statistics.median(of(r) for r in c.runs)
@@ -473,7 +473,7 @@ SHORT = {"count by type": "count", "samples to folded stacks": "fold", "every fi
 
 
 def overview(rows):
-    """One table of all: CPU time beside that of our command for the same job, least memory to most."""
+    """Returns one table of all readers: CPU time relative to Flightline's command for the same job, and peak memory."""
     rows = [r for r in rows if r["job"] in SHORT and "2 jobs" not in r["reader"]]
     jobs = list(dict.fromkeys((r["job"], r["file"]) for r in rows))
     ours = {key: next((r for r in rows if (r["job"], r["file"]) == key and "cpu_s" in r), None) for key in jobs}
@@ -509,7 +509,7 @@ def table(rows):
             if "cpu_s" not in r:
                 lines.append(f"| {r['reader']} | {r['result']} |  |  |  |  |  |  |  |")
                 continue
-            # A speed without a result is none.
+            # The speed of a wrong result does not count.
             speed = (f"{r['mb_per_cpu_s']:,.0f} | {r['million_events_per_cpu_s']:.2f} | {r['of_floor']:.3f} | "
                      f"{r['cpu_s'] / ours['cpu_s'] if ours else 0:.1f}" if r.get("equal") else
                      f"({r['mb_per_cpu_s']:,.0f}) | – | – | –")

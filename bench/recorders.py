@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Flightline's recorder beside async-profiler, perf, samply, pprof-rs and gperftools: one run, one table.
+"""Compares Flightline's recorder with async-profiler, perf, samply, pprof-rs and gperftools: one run, one table.
 
 usage: bench/recorders.py [--quick] [--json] [--write] [--get] [--only TEXT] [--rounds N] [--rates 99,999] [SECTION...]
 
 sections: cost defaults short start truth guest     (all of them without any)
---quick   small programs, two rounds: whether everything works, not what it costs
---write   put the table into docs/side-by-side/recorders.md
---get     first bring what is missing by cargo and Maven into target/bench/peers (minutes); apt packages are only named
---only    recorders whose name contains TEXT; ours is always there
-Without FLIGHTLINE_BIN ours is built. Whatever is not on this machine is left out, and said.
+--quick   small programs, two rounds: tests the recorders; the costs are not meaningful
+--write   write the table to docs/side-by-side/recorders.md
+--get     first install missing recorders by cargo and Maven into target/bench/peers (minutes); Debian packages are only printed
+--only    recorders whose name contains TEXT, and always Flightline
+Without FLIGHTLINE_BIN, Flightline is built. Recorders that are not installed are skipped with a message.
 
-Every cost is paired: each round runs the program alone and then under each recorder, in alternating order, and a recorded run is
-divided by the lone run of its round. Stacks of all recorders are read as text, by each one's own converter where it has one.
+All costs are paired: each round runs the program alone and then under each recorder, in alternating order, and divides a recorded
+run by the lone run of its round. The stacks of all recorders are read as text, made by the recorder's own converter if it has one.
 """
 import argparse, ctypes, json, os, re, signal, subprocess, sys, tempfile, time
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ def clean():
     return OUT / "out"
 
 
-# What it costs. ---------------------------------------------------------------------------------------------------------
+# Costs. ---------------------------------------------------------------------------------------------------------
 
 @dataclass
 class Run:
-    """A recorded run, its round's lone run, and what came out."""
+    """A recorded run, the lone run of its round, and the recording's samples and size."""
     used: measuring.Used
     base: measuring.Used
     samples: int
@@ -60,13 +60,13 @@ class Run:
 
 
 def rounds_per_second():
-    """Rounds of `burn` that take one second of a thread."""
+    """Returns the number of rounds of `burn` that take one second of a thread."""
     rounds = 20_000
     return int(rounds / measuring.run([], [WORK / "burn", "1", str(rounds)]).program_cpu)
 
 
 def paired(recorders, rate, command, rounds):
-    """Name → runs; and what the lone program does against itself."""
+    """Returns name → runs, name → failures, and the differences between two lone runs, in percent."""
     seen, failed, noise = {r.name: [] for r in recorders}, {}, []
     for turn in range(rounds):
         base = measuring.run([], command)
@@ -86,7 +86,7 @@ def paired(recorders, rate, command, rounds):
 
 
 def reason(why):
-    """A failure in a few words, without places of this machine."""
+    """Describes a failure in a few words, without paths of this machine."""
     words = str(why).strip().splitlines()[-1] if str(why).strip() else type(why).__name__
     return "failed: " + re.sub(r"/\S*/", "", words)[-60:]
 
@@ -116,7 +116,7 @@ def cost_rows(table, recorders, rate, command, rounds, label):
 
 
 def yielded(r, rate, runs):
-    """Samples of what rate and CPU time ask for; more than all is no merit."""
+    """Returns the percentage of the samples due by rate and CPU time, at most 100 for the comparison."""
     shares = [100 * x.samples / ((rate or r.default_rate) * x.used.program_cpu) for x in runs]
     cell = middle(shares, "{:.0f}", " %")
     return Cell(cell.text, min(100, cell.value), min(100, cell.low), min(100, cell.high))
@@ -134,7 +134,7 @@ def defaults(table, recorders, args):
 
 
 def short(table, recorders, args):
-    """A program of one thread and one second."""
+    """Measures a program with one thread that runs for one second."""
     command = [WORK / "burn", "1", str(int(rounds_per_second() * args.scale))]
     seen, failed, noise = paired(recorders, 999, command, args.rounds)
     for name, of in (("all CPU time, ms more", lambda x: 1e3 * (x.used.total_cpu - x.base.total_cpu)),
@@ -145,7 +145,7 @@ def short(table, recorders, args):
 
 
 def start(table, recorders, args):
-    """A program that does nothing."""
+    """Measures a program that does nothing."""
     cpu, wall = {r.name: [] for r in recorders}, {r.name: [] for r in recorders}
     for _ in range(args.rounds * 3):
         base = measuring.run([], ["/bin/true"])
@@ -167,10 +167,10 @@ def reversed_pair(started, command):
     return prefix, command, env
 
 
-# Whether it is true. ----------------------------------------------------------------------------------------------------
+# Accuracy. ----------------------------------------------------------------------------------------------------
 
 def truth_of(path):
-    """What the program knows of itself: function → CPU ns, thread → CPU ns."""
+    """Returns the CPU times that the program measured itself: function → CPU ns, thread → CPU ns."""
     functions, threads = {}, {}
     for line in path.read_text().splitlines():
         kind, *rest = line.split("\t")
@@ -182,7 +182,7 @@ def truth_of(path):
 
 
 def known(r, program, seconds):
-    """Stacks of the program with the known answer, its truth, and the CPU seconds of making text of the file."""
+    """Returns the stacks of the program with known results, its own measurements, and the CPU seconds of converting the file to text."""
     out, told = clean(), OUT / "out.truth"
     prefix, env = r.start(999, out)
     measuring.run(prefix, [program, str(seconds)], {**env, "TRUTH_FILE": str(told)})
@@ -239,10 +239,10 @@ def deep(table, recorders):
     say("deep: done")
 
 
-# Whether it can be lived with. --------------------------------------------------------------------------------------------
+# Effects on the program. --------------------------------------------------------------------------------------------
 
 def spawn(r, rate, out, program, around=(), within=()):
-    """Starts `around recorder within program`; what is preloaded, into the program alone."""
+    """Starts `around recorder within program`; a library is preloaded only into the program."""
     prefix, env = r.start(rate, out)
     preload = env.pop("UNDER_LD_PRELOAD", None)
     command = [*around, *prefix, *within, *(["env", f"LD_PRELOAD={preload}"] if preload else []), *program]
@@ -251,7 +251,7 @@ def spawn(r, rate, out, program, around=(), within=()):
 
 
 def family(process):
-    """Processes of a session that was started here: id → (name, CPU seconds)."""
+    """Returns the processes of a session started by this script: PID → (name, CPU seconds)."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -276,7 +276,7 @@ def high_water(pid):
 
 
 def end(process):
-    """Ends what is left of a session that was started here."""
+    """Kills the remaining processes of a session started by this script."""
     for pid in family(process):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -286,7 +286,8 @@ def end(process):
 
 
 def killed(r, whom, seconds):
-    """Kills the program or the recorder; samples in percent of those due, peak of the recorder's own processes in kB, program alive?"""
+    """Kills the program or the recorder. Returns the samples in percent of those due, the peak memory of the recorder's own processes in kB, and
+    the PID of the program if it survived the recorder."""
     out = clean()
     process = spawn(r, 999, out, [OUT / "known", "20"])
     time.sleep(seconds)
@@ -321,11 +322,11 @@ def killed(r, whom, seconds):
 
 
 def without_perf(command):
-    """Runs a command to which perf_event_open is refused, as containers do by default."""
+    """Runs a command with a seccomp filter that refuses perf_event_open, as containers do by default."""
     libc = ctypes.CDLL(None, use_errno=True)
     number = {"x86_64": 298, "aarch64": 241}[os.uname().machine]
     step = lambda code, jump_true, jump_false, k: code.to_bytes(2, "little") + bytes([jump_true, jump_false]) + k.to_bytes(4, "little")
-    # Load the system call's number; is it that one? Then EPERM, else allowed.
+    # Load the system call's number. If it is perf_event_open, return EPERM, otherwise allow it.
     rules = step(0x20, 0, 0, 0) + step(0x15, 0, 1, number) + step(0x06, 0, 0, 0x00050001) + step(0x06, 0, 0, 0x7FFF0000)
     text = ctypes.create_string_buffer(rules)
 
@@ -338,7 +339,7 @@ def without_perf(command):
 
 
 def guest_run(r, around, program, rate):
-    """Samples of those due, as a user without rights where we are root."""
+    """Returns the percentage of samples due, recorded as an unprivileged user if this script runs as root."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         out, usage = Path(folder) / "out", Path(folder) / "usage"

@@ -1,4 +1,4 @@
-// Runs a program and writes what the kernel says it used: user and system CPU ns, peak resident kB, exit status, wall ns.
+// Runs a program and writes its resource usage from the kernel: user and system CPU ns, peak resident kB, exit status, wall ns.
 // usage: rusage OUT PROGRAM ARGS...
 #include <stdio.h>
 #include <stdlib.h>

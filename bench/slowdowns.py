@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Slowdowns that are planted and must be found: PostgreSQL as the distribution packages it, under pgbench, before and after. What `flightline record
---off-cpu --wakeups` tells of its backends has to name the cause. As root.
+"""Causes slowdowns of the distribution's PostgreSQL under pgbench, and checks that a recording of its backends by `flightline record --off-cpu
+--wakeups` shows the cause. Each slowdown is recorded before and after. Needs root.
 
 usage: bench/slowdowns.py [--seconds N] [--clients N] [--keep DIR] [--pictures DIR] [lock fsync run-queue]
 
-lock: another session updates a row and sleeps before it commits. fsync: commits begin to wait for the disk. run-queue: as many programs as --spinners
-says want the processor that the server runs on. Shares are of the backends' wall time. Exit status 1 if a graph does not say what was planted.
+lock: another session updates a row and sleeps before it commits. fsync: commits wait for the disk. run-queue: --spinners programs compete for the
+processor on which the server runs. Shares are those of the backends' wall time. Exit status 1 if a graph does not show the cause.
 """
 import argparse, contextlib, json, os, re, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -13,7 +13,7 @@ from measuring import FLIGHTLINE, machine
 
 POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1:]
 USER = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
-# Of so few rows that whoever holds one soon holds all up.
+# There are so few rows that a session that holds one soon blocks all others.
 UPDATE = "\\set aid random(1, 20)\nupdate pgbench_accounts set abalance = abalance + 1 where aid = :aid;\n"
 HOLD = """begin;
 update pgbench_accounts set abalance = abalance + 1 where aid = 1;
@@ -23,12 +23,12 @@ select pg_sleep(0.01);
 """
 FAST = {"PGOPTIONS": "-c synchronous_commit=off"}
 LIMIT = 120
-# The function or kind of waiting that a difference has to show near its top.
+# The function or the kind of wait that must be near the top of the differential flame graph.
 CAUSES = {"lock": "ProcSleep", "fsync": "XLogFlush", "run-queue": "[runnable]"}
 
 
 class Server:
-    """A cluster of its own, on a socket of its own."""
+    """A PostgreSQL cluster with its own folder and socket."""
 
     def __init__(self, stack, dir):
         self.dir, self.stack = dir, stack
@@ -56,7 +56,7 @@ class Server:
         return done.stdout
 
     def bench(self, script, clients, seconds, name, env):
-        """pgbench in the background."""
+        """Starts pgbench in the background."""
         file = self.dir / f"{name}.sql"
         options = ["-S"]
         if script:
@@ -69,7 +69,7 @@ class Server:
         return process
 
     def backends(self, name, number):
-        """Processes that work for a program, when they stay: pgbench connects for a moment first."""
+        """Returns the backends of a client once they are stable: pgbench first makes a short connection."""
         last = []
         for _ in range(LIMIT * 10):
             query = f"select pid from pg_stat_activity where application_name = '{name}' and backend_type = 'client backend'"
@@ -112,7 +112,7 @@ class Run:
         return ["--only-process", rf"postgres \(({'|'.join(map(str, self.pids))})\)"]
 
     def lines(self, graph, *options):
-        """Folded lines of the clients' backends: frames and µs."""
+        """Returns the folded lines of the clients' backends: frames and µs."""
         command = [str(c) for c in [FLIGHTLINE, graph, self.path, *self.of_clients(), *options]]
         done = subprocess.run(command, capture_output=True, text=True)
         if "nothing is left" in done.stderr:
@@ -123,7 +123,7 @@ class Run:
         return [(stack.split(";"), int(micros)) for stack, micros in split]
 
     def share(self, lines, wanted=lambda frames: True):
-        """Of the wall time of all backends, percent."""
+        """Returns the share in the wall time of all backends, in percent."""
         return sum(micros for frames, micros in lines if wanted(frames)) / (self.clients * self.seconds * 1e4)
 
     def having(self, graph, *functions, options=()):
@@ -170,7 +170,7 @@ def run_queue(server, args, keep):
         def plant(stack, pids):
             for pid in pids:
                 os.sched_setaffinity(pid, {cpu})
-            # Sessions of their own, as each backend has: the scheduler shares among sessions.
+            # Each spinner gets its own session, as each backend has, because the scheduler divides time among sessions.
             for _ in range(spinners):
                 spinner = subprocess.Popen(["taskset", "-c", str(cpu), "sh", "-c", "while :; do :; done"], start_new_session=True)
                 stack.callback(spinner.wait)
@@ -190,7 +190,7 @@ def run_queue(server, args, keep):
 
 
 def difference(runs):
-    """What grew of the time of all threads."""
+    """Returns the largest increases in the time of all threads."""
     texts = []
     for run in runs:
         texts.append(run.path.with_suffix(".folded"))

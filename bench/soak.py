@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""Months in minutes: a program that never repeats itself, recorded at 10 kHz; memory, bytes and losses over time.
+"""Simulates months of recording in minutes: records a program that never repeats itself at 10 kHz, and measures memory, bytes and losses over time.
 
 usage: soak.py [--minutes M] [--until stacks=N,threads=N,…] [--drift] [--pipe] [--flightline PATH] CSV SVG
 
-`tests/victims/endless.c` does by turns what makes recorders grow: stacks of which none comes twice, short threads with
-names of their own, libraries loaded once each, short processes; of the kinds of --until as many as it says, within the
-minutes. Each turn of work is a point of the curves: the highest resident memory of recorder and program meanwhile (the
-kernel's high-water mark, reset at each point), so that a peak between two looks counts too; bytes in the repository; CPU
-time lost so far, by cause, as the recorder's own metrics have it. The slope is that of the second half, by least squares.
---pipe: into a pipe whose reader (`bench/age.rs`) decodes everything, instead of a repository; the curve of bytes is what it has read.
---drift: the recorder's wall clock is 0.1 % fast and set an hour forward and back by turns.
+`tests/victims/endless.c` alternates between kinds of work that make recorders grow: unique stacks, short threads with unique
+names, libraries that are loaded once each, and short processes. --until sets the number of each kind, limited by --minutes.
+Each turn of work is a point of the curves:
+* the peak resident memory of recorder and program in the turn (the kernel's high-water mark, reset at each point, so that no
+  peak is missed),
+* the bytes in the repository,
+* the CPU time lost so far, by cause, from the recorder's metrics.
+The slope is that of the second half, by least squares.
+--pipe: record into a pipe instead of a repository; its reader (`bench/age.rs`) decodes everything. The curve of bytes has the bytes
+that it read.
+--drift: the recorder's wall clock is 0.1 % fast, and is set an hour forward and back alternately.
 """
 import argparse, os, re, socket, subprocess, sys, tempfile, time, urllib.request
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# One turn of each kind: seconds of work. More processes at once, each with half a megabyte set aside, than fit the repository would be refused.
+# The amount of work in one turn of each kind, some seconds. The recorder reserves half a megabyte for each process and refuses processes that do
+# not fit into the repository, so the number of processes is limited.
 TURNS = {"stacks": 4000, "threads": 8000, "modules": 400, "processes": 100}
-# What the drain may have at any time, kB: its bounds of memory, what the allocator keeps of them, names of the kernel and of libraries.
+# The limit of the drain's memory, kB: its own limits, memory that the allocator retains, and the names of the kernel and of libraries.
 MOST_KB = 200 << 10
-# All files of a session, where the program has one process and children that end; a recorder that is starved of CPU has those
-# of a turn to read yet.
+# The limit of a session's files, for a program with one process and short-lived children. If the recorder gets too little CPU time, the files of
+# one turn are still to be read.
 MOST_SHARED_KB = 1 << 20
 UNITS = {"stacks": "different stacks", "threads": "threads", "modules": "libraries", "processes": "processes"}
 
@@ -36,13 +41,13 @@ def status(pid, field):
 
 
 def last_pid():
-    """The newest process id: how often they came round shows in the file."""
+    """Returns the newest PID; the output file shows how often PIDs wrapped."""
     with open("/proc/loadavg") as file:
         return int(file.read().split()[4])
 
 
 def metrics(port):
-    """Samples, and CPU seconds lost by cause."""
+    """Returns the number of samples, and the lost CPU seconds by cause."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     samples = sum(float(v) for v in re.findall(r"^flightline_samples_total\S* (\S+)$", text, re.M))
@@ -51,13 +56,13 @@ def metrics(port):
 
 
 def session_of(pid):
-    """The folder of shared memory that a program records into."""
+    """Returns the program's session directory in shared memory."""
     with open(f"/proc/{pid}/environ") as file:
         return next(part.split("=", 1)[1] for part in file.read().split("\0") if part.startswith("FLIGHTLINE_SESSION="))
 
 
 def shared_kb(folder):
-    """Shared memory that its files take."""
+    """Returns the shared memory used by the files of a session."""
     total = 0
     for name in os.listdir(folder):
         try:
@@ -68,7 +73,7 @@ def shared_kb(folder):
 
 
 def catch_up(folder):
-    """Waits until the files of ended children are read: a turn is one thing, the next another."""
+    """Waits until the files of ended children are read, so that they do not count for the next turn."""
     for _ in range(600):
         if sum(name.endswith(".proc") for name in os.listdir(folder)) <= 2:
             break
@@ -90,7 +95,7 @@ def bytes_of(path):
 
 
 def slope(points):
-    """Least squares, per unit of x."""
+    """Returns the slope by least squares."""
     n = len(points)
     mx, my = sum(x for x, _ in points) / n, sum(y for _, y in points) / n
     below = sum((x - mx) ** 2 for x, _ in points)
@@ -98,7 +103,7 @@ def slope(points):
 
 
 def floor(values):
-    """The lower quartile."""
+    """Returns the lower quartile."""
     return sorted(values)[len(values) // 4]
 
 
@@ -198,10 +203,10 @@ def main():
                 print(f"after {turn} turns: {error}")
                 failed = True
                 break
-            # What it did is read, resolved and written: the mark is of this turn. The figures do not depend on it.
+            # Wait until the recorder has written this turn, so that the high-water mark belongs to it. The totals do not depend on this.
             catch_up(session)
             time.sleep(0.3)
-            # No stack of that work comes twice: those that were recorded count.
+            # Every stack of this work is unique, so the number of samples is the number of stacks.
             done[kind] += seen - samples if kind == "stacks" else TURNS[kind]
             samples = seen
             rows.append({"seconds": round(time.monotonic() - begin, 1), "kind": kind,
@@ -227,14 +232,14 @@ def main():
         for who in ("recorder", "program"):
             key = f"{who}_kb"
             rise = slope([(r["seconds"], r[f"{who}_own_kb"]) for r in half])
-            # Memory goes up and down with the dictionary, which is cleared when it is full: what grows without bound lifts the floor.
+            # Memory rises and falls with the dictionary, which is cleared when it is full. A leak raises the lower quartile.
             first, last = (floor([r[f"{who}_own_kb"] for r in part]) for part in (early, half))
             part = max(1, (len(rows) + 3) // 4)
             peaks = [max(r[key] for r in rows[at:at + part]) for at in range(0, len(rows), part)]
             print(f"{who}: highest resident in each quarter {peaks} kB; floor of its own memory {first} kB in the first half, "
                   f"{last} kB in the second; slope in the second {rise * 60:+.1f} kB a minute")
             failed |= last > first * 1.15 + 2048
-        # Files of many ended processes that are still to be read are mapped: those count as shared memory.
+        # The unread files of ended processes are mapped by the recorder, but they count as shared memory, so exclude them here.
         highest = [r["recorder_own_kb" if r["kind"] == "processes" else "recorder_kb"] for r in rows]
         failed |= max(highest) > MOST_KB
         print(f"shared memory: at most {max(r['shared_kb'] for r in rows)} kB")

@@ -1,8 +1,9 @@
-//! What entering and leaving a span costs: one thread, CPU time, best of many rounds (other load only ever adds). First as a program
-//! pays without a recorder; then with one that counts samples and takes none, which is what nearly all spans of a recorded program
-//! meet; then with every span told.
+//! Measures the cost of entering and leaving a span: one thread, CPU time, best of many rounds (other load only ever adds). It measures
+//! three cases: without a recorder; with a recorder but no sample during the span, the case of nearly all spans in a recorded program;
+//! and with every span recorded.
 //!
-//! `cargo bench -p flightline-tracing --bench spans`; its program under `flightline record -F 99 --` has the real recorder throughout.
+//! `cargo bench -p flightline-tracing --bench spans`. To measure with the real recorder, run the program under
+//! `flightline record -F 99 --`.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -22,7 +23,7 @@ use best::best;
 #[path = "best.rs"]
 mod best;
 
-// Short ones: among many there is one in which the other thread of the core does nothing.
+// Rounds are short and many, so that in one of them the sibling hardware thread of the core is idle.
 const ROUNDS: usize = 3000;
 const EACH: u32 = 1_000;
 
@@ -87,7 +88,7 @@ fn row(what: &str, nanos: f64) {
     println!("  {what:60} {nanos:8.1} ns");
 }
 
-/// Enter + exit of one span under a subscriber, for the rounds of all subscribers in turn.
+/// Measures enter + exit of one span under each subscriber, in alternating rounds.
 fn layers() {
     let bare = Dispatch::new(registry());
     let ours = Dispatch::new(registry().with(flightline_tracing::layer()));

@@ -1,7 +1,7 @@
-//! Where the time of `fold` goes: each step by itself, in one process and on one thread, CPU time, best of many rounds (other
-//! load only ever adds). Recordings are read from memory, so that page faults do not count.
+//! Measures the steps of `fold` separately, in one process and on one thread: CPU time, best of many rounds (other load only ever adds).
+//! Recordings are read from memory, so that page faults are excluded.
 //!
-//! `cargo bench -p flightline-consumer --bench steps [-- FILE…]`, by default on fixtures repeated to 32 MB.
+//! `cargo bench -p flightline-consumer --bench steps [-- FILE…]`; the default is fixtures repeated to 32 MB.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const ROUNDS: usize = 9;
 const CHUNK_HEADER: usize = 68;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // `cargo bench` gives an option of its own harness.
+    // `cargo bench` passes an option for its own harness.
     let files: Vec<PathBuf> =
         std::env::args_os().skip(1).filter(|argument| argument != "--bench").map(PathBuf::from).collect();
     for path in &files {
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         for name in FIXTURES {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/recordings");
             let once = std::fs::read(folder.join(format!("{name}.jfr")))?;
-            // Recordings one behind the other are a recording.
+            // Concatenated recordings are a valid recording.
             measure(name, once.repeat(REPEATED_TO.div_ceil(once.len())).into())?;
         }
     }
@@ -83,7 +83,7 @@ fn measure(name: &str, bytes: Bytes) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The least a reader does, as `walk_floor.c` has it: from event to event by their sizes. The number of events.
+/// Goes from event to event by their sizes, the minimum that a reader does (see `walk_floor.c`). Returns the number of events.
 fn walk(bytes: &[u8]) -> u64 {
     let mut events = 0;
     let mut rest = bytes;
@@ -114,7 +114,7 @@ fn walk(bytes: &[u8]) -> u64 {
     events
 }
 
-/// Events of all types, as the decoder counts them in its walk.
+/// Returns the number of events of all types, counted by the decoder.
 fn count(recording: &Recording) -> Result<u64, jfr_format::error::Error> {
     let part = |decoder: &mut Decoder| {
         decoder.set_filter(|_| Filter::Skip);
@@ -134,7 +134,7 @@ fn count(recording: &Recording) -> Result<u64, jfr_format::error::Error> {
     Ok(events)
 }
 
-/// What `fold` without `-e` loads.
+/// Returns the options with which `fold` without `-e` loads a recording.
 fn load_options(recording: &Recording) -> Result<LoadOptions, jfr_format::error::Error> {
     let of = |events: Vec<String>| LoadOptions { events, ..LoadOptions::default() };
     let first = of(fold::FIRST_LOADED.iter().map(|&name| name.to_owned()).collect());
@@ -145,7 +145,7 @@ fn load_options(recording: &Recording) -> Result<LoadOptions, jfr_format::error:
     Ok(of(fold::else_loaded(&model.passed_over).map(str::to_owned).into_iter().collect()))
 }
 
-/// The sum of the numbers at the ends of lines.
+/// Returns the sum of the numbers at the ends of the lines.
 fn total(lines: &[u8]) -> u64 {
     let lines = String::from_utf8_lossy(lines);
     lines.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Compares what samples are stored as, and who asks them: the same samples, the same questions, every answer checked before its speed counts.
+"""Compares storage layouts of samples and query engines: the same samples and queries; every result is checked before its speed counts.
 
 usage: bench/store.py [--quick] [--write] [--json] [--samples N] [--stacks N] [--rounds N] [--only layouts|engines]
 
-Makes recordings (bench/make_recordings.rs), takes them into a store of ours, writes the same samples in the layouts of others
-(bench/store_layouts.py), asks each for counts and for stacks with their weights, and asks our store as it is by DuckDB, DataFusion,
-ClickHouse, polars and Spark (bench/store_ask.py; from PyPI, pinned in bench/store-engines.txt, into target/store-peers; Spark needs a JDK
-of 17 or newer). Prints two tables; --write puts them into docs/side-by-side/store.md. Exit status 1 if any two answers differ.
+Makes recordings (bench/make_recordings.rs), adds them to a Flightline store, and writes the same samples in the layouts of other tools
+(bench/store_layouts.py). Queries each layout for counts, and for stacks with their weights. Then queries the Flightline store with DuckDB,
+DataFusion, ClickHouse, polars and Spark (bench/store_ask.py). These engines are installed from PyPI, pinned in bench/store-engines.txt, into
+target/store-peers; Spark needs JDK 17 or newer. Prints two tables; --write writes them to docs/side-by-side/store.md. Exit status 1 if any
+two results differ.
 
---quick    100,000 samples of 3,000 stacks, one round: the answers are checked, the speeds mean little
---samples  how many (1,000,000)      --stacks  of how many different stacks (5,000)
---rounds   of each question (3); the least CPU time counts
+--quick    100,000 samples of 3,000 stacks, one round: the results are checked, but the speeds are not meaningful
+--samples  number of samples (1,000,000)      --stacks  number of different stacks (5,000)
+--rounds   runs of each query (3); the least CPU time counts
 --only     one of the two tables
 
-With FLIGHTLINE_BIN nothing of ours is built: flightline-sql and examples/make_recordings are beside that command.
+With FLIGHTLINE_BIN, nothing is built; flightline-sql and examples/make_recordings are next to that command.
 """
 import argparse, hashlib, json, os, re, shutil, subprocess, sys, time
 from collections import Counter
@@ -32,7 +33,7 @@ WHERE = {"all": "", "service and day": f"service = '{SERVICE}' AND day = '{DAY}'
 ENGINES = {"DuckDB": "duckdb", "DataFusion": "datafusion", "ClickHouse": "clickhouse", "polars": None, "Spark": "spark"}
 COUNTS = "SELECT service, event_type, count(*) AS n, sum(value) AS v FROM samples GROUP BY service, event_type"
 
-# Columns of the answers, in the order that all engines have.
+# The columns of the results, in the same order for all engines.
 COUNTED, BOXES = ["service", "event_type", "n", "v"], ["parent_id", "node_id", "depth", "class_name", "method_name", "line", "type", "num"]
 
 
@@ -41,7 +42,7 @@ def say(text):
 
 
 def run(command, stdout=None):
-    """CPU and wall seconds, peak MB and output of a command that must succeed."""
+    """Runs a command that must succeed. Returns CPU and wall seconds, peak MB and output."""
     full, used = measuring.small_parent(command)
     done = subprocess.run(full, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           env={**os.environ, "FLIGHTLINE_SQL": str(SQL), "DATAFUSION_EXECUTION_TARGET_PARTITIONS": THREADS})
@@ -56,11 +57,11 @@ def size(folder, pattern="**/*"):
 
 
 def best(rounds, work):
-    """The run of least CPU time."""
+    """Returns the run with the least CPU time."""
     return min((work() for _ in range(rounds)), key=lambda run: run[0])
 
 
-# What everything is made of. ---------------------------------------------------------------------------------------
+# Test data. ---------------------------------------------------------------------------------------
 
 def build():
     if "FLIGHTLINE_BIN" not in os.environ:
@@ -75,7 +76,7 @@ def build():
 
 
 def recordings(folder, samples, stacks):
-    """Recordings by service: 10 services, 2 days, 4 hosts."""
+    """Returns the recordings by service: 10 services, 2 days, 4 hosts."""
     if not folder.exists():
         making = folder.with_suffix(".new")
         shutil.rmtree(making, ignore_errors=True)
@@ -85,7 +86,7 @@ def recordings(folder, samples, stacks):
 
 
 def take_in(of, store):
-    """A store of all recordings; CPU, wall seconds and MB at most."""
+    """Makes a store of all recordings. Returns CPU seconds, wall seconds and peak MB."""
     shutil.rmtree(store, ignore_errors=True)
     cpu = wall = peak = 0
     for service, files in of.items():
@@ -97,7 +98,7 @@ def take_in(of, store):
 # Layouts. -----------------------------------------------------------------------------------------------------------
 
 def folded(text):
-    """Rows as the layouts' questions give them."""
+    """Returns folded text as rows in the form of the layouts' query results."""
     counts = Counter()
     for line in text.splitlines():
         stack, n = line.rsplit(" ", 1)
@@ -110,12 +111,12 @@ def counted(text):
 
 
 def of_service_and_day(of, ending):
-    # The second number of a recording's name is its day.
+    # The second number in a recording's name is its day.
     return [path for path in of[SERVICE] if path.name.removesuffix(ending).endswith("-0")]
 
 
 def of_recordings(of, rounds):
-    """Answers of the recordings themselves, by `flightline fold` and `summary`."""
+    """Returns the results for the recordings themselves, from `flightline fold` and `summary`."""
     every = [path for files in of.values() for path in files]
     told = {}
     for name, files in {"all": every, "service and day": of_service_and_day(of, ".jfr"), "task": every}.items():
@@ -137,7 +138,7 @@ def of_recordings(of, rounds):
 
 
 def raw_pprof(text):
-    """Stacks and their weights of what `go tool pprof -raw` prints."""
+    """Returns stacks and weights from the output of `go tool pprof -raw`."""
     samples, _, rest = text.partition("Samples:\n")[2].partition("Locations\n")
     names = dict(re.findall(r"^ +(\d+): .*s=\d+\((.*)\)$", rest.partition("Mappings\n")[0], re.M))
     counts = Counter()
@@ -147,7 +148,7 @@ def raw_pprof(text):
 
 
 def of_pprof(of, rounds):
-    """Answers of pprof files by Go's pprof."""
+    """Returns the results for pprof files, from Go's pprof."""
     every = [path for files in of.values() for path in files]
     told = {}
     for name, files in {"all": every, "service and day": of_service_and_day(of, ".pb.gz"), "task": every}.items():
@@ -159,7 +160,7 @@ def of_pprof(of, rounds):
 
 
 def of_ours(store, rounds):
-    """Answers of our command."""
+    """Returns the results of Flightline's command."""
     command = lambda name: [SQL, "flame", "--store", store, "-o", "-", *(["--where", WHERE[name]] if WHERE[name] else [])]
     told = {}
     for name in WHERE:
@@ -178,7 +179,7 @@ def peer(*arguments):
 
 
 def pprof_files(of, to):
-    """A pprof file of each recording; CPU and wall seconds."""
+    """Writes a pprof file for each recording. Returns the files, CPU and wall seconds."""
     cpu = wall = 0
     made = {}
     for service, files in of.items():
@@ -191,7 +192,7 @@ def pprof_files(of, to):
 
 
 def layouts(of, store, compact, took, work, rounds):
-    """A row for each layout."""
+    """Returns a row for each layout."""
     every = [path for files in of.values() for path in files]
     rows = [{"layout": "raw JFR files", "bytes": sum(p.stat().st_size for p in every), "told": of_recordings(of, rounds), "by": "flightline fold"}]
     say(f"raw JFR: {rows[-1]['bytes']:,} bytes")
@@ -218,7 +219,7 @@ def layouts(of, store, compact, took, work, rounds):
 # Engines. -----------------------------------------------------------------------------------------------------------
 
 def question(engine, where):
-    """A flame graph's boxes of 1 % and more, in the engine's words."""
+    """Returns the query for a flame graph's boxes of 1 % and more, in the engine's dialect."""
     if engine is None:
         return f"flame {where or '1 = 1'}"
     command = [SQL, "flame", "--store", "-", "--sql", "--engine", engine, "--min-percent", "1", *(["--where", where] if where else [])]
@@ -245,7 +246,7 @@ def engines(store, work, rounds):
     rows.insert(0, {"engine": "flightline sql", "peak_mb": peak, "told": told})
     told, peak = {}, 0
     for of, where in WHERE.items():
-        # A picture, whole: not rows, so only its sum is looked at here. Its stacks are compared among the layouts.
+        # This writes a whole flame graph, not rows, so only its cost is measured here. The comparison of layouts checks its stacks.
         command = [SQL, "flame", "--store", store, "--min-percent", "1", "-o", work / "flame.json", *(["--where", where] if where else [])]
         cpu, wall, mb, _ = best(rounds, lambda: run(command))
         told[f"flame graph of {of}"] = {"best": [cpu, wall]}
@@ -262,7 +263,7 @@ def rows_digest(rows):
 # Tables. ------------------------------------------------------------------------------------------------------------
 
 def differing(rows, name):
-    """Which answers are not the first one's: that of the recordings themselves, or of our command."""
+    """Returns the results that differ from the first one, which is that of the recordings themselves or of Flightline's command."""
     wrong = []
     for question in dict.fromkeys(q for row in rows for q in row["told"]):
         of = [(f"{row[name]} by {row.get('by', '')}", row["told"][question]) for row in rows if question in row["told"]]

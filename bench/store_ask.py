@@ -1,8 +1,8 @@
-"""One engine asked the questions of bench/store.py of a store as it is.
+"""Runs the queries of bench/store.py on a Flightline store with one engine.
 
 usage: store_ask.py ENGINE STORE ROUNDS QUESTIONS.json   → {question: {"digest", "rows", "first": [cpu, wall], "best": [cpu, wall]}}
 
-QUESTIONS.json: {question: SQL in the engine's words}. CPU is that of this process and those it started, as Spark's JVM.
+QUESTIONS.json: {question: SQL in the engine's dialect}. CPU is that of this process and of the processes it started, such as Spark's JVM.
 """
 import contextlib, hashlib, json, os, resource, sys, time
 from pathlib import Path
@@ -26,7 +26,7 @@ class DuckDb:
 
 
 class DataFusion:
-    """The engine that is in our command too, as its project's package for Python has it."""
+    """The engine in Flightline's command, here from the Python package of its project."""
 
     def __init__(self, store):
         import datafusion, pyarrow
@@ -77,7 +77,7 @@ class Spark:
 
 
 class Polars:
-    """Its SQL takes no lists apart, so its question of a flame graph is in its own words; the result has the same columns."""
+    """polars. Its SQL cannot unnest lists, so the flame graph query uses its own API; the result has the same columns."""
 
     def __init__(self, store):
         import polars
@@ -109,7 +109,7 @@ ENGINES = {"DuckDB": DuckDb, "DataFusion": DataFusion, "ClickHouse": ClickHouse,
 
 
 def cpu():
-    """CPU seconds of this process and of all that descend from it."""
+    """Returns the CPU seconds of this process and of all its descendants."""
     parents, ticks = {}, {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -120,7 +120,7 @@ def cpu():
     while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
         mine |= more
         started |= more
-    # Of this process to the microsecond.
+    # getrusage is more precise than /proc for this process.
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime + sum(ticks.get(pid, 0) for pid in started) / TICK
 
@@ -134,7 +134,7 @@ def digest(rows):
 
 
 def peak():
-    """MB of this process at most, and of the largest that it started."""
+    """Returns the peak MB of this process or of a process that it started, whichever is larger."""
     most = 0
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,23 +1,23 @@
-"""Layouts of stored samples that others use, written from the rows of a store of ours, and asked by DuckDB.
+"""Writes the samples of a Flightline store in the storage layouts of other tools, and queries them with DuckDB.
 
 usage: store_layouts.py write LAYOUT STORE TO      → {"bytes", "cpu_s", "wall_s", "rows"}
        store_layouts.py ask LAYOUT FROM ROUNDS     → {question: {"digest", "rows", "cpu_s", "wall_s"}}
 
-For bench/store.py, which runs it by the Python that has the engines. Writing is from Arrow tables in memory: reading recordings is not in it.
+bench/store.py runs this script with the Python that has the engines. It writes from Arrow tables in memory, so the cost of reading recordings is excluded.
 """
 import hashlib, json, resource, sys, time
 from pathlib import Path
 
 THREADS = 2
-# Whose samples are asked for: those of a service and day, those of a task.
+# The queried samples: those of a service and day, and those of a task.
 SERVICE, DAY, TASK = "svc3", "2025-11-20", "task7"
-# Of what one question is asked; columns that every layout has.
+# The conditions of the queries; every layout has these columns.
 WHERE = {"all": "true", "service and day": f"service = '{SERVICE}' AND day = '{DAY}'", "task": f"label_task = '{TASK}'"}
 LABELS = "service, day, event_type, state, thread, tid, label_task"
 
 
 def used(work):
-    """CPU and wall seconds of a function and what it gives."""
+    """Calls a function. Returns CPU and wall seconds, and its result."""
     usage = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     cpu, wall = usage(), time.monotonic()
     result = work()
@@ -25,14 +25,14 @@ def used(work):
 
 
 def written(work):
-    """CPU and wall seconds of this thread: DuckDB's make the next rows meanwhile."""
+    """Calls a function. Returns CPU and wall seconds of this thread only, because DuckDB's threads make the next rows at the same time."""
     cpu, wall = time.thread_time(), time.monotonic()
     work()
     return time.thread_time() - cpu, time.monotonic() - wall
 
 
 def connect():
-    # Here and below, as bench/store.py takes names from this file by a Python without engines.
+    # Imported here and below, because bench/store.py imports this file with a Python without engines.
     import duckdb
     db = duckdb.connect()
     db.execute(f"SET threads = {THREADS}; SET TimeZone = 'UTC'; SET preserve_insertion_order = true")
@@ -46,7 +46,7 @@ def store_views(db, store):
 
 
 def stacks_of(db):
-    """A table `text` of the store's stacks: their frames, root first."""
+    """Makes a table `text` of the store's stacks with their frames, root first."""
     db.execute("""CREATE TABLE text AS WITH once AS (SELECT DISTINCT stack_id, prefix_ids FROM stacks),
         step AS (SELECT stack_id, unnest(prefix_ids) AS node_id, generate_subscripts(prefix_ids, 1) AS place FROM once),
         n AS (SELECT DISTINCT node_id, frame_hash FROM nodes), f AS (SELECT DISTINCT * EXCLUDE (day, service) FROM frames)
@@ -55,7 +55,7 @@ def stacks_of(db):
 
 
 FOLDED = "array_to_string(list_transform(frames, lambda f: f.method_name), ';')"
-# How rows are made of samples and their stacks, in the order in which each is kept. What is behind is how Parquet is written.
+# For each layout: the query that makes its rows from samples and stacks, in the layout's order, and the settings of the Parquet writer.
 ROWS = {
     "HDPS: a list of structs in each row":
         (f"SELECT ts, {LABELS}, frames AS stack_trace FROM samples JOIN text USING (stack_id) ORDER BY service, day, ts", {}),
@@ -64,12 +64,12 @@ ROWS = {
          {"dictionary_pagesize_limit": 64 << 20}),
     "wide rows, stack as a list of texts":
         (f"SELECT ts, {LABELS}, list_transform(frames, lambda f: f.method_name) AS stack FROM samples JOIN text USING (stack_id) ORDER BY service, day, ts", {}),
-    # Sorted by labels and stack before the time, texts as dictionaries, LZ4: FrostDB's schema of Parca.
+    # Sorted by labels and stack before the time, strings in dictionaries, LZ4: the schema of Parca in FrostDB.
     "as Parca: sorted by labels, stack as a repeated text":
         (f"SELECT {LABELS}, list_transform(frames, lambda f: f.method_name) AS stack, ts, 1::BIGINT AS value FROM samples JOIN text USING (stack_id) "
          f"ORDER BY service, event_type, label_task, thread, stack, ts", {"compression": "lz4"}),
 }
-# A row for each series and 15 s with the numbers of its stacks; the stacks a tree of parents beside it, once for all.
+# One row per series and 15 s, with the IDs of its stacks. The stacks are in a separate tree, shared by all rows.
 PYROSCOPE = "as Pyroscope: profiles of 15 s with numbers of stacks, a tree beside"
 
 
@@ -97,7 +97,7 @@ def write(layout, store, to):
     cpu = wall = rows = 0
     for name, sql in wanted.items():
         with parquet_writer(to / f"{name}.parquet", reader := db.sql(sql).to_arrow_reader(100_000), how) as out:
-            # Half a million frames at a time: a whole table of nested rows is tens of GB.
+            # Write half a million frames at a time: a whole table of nested rows would have tens of GB.
             for batch in reader:
                 took = written(lambda: out.write_batch(batch, row_group_size=250_000))
                 cpu, wall, rows = cpu + took[0], wall + took[1], rows + (batch.num_rows if name in ("rows", "profiles") else 0)
@@ -108,14 +108,14 @@ def write(layout, store, to):
 def parquet_writer(path, reader, how):
     import pyarrow.parquet as parquet
     how = {"compression": "zstd", **how}
-    # Times as differences, as ours; all else by dictionary.
+    # Times are delta-encoded, as in Flightline's store; all other columns use dictionaries.
     plain = [f.name for f in reader.schema if f.name == "ts"]
     names = [name for name in leaves(reader.schema) if name not in plain]
     return parquet.ParquetWriter(path, reader.schema, use_dictionary=names, column_encoding={"ts": "DELTA_BINARY_PACKED"} if plain else None, **how)
 
 
 def leaves(schema):
-    """Paths of the columns that Parquet makes of nested types."""
+    """Returns the paths of the Parquet columns of nested types."""
     import pyarrow
 
     def of(path, kind):
@@ -128,7 +128,7 @@ def leaves(schema):
 
 
 def questions(layout, db, folder):
-    """SQL for each question: counts, and weights of stacks as text."""
+    """Returns the SQL of each query: counts, and weights of stacks as text."""
     ours = layout.startswith("flightline")
     rows = folder / ("profiles.parquet" if layout == PYROSCOPE else "rows.parquet")
     sql = {}
@@ -149,9 +149,9 @@ def questions(layout, db, folder):
 
 
 def folded(layout, where):
-    """The question for stacks as text with how often they were had."""
+    """Returns the query for stacks as text with their number of samples."""
     if layout.startswith("flightline"):
-        # Names are joined to stacks once each.
+        # Join the names once per stack, not once per sample.
         return f"""WITH s AS (SELECT stack_id, sum(samples) AS n FROM samples WHERE {where} GROUP BY 1),
             once AS (SELECT stack_id, any_value(prefix_ids) AS p FROM stacks SEMI JOIN s USING (stack_id) GROUP BY 1),
             step AS (SELECT stack_id, unnest(p) AS node_id, generate_subscripts(p, 1) AS place FROM once),

@@ -1,6 +1,6 @@
-// Pairs of threads that hand a byte to and fro through pipes, each pair on one processor, 20 frames deep: each round trip is two
-// switches and two wake-ups. switches PAIRS SWITCHES [PAUSE]: all pairs together so many switches; PAUSE rounds of a loop between them,
-// so that they come less often. Prints: switches, switches a second, ns of CPU time each.
+// Pairs of threads pass a byte back and forth through pipes, each pair on one processor, 20 frames deep. Each round trip has two
+// switches and two wake-ups. usage: switches PAIRS SWITCHES [PAUSE]: SWITCHES is the total of all pairs; PAUSE is the number of rounds of a
+// loop between switches, which lowers their rate. Prints the number of switches, switches per second, and ns of CPU time per switch.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Bytes of a recording at 99 Hz, raw and added up: python3 doing seven kinds of work in a random order, and a C program.
+"""Measures the bytes of a recording at 99 Hz, raw and aggregated: python3 with seven kinds of work in a random order, and a C program.
 
     bench/thrift.py [SECONDS] [-- COMMAND …]
 
-Needs `cargo build --release`. The first bytes of a recording, names and descriptions, weigh more the shorter it is.
+Needs `cargo build --release`. The names and metadata of a recording are a larger part of it the shorter it is.
 """
 
 import hashlib, json, os, random, re, subprocess, sys, tempfile, time, zlib

@@ -1,5 +1,5 @@
-// The least any JFR reader does: maps the file and follows the chain of event sizes through every chunk, reading nothing
-// else. What a reader takes beside this is what its job costs. Prints the events it passed.
+// The minimum work of a JFR reader: maps the file and follows the chain of event sizes through every chunk, without reading
+// anything else. The additional time of a reader is the cost of its job. Prints the number of events.
 // usage: walk_floor FILE.jfr
 #include <fcntl.h>
 #include <stdint.h>

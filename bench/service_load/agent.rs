@@ -1,4 +1,4 @@
-//! A simulated agent: asks for commands, sends a chunk each ten seconds, does runs.
+//! A simulated agent: polls for commands, sends a chunk every ten seconds, and executes runs.
 
 use std::io::Result;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use crate::chunk::{Random, chunk};
 use crate::client::Client;
 use crate::figures::{Kind, Load};
 
-/// How often a chunk is sent.
+/// The interval between chunks.
 const EVERY: Duration = Duration::from_secs(10);
-/// A little less than a heartbeat of 5 s: how long the service lets a question wait.
+/// The time for which the service holds a poll open: a little less than a heartbeat of 5 s.
 const WAIT: Duration = Duration::from_millis(4500);
 
-/// Introduces agent `number` until it is let in, and gives its target and secret.
+/// Registers agent `number` with the service. Returns its target and secret.
 pub async fn join(load: &Load, number: u64) -> Result<(String, String)> {
     let modes: Vec<Value> =
         ["CPU", "ITIMER", "WALL", "OFF_CPU"].map(|mode| json!({"mode": mode, "available": true})).to_vec();
@@ -32,7 +32,7 @@ pub async fn join(load: &Load, number: u64) -> Result<(String, String)> {
     Ok((word("target"), word("secret")))
 }
 
-/// Asks for commands until the load is over.
+/// Polls for commands until the load ends.
 pub async fn poll(load: Arc<Load>, number: u64, target: String, secret: String) {
     let mut client = Client::new(load.address, &secret);
     let mut after = 0;
@@ -47,7 +47,7 @@ pub async fn poll(load: Arc<Load>, number: u64, target: String, secret: String) 
         let commands = answer.json();
         let commands = commands["commands"].as_array().map(Vec::as_slice).unwrap_or_default();
         if commands.is_empty() {
-            // What it took beyond what it was to wait.
+            // The latency beyond the intended wait.
             load.took(Kind::Poll, began.elapsed().saturating_sub(WAIT), answer.status == 200);
         }
         for command in commands {
@@ -81,7 +81,7 @@ async fn record(load: Arc<Load>, number: u64, target: String, secret: String, ru
     load.took(Kind::Recording, began.elapsed(), good(started) && good(sent));
 }
 
-/// Sends chunks until the load is over; gives the sizes of those that were taken.
+/// Sends chunks until the load ends. Returns the sizes of the accepted chunks.
 pub async fn stream(load: Arc<Load>, number: u64, target: String, secret: String) -> Vec<u64> {
     let mut client = Client::new(load.address, &secret);
     let mut random = Random(number.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1);
@@ -112,7 +112,7 @@ pub async fn stream(load: Arc<Load>, number: u64, target: String, secret: String
     }
 }
 
-/// UTC ms.
+/// Returns the time in UTC ms.
 pub fn utc() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
 }

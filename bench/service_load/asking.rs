@@ -1,4 +1,4 @@
-//! Who looks on meanwhile: lists, time lines, pictures of random intervals, comparisons, runs.
+//! The clients of the service: they request lists, timelines, flame graphs of random intervals, comparisons and runs.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::figures::{Kind, Load};
 
 type Path = fn(&mut Random, &[String]) -> String;
 
-/// Begins all that asks; each has a connection of its own.
+/// Starts all clients; each has its own connection.
 pub fn begin(load: &Arc<Load>, targets: &Arc<Vec<String>>) {
     let asked: [(u64, Kind, Path); 5] = [
         (1000, Kind::List, |_, _| "/v1/targets".into()),
@@ -32,7 +32,7 @@ fn one<'a>(random: &mut Random, targets: &'a [String]) -> &'a str {
     &targets[random.below(targets.len() as u64) as usize]
 }
 
-/// Half a minute of a target.
+/// Returns the path of a graph of half a minute of a target.
 fn picture(random: &mut Random, targets: &[String]) -> String {
     let format = ["html", "folded", "pprof"][random.below(3) as usize];
     let to = utc() - random.below(10_000) as i64;
@@ -69,7 +69,7 @@ async fn ask(load: Arc<Load>, targets: Arc<Vec<String>>, every: u64, kind: Kind,
     }
 }
 
-/// A run of two seconds every five, to its end.
+/// Starts a run of two seconds every five seconds, and follows it to its end.
 async fn runs(load: Arc<Load>, targets: Arc<Vec<String>>) {
     let mut random = Random(77);
     let mut beat = interval(Duration::from_secs(5));
@@ -102,7 +102,7 @@ async fn run(load: Arc<Load>, target: String) {
                 if !good {
                     load.say(format!("run: {}", String::from_utf8_lossy(&answer.body)));
                 }
-                // Beyond the two seconds that were recorded.
+                // The latency beyond the two seconds of the recording.
                 return load.took(Kind::Run, began.elapsed().saturating_sub(Duration::from_secs(2)), good);
             }
         }

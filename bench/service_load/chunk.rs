@@ -1,4 +1,4 @@
-//! What an agent sends: a chunk as `flightline record` writes it, of a program that is like no other agent's.
+//! The chunk that an agent sends, in the form that `flightline record` writes. Its method names are unique to the agent.
 
 use std::error::Error;
 
@@ -6,22 +6,22 @@ use jfr_format::ids::{FileOffset, Ticks};
 use jfr_format::schema::{self, frame_type, thread_state};
 use jfr_format::write::{ChunkWriter, ClockLine, Geometry, WriteError};
 
-/// Threads that compute all the time.
+/// The number of threads, which are all busy.
 const THREADS: u64 = 8;
 /// Samples of a thread in ten seconds at 99 Hz.
 const EACH: u64 = 990;
-/// Samples of a chunk.
+/// Samples in a chunk.
 pub const SAMPLES: u64 = THREADS * EACH;
-/// How long a chunk is, ns.
+/// The duration of a chunk, ns.
 const LENGTH: i64 = 10_000_000_000;
-/// Different stacks of a chunk: what a busy compiler had in ten seconds and 961 samples were 640.
+/// Distinct stacks in a chunk. For comparison: 961 samples of a busy compiler in ten seconds had 640.
 const STACKS: u64 = 1200;
 const METHODS: u64 = 600;
-/// Keys of what all methods share.
+/// Keys of the constants that all methods share.
 const CLASS: u64 = METHODS + 1;
 const DESCRIPTOR: u64 = METHODS + 2;
 
-/// The chunk that agent `agent` has recorded by `end`, UTC ms.
+/// Returns the chunk of agent `agent` that ends at `end`, UTC ms.
 pub fn chunk(agent: u64, end: i64) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
     let line = ClockLine {
         start_ticks: Ticks(0),
@@ -33,14 +33,14 @@ pub fn chunk(agent: u64, end: i64) -> Result<Vec<u8>, Box<dyn Error + Send + Syn
     let mut chunk = ChunkWriter::begin(Geometry::Patched, &line, FileOffset(0), Ticks(0))?;
     constants(&mut chunk, agent, &mut random)?;
     for number in 0..SAMPLES {
-        // All threads in turn, each a little beside its beat.
+        // All threads in turn, each with a random deviation from its period.
         let at = (number / THREADS) as i64 * (LENGTH / EACH as i64) + random.below(10_000_000) as i64;
-        // Some stacks are had often, most seldom.
+        // A few stacks are frequent, most are rare.
         let stack = random.below(STACKS) * random.below(STACKS) / STACKS;
         chunk.event(schema::EXECUTION_SAMPLE, |e| {
             e.ticks(Ticks(at)).key(1 + number % THREADS).key(1 + stack).key(thread_state::DEFAULT);
         })?;
-        // Each second, as the recorder does.
+        // Once a second, as the recorder does.
         if number % (SAMPLES / 10) == SAMPLES / 10 - 1 {
             for thread in 1..=THREADS {
                 chunk.event(schema::THREAD_CPU, |e| {
@@ -76,7 +76,7 @@ fn constants(chunk: &mut ChunkWriter, agent: u64, random: &mut Random) -> Result
         chunk.constant(schema::STACK_TRACE, stack, |s| {
             s.boolean(false).array(depth as usize);
             for level in 0..depth {
-                // Nearer the root there are fewer of them.
+                // There are fewer different methods near the root.
                 let method = 1 + random.below(METHODS * (depth - level) / depth + 1);
                 s.key(method.min(METHODS)).int(random.below(900) as i32).int(0).key(frame_type::CPP);
             }

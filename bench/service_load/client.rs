@@ -1,4 +1,4 @@
-//! HTTP/1.1 with one connection that stays, and nothing that costs.
+//! A minimal HTTP/1.1 client with one persistent connection, so that it uses little CPU time.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
@@ -11,33 +11,33 @@ use tokio::net::TcpStream;
 pub struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
-    /// Sent with each request.
+    /// The secret sent with each request.
     pub secret: String,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// As JSON; null if it is none.
+    /// Returns the body as JSON; null if it is not JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
 impl Client {
-    /// Nothing is said yet.
+    /// Creates a client; the first request connects.
     pub fn new(address: SocketAddr, secret: &str) -> Self {
         Self { address, stream: None, secret: secret.to_owned() }
     }
 
-    /// One request and its answer.
+    /// Sends a request and returns the response.
     pub async fn ask(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -60,7 +60,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// The same of a JSON body.
+    /// Sends a request with a JSON body.
     pub async fn tell(&mut self, method: &str, path: &str, body: &serde_json::Value) -> Result<Answer> {
         self.ask(method, path, body.to_string().as_bytes()).await
     }

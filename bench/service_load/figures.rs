@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measured latencies, bytes and resources.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -6,37 +6,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What takes time.
+/// The measured operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An agent introduces itself.
+    /// An agent registers.
     Join,
-    /// An agent's question, beyond what it was to wait.
+    /// An agent's poll, beyond its intended wait.
     Poll,
-    /// From a run's being asked for until its agent has heard of it.
+    /// From the request for a run until its agent has received the command.
     Command,
-    /// A chunk.
+    /// An agent sends a chunk.
     Chunk,
-    /// A run's recording.
+    /// An agent sends the recording of a run.
     Recording,
     /// The list of all targets.
     List,
-    /// What there is of a target.
+    /// The timeline of a target.
     Timeline,
-    /// Half a minute as a page, folded stacks or pprof.
+    /// Half a minute of a target as a page, folded stacks or pprof.
     Picture,
-    /// Two of them compared.
+    /// A comparison of two targets.
     Compare,
-    /// For Prometheus.
+    /// The metrics for Prometheus.
     Metrics,
-    /// A run is asked for.
+    /// The request for a run.
     Create,
-    /// A run's end, beyond its duration.
+    /// From the request for a run to its end, beyond its duration.
     Run,
 }
 
 impl Kind {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 12] = [
         Self::Join,
         Self::Poll,
@@ -56,7 +56,7 @@ impl Kind {
 /// A load on a service.
 #[derive(Debug)]
 pub struct Load {
-    /// Where the service is.
+    /// The address of the service.
     pub address: SocketAddr,
     over: AtomicBool,
     counting: AtomicBool,
@@ -66,30 +66,30 @@ pub struct Load {
     said: Mutex<Vec<String>>,
 }
 
-/// How long something took, each time.
+/// The durations of one operation.
 #[derive(Debug, Default)]
 struct Taken {
     ms: Vec<f32>,
     bad: u64,
 }
 
-/// The same, put in order.
+/// A summary of these durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// How often.
+    /// The number of successful operations.
     pub count: usize,
-    /// How often not as it should be.
+    /// The number of failed operations.
     pub bad: u64,
-    /// ms.
+    /// The median, ms.
     pub p50: f32,
-    /// ms.
+    /// The 99th percentile, ms.
     pub p99: f32,
-    /// ms.
+    /// The maximum, ms.
     pub max: f32,
 }
 
 impl Load {
-    /// Nothing happens yet.
+    /// Creates a load that has not begun.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -102,22 +102,22 @@ impl Load {
         }
     }
 
-    /// From now on times count; before, only those of joining.
+    /// Starts to record durations; before this call, only those of joining are recorded.
     pub fn count(&self) {
         self.counting.store(true, Relaxed);
     }
 
-    /// That was all.
+    /// Ends the load.
     pub fn end(&self) {
         self.over.store(true, Relaxed);
     }
 
-    /// Whether it was.
+    /// Returns true if the load has ended.
     pub fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
 
-    /// Something took so long. What goes wrong counts at any time.
+    /// Records the duration of an operation. Failures are counted at any time.
     pub fn took(&self, kind: Kind, time: Duration, good: bool) {
         let mut taken = lock(&self.took[kind as usize]);
         taken.bad += u64::from(!good);
@@ -126,24 +126,24 @@ impl Load {
         }
     }
 
-    /// Bytes of a chunk were taken.
+    /// Records that the service accepted a chunk of this size.
     pub fn sent(&self, bytes: usize) {
         if self.counting.load(Relaxed) && !self.is_over() {
             self.bytes.fetch_add(bytes as u64, Relaxed);
         }
     }
 
-    /// Bytes of chunks that were taken.
+    /// Returns the bytes of the accepted chunks.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// A run was asked for.
+    /// Records the request for a run.
     pub fn asked(&self, run: &str, at: Instant) {
         self.moment(run, 0, at);
     }
 
-    /// Its agent has heard of it.
+    /// Records that the agent has received the run's command.
     pub fn heard(&self, run: &str) {
         self.moment(run, 1, Instant::now());
     }
@@ -157,7 +157,7 @@ impl Load {
         }
     }
 
-    /// Something to be looked at.
+    /// Adds a message for the report (at most ten).
     pub fn say(&self, what: String) {
         let mut said = lock(&self.said);
         if said.len() < 10 {
@@ -165,12 +165,12 @@ impl Load {
         }
     }
 
-    /// All of it.
+    /// Returns the messages.
     pub fn said(&self) -> Vec<String> {
         lock(&self.said).clone()
     }
 
-    /// How long something took.
+    /// Returns a summary of an operation's durations.
     pub fn times(&self, kind: Kind) -> Times {
         let mut taken = lock(&self.took[kind as usize]);
         taken.ms.sort_by(f32::total_cmp);
@@ -186,28 +186,28 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the kernel says of a process.
+/// The resources that a process uses, from `/proc`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
-    /// CPU time, s: of the program, and of the kernel for it.
+    /// CPU time, s: user and system.
     pub cpu: [f64; 2],
-    /// Memory, MB, now and at most; what is its own alone.
+    /// Resident memory, MB: current, peak, and anonymous.
     pub rss: [f64; 3],
-    /// Threads.
+    /// The number of threads.
     pub threads: u64,
-    /// Descriptors.
+    /// The number of open descriptors.
     pub files: usize,
-    /// MB given to the disk.
+    /// MB written to the disk.
     pub written: f64,
 }
 
 impl Process {
-    /// Of a process that is there.
+    /// Reads the resources of a running process.
     pub fn of(pid: u32) -> Self {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         let stat = read("stat");
         let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        // The kernel counts a hundredth of a second at a time.
+        // The kernel counts in units of a hundredth of a second.
         let seconds =
             |at: usize| fields.get(at).and_then(|word| word.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
         let (status, io) = (read("status"), read("io"));

@@ -1,9 +1,9 @@
-//! What many agents cost the profiling service: each asks for commands and sends a chunk of stacks like no other's each ten seconds, as of
-//! eight busy threads at 99 Hz, while somebody looks at lists, pictures and comparisons and asks for runs.
+//! Measures the resources that the profiling service uses with many agents. Each agent polls for commands and sends a chunk with unique
+//! stacks every ten seconds, like eight busy threads at 99 Hz. At the same time, clients request lists, flame graphs, comparisons and runs.
 //!
 //! `cargo build --release && taskset -c 2,3 cargo bench -p flightline-service --bench service_load -- --agents 100,250,500,1000`
 //!
-//! The service has processors of its own (`--cpus`, by taskset), the load those that it is given itself.
+//! The service runs on the processors `--cpus` (set with taskset); the load runs on the processors of this process.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -26,7 +26,7 @@ mod chunk;
 mod client;
 mod figures;
 
-/// All agents have sent one chunk by then, and pictures have something to show.
+/// By then all agents have sent a chunk, so that flame graphs have samples.
 const WARM_UP: Duration = Duration::from_secs(15);
 
 struct Options {
@@ -61,7 +61,7 @@ impl Options {
                 "--flightline" => options.flightline = value()?.into(),
                 "--dir" => options.dir = Some(value()?.into()),
                 "--window-size" => options.window = value()?.parse()?,
-                // `cargo bench` gives an option of its own harness.
+                // `cargo bench` passes an option for its own harness.
                 "--bench" => {}
                 _ => {
                     return Err(format!(
@@ -75,7 +75,7 @@ impl Options {
     }
 }
 
-/// One size of load, as it is compared with others.
+/// The result for one number of agents.
 struct Row {
     agents: f64,
     cpu: f64,
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `value` as a line over the number of agents, and as a power of it (least squares).
+/// Prints `value` as a linear function and as a power of the number of agents (least squares).
 fn law(unit: &str, rows: &[Row], value: fn(&Row) -> f64) {
     if rows.len() < 3 {
         return;
@@ -119,7 +119,7 @@ fn law(unit: &str, rows: &[Row], value: fn(&Row) -> f64) {
     println!("{unit}: {base:.3} + {:.3} for each 1,000 agents; agents^{power:.2}", slope * 1e3);
 }
 
-/// `flightline serve`, ended with this.
+/// A running `flightline serve`; it is ended on drop.
 struct Service {
     child: Child,
     address: SocketAddr,
@@ -138,7 +138,7 @@ impl Service {
             "--max-targets",
             "100000",
         ]);
-        // Each agent that joins is a line.
+        // Without this level, the log has a line for each agent that joins.
         command
             .args(["--log-level", "warn", "--dir"])
             .arg(dir)
@@ -150,7 +150,7 @@ impl Service {
         let port = line.split("127.0.0.1:").nth(1).unwrap_or_default();
         let port = port.split(|c: char| !c.is_ascii_digit()).next().and_then(|port| port.parse().ok());
         let address = port.map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        // Its pipe stays open.
+        // Keep reading, so that the pipe stays open.
         std::thread::spawn(move || said.lines().for_each(|line| eprintln!("{}", line.unwrap_or_default())));
         Ok(Self { child, address: address.ok_or(line)? })
     }
@@ -236,7 +236,8 @@ async fn measure(options: &Options, agents: u64) -> Result<Row, Box<dyn Error>> 
     Ok(Row { agents: agents as f64, cpu: user + system, peak: after.rss[1] })
 }
 
-/// Whether all that was taken is there, as far as a window keeps it: files of all targets, samples of some.
+/// Checks that the service has stored everything it accepted, within the size of a window: the chunks of all targets, and the samples
+/// of some.
 async fn lost(
     options: &Options,
     load: &Load,

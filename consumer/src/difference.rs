@@ -1,4 +1,6 @@
 //! Compares two profiles, box by box and function by function.
+//!
+//! This is the only place that decides what a change is, and whether it may be noise.
 
 use std::cmp::Ordering;
 

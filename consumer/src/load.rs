@@ -2,6 +2,8 @@
 //!
 //! Events are first added up by the keys of their thread, stack and state. The keys are resolved once per
 //! distinct combination, at the end of the chunk.
+//!
+//! An unreadable event is a warning and does not end the reading.
 
 pub(crate) mod bound;
 pub(crate) mod constants;

@@ -1,5 +1,7 @@
 //! Transforms trees: selects the parts of stacks to show, and their names. Works the same for recordings
 //! and folded text.
+//!
+//! This is the only place that cuts, hides, renames or merges frames.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

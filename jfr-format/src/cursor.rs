@@ -1,4 +1,6 @@
 //! The only place that takes bytes out of the input: every read is checked against what is left.
+//!
+//! No allocation is sized by a number from the input that was not checked against the bytes that are left.
 
 use crate::constants::*;
 use crate::error::Malformed;

@@ -5,6 +5,9 @@
 //! ```
 //! Values stay as bytes until asked for. The first definition of a key wins, as in the JDK, jfr-converter, jfrs and
 //! the Go parser.
+//!
+//! A checkpoint is walked once, which records where its constants are. A pool is indexed at the first lookup
+//! in it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher};

@@ -1,4 +1,4 @@
-//! pprof-rs for a program that knows nothing of it: PPROF_RATE samples per second, the profile to PPROF_OUT at exit.
+//! Preloads pprof-rs into any program: it takes PPROF_RATE samples per second and writes the profile to PPROF_OUT at exit.
 //! Without PPROF_RATE it does not record.
 use std::io::Write;
 use std::sync::Mutex;

@@ -1,4 +1,7 @@
 //! Folders as input: the chunks of a repository or of one process in it.
+//!
+//! Of a chunk that a recorder still writes, only the bytes that its header covers are read. A chunk
+//! that disappears after it was listed has been rotated away, which is not an error.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::FileExt;

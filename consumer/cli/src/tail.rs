@@ -1,4 +1,8 @@
 //! `flightline tail`
+//!
+//! All folders of a repository are followed at once: the next item is read from the folder that is
+//! furthest behind. Without new data, `tail` checks that the recorder still runs; if not, it recovers
+//! the recording.
 
 mod hot;
 mod sample;

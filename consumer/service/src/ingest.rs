@@ -11,6 +11,8 @@
 //! Bodies may be malicious, so decompression is limited. A decoded protobuf message takes up to 60 times its
 //! size, since a sample can be two bytes; it has a smaller limit. The names decoded from it also have a
 //! limit, because a message can repeat one name many times.
+//!
+//! Each name and stack is processed once, and a small message cannot produce a large recording.
 
 mod body;
 mod contexts;

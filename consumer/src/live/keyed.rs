@@ -3,6 +3,8 @@
 //! are not allocated individually.
 //!
 //! This works for undamaged chunks of plain samples. For all others, use [`Feed`](super::Feed).
+//!
+//! For the same chunk, this module and `Feed` give the same samples.
 
 use std::collections::HashMap;
 use std::sync::Arc;

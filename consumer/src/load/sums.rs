@@ -1,4 +1,7 @@
 //! Adds up events by the keys of their references, before the keys are resolved.
+//!
+//! Samples with equal bytes are decoded once per chunk. Two encodings of the same key are therefore
+//! correct and cost one more entry.
 
 use std::hash::BuildHasher;
 use std::num::NonZero;

@@ -1,4 +1,8 @@
 //! SVG flame graphs. inferno does layout, colours and labels; this module adds what it lacks.
+//!
+//! inferno gets the lines in the tree's order. Boxes that are too narrow to draw become placeholders of
+//! the same width, so that no other box moves. Colours and titles that inferno does not support are
+//! added to its boxes afterwards; a box is identified by its row and left edge.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;

@@ -23,6 +23,8 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! Rows, values for quantiles and live allocations are bounded; what exceeds the limits is counted.
 
 mod accumulator;
 mod catalog;

@@ -1,4 +1,7 @@
 //! Ticks of one clock as ticks of another that tell the same time.
+//!
+//! JDK 25 applies the clock of the first chunk to all chunks of a file. If recordings with different clocks
+//! are joined, their ticks are therefore converted to the clock of the first one.
 
 use crate::header::ChunkHeader;
 use crate::ids::Ticks;

@@ -1,4 +1,8 @@
 //! Whatever is left of a recording as a standard file.
+//!
+//! Sound chunks are copied byte for byte. In a rebuilt chunk, the bytes of events and constants are unchanged
+//! unless `rewrite.rs` replaces text, type ids or ticks. The reader has no warnings about the result, and
+//! repairing it again changes nothing; the fuzz target `edit` checks both.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

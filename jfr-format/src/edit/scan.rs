@@ -1,4 +1,7 @@
 //! What can be found of a chunk, whatever its header says.
+//!
+//! A damaged size must not hide other events. The fields of each event are therefore compared with its size.
+//! If they differ, events are searched inside the event, and its size is used only if sound events follow it.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,5 +1,8 @@
 //! A stream of chunks of known sizes, in the parts in which it can be passed on: whole records, up to places where a reader
 //! can be cut off.
+//!
+//! It uses the sizes of records only, and holds at most one segment. The recorder uses it for its own
+//! streams, and `flightline relay` for those that it reads.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Mapping a file: beside `simd.rs` the only module with unsafe code.
+//!
+//! Pages behind the reader are released in units of 2 MiB: a kernel that caches a file in large units maps a
+//! whole unit again with the next byte that is read of it.
 
 #![allow(unsafe_code)]
 

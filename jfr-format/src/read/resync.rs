@@ -1,4 +1,7 @@
 //! Finding the way again behind damage.
+//!
+//! This is the only search of that kind, for reading and for editing. The number of its steps is linear in
+//! the size of the input.
 
 use super::push::MAX_EVENT;
 use crate::constants::{CHECKPOINT_EVENT, MAGIC};

@@ -1,5 +1,8 @@
 //! Validates a recording: finished chunks from the first byte to the last, in which each event and each constant can be read. One
 //! pass, in the memory of one chunk's types.
+//!
+//! The decoder can read every recording that passes this check completely. The profiling service checks
+//! uploads with it.
 
 use std::collections::HashSet;
 use std::sync::Arc;

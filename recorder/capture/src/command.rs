@@ -3,6 +3,9 @@
 //! Until the first command the recorder holds no thread and no descriptor, only a signal handler. A command is SIGPROF queued by the drain with
 //! a cookie of [`cookie::FROM_CONTROL`]. The thread that it interrupts may hold any lock, so it is carried out by system calls and
 //! atomics alone, on a stack of its own (the thread's may be tiny), with every signal blocked.
+//!
+//! No command is sent to a process that does not catch SIGPROF. A program ignores commands while it executes
+//! another image or is in a `vfork`, and after one of its threads has given up system calls.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,4 +1,8 @@
 //! What copies of `flightline-context` in the program are offered, and where handlers find what threads work for.
+//!
+//! Spans are written to the ring like other events; if the ring is full, they are counted. Another writer's
+//! variable `otel_thread_ctx_v1` is used only if it is at the same distance from the thread pointer in all
+//! threads. The drain finds those of libraries that are opened later (`process/otel_thread_context.rs`).
 
 #[cfg(target_env = "gnu")]
 use core::ffi::CStr;

@@ -1,4 +1,10 @@
 //! Entering and leaving, and what is told of it.
+//!
+//! A record is complete before the thread's variable points to it, and does not change as long as the
+//! variable does. Entering an activation fills the next level, and setting a label fills the level's second
+//! record; a single store then publishes the record. Levels form a list, so an activation that is left out of
+//! order is unlinked, and no handler sees an intermediate state. Each level stores what the variable
+//! contained before, so contexts entered by other copies of this crate are restored.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{Relaxed, Release};

@@ -1,4 +1,8 @@
 //! Units of work with labels: a task attempt, a job, a tenant's request.
+//!
+//! The labels of a scope are composed when it begins. An entered scope adds nothing from the thread's other
+//! activations, so two units of work never mix. Spans within the scope have the labels of its keys, in any
+//! trace.
 
 use core::fmt::{self, Write};
 use core::marker::PhantomData;

@@ -1,5 +1,9 @@
 //! A thread's state: its levels, each of which holds what one activation needs. Levels are taken and given back by the thread itself,
 //! outside signal handlers; handlers see nothing but the slot and the record it points at.
+//!
+//! Records neither begin at nor cross a page boundary. A reader can therefore read the 64 bytes before any
+//! pointer that claims to be one of ours. The kernel clears blocks in forked children (`MADV_WIPEONFORK`),
+//! also in children that the C library does not know.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, compiler_fence};

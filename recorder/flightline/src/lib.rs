@@ -30,6 +30,9 @@
 //! Allocations, lock waits, I/O and exceptions are recorded by interposers of C library functions in
 //! `libflightline.so`. A program that links this crate does not have them; to record these events, start the
 //! program with `flightline record`, or with `LD_PRELOAD=libflightline.so`.
+//!
+//! Public signatures use only types of this crate, of the standard library, and those of `flightline-context`
+//! that are re-exported here.
 
 #![forbid(unsafe_code)]
 

@@ -9,6 +9,9 @@
 //! The writer is the thread itself and publishes by one store of the pointer: its handler sees the old record or the new one. Who
 //! the writer is nobody knows, so a record is copied by a call that checks; only memory in which a record of ours was found
 //! before is read by plain loads, as that stays until the thread's end.
+//!
+//! In a sample's record the context follows the stack. A thread without a context costs three loads per
+//! sample.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

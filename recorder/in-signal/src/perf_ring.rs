@@ -5,6 +5,9 @@
 //!
 //! **Who may unmap.** A handler marks the handle BUSY while it reads; whoever disarms the thread meanwhile only marks it
 //! CLOSE, and the handler unmaps when it is done.
+//!
+//! A sample's kernel frames precede those of the program in one list of addresses. They are recognized by
+//! their addresses, which are in the upper half.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

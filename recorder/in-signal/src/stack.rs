@@ -4,6 +4,8 @@
 //! stack's top, and inside the unwind information of modules that are never unmapped. Everything else (coroutine
 //! stacks, alternate stacks, modules that may go away) is copied by `process_vm_readv`, which fails instead of
 //! faulting, a page at a time. The copies are kept for the rest of the walk, and a walk makes a limited number of them.
+//!
+//! No SIGSEGV handler catches a failed load: it would conflict with those of the program.
 
 use crate::sys;
 

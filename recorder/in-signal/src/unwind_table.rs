@@ -1,6 +1,9 @@
 //! Lookup in a module's compact rows, which the drain wrote into the shared arena.
 //! Every position is checked against the arena: what is in it decides where a walk goes, never where it reads. A place is
 //! given to another module when nobody has the first one mapped any more; a handler that is that late finds out.
+//!
+//! The first words of a table identify its image. They are compared before and after the search, so a handler
+//! that was preempted while the table was replaced notices the replacement and continues without the table.
 
 use core::sync::atomic::{
     AtomicU64,

@@ -4,6 +4,9 @@
 //! up is exact for the interrupted instruction and for frames interrupted by a signal, one byte back for return
 //! addresses (a call may be the last instruction of its function). Only the stack and frame pointer are followed;
 //! when a frame needs another register the walk starts again and interprets every frame.
+//!
+//! A stack is complete only if the walk reached an undefined or null return address. A root that was not
+//! reached is never added.
 
 use crate::eh_frame::{Failure, Machine};
 pub use crate::frame_pointer_fallback::follows_call;

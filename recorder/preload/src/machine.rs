@@ -1,5 +1,8 @@
 //! Machine-wide use: the object stands in `/etc/ld.so.preload`, so that every program loads it, and records those that
 //! [`CONFIG`] allows. Everything else, and everything that runs with another's rights, is left alone without a word.
+//!
+//! A program with more rights than its caller is recognized before any of its environment is read. The
+//! recorder's own processes are never recorded.
 
 use core::ffi::CStr;
 

@@ -8,6 +8,10 @@
 //! server.rs   the drain's end of the socket                                        status.rs  the status as JSON
 //! threads.rs  the thread of a program that receives a command                      join.rs    mailbox and command
 //! ```
+//!
+//! Pauses, delayed starts and changes of engines use one mechanism. The session's page says what to record,
+//! which is nothing during a pause, and has a counter of changes. Each program copies the counter to its file
+//! when it has applied the change.
 
 pub mod client;
 mod find;

@@ -1,4 +1,12 @@
 //! Measures what recording costs: in the program, in the kernel on its behalf, and in the drain.
+//!
+//! A handler's cost is measured by the thread's CPU clock in one run of sixteen. `delivery.rs` measures what
+//! the kernel needs for an interrupt and a signal. A budget changes the distance between samples, never what
+//! an event represents: the ledger computes events from weights, so no other part depends on the budget, and
+//! no chunk ends. Symbols are measured but not limited, because they are read once at any rate. The cost of
+//! reading records is separate from that of an empty round ([`Sum::fixed_ns`]): a lower rate reduces the
+//! first; longer pauses and less frequent metrics reduce the second, as far as the rings suffice
+//! (`drain/cost.rs`).
 
 mod budget;
 mod delivery;

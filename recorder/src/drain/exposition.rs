@@ -34,7 +34,6 @@ impl Drain {
         };
         // After the end, the report includes the numbers of the recordings.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
-        let cost = self.costs.total;
         let causes = |value: &dyn Fn(usize) -> f64| {
             loss::NAMES.iter().enumerate().map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()
         };
@@ -97,6 +96,13 @@ impl Drain {
         );
         let waiting: usize = self.processes.iter().map(|p| p.state.waiting()).sum();
         text.gauge("waiting_for_symbols", "Samples and events that wait for symbols.", waiting as f64);
+        self.write_cost_text(&mut text);
+        text.finish()
+    }
+
+    /// Adds what recording costs.
+    fn write_cost_text(&self, text: &mut Text) {
+        let cost = self.costs.total;
         text.counter("signals_total", "Signals that recording sent to threads.", cost.signals as f64);
         let parts = [
             ("handlers", cost.handlers_ns),
@@ -119,6 +125,5 @@ impl Drain {
         let remembered = self.remembered().map(|(kind, count)| (kind, count as f64));
         let help = "What the recorder keeps in mind.";
         text.gauges("remembered", help, "kind", &remembered);
-        text.finish()
     }
 }

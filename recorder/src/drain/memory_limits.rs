@@ -1,4 +1,8 @@
 //! Limits the drain's memory, which must not grow with the time that it runs.
+//!
+//! Constants and dictionaries are trimmed only between events (`recording/chunks.rs`): code that holds a key
+//! of a trace may begin a chunk, but no trace is dropped while it is used. Numbers of threads, files and
+//! traces are never reused, so a number that was dropped refers to nothing.
 
 use std::collections::HashSet;
 

@@ -40,6 +40,11 @@ impl Drain {
         }
     }
 
+    /// Returns true if a process may still write into an output.
+    fn is_in_use(&mut self, id: RecordingId) -> bool {
+        self.outside.uses(id) || self.processes.iter().any(|p| p.state.recording == id)
+    }
+
     /// Retires outputs whose process is over, so that their number does not grow with the number of processes
     /// that ever ran.
     pub(super) fn retire(&mut self) {
@@ -47,8 +52,9 @@ impl Drain {
             return;
         }
         for id in self.outputs.recordings.ids() {
-            let used = self.outside.uses(id) || self.processes.iter().any(|p| p.state.recording == id);
-            if used || self.outputs.recordings.get(id).is_none_or(|recording| recording.waiting() > 0) {
+            if self.is_in_use(id)
+                || self.outputs.recordings.get(id).is_none_or(|recording| recording.waiting() > 0)
+            {
                 continue;
             }
             self.write_cost(id, monotonic_ns(), true);
@@ -112,9 +118,14 @@ impl Drain {
         let recorded_here = |process: &&Process| process.state.recording == id;
         let watermarks = self.processes.iter().filter(recorded_here).map(|p| p.state.watermark());
         let watermark = watermarks.min().unwrap_or(now);
+        let in_use = self.is_in_use(id);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         recording.watermark(watermark.min(now));
         recording.flush(now);
+        // A chunk that begins after its process has ended would not say which process it is of.
+        if in_use || !per_process(&self.outputs.target) {
+            recording.rotate(now);
+        }
         let refused = recording.will_retry();
         let written = self.processes.iter_mut().filter(|p| p.state.recording == id);
         for (process, (threads, events)) in written.zip(before) {

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_taken_once_and_refusals_are_reported_once() {
+    fn messages_are_returned_once_and_refusals_are_reported_once() {
         let mut notices = UserNotices::default();
         notices.push("one".to_owned());
         notices.extend(Some("two".to_owned()));

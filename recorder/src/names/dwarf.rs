@@ -1,5 +1,9 @@
 //! Source lines and inlined functions of one file, by address. DWARF units are read when an address in them
 //! is looked up.
+//!
+//! The memory for parsed units is estimated. It is freed above 48 MiB per file, and above 160 MiB for all
+//! files (`reader.rs`). Files and the paths in them are not trusted: a file with another build id is another
+//! file.
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,9 @@
 //! Converts addresses of a process to frames of the output.
+//!
+//! An address has the frame of its function and, above it, those of the functions inlined there. While better
+//! names are being read, the sample waits; a result that was used without waiting is not stored. A frame in a
+//! file without debug information has its address as bytecode index, and the package and module of its class
+//! have path and build id. `symbolize.rs` and `jfr-format/src/edit/symbolize.rs` use both to add names later.
 
 use std::{collections::HashMap, sync::Arc};
 

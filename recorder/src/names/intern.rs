@@ -459,7 +459,7 @@ impl Interner {
             let (before, symbols) =
                 (self.before, SymbolKeys { last: self.symbols.last, descriptor_chunk: 0 });
             let (chunk, generation) = (self.chunk, self.generation + 1);
-            *self = Interner { before, symbols, chunk, generation, ..Interner::new() };
+            *self = Interner { before, symbols, chunk, generation, ..Interner::with_lines(self.lines) };
         }
     }
 
@@ -611,6 +611,14 @@ mod tests {
         let m = frame(&mut interner, 1, 1);
         let again = interner.trace(&[0, m]);
         assert!(interner.key(again) > key);
+    }
+
+    #[test]
+    fn dictionary_without_lines_stays_without_them_when_it_is_cleared() {
+        let mut interner = Interner::with_lines(false);
+        frame(&mut interner, 1, 1);
+        interner.next_chunk(0);
+        assert!(interner.generation == 1 && !interner.lines);
     }
 
     impl Interner {

@@ -1,5 +1,8 @@
 //! The thread that reads files: symbols, unwind tables, debug information. It may be slow, unlike the thread
 //! that reads rings.
+//!
+//! The unwind table of a file comes first, because handlers wait for it, then its symbols. Debug information
+//! is read only for the addresses that occur.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,7 @@
 //! The contexts of samples: decodes contexts that programs published into spans and labels.
+//!
+//! The context of a wait is read between two equal readings of the thread's scheduler statistics, so the
+//! thread did not change it in between.
 
 use std::sync::Arc;
 

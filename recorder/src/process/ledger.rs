@@ -9,6 +9,10 @@
 //! ```
 //! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period,
 //! but is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
+//!
+//! For each thread, Σ weights + Σ lost + tail = CPU clock, with a tail below one period (for threads recorded
+//! from outside, below one period per processor, because each processor has its own event). The clock's value
+//! at the beginning of the recording is not included.
 
 use flightline_in_signal::layout::loss::{self, CAUSES};
 

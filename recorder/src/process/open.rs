@@ -4,6 +4,9 @@
 //! The program itself is not involved. From time to time, the drain reads the contexts of sampled threads
 //! from the process's memory: the active record and those below it. It retains them until the end of the
 //! activation is recorded. For a program that is killed, this covers activations older than [`LOOK_NS`].
+//!
+//! A chain of records is used only if its first record has the same address and version before and after the
+//! reading. The activations are recorded when the process or the recording ends.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};

@@ -6,6 +6,8 @@
 //! ```
 //! There is no notification when it appears or changes, so it is polled while contexts have unnamed keys:
 //! first the whole map of the process until one is found, then the 32 bytes of its header.
+//!
+//! The contents are not trusted, and are read at most once per second.
 
 use std::fs;
 

@@ -3,6 +3,10 @@
 //!
 //! The title is read from `/proc/PID/cmdline` when a sample is written. In the output, the title is the
 //! parent of the group of the sample's thread.
+//!
+//! The title is read at most four times per second. Samples refer to it through a second constant of their
+//! thread, whose group has the title as parent. Accounts of the thread use the first constant, without the
+//! title.
 
 use std::{fs::File, io::Read, path::PathBuf};
 

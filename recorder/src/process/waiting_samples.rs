@@ -1,4 +1,7 @@
 //! Samples and events of a process that wait for symbols, or for names of JIT-compiled code.
+//!
+//! Allocations and frees are written in the order in which they were recorded, since readers match them by
+//! address.
 
 use std::sync::Arc;
 

@@ -3,6 +3,9 @@
 //!
 //! The event is a `profiler.WallClockSample`, the only sample event with a weight that other readers support.
 //! Merged samples count as not written yet: if the recorder is killed, they are recovered from the journal.
+//!
+//! Sums are written before their chunk ends, because their keys are not valid afterwards. Until then the
+//! records stay in the journal.
 
 use std::collections::HashMap;
 

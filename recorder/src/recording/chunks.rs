@@ -146,7 +146,7 @@ impl Recording {
         self.flushes.due_in(now_ns)
     }
 
-    /// Writes out the queue. Starts another chunk if the current one is old or large.
+    /// Writes out the queue.
     pub fn flush(&mut self, now_ns: u64) {
         if !self.output.is_writable() {
             return;
@@ -160,6 +160,13 @@ impl Recording {
         }
         self.write_out(now_ns);
         self.output.sync();
+    }
+
+    /// Begins another chunk if this one is old or big.
+    pub fn rotate(&mut self, now_ns: u64) {
+        if !self.output.is_writable() {
+            return;
+        }
         let longest = match self.output.sink.repository() {
             Some(sink) => sink.repository().chunk_age_limit().as_nanos() as u64,
             None if self.chunk.fixed => FIXED_CHUNK_NS,

@@ -113,6 +113,7 @@ impl Recording {
     /// Starts a chunk that declares `id` too.
     #[cold]
     pub(super) fn declare(&mut self, id: TypeId) {
+        self.open_before_record();
         let with = GROUPS.iter().filter(|group| group.contains(&id));
         self.chunk.declare_next(std::iter::once(id).chain(with.flat_map(|group| group.iter().copied())));
         self.next_chunk(crate::os::clock::monotonic_ns(), 0, usize::MAX);

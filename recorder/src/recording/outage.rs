@@ -1,4 +1,8 @@
 //! Failing outputs: a file retains its contents, a pipe without a reader ends, a repository is retried.
+//!
+//! While a repository refuses data, its recording pauses. The failure is reported once, and the output is
+//! tried again after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
+//! closed (`Drain::retire`).
 
 use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};
 use jfr_format::schema;
@@ -244,6 +248,15 @@ mod tests {
         let now_ns = crate::os::clock::monotonic_ns();
         assert!(recording.retry(now_ns + RETRY_NS[0]).is_some());
         assert!(matches!(recording.output.stage, Stage::Open) && recording.output.journal.is_some());
+    }
+
+    #[test]
+    fn event_type_declared_before_the_first_record_opens_a_lazy_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let repository = Repository::new(dir.path().join("root"));
+        let mut recording = Recording::later(&repository, &Owner::default(), &Settings::default()).unwrap();
+        recording.declare(jfr_format::schema::SAMPLE_CONTEXT);
+        assert!(matches!(recording.output.stage, Stage::Open) && recording.failure().is_none());
     }
 
     #[test]

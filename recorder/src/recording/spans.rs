@@ -1,4 +1,7 @@
 //! Spans, their scopes, and the contexts of samples.
+//!
+//! A sample is written only if there is room for its context too. Keys of contexts are never reused, so
+//! stored contexts can be dropped at any time.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

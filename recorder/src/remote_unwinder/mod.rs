@@ -4,6 +4,10 @@
 //! The walker is the same as in handlers, with our own module table and the arena of unwind tables, which is
 //! mapped here too. The memory of the other process can only affect where a walk goes, never what it reads
 //! here: every word is read with `process_vm_readv`.
+//!
+//! The registers of a thread that waits in the kernel may be unknown. If the frame pointer is missing, it is
+//! searched above the stack pointer, and accepted if the call before its return address leads to the current
+//! function. Such frames are marked as guessed.
 
 use std::{
     collections::HashMap,

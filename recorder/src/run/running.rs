@@ -11,14 +11,14 @@ use nix::sys::signal::Signal;
 use crate::{
     Drain, Error, Settings, Target,
     control::{self, Condition},
-    os::{memory, sigbus},
+    os::{clock::thread_cpu_ns, memory, sigbus},
     run::command::{Ended, Signals, raise_file_limit},
 };
 
 /// The shortest time between two searches for further processes.
 const LOOK: Duration = Duration::from_secs(1);
-/// A search may use at most this fraction (1/100) of the time until the next one. A machine may have
-/// thousands of processes.
+/// A search may use at most this fraction (1/100) of the time until the next one as CPU time. A machine may
+/// have thousands of processes.
 const LOOK_SHARE: u32 = 100;
 
 /// Processes that can be recorded, and those that cannot.
@@ -197,8 +197,11 @@ pub fn watch(
         }
         let now = Instant::now();
         if begun && !all && now >= next_look {
+            // Not the elapsed time: on a busy machine most of it is spent waiting for a processor.
+            let before_ns = thread_cpu_ns();
             joining.extend(later.begin(find, &mut drain, say)?);
-            next_look = now + LOOK.max(now.elapsed() * LOOK_SHARE);
+            let search = Duration::from_nanos(thread_cpu_ns().saturating_sub(before_ns));
+            next_look = now + LOOK.max(search * LOOK_SHARE);
         }
     }
     let report = drain.finish(&|| !signals.take().is_empty());

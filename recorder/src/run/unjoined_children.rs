@@ -1,5 +1,7 @@
 //! Finds children that have not joined yet when all other processes have ended: a daemon's first process
 //! exits right after it has forked, and the second one may not have joined yet.
+//!
+//! The recorder waits for every process that still maps the session or was started to join it.
 
 use std::{
     fs,

@@ -1,5 +1,8 @@
 //! Limits the memory of all processes of a session together. Each process has a limit, but processes may
 //! start and end faster than the drain removes their memory.
+//!
+//! A process that joins counts itself. One that exceeds the limit is refused and reported, so the limit holds
+//! however fast processes start and however slow the drain is.
 
 use std::{fs, io, path::Path, sync::atomic::Ordering, time::Duration};
 

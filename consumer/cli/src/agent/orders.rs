@@ -1,4 +1,7 @@
 //! Queue of the service's commands. Performs no I/O, so that tests can try any order of events.
+//!
+//! A run is done once, even if the service repeats it under another command number. A stop ends only
+//! the run that it names.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Validation of run requests: the service is not trusted, so its values are checked and passed as plain
 //! arguments.
+//!
+//! Values that the recorder's own parser would reject are rejected here.
 
 use flightline_recorder::settings::Settings;
 use flightline_service::wire::Mode;

@@ -1,5 +1,8 @@
 //! Sends requests to a collector: a bounded queue, a thread that empties it, and retries after temporary
 //! failures.
+//!
+//! Each request is accepted by the receiver or counted: as rejected, as failed after all attempts, or
+//! as dropped. Files wait for space in the queue, streams never do.
 
 mod fluentd;
 #[cfg(feature = "grpc")]

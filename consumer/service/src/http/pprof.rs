@@ -1,5 +1,7 @@
 //! The paths of Go's net/http/pprof, which Parca, Alloy's pyroscope.scrape and `go tool pprof` pull from. A
 //! request starts an ordinary run and waits for it.
+//!
+//! The run ends when the client disconnects.
 
 use std::time::Duration;
 

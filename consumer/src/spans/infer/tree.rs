@@ -9,6 +9,9 @@
 //!   began with the span.
 //! * A span is first assigned to the function seen before it began. If that function turns out to have
 //!   ended, the span is assigned to the common part of the stacks before and after.
+//!
+//! The tests T1 to T12 in `tests.rs` are OpenTelemetry's scenarios. A rule is changed only together
+//! with them.
 
 use crate::spans::ids::SpanKey;
 

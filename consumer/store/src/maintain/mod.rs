@@ -6,6 +6,8 @@
 //! retain: removes expired days of each table, and unreferenced stacks
 //! ```
 //! One process maintains a store at a time; writers and readers do not wait for it.
+//!
+//! If it is killed at any moment, no data is lost or counted twice.
 
 mod compact;
 mod fold;

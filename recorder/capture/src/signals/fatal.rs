@@ -7,6 +7,14 @@
 //! | ignore | we are not installed |
 //!
 //! The signals are never taken out of masks: blocked is blocked. SIGTRAP comes here through [`super::foreign`].
+//!
+//! If the signal ends the process, SIGPROF requests a last sample of every other thread. A thread stops after
+//! its last sample, so that no code of the program runs after the signal. Threads that do not answer within
+//! [`WAIT_NS`] are counted. Before that, the mappings are stored in `<pid>-<n>.maps`: libraries without a
+//! sample would be unknown after the process's death. Signals for which the program has a handler can be
+//! frequent (a JVM uses thousands): [`BURST`] at a time are recorded, then one per [`EVERY_NS`], and the
+//! others are counted. No handler is installed once a thread gives up system calls. A stack overflow cannot
+//! be recorded if the thread has no alternate stack: the kernel has no stack to call a handler on.
 
 use flightline_in_signal::command::LAST_SAMPLE;
 use flightline_in_signal::layout::{session_flags, slot_state};

@@ -17,6 +17,9 @@
 //! they are counted as lost. An event begins with a whole period on each processor. When a thread ends, the
 //! kernel reports its CPU time after the last sample. The perf events that no sample represents are known at
 //! the end, from the counts of all their descriptors, and reported as lost.
+//!
+//! Everything that the kernel writes is parsed with checked lengths. A process that records itself is not
+//! sampled from outside.
 
 use std::{
     collections::{HashMap, HashSet},

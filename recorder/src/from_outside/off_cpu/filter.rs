@@ -1,4 +1,7 @@
 //! Filters that the kernel applies to tracepoints before it writes a sample.
+//!
+//! All known threads pass, and all whose TID is above the highest one allocated so far. No thread is
+//! therefore missed between its start and the time at which the recorder learns of it.
 
 use std::{ffi::CString, fs};
 

@@ -1,4 +1,7 @@
 //! Builds off-CPU intervals from switches and wake-ups in order of time.
+//!
+//! Each interval consists of the wait for the wake-up and the wait for a processor, in ns. An interval during
+//! which records are missing is counted as lost, because it may have been several.
 
 use std::{collections::HashMap, sync::Arc};
 

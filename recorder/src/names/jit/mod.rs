@@ -2,6 +2,9 @@
 //!
 //! Both files grow as the program runs. Some programs write them in large blocks (V8: 2 MB), so samples of
 //! code without a name wait for more as long as the program lives.
+//!
+//! A file is read only if it belongs to the process's user. When code is replaced, the results for its
+//! addresses are dropped.
 
 use std::{
     collections::BTreeMap,

@@ -3,6 +3,9 @@
 //! The kernel copies whole chunks unchanged. Of the chunk that is being written, the part that its header
 //! covers is copied, with a matching header; bytes appended during the copy lie after that part. All files
 //! are opened before the first byte is copied, so that a repository may remove any file in the meantime.
+//!
+//! The header of the chunk being written is used only if two readings of it were equal. Dumps that the drain
+//! makes itself are written by a thread.
 
 mod policy;
 mod trigger;

@@ -1,4 +1,7 @@
 //! Conditions under which a recording is copied automatically.
+//!
+//! Conditions use the kernel's CPU clocks and memory figures, samples with the same callers, and the
+//! scheduler's statistics of a thread that waits for a futex that is a lock.
 
 use std::{collections::HashMap, collections::VecDeque, fmt, str::FromStr, time::Duration};
 

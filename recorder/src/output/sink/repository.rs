@@ -1,4 +1,7 @@
 //! A process's folder in a repository. Each chunk is a file; old ones are removed.
+//!
+//! The JDK's event streams require that a chunk begins where the one before it ended or later, that its state
+//! is 0 at its end, and that only the last chunk of a recording has the flag of a last chunk.
 
 use std::{
     fs::{File, OpenOptions},

@@ -8,6 +8,9 @@
 //!
 //! `process/wall_sampler.rs` examines the threads of a preloaded process, `from_outside/attach/waits.rs`
 //! those of a process recorded from outside.
+//!
+//! For each thread, Σ samples × interval = its lifetime, within one interval for each state. If a wait turns
+//! out to have been time in the run queue, it is corrected.
 
 pub(crate) mod off_cpu_slices;
 mod poll_timer;

@@ -1,4 +1,7 @@
 //! A connection to a reader. Writes never block.
+//!
+//! The flags of a shared descriptor are not changed: writes use `MSG_DONTWAIT`, or a pipe that is opened
+//! again.
 
 use std::{
     io::{self, IoSlice},

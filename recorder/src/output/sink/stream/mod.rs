@@ -5,6 +5,17 @@
 //!                            ▲          └▶ Reader: queue ─▶ Link
 //!              Listener ─────┘ new readers, which start with the next chunk
 //! ```
+//!
+//! A reader receives complete chunks of complete records. It begins with a chunk, and is cut off only after a
+//! segment. Its chunk is then completed for it alone (`jfr-format/src/write/cut.rs`) with
+//! `flightline.StreamLoss`, `jdk.DataLoss`, filler, and an anchor that points to the last checkpoint that the
+//! reader has received. This is written when the reader continues, so that it reports the whole loss; without
+//! room in the chunk, in a chunk of its own.
+//!
+//! Every byte written is delivered to a reader, reported to it as lost, or reported as lost to the next
+//! reader (`losses.rs`). While there is no reader, `recording/readers.rs` adds up losses that are reported
+//! only once. A FIFO may still contain bytes for its last reader; the next reader starts at the next chunk
+//! header.
 
 mod address;
 mod broadcast;

@@ -14,6 +14,9 @@ import java.util.List;
  *                            └─ others ─▶ held, until their constants are there and, in Flightline's streams, the
  *                                         segment's checksum was right
  * </pre>
+ * Neither events nor constants of a segment are used before its checksum was verified. After damage, an event is returned only
+ * if everything that it refers to is defined. Each search ends behind the result of the previous one, so reading always
+ * advances.
  */
 final class Decoder extends Held {
     /** Larger events are damage: the size that writers pad to four bytes cannot say more. */
