@@ -1,9 +1,8 @@
 //! Measures ns per walk and per handler call, 40 frames deep, warm and cold.
 //!
-//! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers; `RUSTFLAGS="-C
-//! force-frame-pointers=yes" cargo bench …` measures code with them. Cold: 64 MiB are touched between two
-//! runs. The results are medians (and tenth percentiles, for busy machines) of single runs (cold) or of
-//! batches (warm).
+//! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers, and with
+//! `RUSTFLAGS="-C force-frame-pointers=yes"` code with them. Cold: 64 MiB are touched between two runs. The
+//! results are medians (and tenth percentiles, for busy machines) of single runs (cold) or of batches (warm).
 
 #[path = "../tests/in_process/mod.rs"]
 mod in_process;

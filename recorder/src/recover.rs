@@ -2,9 +2,9 @@
 //!
 //! All events of a record are in one batch (`Recording::begin_record`), so a record is in the output
 //! completely or not at all. If the drain died while it released a record of the ring,
-//! `RingHeader::releasing` says which one. A session names its repository, so that a process that the drain
-//! had not found yet has an output too. The session's files may be damaged: the output is truncated only by a
-//! commit with a correct checksum.
+//! `RingHeader::releasing` identifies the record. A session names its repository, so that a process that the
+//! drain had not found yet has an output too. The session's files may be damaged: the output is truncated
+//! only by a commit with a correct checksum.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},

@@ -1,5 +1,5 @@
-//! A program that records itself: `cargo run --release -p flightline-recording --example record_self --
-//! OUT.jfr`.
+//! A program that records itself:
+//! `cargo run --release -p flightline-recording --example record_self -- OUT.jfr`.
 //!
 //! `flightline drain` writes the recording in a separate process if it is found (`FLIGHTLINE_BIN`, next to
 //! this program, `PATH`), otherwise a thread of this process does.

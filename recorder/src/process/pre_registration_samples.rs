@@ -1,7 +1,7 @@
 //! Startup samples: samples of a thread from before it samples itself.
 //!
 //! Perf events sample a program that the recorder starts until its first thread is armed. These samples
-//! belong to the account of that thread; their time is taken from its losses, so no time counts twice. The
+//! are added to the totals of that thread and subtracted from its losses, so no time counts twice. The
 //! same time of programs that this program starts is reported as lost.
 
 use std::sync::atomic::AtomicU64;

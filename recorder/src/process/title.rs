@@ -1,12 +1,9 @@
-//! Titles of processes. Servers overwrite their arguments to show the current work: `postgres: bench [local]
-//! UPDATE`, `nginx: worker process`.
+//! Titles of processes. Servers overwrite their arguments to show the current work, such as
+//! `postgres: bench [local] UPDATE` or `nginx: worker process`.
 //!
-//! The title is read from `/proc/PID/cmdline` when a sample is written. In the output, the title is the
-//! parent of the group of the sample's thread.
-//!
-//! The title is read at most four times per second. Samples refer to it through a second constant of their
-//! thread, whose group has the title as parent. Accounts of the thread use the first constant, without the
-//! title.
+//! The title is read from `/proc/PID/cmdline` when a sample is written, at most four times per second.
+//! Samples refer to it through a second constant of their thread, whose group has the title as parent. The
+//! thread's totals use the first constant, without the title.
 
 use std::{fs::File, io::Read, path::PathBuf};
 

@@ -1,7 +1,7 @@
 //! Failing outputs: a file retains its contents, a pipe without a reader ends, a repository is retried.
 //!
 //! While a repository refuses data, its recording pauses. The failure is reported once, and the output is
-//! tried again after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
+//! retried after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
 //! closed (`Drain::retire`).
 
 use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};

@@ -16,9 +16,9 @@
 //! The TID comes from the tracepoint's record, because the sample of a thread that is ending has no TID. A
 //! wake-up is sampled in the context of the waker. Records of all processors are processed in order of time.
 //!
-//! The raw record names the thread that goes off CPU. Its end is reported by the tracepoint or by the
-//! thread's own switch record, whichever comes first: on some virtual machines idle processors report no
-//! tracepoints, and the kernel stops the switch records of a thread while it ends.
+//! The end of an off-CPU interval is reported by the tracepoint or by the thread's own switch record,
+//! whichever comes first: on some virtual machines idle processors report no tracepoints, and the kernel
+//! stops the switch records of a thread while it ends.
 
 use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 

@@ -1,5 +1,6 @@
-//! A rolling repository: the last hours of recordings, one folder for each process, one chunk in each file, in the layout of
-//! the JDK (`2026_11_21_15_07_41_4711/2026_11_21_15_07_41.jfr`), so that `EventStream.openRepository` follows it.
+//! A rolling repository: the last hours of recordings, with a folder for each process and a file for each
+//! chunk, in the layout of the JDK
+//! (`2026_11_21_15_07_41_4711/2026_11_21_15_07_41.jfr`), so that `EventStream.openRepository` follows it.
 //!
 //! Each chunk can be read on its own: machine, settings, processes, labels and libraries are written again in
 //! each. To stay within the limits, the oldest chunks that no recorder writes to are removed first.
