@@ -42,7 +42,7 @@ pub(super) struct Steering {
     pub(super) flush: Option<FlushRequest>,
     change: u32,
     commanders: HashMap<PathBuf, Commander>,
-    /// The number of samples a second ago, and how many were added in that second.
+    /// The number of samples at the end of the last second, and how many of them it added.
     pub(super) rate: (u64, u64),
     pub(super) since: Instant,
 }
@@ -335,7 +335,7 @@ impl Drain {
         }
     }
 
-    /// Returns where the recording of each process is; process 0 stands for the recording of all processes.
+    /// Returns where the recording of each process is; process 0 is the recording of all processes.
     fn describe_recordings(&self) -> Vec<Value> {
         let open = self.outputs.recordings.iter();
         open.map(|(_, pid, recording)| {

@@ -89,7 +89,7 @@ impl ProcessState {
             if samples == 0 {
                 continue;
             }
-            // A sample that stands for many short waits starts no earlier than its own wait.
+            // A sample that represents many short waits starts no earlier than its own wait.
             let time_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(ns.min(waited_ns));
             let head = wall_head(state, samples);
             if sink.recording.full() {

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(meet(&[1, 5, 5, 5], &[1, 5, 5, 5, 5, 5, 6]), Some(3));
         assert_eq!(meet(&[1, 2, 5, 5, 5], &[1, 5, 5, 5, 5, 5, 6]), Some(3));
         assert_eq!(meet(&[1, 5, 6, 5, 6], &[1, 5, 6, 5, 6, 5, 6, 7]), Some(4));
-        // A chain that only contains the interrupted frame.
+        // Only the interrupted frame was walked.
         assert_eq!(meet(&[1], &[1, 2]), Some(0));
         for (frames, chain) in [(&[1, 2][..], &[1, 3][..]), (&[], &[1]), (&[1], &[]), (&[1], &[2, 1])] {
             assert_eq!(meet(frames, chain), None, "{frames:?} {chain:?}");

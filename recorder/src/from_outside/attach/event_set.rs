@@ -39,7 +39,7 @@ pub(super) struct Source {
     /// The thread of its event (0: this process). Once the thread has ended, the event no longer wakes the
     /// drain.
     owner: u32,
-    /// Its event wakes no one any more.
+    /// Its event no longer wakes the drain.
     deaf: bool,
     cpu: u32,
     pub(super) missing: u64,
@@ -279,7 +279,7 @@ impl EventSet {
         PerProcessor { period_ns: self.sampling.period_ns, processors: self.sources.len() }
     }
 
-    /// Notes that a thread ended, so that its events wake the drain no more.
+    /// Notes that a thread ended, so that its events no longer wake the drain.
     pub(super) fn thread_ended(&mut self, tid: u32) {
         self.sources.iter_mut().filter(|source| source.owner == tid).for_each(|source| source.deaf = true);
     }

@@ -54,7 +54,7 @@ impl RepositorySink {
         Ok(sink)
     }
 
-    /// Creates nothing yet; the next attempt will.
+    /// Returns a sink whose folder could not be created yet. The next attempt creates it.
     pub fn later(repository: &Repository, owner: Owner) -> RepositorySink {
         RepositorySink {
             repository: repository.clone(),
