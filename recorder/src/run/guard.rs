@@ -363,7 +363,7 @@ fn wait_until(limit: Duration, done: impl Fn() -> bool, doing: &str) -> Result<(
     Ok(())
 }
 
-/// Returns the `flightline` program: `named`, then next to this program, then on `PATH`.
+/// Returns the `flightline` program: `named` or `FLIGHTLINE_BIN`, then next to this program, then on `PATH`.
 pub(crate) fn find_program(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.map(Path::to_owned).or_else(|| env::var_os("FLIGHTLINE_BIN").map(PathBuf::from));
     let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("flightline")));

@@ -190,7 +190,7 @@ impl Broadcast {
         Ok(())
     }
 
-    /// Returns true if a reader has reached its limit: its own, or its share of the limit of all queues.
+    /// Returns true if a reader has reached its limit, or its share of the common limit while that is exceeded.
     fn behind(&self, reader: &Reader) -> bool {
         let all = 2 * self.queue_bytes;
         reader.held() >= self.queue_bytes
