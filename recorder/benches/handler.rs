@@ -1,9 +1,8 @@
-//! ns per walk and per handler run, 40 frames deep, warm and cold.
+//! Measures ns per walk and per handler call, 40 frames deep, warm and cold.
 //!
-//! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers;
-//! `RUSTFLAGS="-C force-frame-pointers=yes" cargo bench …` code with them.
-//! Cold: 64 MiB are touched between two runs. Figures are medians (and tenth percentiles, for laden
-//! machines) of single runs (cold) or of batches (warm).
+//! `cargo bench -p flightline-recorder --bench handler` measures code without frame pointers, and with
+//! `RUSTFLAGS="-C force-frame-pointers=yes"` code with them. Cold: 64 MiB are touched between two runs. The
+//! results are medians (and tenth percentiles, for busy machines) of single runs (cold) or of batches (warm).
 
 #[path = "../tests/in_process/mod.rs"]
 mod in_process;
@@ -59,7 +58,7 @@ fn evict() {
     });
 }
 
-/// Median and tenth percentile.
+/// Returns median and tenth percentile.
 fn middle(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_by(f64::total_cmp);
     (values[values.len() / 2], values[values.len() / 10])
@@ -69,7 +68,7 @@ fn time(batch: u32, cold: bool, f: impl FnMut()) -> (f64, f64) {
     time_after(batch, cold, || (), f)
 }
 
-/// `prepare` runs before each batch and does not count.
+/// Measures `f`. `prepare` runs before each batch and is not measured.
 fn time_after(batch: u32, cold: bool, prepare: impl Fn(), mut f: impl FnMut()) -> (f64, f64) {
     let rounds = if cold { 101 } else { 201 };
     let batch = if cold { 1 } else { batch };
@@ -104,14 +103,14 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         let heat = if cold { "cold" } else { "warm" };
         for (name, tables, keep, again) in [
             ("memo", state.tables, true, true),
-            // As after a sample with nothing in common.
+            // The state after a sample with a different stack.
             ("memo, new", state.tables, true, false),
             ("rows", state.tables, false, true),
             ("interpreter", without_rows(state), false, true),
         ] {
             let tag = AtomicU32::new(0);
             let run = || {
-                // Another tag makes the memo miss.
+                // Another tag causes a miss in the cache.
                 let tag = if keep { 0 } else { tag.fetch_add(1, Relaxed) };
                 let walked =
                     walk_once(state, tables, &state.private.rule_cache, Tag(tag as u16), &regs, stack, again);
@@ -129,7 +128,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         let generation = slot.state.load(Relaxed) / (slot_state::MASK + 1);
         let slot_index = slots::index(state, slot);
         info[3] = Cookie { source: FROM_PERF, generation: generation as u8, slot: slot_index }.pack();
-        // As in the middle of a recording.
+        // The state in the middle of a recording.
         slot.stage.store(flightline_in_signal::layout::stage::PERF, Relaxed);
         for again in [true, false] {
             let run = || {
@@ -139,7 +138,7 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
                 // SAFETY: a siginfo as the kernel fills it for a perf trap, and the kernel's context.
                 assert!(unsafe { handler::on_signal(SIGTRAP, info.as_ptr().cast(), interrupted) });
             };
-            // Regular samples ask the CPU clock one time in sixteen, whose cost is told below.
+            // Regular samples read the CPU clock one time in sixteen. Its cost is measured below.
             let regular = || slot.last_mono_ns.store(u64::MAX, Relaxed);
             let (ns, low) = time_after(50, cold, regular, run);
             let stack = if again { "" } else { ", new" };
@@ -171,7 +170,8 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
 
 thread_local!(static CONTEXT: Cell<*const u8> = const { Cell::new(std::ptr::null()) });
 
-/// What a thread may have published: where its variable is, 0 = nobody looks, and what that points at.
+/// Contexts that a thread may have published: offset of its variable, 0 = contexts are not read, and the
+/// target of its pointer.
 fn contexts() -> [(&'static str, usize, *const u8); 4] {
     #[repr(align(4096))]
     struct Page([u8; 8192]);
@@ -193,9 +193,9 @@ fn contexts() -> [(&'static str, usize, *const u8); 4] {
     ]
 }
 
-/// The same modules with no rows.
+/// Returns the same modules without unwind tables.
 fn without_rows(state: &ProcState) -> *const flightline_in_signal::layout::ModuleTable {
-    // SAFETY: four tables, written by nobody but us.
+    // SAFETY: four tables, and this is their only writer.
     unsafe {
         let tables = std::slice::from_raw_parts(state.tables, 4);
         let copy: &'static mut [flightline_in_signal::layout::ModuleTable; 4] =
@@ -234,7 +234,7 @@ fn walk_once(
     walked
 }
 
-/// As if the thread's last sample had nothing in common with the next.
+/// Clears the caches, as if the thread's last sample had a different stack.
 fn forget(state: &ProcState, slot: u32) {
     state.private.scratch.take_for(slot).unwrap().scratch().depth = 0;
 }

@@ -1,5 +1,5 @@
-//! Waits in parking_lot's locks whose length the program knows by its own clock; it writes them to the file named by
-//! `TRUTH_FILE`. A test records it.
+//! Waits in parking_lot's locks. The program measures them with its own clock and writes their lengths to the
+//! file named by `TRUTH_FILE`. A test records it.
 
 use std::fs::OpenOptions;
 use std::hint::black_box;
@@ -80,7 +80,7 @@ fn once_wait() -> u128 {
 
 fn hold() {
     HELD.store(true, Ordering::Release);
-    // Until the main thread is seen to sleep.
+    // Wait until the main thread sleeps.
     let stat = format!("/proc/self/task/{}/stat", std::process::id());
     while !std::fs::read_to_string(&stat).unwrap().rsplit(')').next().unwrap().starts_with(" S") {
         std::thread::sleep(Duration::from_micros(200));

@@ -1,4 +1,4 @@
-//! What it costs to name addresses of a file: CPU time and memory, as the drain would pay them.
+//! Measures the cost of symbolizing addresses of a file: CPU time and memory, as in the drain.
 //!
 //! `cargo run --release -p flightline-recorder --example symbolize_cost -- FILE [ADDRESSES]`
 
@@ -8,7 +8,7 @@ use flightline_recorder::{names::symbolize::Symbolizer, rows};
 
 fn cpu() -> Duration {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: getrusage fills the struct it is given; all zeroes is one of its values.
+    // SAFETY: getrusage fills the struct; all zeros is a valid value.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
@@ -17,7 +17,7 @@ fn cpu() -> Duration {
     of(usage.ru_utime) + of(usage.ru_stime)
 }
 
-/// A line of `/proc/self/status`, in MB.
+/// Returns a value of `/proc/self/status`, in MB.
 fn memory_mb(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("0");
@@ -29,7 +29,7 @@ fn main() {
     let path = args.next().expect("usage: symbolize_cost FILE [ADDRESSES]");
     let count: u64 = args.next().map_or(2000, |n| n.parse().expect("a number of addresses"));
     let file = std::fs::File::open(&path).expect("the file");
-    // SAFETY: nobody changes the file meanwhile.
+    // SAFETY: the file does not change while it is mapped.
     let map = Arc::new(unsafe { memmap2::Mmap::map(&file) }.expect("a mapping"));
     let start = cpu();
     let built = rows::build(&map).map_or(0, |rows| rows.len());
@@ -60,11 +60,11 @@ fn main() {
     );
 }
 
-/// Address and size of the largest executable section.
+/// Returns address and size of the largest executable section.
 fn text_of(path: &Path) -> (u64, u64) {
     use object::{Object, ObjectSection, SectionKind};
     let file = std::fs::File::open(path).expect("the file");
-    // SAFETY: nobody changes the file meanwhile.
+    // SAFETY: the file does not change while it is mapped.
     let bytes = unsafe { memmap2::Mmap::map(&file) }.expect("a mapping");
     let elf = object::File::parse(&bytes[..]).expect("an ELF file");
     let text = elf.section_by_name(".text").filter(|s| s.kind() == SectionKind::Text);

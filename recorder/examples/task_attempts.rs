@@ -1,13 +1,15 @@
-//! A job like one of Hive on Tez or Spark: two vertices of twelve tasks, whose attempts share the threads of one process, each under
-//! [`Recorder::scope`]. One attempt is slow although it has no more records than others: its stacks say why. One fails and is tried again.
+//! A job like those of Hive on Tez or Spark: two vertices of twelve tasks, whose attempts share the threads
+//! of one process, each in its own [`Recorder::scope`]. One attempt is slow although it has no more records
+//! than others; its stacks show why. One attempt fails and is retried.
 //!
 //! ```text
 //! cargo run --release -p flightline-recorder --example task_attempts -- job.jfr tasks.csv
-//! flightline spans job.jfr --by label=attempt          which attempt spent what
-//! flightline flame job.jfr --label task=TASK           what one of them did
+//! flightline spans job.jfr --by label=attempt          the time of each attempt
+//! flightline flame job.jfr --label task=TASK           a flame graph of one task
 //! ```
-//! usage: task_attempts [--size RECORDS] [--events LIST] [--in-process] RECORDING TASKS.csv; `-` for RECORDING: somebody else records.
-//! The table is for joins: application, vertex, task, attempt and host are labels of the samples, too.
+//! Usage: task_attempts [--size RECORDS] [--events LIST] [--in-process] RECORDING TASKS.csv. With `-` for
+//! RECORDING, another recorder records the program. The table can be joined with the samples, which have
+//! application, vertex, task, attempt and host as labels.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -24,19 +26,19 @@ const DAG: &str = "dag_1763856000000_0042_1";
 const TASKS: usize = 12;
 const WORKERS: usize = 4;
 const HOSTS: [&str; 3] = ["node-1", "node-2", "node-3"];
-/// Attempts of a task before the job fails.
+/// Limit of attempts of a task before the job fails.
 const ATTEMPTS: usize = 4;
-/// The task of the first vertex whose records have what its pattern is bad at.
+/// The task of the first vertex whose records are the worst case for its pattern.
 const SLOW_TASK: usize = 7;
 /// The task of the second vertex whose first attempt reads a damaged block.
 const FAILING_TASK: usize = 5;
-/// What pages are looked for: by trying all places for each star.
+/// The pattern for pages. Matching tries all positions for each star.
 const CART_PAGES: &[u8] = b"*/cart/*item=*&*ref=*";
 
 /// Key and value.
 type Record = (u64, u64);
 
-/// A vertex's task: its input and what it makes of it.
+/// A task of a vertex: its input and its function.
 struct Task<'a> {
     vertex: usize,
     number: usize,
@@ -72,12 +74,12 @@ impl Random {
     }
 }
 
-/// The page of a record, as a web server's log has it.
+/// Writes the page of a record, as in a web server's log.
 fn page_of(random: &mut Random, slow: bool, page: &mut String) {
     page.clear();
     let (user, item) = (random.next() % 5000, random.next() % 900);
     let written = if slow && user < 25 {
-        // A robot's: much that a star may stand for, and no end to it.
+        // A crawler's page: many possible matches for each star, but no match at the end.
         write!(page, "/shop{}ref", "/cart/item=1&".repeat(26))
     } else {
         write!(page, "/shop/{user}/cart/add?item={item}&from=list&ref=mail")
@@ -85,7 +87,7 @@ fn page_of(random: &mut Random, slow: bool, page: &mut String) {
     written.expect("a text has room");
 }
 
-/// Whether a pattern fits: by backtracking, so that each star doubles what may have to be tried.
+/// Returns true if a pattern matches. It uses backtracking, so each star multiplies the positions to try.
 #[inline(never)]
 fn fits(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
@@ -134,14 +136,14 @@ fn merge_partition(records: &[Record]) -> BTreeMap<u64, u64> {
     sums
 }
 
-/// A step of an attempt: its samples have one label more.
+/// A step of an attempt: its samples have one more label.
 #[inline(never)]
 fn fetch(records: &[Record]) -> BTreeMap<u64, u64> {
     let _step = Recorder::scope([("step", "fetch")]);
     black_box(merge_partition(records))
 }
 
-/// Merges half of it on a helper's thread, which is in the attempt's scope, too.
+/// Merges half of it on a helper thread, which enters the attempt's scope too.
 fn reduce(records: &[Record], damaged: bool, attempt: &Scope) -> Result<Output, String> {
     let (here, there) = records.split_at(records.len() / 2);
     let sums = thread::scope(|threads| {
@@ -160,7 +162,7 @@ fn reduce(records: &[Record], damaged: bool, attempt: &Scope) -> Result<Output, 
     Ok(Output { input_records: records.len(), partitions: vec![sums.into_iter().collect()] })
 }
 
-/// An attempt of a task: all that it does, it does in its scope.
+/// Runs an attempt of a task completely in its scope.
 fn attempt(task: &Task<'_>, number: usize, host: &'static str) -> (Row, Option<Output>) {
     let vertex = ["Map 1", "Reducer 2"][task.vertex];
     let id = format!("{}_{:02}_{:06}", DAG.trim_start_matches("dag_"), task.vertex, task.number);
@@ -190,7 +192,7 @@ fn attempt(task: &Task<'_>, number: usize, host: &'static str) -> (Row, Option<O
     (Row { task: task_id, attempt: attempt_id, vertex, host, start, took, state, input_records }, output)
 }
 
-/// Runs a vertex's tasks on the pool; what failed is queued again. Outputs are by task.
+/// Runs a vertex's tasks on the pool, and queues failed ones again. Returns the outputs by task.
 fn run_vertex(tasks: &[Task<'_>], rows: &Mutex<Vec<Row>>) -> Result<Vec<Output>, String> {
     let queue: Mutex<VecDeque<(usize, usize)>> = Mutex::new((0..tasks.len()).map(|task| (task, 0)).collect());
     let outputs: Mutex<BTreeMap<usize, Output>> = Mutex::default();

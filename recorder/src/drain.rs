@@ -1,4 +1,4 @@
-//! The loop of the separate process: finds recorded processes, empties their rings, writes the recording.
+//! The drain: a separate process that finds recorded processes, reads their rings and writes the recording.
 
 use std::{os::fd::BorrowedFd, path::Path, time::Duration};
 
@@ -54,18 +54,19 @@ use pacing::{PAUSE, Pacing};
 use process_table::ProcessTable;
 use user_notices::UserNotices;
 
-/// Time for symbols still being read when everything else is done.
+/// How long the drain waits for symbols at the end of a recording.
 const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
-/// Time a reader of the pipe gets to take the rest when everything else is done.
+/// How long a slow reader of the pipe may take to read the rest at the end of a recording.
 const READER_WAIT: Duration = Duration::from_secs(60);
 
 /// The drain of a session.
 ///
-/// Each part has its own type; [`Drain`] does what concerns several of them. [`Drain::round`] is in `round.rs`.
+/// Each part has its own type; [`Drain`] handles work that concerns several of them. [`Drain::round`] is in
+/// `round.rs`.
 pub struct Drain {
     session: Session,
     settings: Settings,
-    /// Period with which programs sample CPU time.
+    /// Interval at which programs sample CPU time.
     period_ns: u64,
     processes: ProcessTable,
     outside: OutsideEngines,
@@ -81,14 +82,14 @@ pub struct Drain {
     notices: UserNotices,
 }
 
-/// Files with code, and what is known of them.
+/// Symbols of the files with code, and the thread that reads them.
 struct Symbols {
     images: Images,
     allocators: Allocators,
 }
 
 impl Drain {
-    /// Makes the session and, unless each process gets its own, opens the output.
+    /// Creates the session. Opens the output as well, unless each process gets its own.
     pub fn start(mut settings: Settings, target: Target) -> Result<Drain, Error> {
         settings.check()?;
         let on_signal = settings.dumps.as_ref().is_some_and(|policy| policy.on.contains(&Condition::Signal));
@@ -114,7 +115,7 @@ impl Drain {
             settings,
         };
         if let Target::Repository(repository) = &drain.outputs.target {
-            // Without it everything else works.
+            // A session without this note works; only recovery after a kill misses it.
             let _ = drain.session.note_root(&repository.root);
         }
         if !per_process(&drain.outputs.target) {
@@ -123,27 +124,27 @@ impl Drain {
         Ok(drain)
     }
 
-    /// What is recorded.
+    /// Returns the settings of the recording.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The session directory, for `FLIGHTLINE_SESSION`.
+    /// Returns the session directory, for `FLIGHTLINE_SESSION`.
     pub fn session_dir(&self) -> &Path {
         self.session.dir()
     }
 
-    /// Whether something asked for the end: a program by the C API, or [`Drain::stop_sampling`].
+    /// Returns true if a program (C API) or [`Drain::stop_sampling`] requested the end of the recording.
     pub fn is_stop_requested(&self) -> bool {
         self.session.stopped()
     }
 
-    /// Whether a process has joined and still runs.
+    /// Returns true if a process has joined and still runs.
     pub fn records(&self, pid: u32) -> bool {
         self.processes.iter().any(|p| p.file.pid == pid && !p.state.over)
     }
 
-    /// Recorded processes that still run.
+    /// Returns the number of recorded processes that still run.
     pub fn running(&self) -> usize {
         self.processes.live().count() + self.watched() + self.off_cpu_running()
     }
@@ -156,28 +157,29 @@ impl Drain {
             || self.off_cpu_running() > 0
     }
 
-    /// Processes that were recorded at all.
+    /// Returns true if any process was ever recorded.
     pub fn ever_recorded(&self) -> bool {
         self.report.processes > 0
     }
 
-    /// Tells every program to stop sampling.
+    /// Makes every program stop sampling.
     pub fn stop_sampling(&mut self) {
         self.session.stop();
         self.steering.stopped = true;
     }
 
-    /// What there is to tell the user at once: children that cannot be recorded, an output that failed.
+    /// Takes the messages to print for the user: children that cannot be recorded, an output that failed.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.notices.take()
     }
 
-    /// Sleeps until there is something to do, at most the present pause; `wake` ends it early.
+    /// Sleeps until there is work, at most for the current pause. A readable descriptor in `wake` ends the
+    /// sleep.
     pub fn wait(&mut self, wake: &[BorrowedFd<'_>]) {
         self.wait_at_most(self.pacing.pause, wake);
     }
 
-    /// The same with a shorter limit.
+    /// Like [`Drain::wait`], with an upper limit on the sleep.
     pub fn wait_at_most(&mut self, limit: Duration, wake: &[BorrowedFd<'_>]) {
         let short = self.steering.flush.is_some().then_some(PAUSE[0]);
         let short = short.or(self.outside.starting.is_some().then_some(startup::PAUSE));
@@ -195,7 +197,8 @@ impl Drain {
         }
     }
 
-    /// `true` if something happened before `until_ns`. Readers of streams that take more get it meanwhile.
+    /// Returns true if there is work before `until_ns`. While it waits, writes to streams whose readers
+    /// accept more.
     fn wait_until(&mut self, wake: &[BorrowedFd<'_>], until_ns: u64) -> bool {
         let mut fds: Vec<PollFd<'_>> = wake.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
         fds.extend(self.processes.descriptors().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -208,7 +211,7 @@ impl Drain {
         let news = fds.len();
         fds.extend(behind.into_iter().flatten().map(|fd| PollFd::new(fd, PollFlags::POLLOUT)));
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
-        // Whatever goes wrong with waiting must not make a loop of it without pause.
+        // An error of ppoll must not turn the caller into a busy loop.
         let Ok(ready) = ppoll(&mut fds, Some(TimeSpec::from_duration(left)), None) else { return true };
         let ready_of = |fds: &[PollFd<'_>]| fds.iter().any(|fd| fd.any().unwrap_or(true));
         let (news, room) = (ready_of(&fds[..news]), ready_of(&fds[news..]));
@@ -220,7 +223,8 @@ impl Drain {
         ready > 0
     }
 
-    /// After a pause or a change of engines: tells the waits up to now; what is recorded from now on begins here.
+    /// After a pause or a change of engines: writes the waits up to `now`. What follows starts a new
+    /// interval.
     fn change_wall(&mut self, now: u64) {
         let (wall_ns, cpu) = (self.settings.wall_ns(), self.settings.cpu);
         for process in self.processes.live_mut() {
@@ -238,7 +242,7 @@ impl Drain {
         self.pacing.wall = PollTimer::new(wall_ns);
     }
 
-    /// Lets the wall clock look at the threads of all processes.
+    /// Samples the state of all threads for the wall clock.
     fn look_at_threads(&mut self, now: u64) {
         let mut any = false;
         if !self.steering.stopped && !self.paused() {
@@ -259,7 +263,7 @@ impl Drain {
     }
 }
 
-/// Tells what the wall clock still has to say of a process that is over.
+/// Writes the last wall-clock samples of a process that has ended.
 fn finish_waits(
     process: &mut Process,
     recording: &mut Recording,

@@ -1,4 +1,4 @@
-//! What a recording says besides samples: who was recorded, where, and each thread's account.
+//! Information events: what was recorded, on which machine, with which settings, and each thread's totals.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -32,10 +32,10 @@ const WALK_END_NAMES: [&str; WALK_ENDS] = [
     "unknown",
 ];
 
-/// Longest command line written, bytes.
+/// Limit of a command line in the recording, bytes.
 const MAX_ARGUMENTS: usize = 16 << 10;
 
-/// The machine and the settings, at the start of an output.
+/// Writes the machine and the settings at the start of an output.
 pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
     let now = recording.ticks(now_ns);
     let start_ms = (realtime_ns() / 1_000_000) as i64;
@@ -80,7 +80,7 @@ pub fn setting(recording: &mut Recording, settings: &Settings, now_ns: u64) {
     });
 }
 
-/// A process that showed up: program, arguments, start.
+/// Writes a new process: program, arguments, start time.
 pub fn process(recording: &mut Recording, about: &ProcessInfo, redact: bool, now_ns: u64) {
     let now = recording.ticks(now_ns);
     let exe = about.exe.to_string_lossy().into_owned();
@@ -103,7 +103,7 @@ pub fn process(recording: &mut Recording, about: &ProcessInfo, redact: bool, now
     });
 }
 
-/// What a process belongs to.
+/// Writes the labels of a process, such as its container and service.
 pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64) {
     let now = recording.ticks(now_ns);
     for (name, value) in labels {
@@ -113,7 +113,7 @@ pub fn labels(recording: &mut Recording, pid: u32, labels: &[Label], now_ns: u64
     }
 }
 
-/// Libraries of a process that were mapped since the last call; `told` holds (recording, address, image).
+/// Writes libraries mapped since the last call. `told` holds those written: recording, address, image.
 pub fn libraries(
     modules: &ModuleMap,
     id: RecordingId,
@@ -130,10 +130,10 @@ pub fn libraries(
     }
 }
 
-/// Libraries told below which all are remembered.
+/// Up to this number, unmapped libraries are remembered as well.
 const MANY_LIBRARIES: usize = 1 << 15;
 
-/// Where many libraries were told, keeps in mind those that are mapped now, by recording.
+/// If too many libraries are remembered, drops those that are no longer mapped.
 pub fn forget_libraries<'a>(
     told: &mut HashSet<(RecordingId, u64, u32)>,
     mapped: impl Iterator<Item = (RecordingId, &'a ModuleMap)>,
@@ -146,7 +146,7 @@ pub fn forget_libraries<'a>(
     }
 }
 
-/// A mapped library.
+/// Writes one mapped library.
 fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64) {
     let now = recording.ticks(now_ns);
     recording.event(schema::NATIVE_LIBRARY, None, name.len() + 24, |e, _| {
@@ -154,7 +154,7 @@ fn library(recording: &mut Recording, name: &str, range: (u64, u64), now_ns: u64
     });
 }
 
-/// The news of all threads of a process: starts, ends, accounts.
+/// Writes thread starts, thread ends and changed totals of all threads of a process.
 pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
     let waiting = process.state.waiting() > 0;
     let Process { file, state, .. } = process;
@@ -169,7 +169,7 @@ pub fn threads(recording: &mut Recording, process: &mut Process, now_ns: u64) {
     process.save_reported(recording);
 }
 
-/// The news of a thread: its start, its account, its end if nothing of it is still to come.
+/// Writes a thread's start, its changed totals, and its end once no sample of the thread is outstanding.
 pub fn thread(
     recording: &mut Recording,
     thread: &mut Thread,
@@ -201,8 +201,8 @@ pub fn thread(
     }
 }
 
-/// What changed in a thread's account. ThreadCpu carries totals of the thread's life, SampleLoss and SampleTruncated
-/// what came since the last such event.
+/// Writes the changes of a thread's totals. ThreadCpu carries totals of the thread's life; SampleLoss and
+/// SampleTruncated carry what was added since the last such event.
 fn account(recording: &mut Recording, thread: &mut Thread, constant: usize, now_ns: u64) {
     let now = recording.ticks(now_ns);
     let unconfirmed = thread.unconfirmed_ns();

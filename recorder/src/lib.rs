@@ -1,14 +1,14 @@
 //! **Internal to the `flightline` command, and changes with it. Programs that record themselves use the crate `flightline`**
 //! (`recorder/flightline`), which has the few items that they need.
 //!
-//! The side of a recorder that is not in the recorded program: it gives programs shared memory to put samples in,
-//! empties it, resolves symbols, and writes JFR to a file or a pipe. And the way to record the own process:
+//! The part of the recorder outside the recorded program: it provides the shared memory for samples, reads
+//! it, resolves symbols, and writes JFR to a file or a pipe. A program records itself with
 //! [`Recorder::builder`].
 //!
 //! The path of a sample:
 //! ```text
-//! session.rs        a directory of shared memory, named to programs by FLIGHTLINE_SESSION
-//! shared_memory/    a program's file, mapped and not trusted; unwind rows for handlers; the journal of what is not in the output yet
+//! session.rs        a directory of shared memory, whose path programs get in FLIGHTLINE_SESSION
+//! shared_memory/    a program's file, mapped and not trusted; unwind tables for handlers; the journal of data that is not in the output yet
 //! process/          the ring of a process → samples; its threads and their CPU time; wall/ the wall clock
 //! from_outside/     attach/ CPU time and waits, off_cpu/ switches, wake-ups and system calls of processes without the recorder in them
 //! remote_unwinder/  their stacks                           perf_events/  the kernel's events: names, attributes, rings
@@ -18,13 +18,18 @@
 //! ```
 //! Around it:
 //! ```text
-//! drain.rs          the loop; metrics/ of processes and machine      cost/  the cost of all that, and its budget
+//! drain.rs          the loop; metrics/ of processes and machine      cost/  the cost of recording, and its budget
 //! control/          pause, resume, stop, dump, status, join          run/   command, running processes, own process, service
 //! settings/         all options                                      os/    clocks, memory, processes, control groups
 //! ```
-//! Memory is bounded: per process its ring (128 KiB to 16 MiB) and up to 16 MiB of remembered stacks, 64 MiB for all of them; per
-//! output 32 MiB of dictionary, then forgotten at a chunk boundary, and 8 MiB of queue for a slow reader; symbols as long as their
-//! module is used, 16 bytes each. `os/memory.rs` has the allocator give back what was let go.
+//! Memory is bounded:
+//!
+//! * per process: its ring (128 KiB to 16 MiB) and up to 16 MiB of cached stacks, 64 MiB for all processes,
+//! * per output: 32 MiB of dictionary, which is then cleared at a chunk boundary, and 8 MiB of queue for a
+//!   slow reader,
+//! * symbols as long as their module is used, 16 bytes each.
+//!
+//! `os/memory.rs` makes the allocator return freed memory.
 
 pub mod control;
 mod cost;

@@ -11,7 +11,7 @@ use flightline_in_signal::layout::{
 
 use crate::{process::Process, process::thread::Thread, recording::Recording, settings::OffCpu};
 
-/// The sum of a recording.
+/// Totals of a recording.
 #[derive(Debug, Default, Clone)]
 pub struct Report {
     /// CPU time and its samples.
@@ -28,13 +28,13 @@ pub struct Report {
     pub processes: u64,
     /// Threads recorded.
     pub threads: u64,
-    /// Processes that were not recorded because too many were there.
+    /// Processes that were not recorded because the limit on processes was reached.
     pub refused: u64,
-    /// Threads that found no place in the shared memory.
+    /// Threads that got no slot in the shared memory.
     pub no_slot: u64,
-    /// Messages that were not printed yet.
+    /// Messages that have not been printed yet.
     pub notices: Vec<String>,
-    /// Engine in force, and the errno with which a better one was refused.
+    /// The engine in use, and the errno with which the kernel refused a better one.
     pub engine: Option<(u32, i32)>,
     /// CPU time of this process, ns.
     pub own_cpu_ns: u64,
@@ -46,7 +46,8 @@ pub struct Report {
 pub struct CpuTotals {
     /// CPU time was not sampled.
     pub off: bool,
-    /// Samples by the programs that were recorded. One of two periods becomes two events, one of less than half may become none.
+    /// Samples taken by the recorded programs. A sample of two periods becomes two events; one of less than
+    /// half a period may become none.
     pub samples: u64,
     /// Those of `samples` that a timer triggered.
     pub by_timer: u64,
@@ -74,7 +75,7 @@ pub struct StackTotals {
 /// Events, bytes and chunks written to all outputs.
 #[derive(Debug, Default, Clone)]
 pub struct OutputTotals {
-    /// Events of CPU time written (`jdk.ExecutionSample`): what readers count.
+    /// CPU time events written (`jdk.ExecutionSample`), as counted by readers.
     pub events: u64,
     /// Events of recorded samples that could not be written because the output failed.
     pub unwritten: u64,
@@ -82,18 +83,19 @@ pub struct OutputTotals {
     pub bytes: u64,
     /// Chunks written.
     pub chunks: u64,
-    /// Why outputs failed: the first of them.
+    /// Why outputs failed: the first failures.
     pub failures: Vec<String>,
-    /// An output failed otherwise than by a reader that left.
+    /// True if an output failed for another reason than a reader that disconnected.
     pub broken: bool,
 }
 
 /// Events by tracepoints.
 #[derive(Debug, Default, Clone)]
 pub struct TracepointTotals {
-    /// Times without a processor: recorded, lost; `None` if they were not requested.
+    /// Off-CPU intervals: recorded, lost; `None` if they were not requested.
     pub off_cpu: Option<(u64, u64)>,
-    /// Calls, requests to devices and growth: recorded, lost; `None` if they were not requested.
+    /// Slow system calls, block I/O requests and memory growth: recorded, lost; `None` if they were not
+    /// requested.
     pub kernel_io: Option<(u64, u64)>,
     /// The events that were requested.
     pub settings: Option<OffCpu>,
@@ -102,7 +104,7 @@ pub struct TracepointTotals {
 /// The largest part of a stack that is copied with a sample from outside, in bytes: with the longest chain, a record still fits into 64 KiB.
 pub(crate) const LARGEST_COPY: u32 = 62 << 10;
 
-/// Most failures that are reported: each of many short processes may have one.
+/// Limit of reported failures, because each of many short processes may have one.
 const MANY_FAILURES: usize = 64;
 
 impl OutputTotals {
@@ -120,7 +122,7 @@ impl OutputTotals {
 
 impl Report {
     pub(crate) fn engine(&mut self, said: (u32, i32)) {
-        // A process that has not chosen yet, or never will, says nothing.
+        // A process that has not chosen an engine yet, or never will, reports none.
         if said.0 != engine::AUTO || self.engine.is_none() {
             self.engine = Some(said);
         }
@@ -142,7 +144,7 @@ impl Report {
             return;
         }
         let ledger = &thread.ledger;
-        // Saturating: what a program counted may be anything.
+        // Saturating, because a program can write any number here.
         let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
         self.threads += 1;
         let Report { cpu, stacks, .. } = self;
@@ -163,7 +165,7 @@ impl Report {
         self.output.add(recording);
     }
 
-    /// Engine and, if it is not the best one, why.
+    /// Returns the engine and, if it is not the best one, the reason.
     pub fn engine_text(&self) -> String {
         let Some((code, errno)) = self.engine else { return "no engine".into() };
         let name = engine_name(code);
@@ -179,10 +181,10 @@ impl Report {
 
 /// Sampled from outside by perf events of the drain (in addition to the codes of [`engine`], which programs use).
 pub const OUTSIDE: u32 = 32;
-/// The same without time in the kernel.
+/// Like [`OUTSIDE`], without time in the kernel.
 pub const OUTSIDE_USER: u32 = 33;
 
-/// The name of an engine as on the command line.
+/// Returns the name of an engine, as used on the command line.
 pub fn engine_name(code: u32) -> &'static str {
     match code {
         engine::PERF => "perf",
@@ -202,7 +204,8 @@ impl fmt::Display for Report {
         if cpu.off {
             return self.kinds_text(f, "");
         }
-        // As many as every reader counts. The number of a coarse timer's samples is printed if it differs.
+        // Print the number of events, as every reader counts them. Add the number of samples if a coarse
+        // timer makes it differ.
         write!(f, "{}", count(output.events, "sample"))?;
         if output.events.abs_diff(cpu.samples) > (cpu.samples / 50).max(3) {
             write!(f, " ({} taken)", cpu.samples)?;
@@ -216,7 +219,7 @@ impl fmt::Display for Report {
             .map(|((_, ns), name)| format!("{} {name}", seconds(*ns)))
             .collect();
         match lost.is_empty() {
-            // Losses of other events are printed with their numbers.
+            // Losses of other events are printed with their counts.
             true if self.loses_events() => write!(f, ", no CPU time lost")?,
             true => write!(f, ", nothing lost")?,
             false => write!(f, ", lost: {}", lost.join(", "))?,
@@ -239,7 +242,7 @@ impl Report {
         self.tracepoints.advice()
     }
 
-    /// Returns what helps if more than a tenth of the stacks are cut because only a part of them was copied.
+    /// Returns advice if more than a tenth of the stacks are cut because only a part of them was copied.
     pub fn advice_on_stacks(&self) -> Option<String> {
         self.stacks.advice()
     }
@@ -287,7 +290,7 @@ impl Report {
 }
 
 impl StackTotals {
-    /// Returns what helps if more than a tenth of the stacks are cut because only a part of them was copied.
+    /// Returns advice if more than a tenth of the stacks are cut because only a part of them was copied.
     fn advice(&self) -> Option<String> {
         if self.copied_bytes == 0 || self.cut_copies <= self.walked / 10 {
             return None;
@@ -324,7 +327,7 @@ impl TracepointTotals {
         })
     }
 
-    /// Returns the name for `count` calls, requests and growths: that of those that were requested.
+    /// Returns the noun for `count` calls, requests and growths, depending on which of them were requested.
     fn kernel_io_name(&self, count: u64) -> String {
         let requested = |is_on: fn(&OffCpu) -> bool| self.settings.as_ref().is_none_or(is_on);
         let all = [
@@ -351,13 +354,13 @@ fn count(n: u64, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
-/// Seconds with as many digits as mean something.
+/// Formats seconds with as many digits as are significant.
 fn seconds(ns: u64) -> String {
     let s = ns as f64 / 1e9;
     if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
-/// A size for people.
+/// Formats a size with a unit.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes} bytes"),
@@ -366,7 +369,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Says that a program could not be recorded.
+/// Returns the message that a program could not be recorded.
 pub(crate) fn unrecorded(path: &str, why: u32, parent: u32) -> String {
     let (what, instead) = match why {
         reason::STATIC => ("is statically linked", "use perf record, or link it dynamically"),

@@ -1,4 +1,4 @@
-//! Finds the program to be recorded and tells beforehand if it cannot be.
+//! Finds the program to record, and checks beforehand that it can be recorded.
 
 use std::{
     env,
@@ -18,10 +18,10 @@ use nix::unistd::{AccessFlags, access, getegid, geteuid};
 pub use crate::error::refusal::{Reason, Refusal};
 use crate::names::elf::{Head, note};
 
-/// Interpreters of interpreters followed at most.
+/// Limit of nested `#!` interpreters.
 const MAX_SCRIPTS: usize = 5;
 
-/// Where `program` is: itself if it has a slash, otherwise by `PATH`.
+/// Returns the path of `program`: itself if it contains a slash, otherwise found in `PATH`.
 pub fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
     let refusal = |path: &Path, reason| Err(Refusal { path: path.to_owned(), reason });
     if program.as_bytes().contains(&b'/') {
@@ -52,7 +52,7 @@ fn executable(path: &Path) -> Result<(), Reason> {
     if meta.is_dir() {
         return Err(Reason::NotExecutable("it is a directory"));
     }
-    // Root may do everything by access(2), yet exec wants at least one execute bit.
+    // access(2) allows root everything, but exec needs at least one execute bit.
     let any = meta.permissions().mode() & 0o111 != 0;
     match access(path, AccessFlags::X_OK) {
         Ok(()) if any => Ok(()),
@@ -60,12 +60,12 @@ fn executable(path: &Path) -> Result<(), Reason> {
     }
 }
 
-/// Looks into an executable file, through `#!` lines, and refuses what cannot be recorded.
+/// Examines an executable file, following `#!` lines, and refuses programs that cannot be recorded.
 pub fn check(path: &Path) -> Result<(), Refusal> {
     let mut path = path.to_owned();
     for _ in 0..MAX_SCRIPTS {
         let Ok(file) = File::open(&path) else {
-            // Executable but not readable: exec and the loader will have the last word.
+            // Executable but not readable: exec and the loader decide.
             return Ok(());
         };
         match script_interpreter(&file) {
@@ -110,7 +110,7 @@ fn reason_against(path: &Path, file: &File) -> Option<Reason> {
     (musl != cfg!(target_env = "musl")).then(|| Reason::OtherLibc(loader.clone()))
 }
 
-/// The same check as at an `exec` of a recorded program.
+/// The check that a recorded program makes before `exec`.
 fn needs_sanitizer(path: &Path) -> bool {
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     matches!(target::look(&path), target::Target::Not { reason: unrecorded::SANITIZER, .. })
@@ -135,7 +135,7 @@ fn has_attribute(path: &Path, name: &std::ffi::CStr) -> bool {
     unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a process runs a Go program.
+/// Returns true if a process runs a Go program.
 pub fn runs_go(pid: u32) -> bool {
     let exe = File::open(format!("/proc/{pid}/exe")).ok();
     exe.and_then(|file| Some(is_go(&Head::read(&file)?, &file))).unwrap_or(false)
@@ -144,7 +144,7 @@ pub fn runs_go(pid: u32) -> bool {
 /// Type of the note that the Go linker writes.
 const GO_BUILD_ID: u32 = 4;
 
-/// Whether a note of the Go linker is in the file: with cgo the C linker's own stand before it.
+/// Returns true if the file has a note of the Go linker. With cgo, notes of the C linker precede it.
 fn is_go(head: &Head, file: &File) -> bool {
     head.segments.iter().filter(|s| s.kind == object::elf::PT_NOTE.0).any(|s| {
         let mut bytes = vec![0; usize::try_from(s.filesz).unwrap_or(0).min(4096)];

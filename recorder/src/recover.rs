@@ -1,10 +1,10 @@
-//! Completes recordings whose drain was killed, from what it left in shared memory.
+//! Completes recordings whose drain was killed, from the data left in shared memory.
 //!
 //! All events of a record are in one batch (`Recording::begin_record`), so a record is in the output
 //! completely or not at all. If the drain died while it released a record of the ring,
-//! `RingHeader::releasing` says which one. A session names its repository, so that a process that the drain
-//! had not found yet has an output too. The session's files may be damaged: the output is truncated only by a
-//! commit with a correct checksum.
+//! `RingHeader::releasing` identifies the record. A session names its repository, so that a process that the
+//! drain had not found yet has an output too. The session's files may be damaged: the output is truncated
+//! only by a commit with a correct checksum.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -39,36 +39,36 @@ use crate::{
     shared_memory::rows::RowsArena,
 };
 
-/// No shorter one can be asked for.
+/// The shortest interval that the settings allow.
 const SHORTEST_PERIOD_NS: u64 = 10_000;
 /// Longest time for reading symbols.
 const SYMBOLS_WAIT: Duration = Duration::from_secs(20);
-/// Time in which a handler that had begun before the stop is done.
+/// How long a handler that began before the stop may take.
 const HANDLERS_WAIT: Duration = Duration::from_millis(2);
-/// Tries to take a session that somebody else looks at.
+/// How often to try to lock a session that another process is looking at.
 const LOOKERS: u32 = 250;
 
-/// What came back.
+/// The result of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
     /// Outputs that were completed.
     pub outputs: Vec<PathBuf>,
-    /// Samples and events out of shared memory that no output had.
+    /// Samples and events that only shared memory had.
     pub records: u64,
-    /// Records that were being written when their process was killed.
+    /// Records that were half written when their process was killed.
     pub torn: u64,
     /// Samples and events that programs counted as lost after the last flush.
     pub lost: u64,
-    /// What could not be done, and why.
+    /// Failures, with their reasons.
     pub problems: Vec<String>,
 }
 
 /// Completes the outputs of a session whose drain is dead, and removes the session.
 ///
-/// Done twice it does nothing the second time; killed in between, it begins anew.
+/// A second call does nothing. If a recovery is killed, the next one starts again from the beginning.
 ///
 /// # Errors
-/// The session is in use, or is none.
+/// The session is in use, or the directory is not a session.
 pub fn recover(session: &Path) -> Result<Recovered, Error> {
     let page = session.join(SESSION_FILE);
     let lock = File::open(&page).map_err(|e| Error::io("open", &page, e))?;
@@ -78,7 +78,7 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     }
     let seen = SessionClient::open(session)?;
     let (event_ns, sampling_ns) = seen.periods_ns();
-    // A damaged one would make a million events of each sample.
+    // A damaged period would turn each sample into a million events.
     if event_ns < SHORTEST_PERIOD_NS {
         return Err(Error::shared(&page, format!("impossible period of {event_ns} ns")));
     }
@@ -103,14 +103,15 @@ pub fn recover(session: &Path) -> Result<Recovered, Error> {
     recovery.name(&mut rows);
     recovery.finish();
     let result = recovery.result;
-    // What could not be written stays where it is.
+    // Keep the session if anything could not be written.
     if result.problems.is_empty() {
         fs::remove_dir_all(session).map_err(|e| Error::io("remove", session, e))?;
     }
     Ok(result)
 }
 
-/// Whether somebody records to a session; others may be looking at it this moment.
+/// Returns true if a drain holds the session's lock. Other processes may hold it for a moment to look at the
+/// session.
 fn is_held(lock: &File) -> bool {
     (0..LOOKERS).all(|attempt| {
         if attempt > 0 {
@@ -120,7 +121,7 @@ fn is_held(lock: &File) -> bool {
     })
 }
 
-/// What [`recover`] knows by now.
+/// The state of one [`recover`].
 struct Recovery<'a> {
     session: &'a Path,
     settings: Settings,
@@ -135,13 +136,13 @@ struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Opens what the journals name, behind what was committed.
+    /// Reopens the outputs that the journals name, at their last commit.
     fn reopen_outputs(&mut self) {
         for path in files(self.session, journal::SUFFIX) {
             let left = match journal::read(&path) {
                 Ok(Some(left)) => left,
                 Ok(None) => continue,
-                // Where it wrote to is not known: that stays as it is, and so does the session.
+                // The output of this journal is unknown: leave it alone, and keep the session.
                 Err(error) => {
                     self.result.problems.push(format!("{}: {error}", path.display()));
                     continue;
@@ -159,7 +160,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Takes what each process left in shared memory.
+    /// Writes the data that each process left in shared memory.
     fn replay_processes(&mut self) {
         let mut paths = files(self.session, PROC_SUFFIX);
         paths.sort_by_key(|p| process_file_number(p));
@@ -174,7 +175,7 @@ impl Recovery<'_> {
         let pid = file.pid;
         let Some(index) = self.output_for(&file)? else { return Ok(()) };
         let (left, recording) = &mut self.outputs[index];
-        // Its id may be another's by now.
+        // The PID may belong to another process by now.
         file.distrust_pid();
         let name = file.info().called();
         let group = recording.add_group(format!("{name} ({pid})"));
@@ -186,7 +187,7 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// The output of a process, which may have to be begun; `None` if nothing of it is to be written.
+    /// Returns the output of a process, and opens it if necessary; `None` if the process has no output.
     fn output_for(&mut self, file: &ProcFile) -> Result<Option<usize>, Error> {
         let own = |(left, _): &(Left, Recording)| left.pid == 0 || left.pid == file.pid;
         if let Some(known) = self.outputs.iter().rposition(own) {
@@ -198,7 +199,7 @@ impl Recovery<'_> {
         Ok(Some(self.outputs.len() - 1))
     }
 
-    /// Waits for symbols, and writes what waits for them.
+    /// Waits for symbols, and writes the samples that wait for them.
     fn name(&mut self, rows: &mut RowsArena) {
         let deadline = Instant::now() + SYMBOLS_WAIT;
         loop {
@@ -218,7 +219,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// Tells in each output what came back and what did not, and completes it.
+    /// Writes the numbers of recovered and lost events to each output, and completes it.
     fn finish(&mut self) {
         let (result, now_ns) = (&mut self.result, self.now_ns);
         result.records = self.processes.iter().map(|process| process.state.ring.records).sum();
@@ -246,7 +247,7 @@ impl Recovery<'_> {
     }
 }
 
-/// Begins the recording of a process that the drain had not seen yet, if it belongs to a repository.
+/// Starts the recording of a process that the drain had not seen yet, if the session records to a repository.
 fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<(Left, Recording)>, Error> {
     let Some(root) = repository_root(session) else { return Ok(None) };
     let (mono, wall) = both_ns();
@@ -263,7 +264,7 @@ fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<
     let ticks = TickLine::new(origin_ns);
     let recording = Recording::resume(sink, line, ticks, Ticks(0), settings);
     let mut recording = recording.map_err(|e| Error::io("record to", &path, e))?;
-    // Whether arguments may be told is not known any more.
+    // The setting that allows arguments to be recorded is not known here, so redact them.
     info_events::process(&mut recording, &file.info(), true, mono);
     let commit = Commit { batch: 0, path, chunk_at: 0, len: 0, header: [0; header::LEN] };
     let left =
@@ -271,13 +272,13 @@ fn begin(session: &Path, file: &ProcFile, settings: &Settings) -> Result<Option<
     Ok(Some((left, recording)))
 }
 
-/// Puts an output back to its last commit and begins a chunk after it.
+/// Truncates an output to its last commit and starts a chunk after it.
 fn reopen(left: &Left, settings: &Settings) -> io::Result<Recording> {
     let commit = &left.commit;
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let committed = ChunkHeader::decode(&commit.header).map_err(io::Error::other)?;
     let folder = commit.path.parent().filter(|folder| folder.join(OWNER_FILE).exists());
-    // A chunk that was begun after the commit holds nothing that the journal has not.
+    // A chunk started after the commit contains only events that are in the journal too.
     if let Some(folder) = folder {
         for later in crate::output::repository::chunks(folder)?
             .into_iter()
@@ -298,7 +299,7 @@ fn reopen(left: &Left, settings: &Settings) -> io::Result<Recording> {
     if len < commit.len {
         return Err(damaged("is shorter than it was"));
     }
-    // What follows cuts the file there: a damaged journal must not take more than itself.
+    // The file is truncated below, so a damaged journal must not remove other data.
     if commit.len.checked_sub(commit.chunk_at) != Some(committed.size) {
         return Err(damaged("has another length than its journal says; it is left as it is"));
     }
@@ -320,7 +321,8 @@ fn reopen(left: &Left, settings: &Settings) -> io::Result<Recording> {
 }
 
 impl Process {
-    /// Takes what the drain had taken already, and leaves the rest in the ring.
+    /// Replays the records that the drain had already copied to the journal; newer records remain in the
+    /// ring.
     fn replay(&mut self, left: &Left, recording: &mut Recording, images: &mut Images, now_ns: u64) {
         let key = self.file.key();
         self.state.modules.read_log(&self.file, images);

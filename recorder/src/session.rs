@@ -1,4 +1,5 @@
-//! The session directory: where programs find out that and how they are recorded.
+//! The session directory. Recorded programs read it to learn whether, and with which settings, they are being
+//! recorded.
 
 use std::{
     fs,
@@ -39,13 +40,14 @@ pub use outputs::{outputs, process_output, recorded};
 use quota::most_processes;
 
 const PREFIX: &str = "flightline-";
-/// Time for which the shared memory of a killed drain is kept for a recovery.
+/// How long the shared memory of a killed drain is retained for a recovery.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
-/// Longest wait for a lock that outlives its drain.
+/// Longest wait for a lock that outlives its drain for a moment (a child may still hold it).
 const LOCK_WAIT: Duration = Duration::from_millis(300);
-/// Sessions older than that have no such lock.
+/// Only sessions younger than this can have such a lock.
 const YOUNG: Duration = Duration::from_secs(10);
-/// Names the repository of the session: where a process belongs that the drain had not seen yet.
+/// Names the session's repository, so that recovery finds where to record a process that the drain had not
+/// seen.
 pub(crate) const ROOT_FILE: &str = "repository";
 
 const NO_EVENT: EventSpec = EventSpec {
@@ -58,7 +60,7 @@ const NO_EVENT: EventSpec = EventSpec {
     path: [0; flightline_in_signal::layout::EVENT_PATH_BYTES],
 };
 
-/// So many bits from the lowest.
+/// Returns a mask of the lowest `count` bits.
 fn lowest_bits(count: usize) -> u32 {
     (1 << count.min(MAX_EVENTS)) - 1
 }
@@ -67,26 +69,27 @@ fn ns(time: Option<Duration>) -> u64 {
     time.map_or(0, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A session directory of our own. Dropping it stops sampling in every program and removes the directory.
+/// A session directory owned by this drain. Dropping it stops sampling in every program and removes the
+/// directory.
 pub struct Session {
     dir: PathBuf,
     page: MmapRaw,
-    /// Held for as long as the session lives: by it others see that the directory is in use.
+    /// Held as long as the session lives, so that other processes see that the directory is in use.
     _lock: Flock<File>,
     rows: RowsArena,
-    /// Perf events that have a place in the page, in its order.
+    /// Perf events with a slot in the page, in the order of their slots.
     events: Vec<PerfEvent>,
 }
 
-/// When the session of this page began, monotonic ns.
+/// Returns when the session of this page began, monotonic ns.
 fn begun_ns(page: &MmapRaw) -> u64 {
-    // SAFETY: the mapping holds a SessionPage for as long as it lives; a number that is written once, before anybody knows the page, and
-    // whatever a program makes of it is a number.
+    // SAFETY: the mapping holds a SessionPage for as long as it lives. The number is written once, before
+    // other processes know the page, and any value that a program may store there is valid.
     unsafe { (&raw const (*page.as_ptr().cast::<SessionPage>()).start_mono_ns).read_volatile() }
 }
 
 impl Session {
-    /// Makes the directory in the first place that allows it.
+    /// Creates the directory in the first location that allows it.
     pub fn create(settings: &settings::Settings) -> Result<Session, Error> {
         let uid = nix::unistd::getuid();
         let mut refused = None;
@@ -121,7 +124,7 @@ impl Session {
         let lock = Flock::lock(new_file(&path)?, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, e)| Error::io("lock", &path, e.into()))?;
         let file = &*lock;
-        // Real pages now, so that a full tmpfs is an error here and not a SIGBUS later.
+        // Allocate real pages now, so that a full tmpfs is an error here and not a SIGBUS later.
         fallocate(file, FallocateFlags::empty(), 0, SESSION_BYTES as i64)
             .map_err(|e| Error::io("allocate", &path, e.into()))?;
         let page = MmapRaw::map_raw(file).map_err(|e| Error::io("map", &path, e))?;
@@ -176,26 +179,26 @@ impl Session {
             events,
         };
         // SAFETY: the mapping is SESSION_BYTES long (fallocate above), page aligned, and SessionPage fits
-        // (asserted in layout); nobody else knows the directory yet.
+        // (asserted in layout); no other process knows the directory yet.
         unsafe { page.as_mut_ptr().cast::<SessionPage>().write(contents) };
         Ok(Session { dir: dir.to_owned(), page, _lock: lock, rows, events: settings.events.clone() })
     }
 
-    /// Says which repository the session records to.
+    /// Writes which repository the session records to.
     ///
     /// # Errors
-    /// Of the file system.
+    /// The file cannot be written.
     pub fn note_root(&self, root: &Path) -> io::Result<()> {
         use std::os::unix::ffi::OsStrExt;
         fs::write(self.dir.join(ROOT_FILE), std::path::absolute(root)?.as_os_str().as_bytes())
     }
 
-    /// The directory, to be given to programs in `FLIGHTLINE_SESSION`.
+    /// Returns the directory, the value of `FLIGHTLINE_SESSION` for programs.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where unwind rows are stored for all programs.
+    /// Returns the unwind tables that all programs share.
     pub fn rows(&mut self) -> &mut RowsArena {
         &mut self.rows
     }
@@ -205,33 +208,33 @@ impl Session {
         unsafe { &*field(self.page.as_ptr().cast()) }
     }
 
-    /// When it began, monotonic ns.
+    /// Returns when the session began, monotonic ns.
     pub fn begun_ns(&self) -> u64 {
         begun_ns(&self.page)
     }
 
-    /// Tells every program of the session to stop sampling.
+    /// Makes every program of the session stop sampling.
     pub fn stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; so below.
+        // SAFETY: projection to an atomic inside the mapped page; likewise below.
         self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
     }
 
-    /// Whether sampling has been stopped, by us or by a program (`flightline_stop` of the C API).
+    /// Returns true if sampling was stopped, by the drain or by a program (`flightline_stop` of the C API).
     pub fn stopped(&self) -> bool {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).stop }).load(Ordering::Acquire) != 0
     }
 
-    /// Perf events recorded now or before, by the index that programs know them by.
+    /// Returns the perf events recorded now or before, by the index that programs use.
     pub fn events(&self) -> &[PerfEvent] {
         &self.events
     }
 
-    /// Finds places for the perf events of `wanted`, which [`Session::change`] then makes those that are recorded. A place
-    /// once given keeps its event, as samples of it may be on their way.
+    /// Allocates slots for the perf events `wanted`; [`Session::change`] then selects them for recording. An
+    /// event never loses its slot, because samples of it may still be in a ring.
     ///
     /// # Errors
-    /// One cannot be recorded here, or no place is left.
+    /// An event cannot be recorded on this machine, or no slot is left.
     pub fn place_events(&mut self, wanted: &[PerfEvent]) -> Result<(), Error> {
         let new: Vec<PerfEvent> = wanted.iter().filter(|e| !self.events.contains(e)).cloned().collect();
         let specs = perf_events::specs(&new)?;
@@ -244,7 +247,8 @@ impl Session {
         }
         for (event, spec) in new.into_iter().zip(specs) {
             let page: *mut SessionPage = self.page.as_mut_ptr().cast();
-            // SAFETY: inside the mapped page, by the check above; programs read no entry before the count says that it is there.
+            // SAFETY: inside the mapped page, by the check above. Programs read an entry only after the count
+            // includes it.
             unsafe { (&raw mut (*page).events).cast::<EventSpec>().add(self.events.len()).write(spec) };
             self.events.push(event);
         }
@@ -254,12 +258,12 @@ impl Session {
         Ok(())
     }
 
-    /// Says what is to be recorded from now on, nothing of it while `paused`; returns the number of this change, which
-    /// programs repeat in their headers when they have applied it.
+    /// Writes the settings that apply from now on; while `paused`, nothing is recorded. Returns the number of
+    /// this change. Programs store it in their headers when they have applied the change.
     ///
-    /// An event of CPU time stands for `event_ns`, however far apart samples are.
+    /// A CPU time event represents `event_ns`, whatever the sampling interval is.
     pub fn change(&self, settings: &settings::Settings, event_ns: u64, paused: bool) -> u32 {
-        // SAFETY: as in `stop`; so below.
+        // SAFETY: as in `stop`; likewise below.
         let alloc = self.word(|p| unsafe { &raw const (*p).alloc_bytes });
         // SAFETY: as above.
         let lock = self.word(|p| unsafe { &raw const (*p).lock_ns });
@@ -289,19 +293,19 @@ impl Session {
         self.word(|p| unsafe { &raw const (*p).control }).fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Adds one to the flushes asked for, as a program would; returns its number.
+    /// Requests a flush, as a program would, and returns its number.
     pub fn ask_flush(&self) -> u64 {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Number of the newest flush a program asked for (`flightline_dump`).
+    /// Returns the number of the newest flush that was requested (`flightline_dump`).
     pub fn flush_requested(&self) -> u64 {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).load(Ordering::Acquire)
     }
 
-    /// Tells programs that everything up to request `wanted` is written.
+    /// Reports to programs that everything up to request `wanted` has been written.
     pub fn flush_done(&self, wanted: u64) {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).flush_done }).store(wanted, Ordering::Release);
@@ -317,26 +321,26 @@ impl Drop for Session {
     }
 }
 
-/// Whether a directory is named as sessions are.
+/// Returns true if a directory has the name of a session.
 pub fn is_named(dir: &Path) -> bool {
     let name = dir.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_prefix(PREFIX));
     name.and_then(|n| n.split_once('-')).is_some_and(|(uid, id)| uid.parse::<u32>().is_ok() && id.len() == 16)
 }
 
-/// The repository that a session records to, if it is one.
+/// Returns the repository that a session records to, if any.
 pub fn repository_root(session: &Path) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     let root = fs::read(session.join(ROOT_FILE)).ok()?;
     Some(PathBuf::from(std::ffi::OsString::from_vec(root))).filter(|root| root.is_absolute())
 }
 
-/// Process files in the order in which they were made: by their number.
+/// Returns the number in the name of a process file. Files are numbered in the order of their creation.
 pub fn process_file_number(path: &Path) -> u64 {
     let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
     name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// The session whose drain is process `pid`.
+/// Returns the session whose drain is process `pid`.
 pub fn find_by_drain(pid: u32) -> Option<PathBuf> {
     let dirs = parents().into_iter().filter_map(|parent| fs::read_dir(parent).ok());
     dirs.flat_map(|entries| entries.flatten())

@@ -1,5 +1,6 @@
-//! The walker inside this process against the C library's backtrace(3), from a signal handler: the one oracle there is on
-//! every architecture, emulated ones included. Interpreter and rows.
+//! Compares the walker inside this process with the C library's backtrace(3), from a signal handler. This is
+//! the only oracle that exists on every architecture, including emulated ones. Tests the interpreter and the
+//! unwind tables.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod in_process;
@@ -18,10 +19,10 @@ use flightline_in_signal::walk::{Lookup, walk};
 
 static COMPARED: AtomicUsize = AtomicUsize::new(0);
 
-/// The module table without rows.
+/// Returns the module table without unwind tables.
 fn bare() -> &'static [ModuleTable; MODULE_TABLES] {
     let state = state::get().unwrap();
-    // SAFETY: all zero is an empty table set; the installed one has MODULE_TABLES tables and is written by nobody.
+    // SAFETY: all zero is an empty table set; the installed one has MODULE_TABLES tables and has no writer.
     let (copy, tables) = unsafe {
         let copy: Box<[ModuleTable; MODULE_TABLES]> = Box::new_zeroed().assume_init();
         (Box::leak(copy), &*state.tables.cast::<[ModuleTable; MODULE_TABLES]>())
@@ -55,7 +56,7 @@ extern "C" fn compare(_: i32, _: *mut libc::siginfo_t, context: *mut c_void) {
         let walked = walk(&lookup, &regs, &mut memory, &mut scratch.machine, &mut scratch.frames);
         let ours = &scratch.frames[..walked.depth];
         assert_eq!(walked.end, walk_end::ROOT, "{walked:?} {ours:x?}\nbacktrace {theirs:x?}");
-        // backtrace begins in this handler; the interrupted instruction is somewhere below.
+        // backtrace starts in this handler; the interrupted instruction is among its frames.
         let from = theirs.iter().position(|pc| *pc == regs.pc).expect("the interrupted instruction");
         assert_eq!(ours, &theirs[from..]);
         COMPARED.fetch_add(ours.len(), Relaxed);
@@ -72,7 +73,7 @@ fn recurse(n: u32) -> u32 {
     std::hint::black_box(recurse(n - 1)) + 1
 }
 
-/// Through a C library function that calls back.
+/// Recurses through a C library function with a callback.
 fn through_qsort(n: u32) {
     extern "C" fn order(_: *const c_void, _: *const c_void) -> i32 {
         recurse(5);

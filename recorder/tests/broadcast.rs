@@ -1,8 +1,8 @@
-//! One stream for many readers that stop, die, come late, or take a byte at a time: each has a whole recording, and what it did
-//! not get is told.
+//! Tests one stream with many readers that stop, die, connect late, or read a byte at a time. Each gets a
+//! valid recording, with a record of its losses.
 
 #[path = "../../tests/src/stream.rs"]
-#[allow(dead_code)] // not all of it is needed here
+#[allow(dead_code)] // this test uses only some of it
 mod check;
 
 use std::{
@@ -28,14 +28,14 @@ const LINE: ClockLine = ClockLine {
     ticks_per_second: 1_000_000,
 };
 
-/// Writes a stream into a fan.
+/// Writes a stream into a broadcast.
 struct Source {
     to: To,
     chunk: ChunkWriter,
     declared: Declared,
     size: u32,
     now: i64,
-    /// Samples and notices so far.
+    /// Number of samples and notices so far.
     samples: u64,
     notices: u64,
     keys: u64,
@@ -81,7 +81,7 @@ impl Source {
         &mut self.to.0
     }
 
-    /// Ends the chunk and begins another.
+    /// Ends the chunk and starts another.
     fn next_chunk(&mut self) {
         self.chunk.finish(Ticks(self.now), false, &mut self.to).unwrap();
         let next = self.chunk.next_segment().unwrap();
@@ -89,7 +89,7 @@ impl Source {
         self.chunk.enable_segments(next);
     }
 
-    /// A segment of a constant and `samples` samples that name it, and a notice of `text` bytes.
+    /// Writes a segment with a constant, `samples` samples that refer to it, and a notice of `text` bytes.
     fn segment(&mut self, samples: u64, text: usize) {
         if self.chunk.room() < 20 * samples as usize + text + 200 {
             self.next_chunk();
@@ -113,7 +113,7 @@ impl Source {
         self.fan().push();
     }
 
-    /// Ends everything; `readers` take the rest.
+    /// Ends the stream; `readers` read the rest.
     fn end(&mut self, readers: &mut [&mut Taker]) {
         self.chunk.finish(Ticks(self.now), true, &mut self.to).unwrap();
         self.fan().finish();
@@ -125,14 +125,14 @@ impl Source {
     }
 }
 
-/// The other end of a link.
+/// The reader's end of a link.
 struct Taker {
     from: Option<File>,
     got: Vec<u8>,
 }
 
 impl Taker {
-    /// Comes to a fan by a socket.
+    /// Connects to a broadcast with a socket.
     fn socket(fan: &mut Broadcast) -> Taker {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -140,7 +140,7 @@ impl Taker {
         Taker { from: Some(File::from(OwnedFd::from(theirs))), got: Vec::new() }
     }
 
-    /// Comes to a fan by a pipe of one page.
+    /// Connects to a broadcast with a pipe of one page.
     fn pipe(fan: &mut Broadcast) -> Taker {
         let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         let link = Link::new(write).unwrap();
@@ -153,7 +153,7 @@ impl Taker {
         Taker { from: Some(from), got: Vec::new() }
     }
 
-    /// Reads what is there, at most `most` bytes; how many.
+    /// Reads at most `most` available bytes. Returns how many.
     fn take(&mut self, most: usize) -> usize {
         let Some(from) = &mut self.from else { return 0 };
         let before = self.got.len();
@@ -175,7 +175,7 @@ impl Taker {
     }
 }
 
-/// What came and what was told add up to what was written.
+/// Checks that received and lost events add up to the written ones.
 #[track_caller]
 fn adds_up(stream: &Stream, source: &Source) {
     let seen = (stream.count(SAMPLE) + stream.lost(SAMPLE), stream.count(NOTICE) + stream.lost(NOTICE));
@@ -190,7 +190,7 @@ fn all_readers_get_the_same_bytes() {
     for i in 0..200 {
         source.segment(i % 7, 100);
         for (number, taker) in takers.iter_mut().enumerate() {
-            // One of them takes a byte at a time, but keeps up.
+            // One of them reads a byte at a time, but keeps up.
             while taker.take(if number == 0 { 1 } else { 999 }) > 0 {}
         }
         source.fan().push();
@@ -207,7 +207,7 @@ fn all_readers_get_the_same_bytes() {
 fn a_reader_that_stops_costs_the_others_nothing() {
     const QUEUE: usize = 8 << 10;
     let mut gaps = 0;
-    // It stops and goes on at every place of the chunks.
+    // It stops and continues at every position within the chunks.
     for stop in 0..60 {
         let mut source = Source::new(Broadcast::new(QUEUE), 12_000);
         let (mut steady, mut stopping) = (Taker::socket(source.fan()), Taker::pipe(source.fan()));
@@ -231,7 +231,7 @@ fn a_reader_that_stops_costs_the_others_nothing() {
         adds_up(&all, &source);
         adds_up(&some, &source);
         assert!(some.lost(SAMPLE) > 0, "it lost nothing: stopped after {stop}");
-        // It may have been cut off to the end.
+        // It may have been cut off until the end.
         gaps += u32::from(some.gaps());
         assert!(some.lost.keys().all(|(cause, _)| cause == "reader behind"), "{:?}", some.lost);
         assert!(some.data_lost > 0);
@@ -247,7 +247,7 @@ fn who_is_alone_is_never_cut_off() {
     source.segment(1, 10);
     let (mut asked, mut written) = (0, 1);
     while asked < 500 {
-        // As the recorder does: nothing is written while it is full.
+        // Like the recorder, write nothing while it is full.
         if source.fan().full() {
             asked += 1;
             if asked % 10 == 0 {
@@ -307,7 +307,7 @@ fn who_comes_late_begins_with_a_chunk() {
     for (taker, missed) in &late {
         let stream = taker.checked();
         assert_eq!(stream.count(SAMPLE) + missed, source.samples);
-        // Others got it: it is not lost, it came before.
+        // Other readers got these samples, so they are not lost for a reader that connected later.
         assert!(stream.lost.is_empty(), "{:?}", stream.lost);
     }
 }
@@ -315,7 +315,7 @@ fn who_comes_late_begins_with_a_chunk() {
 #[test]
 fn who_dies_is_forgotten_and_what_nobody_got_is_told() {
     let mut source = Source::new(Broadcast::new(1 << 20), 12_000);
-    // Nobody is there.
+    // No reader is connected.
     source.segment(5, 10);
     assert!(source.fan().full() && source.fan().has_no_reader() && !source.fan().wants_chunk());
     let mut got = 0;
@@ -326,11 +326,11 @@ fn who_dies_is_forgotten_and_what_nobody_got_is_told() {
         for _ in 0..20 {
             source.segment(3, 400);
         }
-        // It has taken some whole segments, and more is in the pipe.
+        // It has read some whole segments, and the pipe contains more.
         taker.take(if round % 2 == 0 { usize::MAX } else { 2000 * (round % 7) });
         assert!(source.fan().readers()[0].held() > 0);
         taker.from = None;
-        // A child that another test forks holds the other end too, until it executes something.
+        // A child that another test forks holds the other end too, until it execs.
         let mut gone = source.fan().push();
         for _ in 0..10_000 {
             if !gone.is_empty() {
@@ -355,7 +355,8 @@ fn who_dies_is_forgotten_and_what_nobody_got_is_told() {
     source.end(&mut [&mut last]);
     let stream = last.checked();
     assert!(stream.lost.keys().all(|(cause, _)| cause == "no reader"), "{:?}", stream.lost);
-    // All that those who died had not taken, and what nobody was there for; one of them may have been told before.
+    // All samples that dead readers had not read, and those written without a reader. One of the readers may
+    // have had a record of losses before.
     assert!(stream.lost(SAMPLE) > 0 && stream.lost(SAMPLE) < source.samples);
 }
 
@@ -364,7 +365,7 @@ fn what_all_readers_got_and_what_the_last_was_told_is_everything() {
     let mut source = Source::new(Broadcast::new(1 << 20), 12_000);
     let (mut samples, mut told) = (0, 0);
     for _ in 0..30 {
-        // Nobody is there for a while.
+        // No reader is connected for a while.
         for _ in 0..5 {
             source.segment(3, 50);
         }
@@ -397,7 +398,7 @@ fn a_stream_that_breaks_off_is_completed() {
         whole.segment(3, 50);
     }
     whole.end(&mut [&mut taker]);
-    // As a relay gets it: cut at every byte.
+    // A relay gets the stream truncated at any byte.
     for end in 0..taker.got.len() {
         let mut fan = Broadcast::relaying(1 << 20);
         let mut reader = Taker::socket(&mut fan);
@@ -409,7 +410,7 @@ fn a_stream_that_breaks_off_is_completed() {
         }
         reader.take(usize::MAX);
         if reader.got.is_empty() {
-            // Not even the first segment was whole.
+            // Not even the first segment was complete.
             assert!(end < 4000, "{end}");
             continue;
         }

@@ -1,4 +1,4 @@
-//! Names, lines and inlining against what binutils say of the same addresses.
+//! Compares names, lines and inlined functions with the output of binutils for the same addresses.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +9,7 @@ use std::{
 
 use flightline_recorder::names::symbolize::Symbolizer;
 
-/// What the oracle says of an address: function and line, innermost first; line 0 if it knows none.
+/// The oracle's frames of an address: function and line, innermost first; line 0 if it is unknown.
 type Frames = Vec<(String, u32)>;
 
 fn output(command: &mut Command) -> String {
@@ -18,7 +18,7 @@ fn output(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// `addr2line -fia`: for each address a line with it, then two for each frame.
+/// Runs `addr2line -fia`, which prints a line with each address, then two lines for each frame.
 fn addr2line(file: &Path, addresses: &[u64]) -> Vec<Frames> {
     let mut command = Command::new("addr2line");
     command.args(["-C", "-f", "-i", "-a", "-e"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -44,7 +44,7 @@ fn addr2line(file: &Path, addresses: &[u64]) -> Vec<Frames> {
     all
 }
 
-/// Addresses in functions of the file, evenly chosen.
+/// Returns evenly chosen addresses in functions of the file.
 fn addresses(file: &Path, count: usize) -> Vec<u64> {
     let text = output(Command::new("nm").args(["-S", "--defined-only"]).arg(file));
     let mut functions: Vec<(u64, u64)> = text
@@ -63,18 +63,19 @@ fn addresses(file: &Path, count: usize) -> Vec<u64> {
     functions.iter().flat_map(|(start, size)| *start..start + size).step_by(step).collect()
 }
 
-/// Whether two demanglers mean the same function: by its name without arguments, which they write differently.
+/// Returns true if two demangled names mean the same function, compared by name without arguments, which
+/// demanglers format differently.
 fn alike(one: &str, other: &str) -> bool {
     let plain = |name: &str| {
         let name = name.split("[clone").next().unwrap_or("").replace("[abi:cxx11]", "");
         let end = name.find(['(', '<', '.']).filter(|end| *end > 0).unwrap_or(name.len());
         name[..end].trim().rsplit([' ', ':']).next().unwrap_or("").to_owned()
     };
-    // Expressions in template arguments (enable_if) are more than cpp_demangle understands: such names stay as they are.
+    // cpp_demangle does not support expressions in template arguments (enable_if); such names remain mangled.
     one.starts_with("_Z") || plain(one) == plain(other)
 }
 
-/// Of the addresses for which the oracle knows a line, the share for which everything is the same, in %.
+/// Returns the percentage of addresses with identical results, among those for which the oracle knows a line.
 fn agreement(file: &Path, symbolizer: &mut Symbolizer, addresses: &[u64]) -> (f64, usize) {
     let truth = addr2line(file, addresses);
     let (mut same, mut known, mut inlined, mut mangled) = (0, 0, 0, 0);
@@ -102,7 +103,8 @@ fn agreement(file: &Path, symbolizer: &mut Symbolizer, addresses: &[u64]) -> (f6
     (share, inlined)
 }
 
-/// Else it is said past the runner, which keeps what is printed; CI refuses to go without.
+/// Returns true if a tool is installed. Otherwise prints a message directly, because the test runner captures
+/// output; in CI, a missing tool is a failure.
 fn is_here(tool: &str) -> bool {
     let here = Command::new(tool).arg("--version").output().is_ok();
     if !here {
@@ -174,8 +176,8 @@ fn main() {
 }
 "#;
 
-/// A Rust program, with the units of its standard library. It is not optimised: binutils names inlined functions of
-/// optimised Rust after their callers.
+/// Tests a Rust program, with the units of its standard library. It is not optimized, because binutils gives
+/// inlined functions of optimized Rust the names of their callers.
 #[test]
 fn rust_with_its_standard_library() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,7 +186,7 @@ fn rust_with_its_standard_library() {
     assert!(share >= 97.0 && inlined > 20, "{share:.1} %, {inlined} inlined");
 }
 
-/// dwz moves what several debug files have in common into a third.
+/// Tests dwz, which moves the common parts of several debug files into another file.
 #[test]
 fn debug_files_shortened_by_dwz() {
     if !(is_here("dwz") && is_here("g++")) {
@@ -215,7 +217,7 @@ fn debug_files_shortened_by_dwz() {
     assert!(same * 100 >= asked.len() * 97 && inlined > 20);
 }
 
-/// `.gnu_debugdata`: the symbols of a stripped program, packed into it.
+/// Tests `.gnu_debugdata`: the compressed symbols in a stripped program.
 #[test]
 fn symbols_left_in_a_stripped_program() {
     if Command::new("xz").arg("--version").output().is_err() {
@@ -246,7 +248,7 @@ fn symbols_left_in_a_stripped_program() {
     assert_eq!(&*strip(true).last().expect("a name").name, "hidden_worker");
 }
 
-/// Stubs of the PLT, named as objdump names them.
+/// Tests the names of PLT stubs against objdump.
 #[test]
 fn stubs_of_the_plt() {
     if !is_here("g++") {
@@ -295,7 +297,7 @@ fn stubs_of_the_plt() {
     assert_eq!(kinds, 3);
 }
 
-/// A file that is another by now is not asked; its debug file is, by build id.
+/// Tests that a replaced file is not used, but its debug file is found by build id.
 #[test]
 fn files_are_known_by_build_id() {
     if !is_here("g++") {
@@ -333,7 +335,8 @@ const GO: &str = "package main\n\nimport \"fmt\"\nCGO\ntype shop[T any] struct{ 
     //go:noinline\nfunc work(n int) (s int) {\n\tfor i := range n {\n\t\ts = s*31 + i\n\t}\n\treturn\n}\n\n\
     func main() {\n\ts := &shop[string]{}\n\ts.Add(\"a\")\n\tfmt.Println(func() int { return work(len(s.items)) }())\n}\n";
 
-/// Stripped Go programs keep a table of their functions: without C, with C, and position-independent.
+/// Tests stripped Go programs, which retain a table of their functions: without C, with C, and
+/// position-independent.
 #[test]
 fn go_programs_without_symbols() {
     if Command::new("go").arg("version").output().is_err() {
@@ -386,7 +389,7 @@ fn go_programs_without_symbols() {
     }
 }
 
-/// Debug information with bytes changed anywhere must not bring the reader down, and answers end.
+/// Tests that debug information with random byte changes neither crashes the reader nor makes it loop.
 #[test]
 fn damaged_debug_information_is_survived() {
     if !is_here("g++") {

@@ -1,4 +1,5 @@
-//! Real signals of the perf engine into the real handler: conservation, random phase, no descriptor, stop.
+//! Runs the handler on real signals of the perf engine: conservation of CPU time, random phase, no
+//! descriptor, stop.
 #![cfg(target_os = "linux")]
 
 mod in_process;
@@ -50,7 +51,8 @@ fn conservation(state: &'static flightline_in_signal::state::ProcState) {
         slot.last_cpu_ns.load(Relaxed),
         "every ns is accounted for"
     );
-    // The event's timer counts interrupts and stolen time that the CPU clock leaves out: more samples, smaller weights.
+    // The event's timer counts interrupts and stolen time that the CPU clock excludes: more samples with
+    // smaller weights.
     assert!((300..=520).contains(&samples.len()), "{} samples", samples.len());
     let whole = samples.iter().filter(|s| s.fixed.flags & sample_flags::TRUNCATED == 0).count();
     assert_eq!(whole, samples.len(), "every walk reaches the root");
@@ -75,14 +77,14 @@ fn short_threads(state: &'static flightline_in_signal::state::ProcState) {
     }
     let samples = in_process::drain(state).len() as f64;
     let expected = cpu as f64 / PERIOD as f64;
-    // Five standard deviations of a sum of independent draws: exceeded by chance in one run of 1.7 million.
+    // Five standard deviations of a sum of independent draws, exceeded by chance in one run of 1.7 million.
     let slack = 5.0 * expected.sqrt();
     assert!((samples - expected).abs() < slack, "{samples} samples, {expected} expected");
     assert_eq!(state.header.no_slot.load(Relaxed), 0);
 }
 
-/// A thread that often waits goes on with a timer, and gets its event back when it only computes; each ns of its CPU time is
-/// in one sample meanwhile.
+/// A thread that often waits switches to a timer, and gets its event back when it only computes. At any time,
+/// each ns of its CPU time is in exactly one sample.
 fn engine_by_waits(state: &'static flightline_in_signal::state::ProcState) {
     in_process::drain(state);
     let (mut from_us, mut to_other) = std::io::pipe().unwrap();

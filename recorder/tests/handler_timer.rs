@@ -1,4 +1,4 @@
-//! Real signals of the timer engine into the real handler, walking without rows.
+//! Runs the handler on real signals of the timer engine, without unwind tables.
 #![cfg(target_os = "linux")]
 
 mod in_process;
@@ -38,7 +38,7 @@ fn timer_engine() {
     interrupted_handlers(state);
 }
 
-/// Signals that are not ours are not swallowed.
+/// Tests that the handler passes on signals that are not ours.
 fn strangers() {
     static TAKEN: AtomicBool = AtomicBool::new(true);
     extern "C" fn stranger(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -49,11 +49,12 @@ fn strangers() {
     // SAFETY: the signal is caught.
     unsafe { libc::raise(libc::SIGPROF) };
     assert!(!TAKEN.load(Relaxed));
-    // SAFETY: a null siginfo must be survived.
+    // SAFETY: the handler must survive a null siginfo.
     assert!(!unsafe { handler::on_signal(libc::SIGPROF, std::ptr::null(), std::ptr::null()) });
 }
 
-/// Stack that a sample needs, the interpreter included, beside what the kernel pushes.
+/// Measures the stack that a sample needs, including the interpreter, in addition to the kernel's signal
+/// frame.
 fn stack_use() {
     static ENTRY: AtomicUsize = AtomicUsize::new(0);
     extern "C" fn sampled(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
@@ -86,13 +87,14 @@ fn stack_use() {
     .unwrap();
 }
 
-/// A sample inside another signal's handler, on an alternate stack, is walked through the signal frame to the root.
+/// Tests that a sample inside another signal's handler, on an alternate stack, is walked through the signal
+/// frame to the root.
 fn interrupted_handlers(state: &'static flightline_in_signal::state::ProcState) {
     extern "C" fn sampled(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: the kernel's own arguments, full mask.
         unsafe { handler::on_signal(signal, info.cast(), context) };
     }
-    // Sampling begins and ends here, so that no tick comes outside the handler.
+    // Sampling starts and ends here, so that no tick occurs outside the handler.
     extern "C" fn busy(_: i32, _: *mut libc::siginfo_t, _: *mut c_void) {
         // SAFETY: the thread stores its slot before it raises the signal; slots are never freed.
         let slot = unsafe { &*SLOT.load(Relaxed) };

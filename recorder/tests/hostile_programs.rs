@@ -1,4 +1,5 @@
-//! A program may write anything into its shared file, at any time: the drain loses that program's samples and nothing else.
+//! A program may write anything to its shared file at any time: the drain loses that program's samples and
+//! nothing else.
 
 use crate::fake_program;
 
@@ -30,7 +31,7 @@ fn end(drain: Drain) -> Report {
     drain.finish(&|| false)
 }
 
-/// Threads of this process that do nothing until dropped.
+/// Threads of this process that sleep until dropped.
 struct Parked {
     tids: Vec<u32>,
     _until_dropped: Sender<()>,
@@ -52,7 +53,7 @@ impl Parked {
     }
 }
 
-/// A pid of a process that has ended: files under its name are closed at once.
+/// Returns the PID of a process that has ended, whose files are closed immediately.
 fn dead_pid() -> u32 {
     let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
     let pid = child.id();
@@ -66,7 +67,8 @@ fn the_account_of_a_good_program_adds_up() {
     let mut drain = drain(dir.path());
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
     let mut taken = 0;
-    // Threads that are there: a drain that looks for them in between, as it does every second, would end others' accounts.
+    // Existing threads: the drain looks for its threads every second, and would end the accounting of missing
+    // ones.
     let parked = Parked::new(4);
     for (slot, tid) in (0..).zip(&parked.tids) {
         fake.start_thread(slot, *tid, 1_000_000);
@@ -103,7 +105,7 @@ fn what_a_killed_program_left_is_read_and_the_torn_is_counted() {
     let fake = Fake::new(drain.session_dir(), dead_pid(), 1);
     fake.start_thread(0, 77, 1_000_000);
     fake.sample(0, 1_000_000, &[1, 2, 3], sample_flags::TRUNCATED);
-    // Claimed, counted, never published: killed between the two.
+    // Claimed and counted but never published: the program was killed between these steps.
     let torn = fake.ring().claim(record::SAMPLE, 10).unwrap();
     fake.slot(0).samples.fetch_add(1, Ordering::Relaxed);
     fake.slot(0).sampled_ns.fetch_add(1_000_000, Ordering::Relaxed);
@@ -131,7 +133,7 @@ impl Random {
     }
 }
 
-/// Overwrites random places of the file with random or spiteful words while samples go on.
+/// Overwrites random positions of the file with random or malicious words while sampling continues.
 #[test]
 fn scribbled_memory_costs_only_the_scribblers_samples() {
     for seed in 1..=30u64 {
@@ -159,16 +161,16 @@ fn scribbled_memory_costs_only_the_scribblers_samples() {
             "seed {seed}: {} of {taken}",
             report.cpu.samples
         );
-        // Spiteful weights do not flood the output: no more CPU time than time went by.
+        // Malicious weights do not flood the output: the CPU time does not exceed the elapsed time.
         assert!(report.output.events < 20_000, "seed {seed}: {} events", report.output.events);
         let written = fs::read(dir.path().join("x.jfr")).unwrap();
-        // Records of engines that are off begin a chunk that declares them: one for each kind of engine at most.
+        // Records of disabled engines start a chunk that declares them: at most one for each kind of engine.
         let chunks = chunks(&written);
         assert!((1..=12).contains(&chunks), "seed {seed}: {chunks} chunks");
     }
 }
 
-/// Number of chunks, which fill the file to its last byte.
+/// Returns the number of chunks, which must fill the file to its last byte.
 fn chunks(file: &[u8]) -> usize {
     let (mut at, mut found) = (0, 0);
     while at < file.len() {
@@ -180,7 +182,7 @@ fn chunks(file: &[u8]) -> usize {
     found
 }
 
-/// This process's parent: alive for as long as the test runs, and another pid than ours.
+/// Returns the PID of this process's parent, which lives as long as the test, and differs from ours.
 fn living_pid() -> u32 {
     std::os::unix::process::parent_id()
 }
@@ -217,7 +219,7 @@ fn files_that_are_none_are_told_and_left_alone() {
     fs::write(session.join(format!("{pid}-3.proc")), vec![0xff; 1 << 20]).unwrap();
     fs::write(session.join("name.proc"), b"x").unwrap();
     fs::create_dir(session.join(format!("{pid}-4.proc"))).unwrap();
-    // A header that promises more than there is.
+    // A header that declares more than the file contains.
     let layout = ProcLayout::new(SLOTS, RING);
     let fake = Fake::new(&session, pid, 5);
     OpenOptions::new().write(true).open(&fake.path).unwrap().set_len(layout.ring).unwrap();

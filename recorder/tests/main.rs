@@ -1,4 +1,5 @@
-//! The tests that can share a process; the others (see `Cargo.toml`) each change their whole process.
+//! The tests that can share a process. The others (see `Cargo.toml`) each change the state of their whole
+//! process.
 
 mod broadcast;
 mod fake_program;

@@ -1,4 +1,4 @@
-//! `Recorder::builder()`: this process records itself, the drain in a thread of its own.
+//! Tests `Recorder::builder()`: this process records itself, with the drain in a thread.
 
 use std::{fs, time::Duration};
 
@@ -29,7 +29,7 @@ fn chunks(bytes: &[u8]) -> usize {
     n
 }
 
-/// How often a name occurs; every name is written once per chunk.
+/// Counts the occurrences of a name; every name is written once per chunk.
 fn count(bytes: &[u8], name: &[u8]) -> usize {
     bytes.windows(name.len()).filter(|w| *w == name).count()
 }
@@ -52,9 +52,9 @@ fn records_itself_and_stops_on_drop() {
     let bytes = fs::read(&path).unwrap();
     assert!(chunks(&bytes) >= 1 && bytes.len() as u64 >= flushed);
     assert!(count(&bytes, b"busy") >= 1 && count(&bytes, b"later") >= 1);
-    // About 500 samples of 10 bytes and more.
+    // About 500 samples of at least 10 bytes.
     assert!(bytes.len() > 8_000 + 350 * 10, "{} bytes", bytes.len());
-    // One that was told to end ends as soon as the machine gives it a turn.
+    // A thread that received the request ends as soon as it gets a processor.
     let limit = std::time::Instant::now() + Duration::from_secs(60);
     while threads() != before {
         assert!(std::time::Instant::now() < limit, "threads that stay: {:?}, {before} before", names());
@@ -65,7 +65,7 @@ fn records_itself_and_stops_on_drop() {
     as_a_stream(dir.path());
 }
 
-/// The same for whoever comes to a socket.
+/// The same for a client of a socket.
 fn as_a_stream(dir: &std::path::Path) {
     let socket = dir.join("s");
     let address = format!("unix:{}", socket.display());
@@ -75,7 +75,7 @@ fn as_a_stream(dir: &std::path::Path) {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut reader, &mut bytes).map(|_| bytes)
     });
-    // The reader is let in by the first flush.
+    // The first flush accepts the reader.
     recording.flush().unwrap();
     busy(Duration::from_millis(100));
     drop(recording);

@@ -1,5 +1,5 @@
-//! What the drain keeps in mind after many chunks is what it kept after the first ones: entries are counted, kind by kind, of
-//! programs that never repeat themselves. Memory over time: `.ci/long soak`.
+//! Tests that the drain's memory does not grow with the number of chunks: counts its cached entries by kind,
+//! with programs that never repeat themselves. Memory over time is tested by `.ci/long soak`.
 
 use crate::fake_program;
 
@@ -11,7 +11,7 @@ use fake_program::{Fake, SLOTS};
 
 const PERIOD_NS: u64 = 100_000;
 
-/// Chunks of 2 MiB, of which eight stay.
+/// Starts a drain with chunks of 2 MiB, of which eight are retained.
 fn drain(dir: &Path) -> Drain {
     let repository = Repository { max_size: Some(16 << 20), ..Repository::new(dir.join("repository")) };
     let settings = Settings { period: Duration::from_nanos(PERIOD_NS), ..Settings::default() };
@@ -24,13 +24,13 @@ fn of(counts: &Counts, kind: &str) -> usize {
     counts.iter().find(|(name, _)| *name == kind).unwrap().1
 }
 
-/// The higher count of each kind.
+/// Updates the highest count of each kind.
 fn highest(peaks: &mut Counts, now: &Counts) {
     peaks.resize(now.len(), ("", 0));
     peaks.iter_mut().zip(now).for_each(|(peak, now)| *peak = (now.0, peak.1.max(now.1)));
 }
 
-/// No kind is `more` above what it was before.
+/// Checks that no kind has grown by `more` or above.
 #[track_caller]
 fn assert_no_more(before: &Counts, now: &Counts, more: usize) {
     for ((kind, before), (_, now)) in before.iter().zip(now) {
@@ -38,7 +38,8 @@ fn assert_no_more(before: &Counts, now: &Counts, more: usize) {
     }
 }
 
-/// Addresses of code that lies in a file: the kernel's in our own memory, which is read at once and has no lines.
+/// Returns addresses of code in a file: the kernel's vDSO in our own memory, which is read immediately and
+/// has no lines.
 fn addresses() -> Vec<u64> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let vdso = maps.lines().find(|line| line.ends_with("[vdso]")).unwrap();
@@ -50,16 +51,16 @@ fn addresses() -> Vec<u64> {
 fn stacks_for_many_chunks() {
     const DEPTH: usize = 250;
     const EPOCHS: usize = 3;
-    /// Rounds between two flushes: whether there is too much is asked at a flush.
+    /// Rounds between two flushes, at which the limits are applied.
     const ROUNDS: usize = 16;
     let dir = tempfile::tempdir().unwrap();
     let mut drain = drain(dir.path());
     let seen = SessionClient::open(drain.session_dir()).unwrap();
     let fake = Fake::new(drain.session_dir(), std::process::id(), 1);
-    // None of them uses more CPU time than it can have.
+    // No thread uses more CPU time than possible.
     (0..SLOTS).for_each(|slot| fake.start_thread(slot, 1000 + slot, PERIOD_NS));
     let addresses = addresses();
-    // Their names are read first: what waits for names would come in one heap.
+    // Load the symbols first, because samples that wait for them would come at the same time.
     fake.sample(0, PERIOD_NS, &addresses, 0);
     while of(&drain.remembered().into(), "addresses") < addresses.len() {
         drain.round();
@@ -85,7 +86,7 @@ fn stacks_for_many_chunks() {
             in_round = stacks - begin;
             drain.round();
             let now: Counts = drain.remembered().into();
-            // The dictionary was cleared: another epoch begins.
+            // The dictionary was cleared, so another epoch starts.
             if of(&now, "stacks") < before {
                 epochs.push(Counts::new());
             }

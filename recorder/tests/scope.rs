@@ -1,4 +1,5 @@
-//! `Recorder::scope` in a program that records itself: off before, on meanwhile, and without the heap whenever nobody records.
+//! Tests `Recorder::scope` in a program that records itself: disabled before the recording, enabled during
+//! it, and without heap allocations while there is no recording.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,15 +18,15 @@ thread_local! {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-// SAFETY: all is the system's allocator's; a word without a destructor is counted beside it.
+// SAFETY: all calls go to the system's allocator; the additional counter is a word without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ASKED.set(ASKED.get() + 1);
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -71,7 +72,8 @@ fn off_on_and_off_again() {
     let shared: &Scope = &attempt;
     std::thread::scope(|threads| {
         threads.spawn(move || {
-            // Once it is known: what is entered before is not counted, although its samples have the labels.
+            // After the drain has found the thread. Entries before that are not counted, although its samples
+            // have the labels.
             busy(Duration::from_millis(100));
             let _inside = shared.enter();
             busy(Duration::from_millis(200));

@@ -1,7 +1,7 @@
-//! The walker against framehop, frame for frame, on programs stopped at random instructions.
+//! Compares the walker with framehop, frame by frame, on programs stopped at random instructions.
 //!
-//! Each stop is walked three ways (interpreter, rows, rows with memo): they must agree with each other, and with
-//! framehop wherever that reaches the root or fails later than we do.
+//! Each stop is walked in three ways (interpreter, unwind tables, unwind tables with rule cache). The results
+//! must agree with each other, and with framehop's if that reaches the root or fails later than we do.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use crate::oracle;
@@ -19,7 +19,8 @@ struct Traced {
     child: std::process::Child,
 }
 
-/// The thread that used most CPU, once the program is at work: on a laden machine that takes its time.
+/// Returns the thread that used most CPU time, once the program is at work. On a busy machine, that may take
+/// long.
 fn busiest(pid: u32) -> i32 {
     const AT_WORK_NS: u64 = 100_000_000;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -32,7 +33,7 @@ fn busiest(pid: u32) -> i32 {
     }
 }
 
-/// CPU time of the thread that used most, ns, and its id.
+/// Returns the CPU time of the thread that used most, ns, and its TID.
 fn most_used(pid: u32) -> (u64, i32) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks of the program");
     let used = |tid: i32| -> u64 {
@@ -53,7 +54,7 @@ impl Traced {
         Traced { pid, child }
     }
 
-    /// Waits for a stop; a thread that sleeps in a system call is interrupted.
+    /// Waits for a stop. A thread that sleeps in a system call is interrupted.
     fn wait_stop(&self, request: libc::c_uint) -> bool {
         for round in 1..20_000 {
             let mut status = 0;
@@ -90,7 +91,7 @@ impl Traced {
         self.wait_stop(libc::PTRACE_SINGLESTEP)
     }
 
-    /// Lets the program run, its signals included.
+    /// Lets the program run, and delivers its signals.
     fn run(&self, time: std::time::Duration) {
         let end = std::time::Instant::now() + time;
         // SAFETY: plain ptrace request.
@@ -128,7 +129,8 @@ impl Drop for Traced {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let mut status = 0;
-        // SAFETY: waits for our own child's thread, whose tracer must see its end before the process can be reaped.
+        // SAFETY: waits for our own child's thread. The tracer must wait for it before the process can be
+        // reaped.
         while unsafe { libc::waitpid(self.pid, &mut status, libc::__WALL) } == self.pid
             && libc::WIFSTOPPED(status)
         {}
@@ -153,7 +155,7 @@ fn random(state: &mut u64) -> u64 {
     *state
 }
 
-/// Stops the program `stops` times and compares. `bursts` of single steps walk through prologues and epilogues.
+/// Stops the program `stops` times and compares. `bursts` of single steps cover prologues and epilogues.
 fn compare(name: &str, command: Command, stops: usize) -> Tally {
     let traced = Traced::start(command);
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
@@ -227,8 +229,9 @@ fn check(name: &str, process: &mut Process, regs: &Regs, tally: &mut Tally, show
     }
 }
 
-/// Whether `theirs` is `ours` without some frames in the middle. framehop does not know signal frames: where the code that
-/// was interrupted keeps frame pointers it goes on by them, and misses the frames up to the next one that it can tell.
+/// Returns true if `theirs` is `ours` without some frames in the middle. framehop does not support signal
+/// frames: if the interrupted code has frame pointers, it follows these, and misses the frames up to the next
+/// one that it can unwind.
 fn leaves_out(theirs: &[u64], ours: &[u64]) -> bool {
     let same = theirs.iter().zip(ours).take_while(|(a, b)| a == b).count();
     same > 0 && theirs.len() < ours.len() && theirs.get(same..).is_some_and(|rest| ours.ends_with(rest))
@@ -241,7 +244,7 @@ fn stops() -> usize {
 fn run(name: &str, program: &str, args: &[&str]) {
     if !std::path::Path::new(program).exists() {
         assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "{name}: {program} is not installed here");
-        // Past the runner, which keeps what is printed.
+        // Directly to stderr, because the test runner captures printed output.
         let _ = writeln!(std::io::stderr(), "\n*** SKIPPED: {name}: no {program} here ***\n");
         return;
     }
@@ -282,7 +285,7 @@ fn python3() {
     run("python3", "/usr/bin/python3", &["-c", code]);
 }
 
-/// A server under load, over a socket of its own.
+/// Tests a server under load, over a socket of its own.
 #[test]
 fn redis_server() {
     let socket = std::env::temp_dir().join(format!("flightline-oracle-{}.sock", std::process::id()));
@@ -303,7 +306,7 @@ fn redis_server() {
 
 const WORK: &str = "FLIGHTLINE_ORACLE_WORK";
 
-/// This very executable, told by the environment to work instead of testing.
+/// Runs this test executable with an environment variable that makes it work instead of testing.
 fn myself(test: &str, work: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -326,7 +329,8 @@ fn rust_program() {
     judge("rust program", myself("rust_program", "plain"));
 }
 
-/// Half of the time in a signal handler: framehop ends at the signal frame, gdb does not.
+/// Tests a program that spends half of its time in a signal handler: framehop ends at the signal frame, gdb
+/// does not.
 #[test]
 fn rust_program_with_signals() {
     if std::env::var_os(WORK).is_some() {
@@ -346,7 +350,8 @@ fn python3_against_gdb() {
     against_gdb("python3", command, 20);
 }
 
-/// Compares with gdb's frames (inlined and tail calls, which have no frame, left out) while the program is stopped by a signal.
+/// Compares with gdb's frames (without inlined frames and tail calls, which are no physical frames) while the
+/// program is stopped by a signal.
 fn against_gdb(name: &str, mut command: Command, stops: usize) {
     if Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_err() {
         assert!(std::env::var_os("FLIGHTLINE_NO_SKIP").is_none(), "gdb is not installed here");
@@ -395,7 +400,7 @@ fn against_gdb(name: &str, mut command: Command, stops: usize) {
     std::fs::remove_file(file).unwrap();
 }
 
-/// Sorts, hashes, formats, recurses and, if asked to, handles signals for ever.
+/// Sorts, hashes, formats, recurses and, if requested, handles signals, in an endless loop.
 fn work(signals: bool) -> ! {
     extern "C" fn caught(_: i32) {
         std::hint::black_box(format!("{:?}", (0..50).map(|i| i * 7 % 13).collect::<Set>()));

@@ -1,4 +1,4 @@
-//! A program that a profiling service records when it is asked to:
+//! A program that a profiling service records on request:
 //! `cargo run --release -p flightline-recording --example join_service -- http://127.0.0.1:7070`.
 //!
 //! It works until its standard input ends, with a new thread every tenth of a second.

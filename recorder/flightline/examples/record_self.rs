@@ -1,13 +1,14 @@
-//! A program that records itself: `cargo run --release -p flightline-recording --example record_self -- OUT.jfr`.
+//! A program that records itself:
+//! `cargo run --release -p flightline-recording --example record_self -- OUT.jfr`.
 //!
-//! The recording is written by `flightline drain` in a process of its own if that is found (`FLIGHTLINE_BIN`, next to this
-//! program, `PATH`), else by a thread of this one.
+//! `flightline drain` writes the recording in a separate process if it is found (`FLIGHTLINE_BIN`, next to
+//! this program, `PATH`), otherwise a thread of this process does.
 
 use std::{env, hint::black_box, path::Path, thread};
 
 use flightline::{Builder, Error, Span, label};
 
-// Inlined, or with a tail call, it would have no frame of its own without debug information.
+// If it were inlined or tail called, it would have no frame of its own without debug information.
 #[inline(never)]
 fn spell(limit: u64) -> u64 {
     black_box((0..limit).map(|n| black_box(n).to_string().bytes().map(u64::from).sum::<u64>()).sum())
@@ -28,7 +29,7 @@ pub fn record(builder: Builder, output: &Path, limit: u64) -> Result<(), Error> 
     let workers: Vec<_> = (0..2).map(|_| thread::spawn(move || spell(limit))).collect();
     let span = Span::new("checkout");
     let inside = span.enter();
-    // A label that cannot be set is not worth an error of the program.
+    // The program works without this label.
     let _ = label("tenant", "acme");
     let mut sum = spell(limit);
     drop(inside);

@@ -17,7 +17,7 @@ use crate::{Dumps, Error, Event, Output, Recording, Repository, output::absolute
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CpuEngine {
-    /// The best one that the kernel allows.
+    /// The best one that the kernel permits.
     #[default]
     Auto,
     /// `perf_event_open`, including time in the kernel.
@@ -30,7 +30,7 @@ pub enum CpuEngine {
     ProcessTimer,
 }
 
-/// Which spans and scopes of the program are recorded.
+/// The spans and scopes of the program to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpanRecording {
@@ -39,7 +39,7 @@ pub enum SpanRecording {
     /// Spans with at least one sample, and all scopes.
     #[default]
     Sampled,
-    /// All.
+    /// All spans and scopes.
     All,
 }
 
@@ -57,7 +57,7 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// No thread.
+    /// Selects no threads.
     pub fn new() -> Threads {
         Threads::default()
     }
@@ -99,7 +99,7 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// A recording with default settings.
+    /// Returns a recording with default settings.
     pub fn new() -> Builder {
         Builder {
             settings: Settings::default(),
@@ -114,7 +114,7 @@ impl Builder {
         }
     }
 
-    /// Where the recording goes: a path or an [`Output`]. Default: the file `flightline.jfr`.
+    /// Sets the destination of the recording: a path or an [`Output`]. Default: the file `flightline.jfr`.
     pub fn output(mut self, output: impl Into<Output>) -> Builder {
         self.output = output.into();
         self
@@ -137,13 +137,14 @@ impl Builder {
         self
     }
 
-    /// Samples per second of CPU time, 1 to 10,000; default 99. It replaces the interval of [`Event::Cpu`].
+    /// Sets the samples per second of CPU time, 1 to 10,000; default 99. Replaces the interval of
+    /// [`Event::Cpu`].
     pub fn rate(mut self, rate: f64) -> Builder {
         self.rate = Some(rate);
         self
     }
 
-    /// How CPU time is sampled; default [`CpuEngine::Auto`].
+    /// Sets how CPU time is sampled; default [`CpuEngine::Auto`].
     pub fn engine(mut self, engine: CpuEngine) -> Builder {
         self.settings.engine = match engine {
             CpuEngine::Auto => Engine::Auto,
@@ -155,20 +156,22 @@ impl Builder {
         self
     }
 
-    /// Limits what recording costs, as a share of the CPU time of the program, or of one processor if the program uses less: 0.0001 to
-    /// 0.5, so that 0.005 is half a percent. While it costs more, the intervals get longer.
+    /// Limits the cost of recording to a share of the program's CPU time, or of one processor if the program
+    /// uses less: 0.0001 to 0.5, so that 0.005 is half a percent. While the cost is higher, the intervals get
+    /// longer.
     pub fn budget(mut self, share: f64) -> Builder {
         self.settings.budget = Some(share);
         self
     }
 
-    /// Frames of a stack that are recorded, 1 to 2,048; default 1,024.
+    /// Limits the frames of a stack, 1 to 2,048; default 1,024.
     pub fn depth(mut self, frames: u32) -> Builder {
         self.settings.depth = frames;
         self
     }
 
-    /// Records only these threads. Default: all, and those that start later, within some 10 ms of their start.
+    /// Records only these threads. Default: all, including those that start later, within about 10 ms of
+    /// their start.
     pub fn threads(mut self, threads: Threads) -> Builder {
         self.threads = Some(threads);
         self
@@ -180,7 +183,7 @@ impl Builder {
         self
     }
 
-    /// Which spans and scopes are recorded; default [`SpanRecording::Sampled`].
+    /// Sets which spans and scopes are recorded; default [`SpanRecording::Sampled`].
     pub fn spans(mut self, spans: SpanRecording) -> Builder {
         self.settings.spans = match spans {
             SpanRecording::Off => Spans::Off,
@@ -190,8 +193,9 @@ impl Builder {
         self
     }
 
-    /// Adds a label of the recording to those that the recorder finds: host, service, version and container. A name has 1 to 63 letters,
-    /// digits or `._-/`; a value at most 1,024 bytes without commas and control characters. At most 32 labels are recorded.
+    /// Adds a label of the recording to those that the recorder detects: host, service, version and
+    /// container. A name has 1 to 63 letters, digits or `._-/`; a value at most 1,024 bytes without commas
+    /// and control characters. At most 32 labels are recorded.
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
         self.settings.labels.push((name.into(), value.into()));
         self
@@ -215,63 +219,69 @@ impl Builder {
         self
     }
 
-    /// Adds up samples of CPU time with equal stacks for this time, 1 s to 1 h, and writes them as one event. Files become about ten times
-    /// smaller; source lines and inlined functions are not recorded. It cannot be combined with [`Event::Wall`].
+    /// Merges CPU time samples with equal stacks over this time, 1 s to 1 h, and writes them as one event.
+    /// Files become about ten times smaller; source lines and inlined functions are not recorded. It cannot
+    /// be combined with [`Event::Wall`].
     pub fn aggregate(mut self, time: Duration) -> Builder {
         self.settings.aggregate = Some(time);
         self
     }
 
-    /// With [`Builder::aggregate`]: records source lines and inlined functions, so that stacks that differ by them are not added up.
+    /// With [`Builder::aggregate`]: records source lines and inlined functions, so that stacks that differ in
+    /// them are not merged.
     pub fn aggregate_lines(mut self) -> Builder {
         self.settings.aggregate_lines = true;
         self
     }
 
-    /// Time between two flushes, 10 ms to 10 min: how late a reader can see a sample. Default 1 s, or that of [`Builder::aggregate`].
+    /// Sets the time between two flushes, 10 ms to 10 min, after which a reader sees a sample at the latest.
+    /// Default 1 s, or the time of [`Builder::aggregate`].
     pub fn flush_interval(mut self, time: Duration) -> Builder {
         self.flush = Some(time);
         self
     }
 
-    /// Has each flush written to the disk (`fdatasync`), so that a power failure only costs what was recorded since.
+    /// Synchronizes each flush with the disk (`fdatasync`), so that a power failure loses at most the data
+    /// since the last flush.
     pub fn sync(mut self) -> Builder {
         self.settings.sync = true;
         self
     }
 
-    /// Memory for samples of each process that the recorder has not read yet, in bytes: a power of two, 64 KiB to 256 MiB. Default: by
-    /// rate and number of processors, 128 KiB to 16 MiB.
+    /// Sets the memory of each process for samples that the recorder has not read yet, in bytes: a power of
+    /// two, 64 KiB to 256 MiB. Default: 128 KiB to 16 MiB, by rate and number of processors.
     pub fn ring_size(mut self, bytes: u64) -> Builder {
         self.settings.ring_bytes = Some(bytes);
         self
     }
 
-    /// Streams: bytes that can wait for a reader, 256 KiB to 1 GiB; default 8 MiB. All readers together have four times that.
+    /// For streams: limits the bytes that can wait for a reader, 256 KiB to 1 GiB; default 8 MiB. All readers
+    /// together have four times that.
     pub fn queue_size(mut self, bytes: usize) -> Builder {
         self.settings.stream.queue_bytes = bytes;
         self
     }
 
-    /// Streams: size of the pipe or of a socket's send buffer in bytes, 4 KiB to 1 GiB; default: that of the kernel.
+    /// For streams: sets the size of the pipe or of a socket's send buffer in bytes, 4 KiB to 1 GiB; default:
+    /// the kernel's.
     pub fn pipe_size(mut self, bytes: usize) -> Builder {
         self.settings.stream.pipe_bytes = Some(bytes);
         self
     }
 
-    /// Begins to record this long after [`Builder::start`].
+    /// Starts to record this long after [`Builder::start`].
     pub fn delay(mut self, time: Duration) -> Builder {
         self.settings.schedule.delay = Some(time);
         self
     }
 
-    /// Ends the recording this long after it began. The program runs on.
+    /// Ends the recording this long after it started. The program continues.
     pub fn duration(mut self, time: Duration) -> Builder {
         self.settings.schedule.duration = Some(time);
         self
     }
 
-    /// Begins to record when this file appears.
+    /// Starts to record when this file appears.
     pub fn start_on_file(mut self, path: impl Into<PathBuf>) -> Builder {
         self.settings.schedule.start_on = Some(Trigger::File(path.into()));
         self
@@ -283,7 +293,7 @@ impl Builder {
         self
     }
 
-    /// Copies the last minutes when something happens.
+    /// Copies the last minutes of the recording under certain conditions.
     pub fn dumps(mut self, dumps: Dumps) -> Builder {
         self.dumps = Some(dumps);
         self
@@ -301,24 +311,24 @@ impl Builder {
         self
     }
 
-    /// The `flightline` program that writes the recording. Default: `FLIGHTLINE_BIN`, else in the folder of this program, else on `PATH`.
-    /// If there is none, a thread of this process does.
+    /// Sets the `flightline` program that writes the recording. Default: `FLIGHTLINE_BIN`, then in the folder
+    /// of this program, then on `PATH`. If there is none, a thread of this process writes the recording.
     pub fn helper(mut self, program: impl Into<PathBuf>) -> Builder {
         self.helper = Some(program.into());
         self
     }
 
-    /// Writes the recording in a thread of this process, which takes no signals.
+    /// Writes the recording in a thread of this process, which blocks all signals.
     pub fn in_process(mut self) -> Builder {
         self.in_process = true;
         self
     }
 
-    /// Starts to record, and returns a guard. All threads that exist are recorded, and those that start later.
+    /// Starts to record all existing threads and those that start later. Returns a guard.
     ///
     /// # Errors
-    /// [`Error::Setting`]: a setting is out of range. [`Error::Io`]: the output cannot be written, the recorder does not start, or this
-    /// process is being recorded already.
+    /// [`Error::Setting`]: a setting is out of range. [`Error::Io`]: the output cannot be written, the
+    /// recorder does not start, or this process is already being recorded.
     pub fn start(self) -> Result<Recording, Error> {
         let settings = self.to_settings()?;
         let mut builder = Recorder::builder().settings(settings);
@@ -336,12 +346,12 @@ impl Builder {
         builder.start().map(Recording).map_err(Error::from_recorder)
     }
 
-    /// The settings of the recorder.
+    /// Returns the settings of the recorder.
     fn to_settings(&self) -> Result<Settings, Error> {
         let mut settings = self.settings.clone();
         if let Some(aggregate) = settings.aggregate {
             settings.flush = aggregate;
-            // Readings for each second would take more bytes than the samples.
+            // Metrics every second would take more bytes than the samples.
             settings.metrics = Some(aggregate);
         }
         if let Some(events) = &self.events {
@@ -365,7 +375,7 @@ impl Builder {
         settings.stream.token = self.output.to_address()?.1;
         settings.stream.anywhere = matches!(self.output, Output::Tcp { allow_remote: true, .. });
         check_stream(&settings)?;
-        // The recorder's process can be in another folder.
+        // The recorder's process can have another working directory.
         if let Some(path) = &mut settings.exposition.file {
             *path = absolute(path)?;
         }

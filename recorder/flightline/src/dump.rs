@@ -1,4 +1,4 @@
-//! Copies of a recording that the recorder makes by itself.
+//! Automatic copies of a recording.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -26,49 +26,49 @@ pub struct Dumps {
     keep: Option<usize>,
 }
 
-/// When a copy is made.
+/// The condition for a copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum DumpCondition {
     /// A process uses more CPU time than this share of one processor (0.8 is 80 %), on average over a time of at least 1 s.
     Cpu(f64, Duration),
-    /// A process has more than so many bytes of memory resident.
+    /// A process has more than this many bytes of resident memory.
     Rss(u64),
-    /// A thread runs with the same callers, or waits for the same lock, for so long: at least 2 s.
+    /// A thread runs with the same callers, or waits for the same lock, for this time: at least 2 s.
     Stuck(Duration),
     /// The program ends with this exit status.
     ExitStatus(u8),
     /// The program ends with another exit status than 0.
     Failure,
-    /// A signal ends the program, or a signal such as SIGSEGV a child that is recorded.
+    /// A signal ends the program, or a signal such as SIGSEGV ends a recorded child.
     Signal,
 }
 
 impl Dumps {
-    /// Copies in this folder, ten at most, ten minutes apart. Without a condition none is made.
+    /// Sets the folder for copies: ten at most, ten minutes apart. Without a condition, there are no copies.
     pub fn new(folder: impl Into<PathBuf>) -> Dumps {
         Dumps { folder: folder.into(), conditions: Vec::new(), last: None, every: None, keep: None }
     }
 
-    /// Makes a copy under this condition, too.
+    /// Adds a condition for copies.
     pub fn on(mut self, condition: DumpCondition) -> Dumps {
         self.conditions.push(condition);
         self
     }
 
-    /// Copies only the chunks of the last minutes; default: all there is.
+    /// Copies only the chunks of the last minutes; default: the whole recording.
     pub fn last(mut self, time: Duration) -> Dumps {
         self.last = Some(time);
         self
     }
 
-    /// Shortest time between two copies of a process for one condition; default ten minutes.
+    /// Sets the shortest time between two copies of a process for one condition; default ten minutes.
     pub fn every(mut self, time: Duration) -> Dumps {
         self.every = Some(time);
         self
     }
 
-    /// Copies that stay in the folder, at least 1; default 10. The oldest are removed.
+    /// Sets how many copies are retained, at least 1; default 10. The oldest are removed.
     pub fn keep(mut self, copies: usize) -> Dumps {
         self.keep = Some(copies);
         self

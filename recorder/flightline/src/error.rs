@@ -4,17 +4,17 @@ use std::{fmt, io};
 
 use flightline_recorder::Error as RecorderError;
 
-/// Why a recording could not be started or completed. `Display` writes one line that names the setting or file, and the remedy if there
-/// is one.
+/// The reason why a recording could not be started or completed. `Display` writes one line that names the
+/// setting or file, and the remedy if there is one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting is out of range, or does not go with another one.
+    /// A setting is out of range, or cannot be combined with another one.
     #[non_exhaustive]
     Setting {
-        /// The setting, as the command line calls it: `depth`, `ring-size`.
+        /// The setting, by its name on the command line: `depth`, `ring-size`.
         name: &'static str,
-        /// The problem with its value, and the values that are allowed.
+        /// The problem with its value, and the allowed values.
         problem: String,
     },
     /// A call of the operating system failed, or the recorder did not answer in time ([`io::ErrorKind::TimedOut`]).
@@ -22,19 +22,19 @@ pub enum Error {
     Io {
         /// The operation that failed, with the path: `create /var/lib/fl`.
         operation: String,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The recorder's memory or its answer is not as this version of the crate writes it.
+    /// The recorder's memory or its answer differs from what this version of the crate writes.
     #[non_exhaustive]
     Incompatible {
-        /// The value that was read, and the expected one.
+        /// The actual and the expected value.
         problem: String,
     },
 }
 
 impl Error {
-    /// Not `From`: the recorder's error is no part of this interface.
+    /// Not `From`, because the recorder's error is not part of this interface.
     pub(crate) fn from_recorder(error: RecorderError) -> Error {
         match error {
             RecorderError::Io { doing, source } => Error::Io { operation: doing, source },
@@ -50,7 +50,7 @@ impl fmt::Display for Error {
             Error::Setting { name, problem } => write!(f, "{name}: {problem}"),
             Error::Io { operation, source } => {
                 let reason = source.to_string();
-                // The system's words without Rust's "(os error n)".
+                // The operating system's message without Rust's suffix "(os error n)".
                 let end = source.raw_os_error().and_then(|_| reason.rfind(" (os error "));
                 write!(f, "cannot {operation}: {}", &reason[..end.unwrap_or(reason.len())])
             }

@@ -17,28 +17,31 @@ use crate::Error;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// CPU time: the CPU time of a thread between two of its samples, 100 µs to 1 s. [`Builder::rate`](crate::Builder::rate) sets the
-    /// same as a rate.
+    /// CPU time. The duration is the CPU time of a thread between two of its samples, 100 µs to 1 s.
+    /// [`Builder::rate`](crate::Builder::rate) sets the same as a rate.
     Cpu(Duration),
-    /// Wall-clock time: the time between two samples of every thread, running or not, with the thread's state; 1 ms to 1 s.
+    /// Wall-clock time. The duration is the time between two samples of every thread, running or not, with
+    /// the thread's state; 1 ms to 1 s.
     Wall(Duration),
-    /// Load, memory, context switches, containers and network: the time between two readings. They are always recorded, every second if
-    /// this is not selected.
+    /// Load, memory, context switches, containers and network. The duration is the time between two readings.
+    /// They are always recorded, every second by default.
     Metrics(Duration),
     /// A perf event of the kernel or the processor. See [`Event::perf`].
     #[non_exhaustive]
     Perf {
-        /// As `perf` and `flightline list` name it: `page-faults`, `sched:sched_switch`, `uprobe:libc.so.6:malloc`, `r1a8`.
+        /// Its name in `perf` and `flightline list`: `page-faults`, `sched:sched_switch`,
+        /// `uprobe:libc.so.6:malloc`, `r1a8`.
         name: String,
-        /// Events from one sample to the next; `None`: a default for the kind of event.
+        /// Number of events per sample; `None`: the default for the kind of event.
         period: Option<u64>,
     },
-    /// The calls of a function that take at least this long, by breakpoints. See [`Event::function`].
+    /// The calls of a function that take at least this long, recorded with breakpoints. See
+    /// [`Event::function`].
     #[non_exhaustive]
     Function {
         /// Its name in the symbol table.
         name: String,
-        /// The library that has it, such as `libc.so.6` or a path; `None`: this program.
+        /// The library that contains it, such as `libc.so.6` or a path; `None`: this program.
         library: Option<PathBuf>,
         /// Shortest call that is recorded.
         threshold: Duration,
@@ -53,13 +56,13 @@ impl Event {
     /// Metrics every second.
     pub const METRICS: Event = Event::Metrics(Duration::from_secs(1));
 
-    /// A perf event by its name, with the default period; at most eight in a recording.
+    /// Returns a perf event by its name, with the default period; at most eight in a recording.
     pub fn perf(name: impl Into<String>) -> Event {
         Event::Perf { name: name.into(), period: None }
     }
 
-    /// Sets the number of events from one sample to the next, at least 1. Other events than those of [`Event::perf`] have none and stay
-    /// as they are.
+    /// Sets the number of events per sample, at least 1. Has no effect on events other than those of
+    /// [`Event::perf`].
     pub fn with_period(self, events: u64) -> Event {
         match self {
             Event::Perf { name, .. } => Event::Perf { name, period: Some(events) },
@@ -67,12 +70,13 @@ impl Event {
         }
     }
 
-    /// The calls of a function of this program that take at least `threshold`.
+    /// Returns the event for calls of a function of this program that take at least `threshold`.
     pub fn function(name: impl Into<String>, threshold: Duration) -> Event {
         Event::Function { name: name.into(), library: None, threshold }
     }
 
-    /// The calls of a function of a library, such as `libc.so.6` or a path, that take at least `threshold`.
+    /// Returns the event for calls of a function of a library, such as `libc.so.6` or a path, that take at
+    /// least `threshold`.
     pub fn library_function(
         library: impl Into<PathBuf>,
         name: impl Into<String>,
@@ -81,7 +85,7 @@ impl Event {
         Event::Function { name: name.into(), library: Some(library.into()), threshold }
     }
 
-    /// Selects it in the settings of the recorder.
+    /// Selects the event in the settings of the recorder.
     pub(crate) fn select(self, settings: &mut Settings) -> Result<(), Error> {
         match self {
             Event::Cpu(interval) => {

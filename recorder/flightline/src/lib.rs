@@ -1,5 +1,6 @@
-//! Records the program that uses it: CPU time, wall-clock time, perf events and slow calls, with stacks, into a recording in the
-//! format of the JDK's Flight Recorder. `flightline flame`, JDK Mission Control and `jfr` read it.
+//! Records the program that uses this crate: CPU time, wall-clock time, perf events and slow calls, with
+//! stacks. The recording has the format of the JDK's Flight Recorder, which `flightline flame`, JDK Mission
+//! Control and `jfr` read.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -17,18 +18,18 @@
 //! | | |
 //! |---|---|
 //! | record this process | [`Builder`], [`Recording`] |
-//! | what is recorded | [`Event`], [`CpuEngine`], [`Threads`], [`SpanRecording`] |
-//! | where to | [`Output`], [`Repository`] |
-//! | copies of the last minutes, when something happens | [`Dumps`], [`DumpCondition`] |
-//! | have a profiling service record this process | [`Service`] |
-//! | what a thread works on | [`Scope`], [`Span`], [`label`] |
+//! | select events and threads | [`Event`], [`CpuEngine`], [`Threads`], [`SpanRecording`] |
+//! | select the destination | [`Output`], [`Repository`] |
+//! | copy the last minutes under certain conditions | [`Dumps`], [`DumpCondition`] |
+//! | let a profiling service record this process | [`Service`] |
+//! | label the work of a thread | [`Scope`], [`Span`], [`label`] |
 //!
-//! The recording is written by the `flightline` program in a process of its own, if it is installed; otherwise, or with
-//! [`Builder::in_process`], by a thread of this process.
+//! The `flightline` program writes the recording in a separate process, if it is installed. Otherwise, or
+//! with [`Builder::in_process`], a thread of this process writes it.
 //!
-//! Allocations, lock waits, I/O and exceptions are recorded by functions that `libflightline.so` puts in front of those of the C library.
-//! A program that links this crate has no such functions; start it with `flightline record`, or with `LD_PRELOAD=libflightline.so`, to
-//! record these.
+//! Allocations, lock waits, I/O and exceptions are recorded by interposers of C library functions in
+//! `libflightline.so`. A program that links this crate does not have them; to record these events, start the
+//! program with `flightline record`, or with `LD_PRELOAD=libflightline.so`.
 //!
 //! Public signatures use only types of this crate, of the standard library, and those of `flightline-context`
 //! that are re-exported here.

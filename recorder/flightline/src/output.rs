@@ -1,4 +1,4 @@
-//! Where a recording goes.
+//! The destinations of a recording.
 
 use std::{
     net::SocketAddr,
@@ -12,23 +12,24 @@ use flightline_recorder::{repository, sink::stream::Token};
 
 use crate::Error;
 
-/// Where a recording goes. A path is an [`Output::File`], so that [`Builder::output`](crate::Builder::output) takes both.
+/// The destination of a recording. A path becomes an [`Output::File`], so that
+/// [`Builder::output`](crate::Builder::output) accepts both.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Output {
-    /// A file, or a FIFO that exists. `%p` in its name is replaced by the process id. A file that exists is renamed to `NAME.old`, unless
-    /// [`Builder::overwrite`](crate::Builder::overwrite).
+    /// A file, or an existing FIFO. `%p` in its name is replaced by the process id. An existing file is
+    /// renamed to `NAME.old`, unless [`Builder::overwrite`](crate::Builder::overwrite).
     File(PathBuf),
-    /// A folder with the last hours, for as long as the program runs.
+    /// A folder with the last hours of the recording.
     Repository(Repository),
-    /// A socket of the file system that is created at this path. Each client gets the recording from the next chunk on.
+    /// A Unix socket that is created at this path. Each client gets the recording from the next chunk on.
     Unix(PathBuf),
-    /// A TCP port that clients connect to. Nothing is encrypted.
+    /// A TCP port for clients. The data is not encrypted.
     #[non_exhaustive]
     Tcp {
-        /// The address that is listened at.
+        /// The address to listen at.
         address: SocketAddr,
-        /// The first line that a client sends: 1 to 256 bytes.
+        /// The first line that a client must send: 1 to 256 bytes.
         token: String,
         /// Allow an address that other machines can reach.
         allow_remote: bool,
@@ -39,18 +40,18 @@ pub enum Output {
 }
 
 impl Output {
-    /// A TCP port of this machine, such as 127.0.0.1:4711.
+    /// Returns a TCP port of this machine, such as 127.0.0.1:4711.
     pub fn tcp(address: SocketAddr, token: impl Into<String>) -> Output {
         Output::Tcp { address, token: token.into(), allow_remote: false }
     }
 
-    /// A TCP port that other machines can reach, too. Nothing is encrypted.
+    /// Returns a TCP port that other machines can reach too. The data is not encrypted.
     pub fn remote_tcp(address: SocketAddr, token: impl Into<String>) -> Output {
         Output::Tcp { address, token: token.into(), allow_remote: true }
     }
 
-    /// The output in the notation of the command line, and the token of a TCP port. A file has an absolute path, which cannot be
-    /// mistaken for the address of a stream.
+    /// Returns the output in the syntax of the command line, and the token of a TCP port. A file gets an
+    /// absolute path, which cannot be mistaken for the address of a stream.
     pub(crate) fn to_address(&self) -> Result<(PathBuf, Option<Token>), Error> {
         let prefixed = |prefix: &str, path: &Path| {
             let mut text = std::ffi::OsString::from(prefix);
@@ -76,7 +77,7 @@ impl<P: Into<PathBuf>> From<P> for Output {
     }
 }
 
-/// Absolute paths mean the same in the recorder's process.
+/// Returns an absolute path, which has the same meaning in the recorder's process.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path)
         .map_err(|source| Error::Io { operation: format!("find {}", path.display()), source })
@@ -101,30 +102,32 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// A repository in this folder, without limits.
+    /// Returns a repository in this folder, without limits.
     pub fn new(folder: impl Into<PathBuf>) -> Repository {
         Repository { folder: folder.into(), max_age: None, max_size: None, chunk_age: None, chunk_size: None }
     }
 
-    /// Remove chunks that ended longer ago than this, at least 1 s.
+    /// Removes chunks that ended longer ago than this, at least 1 s.
     pub fn max_age(mut self, age: Duration) -> Repository {
         self.max_age = Some(age);
         self
     }
 
-    /// Bytes that all recordings of the repository may take together, at least 1 MiB: the oldest chunks are removed.
+    /// Limits the bytes of all recordings in the repository, at least 1 MiB: the oldest chunks are removed.
     pub fn max_size(mut self, bytes: u64) -> Repository {
         self.max_size = Some(bytes);
         self
     }
 
-    /// Close a chunk at this age, at least 1 s; default 15 minutes, at most an eighth of [`Repository::max_age`].
+    /// Closes a chunk at this age, at least 1 s; default 15 minutes, at most an eighth of
+    /// [`Repository::max_age`].
     pub fn chunk_age(mut self, age: Duration) -> Repository {
         self.chunk_age = Some(age);
         self
     }
 
-    /// Close a chunk at this size in bytes, 64 KiB to 256 MiB; default 12 MiB, at most an eighth of [`Repository::max_size`].
+    /// Closes a chunk at this size in bytes, 64 KiB to 256 MiB; default 12 MiB, at most an eighth of
+    /// [`Repository::max_size`].
     pub fn chunk_size(mut self, bytes: u64) -> Repository {
         self.chunk_size = Some(bytes);
         self

@@ -9,15 +9,16 @@ use crate::Error;
 pub struct Recording(pub(crate) flightline_recorder::Recording);
 
 impl Recording {
-    /// Has everything that was recorded so far written to the output, and waits for it.
+    /// Writes everything recorded so far to the output, and waits for it.
     ///
     /// # Errors
-    /// [`Error::Io`] with [`TimedOut`](std::io::ErrorKind::TimedOut): the recorder did not do it within ten seconds.
+    /// [`Error::Io`] with [`TimedOut`](std::io::ErrorKind::TimedOut): the recorder did not do it within ten
+    /// seconds.
     pub fn flush(&self) -> Result<(), Error> {
         self.0.flush().map_err(Error::from_recorder)
     }
 
-    /// Stops to record until [`Recording::resume`].
+    /// Pauses recording until [`Recording::resume`].
     ///
     /// # Errors
     /// [`Error::Io`]: the recorder does not answer.
@@ -25,7 +26,7 @@ impl Recording {
         self.0.pause().map_err(Error::from_recorder)
     }
 
-    /// Records again after [`Recording::pause`].
+    /// Resumes recording after [`Recording::pause`].
     ///
     /// # Errors
     /// [`Error::Io`]: the recorder does not answer.

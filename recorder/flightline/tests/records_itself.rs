@@ -1,4 +1,5 @@
-//! The example `record_self`, whose recording is read with `jfr-format`, and the settings that need a recording to be seen.
+//! Tests the example `record_self`, whose recording is read with `jfr-format`, and the settings that are
+//! visible only in a recording.
 
 use std::{collections::BTreeMap, path::Path, sync::mpsc, thread, time::Duration};
 
@@ -9,7 +10,7 @@ use jfr_format::read::{Input, Item};
 #[path = "../examples/record_self.rs"]
 mod record_self;
 
-/// Events of a recording by the name of their type.
+/// Counts the events of a recording by the name of their type.
 fn events(path: &Path) -> BTreeMap<String, usize> {
     let mut input = Input::bytes(std::fs::read(path).unwrap().into());
     let mut found = BTreeMap::new();
@@ -37,7 +38,7 @@ fn traced_sleep(ms: u64) {
     thread::sleep(std::hint::black_box(Duration::from_millis(ms)));
 }
 
-/// One test: a process has one recording at a time.
+/// A single test, because a process has one recording at a time.
 #[test]
 fn a_program_records_itself() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,14 +53,14 @@ fn a_program_records_itself() {
 
     let path = folder.path().join("settings.jfr");
     let mut selected = vec![Event::Wall(Duration::from_millis(10))];
-    // Containers can forbid breakpoints.
+    // Containers may forbid breakpoints.
     let traced = flightline_recorder::perf_events::trace_refused().is_none();
     if traced {
         let slow = Duration::from_millis(100);
         selected.push(Event::library_function("libc.so.6", "clock_nanosleep", slow));
         selected.push(Event::function("records_itself::traced_sleep", slow));
     }
-    // Threads that wait until the recording has begun.
+    // Threads that wait until the recording has started.
     let threads = [0, 1].map(|_| {
         let ((send_id, id), (begin, wait)) = (mpsc::channel(), mpsc::channel::<()>());
         let work = move || {
@@ -89,6 +90,6 @@ fn a_program_records_itself() {
     let found = events(&path);
     assert!(found.contains_key("profiler.WallClockSample"), "{found:?}");
     assert!(!found.contains_key("jdk.ExecutionSample"), "{found:?}");
-    // The slow call in both functions, and only that of the chosen thread.
+    // The slow call in both functions, and only that of the selected thread.
     assert_eq!(found.get("jdk.MethodTrace").copied(), traced.then_some(2), "{found:?}");
 }

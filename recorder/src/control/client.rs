@@ -1,4 +1,4 @@
-//! Asks a drain.
+//! Sends requests to a drain.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::server::through_descriptor;
 use crate::error::Error;
 
-/// Time for an answer; the end of a recording waits for symbols and slow readers.
+/// Time limit for an answer. The end of a recording waits for symbols and slow readers.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Longest answer, bytes.
 const ANSWER_BYTES: u64 = 16 << 20;
@@ -21,15 +21,15 @@ const ANSWER_BYTES: u64 = 16 << 20;
 /// Sends one request to the drain of a session and returns its answer.
 ///
 /// # Errors
-/// There is no drain, it belongs to somebody else, or it refuses: then with its own words.
+/// There is no drain, it belongs to another user, or it refuses; the error then contains the drain's message.
 pub fn ask(session: &Path, request: &str) -> Result<Value, Error> {
     ask_within(session, request, PATIENCE)
 }
 
-/// The same, but waits no longer than that for the answer.
+/// Like [`ask`], with a time limit of `patience`.
 ///
 /// # Errors
-/// As [`ask`].
+/// As for [`ask`].
 pub fn ask_within(session: &Path, request: &str, patience: Duration) -> Result<Value, Error> {
     let failed = |e: std::io::Error| Error::io("ask the recorder of", session, e);
     let (_dir, path) = through_descriptor(session).map_err(failed)?;

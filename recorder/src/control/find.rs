@@ -1,4 +1,4 @@
-//! Which session, if any, a process belongs to, as its memory map tells.
+//! Finds the session that a process belongs to, from its memory map.
 
 use std::{
     cell::OnceCell,
@@ -17,36 +17,36 @@ use crate::{
     session::{self, SessionClient},
 };
 
-/// How a process stands to us.
+/// The state of a process with respect to recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// A session records it; its directory.
+    /// Recorded by the session in this directory.
     Recorded(PathBuf),
-    /// Not recorded, but it waits for the command to join.
+    /// Not recorded, but waiting for the command to join.
     Waiting,
-    /// The object is loaded, but takes no commands: started without `FLIGHTLINE=dormant`, or a Go program.
+    /// The recorder is loaded but accepts no commands: started without `FLIGHTLINE=dormant`, or a Go program.
     Deaf,
-    /// The object is not loaded.
+    /// The recorder is not loaded.
     NotLoaded,
 }
 
 /// A process and its condition.
 #[derive(Clone, Debug)]
 pub struct TargetProcess {
-    /// Its id, as given.
+    /// The PID, as given by the caller.
     pub pid: u32,
     /// Its name.
     pub name: String,
     /// Its user and group.
     pub owner: (u32, u32),
-    /// How it stands to us.
+    /// Its state with respect to recording.
     pub condition: Condition,
 }
 
-/// Looks at a process. The id may also be that of the drain itself.
+/// Examines a process. The PID may also be that of the drain itself.
 ///
 /// # Errors
-/// There is no such process, or it may not be looked at.
+/// There is no such process, or access to it is not permitted.
 pub fn find(pid: u32) -> Result<TargetProcess, Error> {
     let proc = PathBuf::from(format!("/proc/{pid}"));
     let no_process = || Error::Unavailable { name: "pid", problem: format!("there is no process {pid}") };
@@ -68,18 +68,18 @@ pub fn find(pid: u32) -> Result<TargetProcess, Error> {
     Ok(TargetProcess { pid, name, owner: (meta.uid(), meta.gid()), condition })
 }
 
-/// Finds the recordings of processes, also of those that are recorded from outside, which their memory maps do not show. It queries the
-/// recorders of this machine once at most.
+/// Finds the recordings of processes, including those recorded from outside, whose memory maps do not show
+/// it. Queries the recorders of this machine at most once.
 #[derive(Default)]
 pub struct Finder {
     sessions: OnceCell<HashMap<u32, PathBuf>>,
 }
 
 impl Finder {
-    /// Looks at a process.
+    /// Examines a process.
     ///
     /// # Errors
-    /// As [`find`].
+    /// As for [`find`].
     pub fn find(&self, pid: u32) -> Result<TargetProcess, Error> {
         let found = find(pid)?;
         if !matches!(found.condition, Condition::NotLoaded | Condition::Deaf) {
@@ -92,7 +92,7 @@ impl Finder {
     }
 }
 
-/// The processes that the recorders of this machine record, and the sessions of these recorders.
+/// Returns the processes that the recorders of this machine record, with the sessions of these recorders.
 fn recorded_processes() -> HashMap<u32, PathBuf> {
     let mut found = HashMap::new();
     let sessions =
@@ -108,10 +108,10 @@ fn recorded_processes() -> HashMap<u32, PathBuf> {
     found
 }
 
-/// Time for a recorder to answer.
+/// Time limit for an answer of a recorder.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Why a process may not be looked at, and who may.
+/// Returns the message that access to a process is not permitted, with the users who have access.
 fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {
     match us {
         0 => format!(
@@ -127,7 +127,7 @@ fn refused(name: &str, pid: u32, owner: u32, us: u32) -> String {
 
 fn condition_from_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
     let (mut loaded, mut listens) = (false, false);
-    // By the name of memory or, where the kernel keeps none, of an anonymous file.
+    // By the name of anonymous memory or, where the kernel lacks this, of a memfd.
     let names = [format!("[anon:{LISTENING}]"), format!("/memfd:{LISTENING} (deleted)")];
     for line in maps.lines() {
         listens |= names.iter().any(|name| line.ends_with(name));
@@ -146,7 +146,7 @@ fn condition_from_maps(maps: &str, open: &dyn Fn(&Path) -> bool) -> Condition {
     }
 }
 
-/// Whether a session still records. One whose drain was killed is over: its programs are told so.
+/// Returns true if a session still records. If its drain has ended, its programs are asked to stop sampling.
 fn is_open(dir: &Path) -> bool {
     let Ok(seen) = SessionClient::open(dir) else { return false };
     if seen.drain_ended() {

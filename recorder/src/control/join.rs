@@ -1,4 +1,4 @@
-//! Has a waiting process join a session.
+//! Makes a waiting process join a session.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,17 +13,18 @@ use flightline_in_signal::command::{JOIN, MAILBOX_BYTES, MAILBOX_DIRS, MAILBOX_P
 use super::threads::{Commander, Notice};
 use crate::error::Error;
 
-/// Time until the process must have joined.
+/// Time limit for the process to join.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A process that was told to join.
+/// A process that received the command to join.
 pub struct Joining {
     mailbox: PathBuf,
     commander: Commander,
     since: Instant,
 }
 
-/// Tells process `pid` to join `session`. With `interrupt` a thread may see an `EINTR` that it would not see otherwise.
+/// Sends process `pid` the command to join `session`. With `interrupt`, a thread may see an `EINTR` that it
+/// would not see otherwise.
 ///
 /// # Errors
 /// The mailbox could not be written.
@@ -46,7 +47,7 @@ pub fn join(pid: u32, session: &Path, interrupt: bool) -> Result<Joining, Error>
 fn write(path: &Path, session: &Path) -> io::Result<()> {
     let text = session.to_str().filter(|t| t.len() <= MAILBOX_BYTES);
     let text = text.ok_or(io::ErrorKind::InvalidFilename)?;
-    // One that was left behind; nobody else's can be removed from such a directory.
+    // A stale file. Files of other users cannot be removed from such a directory.
     if fs::symlink_metadata(path).is_ok_and(|m| m.uid() == nix::unistd::geteuid().as_raw()) {
         fs::remove_file(path)?;
     }
@@ -55,10 +56,10 @@ fn write(path: &Path, session: &Path) -> io::Result<()> {
 }
 
 impl Joining {
-    /// Sends the command again where that is due. To be called until the process has joined.
+    /// Sends the command again if it is due. Call this until the process has joined.
     ///
     /// # Errors
-    /// It did not in time.
+    /// The process did not join in time.
     pub fn urge(&mut self) -> Result<(), Error> {
         if self.since.elapsed() < PATIENCE {
             self.commander.urge();

@@ -1,12 +1,12 @@
-//! Control of a recording from outside: `flightline ctl`, and whoever speaks the same to the drain's socket.
+//! Control of a running recording: `flightline ctl`, and other clients of the drain's socket.
 //!
-//! The socket lies in the session directory, which only its owner may enter, and the drain asks the kernel who is at the
-//! other end. A request is one line of text, the answer one line of JSON.
+//! The socket is in the session directory, which only its owner may enter, and the drain gets the client's
+//! user from the kernel. A request is one line of text, the answer one line of JSON.
 //!
 //! ```text
-//! find.rs     process → waiting, recorded (session directory), or out of reach     client.rs  asks
-//! server.rs   the drain's end of the socket                                        status.rs  what it tells
-//! threads.rs  which thread of a program takes a command without noticing           join.rs    mailbox and command
+//! find.rs     process → waiting, recorded (session directory), or out of reach     client.rs  sends requests
+//! server.rs   the drain's end of the socket                                        status.rs  the status as JSON
+//! threads.rs  the thread of a program that receives a command                      join.rs    mailbox and command
 //! ```
 //!
 //! Pauses, delayed starts and changes of engines use one mechanism. The session's page says what to record,

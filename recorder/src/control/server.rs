@@ -1,4 +1,5 @@
-//! The drain's end of the control socket. It never waits: whoever writes half a line or does not read is let go.
+//! The drain's end of the control socket. It never blocks: a client that sends half a line or does not read
+//! is disconnected.
 
 use std::{
     fs::File,
@@ -19,27 +20,28 @@ use serde_json::{Value, json};
 
 use super::{REQUEST_BYTES, SOCKET};
 
-/// Clients at a time; more wait in the kernel's queue.
+/// Clients at a time. Others wait in the kernel's queue.
 const CLIENTS: usize = 16;
-/// Time a client has for its request, and for taking the answer.
+/// Time limit for a client to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What somebody asks for.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Rates, losses, memory.
+    /// Report rates, losses and memory.
     Status,
-    /// Nothing is recorded until [`Request::Resume`].
+    /// Record nothing until [`Request::Resume`].
     Pause,
-    /// See [`Request::Pause`].
+    /// End a [`Request::Pause`].
     Resume,
-    /// The end of the recording; answered when the output is complete.
+    /// End the recording. Answered when the output is complete.
     Stop,
-    /// Everything so far goes to the output; answered when it is there.
+    /// Write everything recorded so far to the output. Answered when it is written.
     Dump,
-    /// The same, but names that are still being read are not waited for long: somebody copies the output.
+    /// Like [`Request::Dump`], but with a short wait for symbols, because the client is about to copy the
+    /// output.
     Save,
-    /// Other engines, as `-e` has them.
+    /// Switch to other engines, in the syntax of `-e`.
     Engines(String),
 }
 
@@ -60,16 +62,16 @@ impl Request {
     }
 }
 
-/// What the answer waits for.
+/// The condition that a deferred answer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Samples that wait for symbols have their names, or it is so late; then a flush.
+    /// The waiting samples have their symbols, or this time has passed; a flush follows.
     Named(Instant),
-    /// This flush.
+    /// This flush is done.
     Flushed(u64),
     /// The output is complete.
     Ended,
-    /// Every program has applied this change.
+    /// Every program has applied this change, or this time has passed.
     Applied(u32, Instant),
 }
 
@@ -82,14 +84,14 @@ struct Client {
     since: Instant,
 }
 
-/// The socket and who is connected.
+/// The socket and its clients.
 pub(crate) struct Server {
     listener: UnixListener,
     clients: Vec<Client>,
 }
 
 impl Server {
-    /// Makes the socket in a session directory.
+    /// Creates the socket in a session directory.
     pub(crate) fn open(dir: &Path) -> io::Result<Server> {
         let (_dir, path) = through_descriptor(dir)?;
         let listener = UnixListener::bind(path)?;
@@ -97,14 +99,14 @@ impl Server {
         Ok(Server { listener, clients: Vec::new() })
     }
 
-    /// For waiting.
+    /// Returns the descriptors to wait for.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let room = self.clients.len() < CLIENTS;
         let reading = self.clients.iter().filter(|c| c.until.is_none() && !c.answered);
         reading.map(|c| c.stream.as_fd()).chain(room.then(|| self.listener.as_fd()))
     }
 
-    /// Takes in what came; the requests that are complete, by client.
+    /// Reads what clients sent. Returns the complete requests, by client.
     pub(crate) fn requests(&mut self) -> Vec<(usize, Request)> {
         while self.clients.len() < CLIENTS
             && let Ok((stream, _)) = self.listener.accept()
@@ -138,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Answers those whose wait is over; the others wait on, for what `answer` says.
+    /// Answers the clients whose condition is met. The others wait for the condition that `answer` returns.
     pub(crate) fn settle(&mut self, answer: &mut dyn FnMut(Until) -> Result<Value, Until>) {
         for client in &mut self.clients {
             match client.until.map(&mut *answer) {
@@ -152,7 +154,8 @@ impl Server {
         }
     }
 
-    /// Writes on, and lets go who is done or too slow. To be called last in a round: numbers of clients change.
+    /// Continues to write answers, and disconnects clients that are done or too slow. Call this last in a
+    /// round, because it changes the indexes of clients.
     pub(crate) fn push(&mut self) {
         for client in &mut self.clients {
             client.write();
@@ -165,7 +168,7 @@ impl Server {
 }
 
 impl Client {
-    /// `None` for a process of another user.
+    /// Returns `None` for a process of another user.
     fn new(stream: UnixStream) -> Option<Client> {
         stream.set_nonblocking(true).ok()?;
         let peer = getsockopt(&stream, PeerCredentials).ok()?;
@@ -232,8 +235,8 @@ impl Client {
     }
 }
 
-/// A path to the socket that is short enough for an address, however long the directory's is; valid while the
-/// descriptor lives.
+/// Returns a path to the socket that fits into a socket address, however long the directory's path is. It is
+/// valid while the descriptor is open.
 pub(super) fn through_descriptor(dir: &Path) -> io::Result<(File, PathBuf)> {
     let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
     let dir = std::fs::OpenOptions::new().read(true).custom_flags(flags).open(dir)?;
@@ -257,7 +260,7 @@ mod tests {
 
     fn served(sent: &[u8], at_least: usize) -> (Vec<Request>, String) {
         let dir = tempfile::tempdir().unwrap();
-        // Longer than an address may be.
+        // Longer than a socket address allows.
         let long = dir.path().join("x".repeat(200));
         std::fs::create_dir(&long).unwrap();
         let mut server = Server::open(&long).unwrap();

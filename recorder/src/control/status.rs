@@ -1,11 +1,11 @@
-//! What a drain tells of itself.
+//! The status that a drain reports as JSON.
 
 use flightline_in_signal::layout::{engine, event_kind, loss};
 use serde_json::{Value, json};
 
 use crate::loss::{Report, engine_name};
 
-/// A [`Report`] of what was recorded so far.
+/// Returns the [`Report`] of the recording so far.
 pub(crate) fn report_json(report: &Report) -> Value {
     let lost: Vec<Value> = loss::NAMES
         .iter()
@@ -29,12 +29,12 @@ pub(crate) fn report_json(report: &Report) -> Value {
         "threads": report.threads,
         "threadsWithoutSlot": report.no_slot,
         "processesRefused": report.refused,
-        // Null while none is chosen.
+        // Null until an engine is chosen.
         "engine": report.engine.filter(|(code, _)| *code != engine::AUTO).map(|(code, _)| engine_name(code)),
     })
 }
 
-/// ns as seconds.
+/// Converts ns to seconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

@@ -1,9 +1,15 @@
-//! Which thread of a program a command goes to.
+//! Selects the thread of a program that receives a command.
 //!
-//! A queued signal ends some waits early: the handler restarts what the kernel can restart, but `poll`, `select`,
-//! `nanosleep` and a few more return `EINTR` (signal(7)). So a command goes to a thread that runs; if none does for a
-//! while, to one in a call that is restarted; then to one in a call that may return `EINTR` without any handler too
-//! (after SIGSTOP and SIGCONT), which its program must therefore expect. Others are only interrupted if asked for.
+//! A queued signal ends some waits early. The handler restarts what the kernel can restart, but `poll`,
+//! `select`, `nanosleep` and a few more return `EINTR` (signal(7)). The command therefore goes to the first
+//! of these that is found within its time limit:
+//!
+//! * a thread that runs,
+//! * a thread in a call that is restarted,
+//! * a thread in a call that may return `EINTR` without any handler too (after SIGSTOP and SIGCONT), so that
+//!   its program must expect it.
+//!
+//! Other threads are interrupted only on request.
 
 use std::{
     fs,
@@ -15,16 +21,16 @@ use flightline_in_signal::{
     cookie::{Cookie, FROM_CONTROL},
 };
 
-/// What a thread would see of a signal.
+/// How a thread would notice a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Notice {
-    /// It runs: nothing.
+    /// Not at all: the thread runs.
     Running,
-    /// Its call is restarted: nothing.
+    /// Not at all: its call is restarted.
     Restarted,
-    /// `EINTR` from a call that may return it without handlers too.
+    /// By `EINTR` from a call that may return it without handlers too.
     Expected,
-    /// `EINTR` that it would not see otherwise.
+    /// By an `EINTR` that it would not see otherwise.
     Unexpected,
 }
 
@@ -36,54 +42,54 @@ struct Thread {
     waits_in: String,
 }
 
-/// How long a thread of each kind is waited for before a worse one is taken.
+/// How long to wait for a thread of each kind before a less suitable one is used.
 const PATIENCE: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(200), Duration::from_millis(500), Duration::from_secs(1)];
-/// Time between two commands to one process: the answer to the first takes a moment.
+/// Time between two commands to one process, because the answer to the first takes a moment.
 const PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(200)];
-/// Threads looked at in one go.
+/// Limit of threads examined in one pass.
 const LOOKED_AT: usize = 4096;
 
-/// Sends one command to one process until it was carried out.
+/// Repeats a command to a process until the process has carried it out.
 #[derive(Debug)]
 pub(crate) struct Commander {
     pid: u32,
     command: u32,
     worst: Notice,
     since: Instant,
-    /// When to look at the threads again.
+    /// When to examine the threads again.
     next: Instant,
     pause: Duration,
-    /// What the threads wait in, if none could be sent to.
+    /// The calls that the threads wait in, if none could receive the command.
     pub(crate) refused: Option<String>,
 }
 
 impl Commander {
-    /// `worst`: what threads may see of it at worst.
+    /// `worst` is the most noticeable effect that is acceptable.
     pub(crate) fn new(pid: u32, command: u32, worst: Notice) -> Commander {
         let now = Instant::now();
         Commander { pid, command, worst, since: now, next: now, pause: PAUSE[0], refused: None }
     }
 
-    /// A command to a program that is being recorded: its threads must not notice.
+    /// Returns a command for a program that is being recorded. Its threads must not notice it.
     pub(crate) fn to_apply(pid: u32) -> Commander {
         Commander::new(pid, APPLY, Notice::Restarted)
     }
 
-    /// Sends the command again if it is time and a thread can take it.
+    /// Sends the command again if it is due and a thread can receive it.
     pub(crate) fn urge(&mut self) {
         let now = Instant::now();
         if now < self.next {
             return;
         }
         let mut threads = threads(self.pid);
-        // A look at thousands of threads takes a while: at most a tenth of our time goes into it.
+        // Examining thousands of threads takes a while. Spend at most a tenth of our time on it.
         self.next = now + (now.elapsed() * 10).clamp(Duration::from_millis(1), PAUSE[1]);
         threads.sort_by_key(|t| t.notice);
         let waited = self.since.elapsed();
         let fit = |t: &&Thread| t.notice <= self.worst && waited >= PATIENCE[t.notice as usize];
         match threads.iter().find(fit) {
-            // Without a handler the signal would be deadly.
+            // Without a handler the signal would kill the process.
             Some(_) if !catches(self.pid) => self.refused = Some(String::new()),
             Some(thread) => {
                 if queue(self.pid, thread.tid, self.command) {
@@ -102,7 +108,7 @@ impl Commander {
     }
 }
 
-/// Whether a process has a handler for the signal of commands.
+/// Returns true if a process has a handler for the signal that carries commands.
 pub(super) fn catches(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
@@ -119,7 +125,8 @@ fn threads(pid: u32) -> Vec<Thread> {
 fn look(pid: u32, tid: u32) -> Option<Thread> {
     let dir = format!("/proc/{pid}/task/{tid}");
     let stat = fs::read_to_string(format!("{dir}/stat")).ok()?;
-    // The name may hold anything: fields are counted from its closing parenthesis. Field 3 is the state, 32 the mask.
+    // The name may contain any character, so fields are counted from its closing parenthesis. Field 3 is the
+    // state, 32 the mask.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 2..)?.split(' ').collect();
     let blocked: u64 = fields.get(32 - 3)?.parse().ok()?;
     if blocked >> (libc::SIGPROF - 1) & 1 == 1 {
@@ -132,7 +139,8 @@ fn look(pid: u32, tid: u32) -> Option<Thread> {
             let call = read("syscall");
             let words: Vec<&str> = call.split(' ').collect();
             match words.first().and_then(|n| n.parse().ok()) {
-                // With a time limit it returns EINTR, which waiters must expect: any wake-up may be for nothing.
+                // With a timeout it returns EINTR, which callers must expect: any futex wake-up may be
+                // spurious.
                 Some(libc::SYS_futex) if words.get(4).is_some_and(|limit| *limit != "0x0") => {
                     (Notice::Expected, "futex".to_owned())
                 }
@@ -143,13 +151,13 @@ fn look(pid: u32, tid: u32) -> Option<Thread> {
                 }
             }
         }
-        // Stopped, traced, dead: the signal would wait.
+        // Stopped, traced or dead: the signal would stay pending.
         _ => return None,
     };
     Some(Thread { tid, notice, waits_in })
 }
 
-/// By the system call that a thread sleeps in.
+/// Returns how a thread that sleeps in a system call notices a signal.
 fn notice_for_call(number: libc::c_long) -> Notice {
     const EXPECTED: [libc::c_long; 4] =
         [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, libc::SYS_rt_sigtimedwait, libc::SYS_semtimedop];
@@ -178,7 +186,7 @@ fn notice_for_call(number: libc::c_long) -> Notice {
     }
 }
 
-/// By the kernel function that a thread sleeps in, where its system call may not be read.
+/// The same by the kernel function (wchan), for threads whose system call cannot be read.
 fn notice_for_function(place: &str) -> Notice {
     const RESTARTED: [&str; 8] =
         ["futex", "pipe", "do_wait", "accept", "wait_woken", "sk_wait", "skb_wait", "unix_stream"];
@@ -191,11 +199,11 @@ fn notice_for_function(place: &str) -> Notice {
     }
 }
 
-/// Queues the command for one thread; `false` if the kernel refuses.
+/// Queues the command for one thread. Returns false if the kernel refuses.
 fn queue(pid: u32, tid: u32, command: u32) -> bool {
     let cookie = Cookie { source: FROM_CONTROL, generation: 0, slot: command };
     let mut info = [0u64; 16];
-    // si_signo, si_errno; si_code; si_pid, si_uid; si_value.
+    // Fields: si_signo, si_errno; si_code; si_pid, si_uid; si_value.
     info[0] = libc::SIGPROF as u64;
     info[1] = u64::from(libc::SI_QUEUE as u32);
     info[2] = u64::from(std::process::id()) | u64::from(nix::unistd::getuid().as_raw()) << 32;
@@ -217,7 +225,8 @@ mod tests {
         });
         let pid = std::process::id();
         let deadline = Instant::now() + Duration::from_secs(10);
-        // The thread that asks runs; one that waits for a channel sleeps in a futex, which is restarted.
+        // The calling thread runs. The thread that waits for a channel sleeps in a futex call, which is
+        // restarted.
         loop {
             let threads = threads(pid);
             let running = threads.iter().any(|t| t.notice == Notice::Running);

@@ -1,84 +1,86 @@
-//! The rate that a budget allows.
+//! Computes the sampling rate that a cost budget allows.
 
-/// Most that intervals are stretched.
+/// Upper limit of the factor by which intervals are stretched.
 const LONGEST: f64 = 100.0;
-/// What a second counts for in the mean.
+/// Weight of the last second in the moving average.
 const NEW_PART: f64 = 0.3;
-/// Seconds after a change until what is measured tells of it.
+/// Seconds after a change before measurements reflect it.
 const SETTLE: u32 = 3;
-/// The same before recording may cost more again.
+/// Seconds after a change before the cost may rise again.
 const PATIENCE: u32 = 8;
-/// The same before it is said that nothing helps.
+/// Seconds after a change before the budget is reported as unattainable.
 const CERTAIN: u32 = 30;
-/// Aimed at: a little less than what is allowed.
+/// Target as a part of the budget, slightly below the limit.
 const AIM: f64 = 0.9;
-/// Below this part of the budget samples come more often again.
+/// Below this part of the budget, the sampling rate rises again.
 const ROOM: f64 = 0.7;
-/// Of the budget: most for what is there at any rate, before that is made less.
+/// Upper limit of the fixed cost, as a part of the budget. Above it, the fixed cost is reduced first.
 const FIXED: f64 = 0.5;
-/// Of the budget: least for samples, whatever else there is. A profile without samples would be worth nothing.
+/// Lower limit of the share for samples, as a part of the budget. A profile without samples would be
+/// worthless.
 const SAMPLES: f64 = 0.25;
-/// What the cost at a lower step of thrift was counts for so much a second later.
+/// Factor per second by which the remembered cost of lower thrift levels decays.
 const FADE: f64 = 0.999;
-/// Steps of thrift with what is there at any rate.
+/// Thrift levels: how far the fixed cost is reduced.
 pub const STEPS: usize = 3;
 
-/// Keeps a share of CPU time: by saying how much longer than asked for the intervals of sampling have to be, and how thrifty
-/// to be with what is there at any rate.
+/// Keeps the cost of recording within a share of CPU time. It computes the factor by which sampling intervals
+/// are stretched, and the thrift level for fixed costs.
 #[derive(Clone, Debug)]
 pub struct Budget {
-    /// What recording may cost, of 1.
+    /// Share of CPU time that recording may cost, 0 to 1.
     pub share: f64,
     stretch: f64,
     thrift: usize,
-    /// Cost at any rate, as a share, when each step of thrift was left.
+    /// Fixed cost, as a part of the budget, when each thrift level was left.
     left: [f64; STEPS],
-    /// Cost of samples, cost at any rate, and what they are a share of, per second, in the mean; `None` after a change.
+    /// Moving averages per second: cost of samples, fixed cost, and the CPU time they are a share of; `None`
+    /// after a change.
     mean: Option<[f64; 3]>,
     seconds: u32,
     told: bool,
 }
 
-/// What follows from another second.
+/// The decision after another second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Verdict {
-    /// Intervals have to be others from now on.
+    /// The sampling intervals have changed.
     pub other_rates: bool,
-    /// The budget cannot be kept; said once.
+    /// The budget cannot be met; reported once.
     pub beyond: Option<Beyond>,
 }
 
-/// What it costs at least, as shares.
+/// The lowest cost that is possible, as shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beyond {
-    /// All.
+    /// The total.
     pub cost: f64,
-    /// Of it at any rate.
+    /// The fixed part of it.
     pub fixed: f64,
 }
 
 impl Budget {
-    /// Nothing is stretched yet.
+    /// Returns a budget without stretched intervals.
     pub fn new(share: f64) -> Budget {
         Budget { share, stretch: 1.0, thrift: 0, left: [0.0; STEPS], mean: None, seconds: 0, told: false }
     }
 
-    /// How much longer intervals are than asked for, at least 1.
+    /// Returns the factor by which intervals are stretched, at least 1.
     pub fn stretch(&self) -> f64 {
         self.stretch
     }
 
-    /// How thrifty to be with what is there at any rate, below [`STEPS`].
+    /// Returns the thrift level for fixed costs, below [`STEPS`].
     pub fn thrift(&self) -> usize {
         self.thrift
     }
 
-    /// Intervals are as asked for again.
+    /// Returns to the selected intervals.
     pub fn reset(&mut self) {
         *self = Budget { told: self.told, ..Budget::new(self.share) };
     }
 
-    /// Another second of `base_ns` cost `samples_ns` for samples and `fixed_ns` at any rate.
+    /// Adds one second: in `base_ns` of CPU time, samples cost `samples_ns` and the rest `fixed_ns`.
     pub fn second(&mut self, samples_ns: u64, fixed_ns: u64, base_ns: u64) -> Verdict {
         self.seconds += 1;
         self.left.iter_mut().for_each(|left| *left *= FADE);
@@ -94,7 +96,7 @@ impl Budget {
             self.thrift += 1;
             return self.changed();
         }
-        // For samples, as parts of the budget.
+        // The part of the budget that samples may use.
         let allowed = (AIM - fixed).max(SAMPLES);
         let factor = match (over, room) {
             (true, _) => (samples / allowed).clamp(1.0, 4.0),
@@ -116,7 +118,7 @@ impl Budget {
         Verdict { other_rates: false, beyond }
     }
 
-    /// What was measured so far was of something else.
+    /// Discards the averages, which describe the state before the change.
     fn changed(&mut self) -> Verdict {
         (self.mean, self.seconds) = (None, 0);
         Verdict::default()
@@ -127,8 +129,8 @@ impl Budget {
 mod tests {
     use super::*;
 
-    /// A program that uses `processors`, each sample costs `each`, the rest of the recorder `fixed` a second and half of it at
-    /// each step of thrift.
+    /// A program that uses `processors`. Each sample costs `each` ns; the rest of the recorder costs `fixed`
+    /// ns per second, halved at each thrift level.
     struct Load {
         rate: f64,
         processors: f64,
@@ -136,7 +138,7 @@ mod tests {
         fixed: f64,
     }
 
-    /// Share that it costs after 200 seconds, changes in the last 100, what was said.
+    /// Returns the share after 200 seconds, the number of changes in the last 100, and the reports.
     fn settle(budget: &mut Budget, load: &Load) -> (f64, u32, Vec<Beyond>) {
         let (mut changes, mut said) = (0, Vec::new());
         let base = load.processors.max(1.0) * 1e9;
@@ -162,7 +164,7 @@ mod tests {
             assert!(share <= 0.005 && share > 0.003, "{rate} Hz, {processors}: {share}");
             assert_eq!((changes, said.len(), budget.thrift()), (0, 0, 0), "it stays");
             assert!(budget.stretch() > 1.0);
-            // The load goes: the rate that was asked for comes back.
+            // When the load falls, the selected rate returns.
             load.processors = 0.01;
             let (_, changes, _) = settle(&mut budget, &load);
             assert_eq!((budget.stretch(), changes), (1.0, 0));
@@ -179,13 +181,13 @@ mod tests {
 
     #[test]
     fn fixed_cost_is_reduced_before_the_sampling_rate() {
-        // Half a percent, of which 0.4 % is there at any rate: at 99 Hz samples need 0.15 %.
+        // Half a percent, including 0.4 % of fixed cost. At 99 Hz, samples need 0.15 %.
         let mut budget = Budget::new(0.005);
         let mut load = Load { rate: 99.0, processors: 1.0, each: 15e3, fixed: 4e6 };
         let (share, changes, said) = settle(&mut budget, &load);
         assert_eq!((budget.stretch(), budget.thrift(), changes, said.len()), (1.0, 1, 0, 0), "{share}");
         assert!(share < 0.005, "{share}");
-        // With less of it everything is as it was.
+        // With a lower fixed cost, everything returns to normal.
         load.fixed = 5e5;
         settle(&mut budget, &load);
         assert_eq!((budget.stretch(), budget.thrift()), (1.0, 0));
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!((budget.thrift(), changes, said.len()), (STEPS - 1, 0, 1));
         let [Beyond { cost, fixed }] = said[..] else { unreachable!() };
         assert!((cost - share).abs() < 1e-4 && (fixed - 0.0025).abs() < 1e-9, "{cost} {fixed}");
-        // A quarter of the budget is theirs.
+        // Samples get a quarter of the budget.
         assert!((10.0..13.0).contains(&budget.stretch()), "{}", budget.stretch());
         assert!(settle(&mut budget, &load).2.is_empty());
     }

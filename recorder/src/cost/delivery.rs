@@ -1,5 +1,5 @@
-//! What it costs the kernel to interrupt a thread and to have it run a handler: no clock in the handler can tell, so a child of
-//! this process, which harms nobody, is interrupted for a few milliseconds.
+//! Measures how much CPU time the kernel needs to interrupt a thread and to call a signal handler. A clock in
+//! the handler cannot measure it, so this process interrupts a child of its own for a few milliseconds.
 
 use std::{
     fs::File,
@@ -18,17 +18,17 @@ use flightline_in_signal::layout::engine;
 
 use crate::perf_events::attr::open_trap;
 
-/// Taken until it is measured: of an event with its interrupt, and of a signal alone, ns.
+/// Used until the measurement is done: an event with its interrupt, and a signal alone, ns.
 const TYPICAL_NS: [u64; 2] = [5_000, 1_500];
-/// No machine takes longer, ns.
+/// Upper limit of a plausible measurement, ns.
 const LONGEST_NS: u64 = 1_000_000;
 
-/// Costs of a signal by how it comes.
+/// Costs of a signal by the way it is delivered.
 #[derive(Clone, Debug)]
 pub struct Delivery(Arc<[AtomicU64; 2]>);
 
 impl Delivery {
-    /// Begins to measure; what is known changes when that is done.
+    /// Starts the measurement in a thread. The values change when it is done.
     pub fn measure() -> Delivery {
         let known = Delivery(Arc::new(TYPICAL_NS.map(AtomicU64::new)));
         let into = known.clone();
@@ -40,31 +40,32 @@ impl Delivery {
                 }
             }
         };
-        // Without it the typical values stay.
+        // Without the thread, the typical values remain.
         let _ = thread::Builder::new().name("fl-calibrate".into()).spawn(measure);
         known
     }
 
-    /// CPU time of the kernel for a signal of this engine, ns.
+    /// Returns the kernel's CPU time for one signal of this engine, ns.
     pub fn ns(&self, engine: u32) -> u64 {
         let timer = matches!(engine, engine::TIMER | engine::ITIMER | engine::NONE);
         self.0[usize::from(timer)].load(Relaxed)
     }
 }
 
-/// The child that measures, while there is one.
+/// PID of the measuring child while it runs, otherwise 0.
 static MEASURING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this is the child that measures: it maps what this process maps, recordings too, and is none of the recorded.
+/// Returns true if a process is the measuring child. It maps the same files as this process, including
+/// recordings, but is not a recorded program.
 pub fn is_measuring(pid: u32) -> bool {
     MEASURING.load(Relaxed) == pid
 }
 
-/// Has a child measure: with interrupt, without; 0 what cannot be had.
+/// Measures in a child: with interrupt, and signal alone; 0 for a value that is not available.
 fn measure_in_child() -> Option<[u64; 2]> {
     let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).ok()?;
-    // SAFETY: a fork without the C library's part in it: the child only makes system calls and ends. Whatever interposes
-    // `fork` is not concerned.
+    // SAFETY: a fork that bypasses the C library: the child only makes system calls and exits. Interposers of
+    // `fork` do not run.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     match pid {
         ..0 => None,
@@ -74,7 +75,7 @@ fn measure_in_child() -> Option<[u64; 2]> {
             drop(writer);
             let mut words = [0; 16];
             let complete = File::from(reader).read_exact(&mut words);
-            // SAFETY: waits for the child made above and stores nothing.
+            // SAFETY: waits for the child created above and stores nothing.
             unsafe { libc::waitpid(pid as libc::pid_t, null_mut(), 0) };
             MEASURING.store(0, Relaxed);
             complete.ok()?;
@@ -90,14 +91,15 @@ extern "C" fn count(_: libc::c_int) {
     SIGNALS.fetch_add(1, Relaxed);
 }
 
-/// This thread, and so its child, holds nothing of what the recorder has open: its locks would outlive it in the child, however short
-/// that lives, and who looks for killed recorders would see none. From Linux 5.9 on; before that the child does it.
+/// Gives this thread, and so its child, an empty table of descriptors. Otherwise the recorder's file locks
+/// would live as long as the child, and a search for killed recorders would miss this one. Needs Linux 5.9;
+/// before that the child closes them.
 fn hold_nothing() {
-    // SAFETY: this thread gets a table of descriptors of its own, in which none is left; it uses none that it has not opened later.
+    // SAFETY: this thread gets its own, empty table of descriptors; it uses only those that it opens later.
     unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
 }
 
-/// The same in the child.
+/// Closes all descriptors but one in the child.
 fn close_all_but(kept: u32) {
     let close = |first: u32, last: u32| {
         // SAFETY: the child's own table of descriptors; it uses none but `kept`.
@@ -113,10 +115,11 @@ fn close_all_but(kept: u32) {
     }
 }
 
-/// The child: no allocation, no lock.
+/// The body of the child: no allocation, no lock.
 fn child(writer: &OwnedFd) -> ! {
     close_all_but(writer.as_raw_fd() as u32);
-    // SAFETY: all-zero is a valid sigaction and a valid set; the handler only counts, and every other signal is blocked.
+    // SAFETY: all-zero is a valid sigaction and a valid set; the handler only counts, and every other signal
+    // is blocked.
     unsafe {
         let mut action: libc::sigaction = zeroed();
         action.sa_sigaction = count as extern "C" fn(libc::c_int) as usize;
@@ -147,12 +150,13 @@ fn spin(rounds: u64) -> u64 {
     cpu_ns().saturating_sub(begun)
 }
 
-/// The same work with and without events every 100 µs; the least difference of a few tries.
+/// Measures the same work with and without events every 100 µs. Returns the smallest difference of a few
+/// tries.
 fn with_interrupt() -> u64 {
     const PERIOD_NS: u64 = 100_000;
     const WORK_NS: u64 = 1_500_000;
     const FEW: u64 = 10_000;
-    // Whatever comes in between only makes them longer.
+    // Interruptions only make a run longer, so the shortest is the most accurate.
     let shortest = (0..3).map(|_| spin(FEW)).min().unwrap_or(0).max(1);
     let rounds = (FEW * WORK_NS / shortest).clamp(FEW, 1 << 30);
     let one = || {
@@ -167,7 +171,7 @@ fn with_interrupt() -> u64 {
     [one(), one(), one()].into_iter().flatten().min().unwrap_or(0)
 }
 
-/// A signal to itself.
+/// Measures a signal that the thread sends to itself.
 fn alone() -> u64 {
     const TIMES: u64 = 200;
     let begun = cpu_ns();
@@ -186,7 +190,7 @@ mod tests {
     fn the_thread_that_measures_holds_no_lock() {
         let file = tempfile::tempfile().unwrap();
         let fd = file.as_raw_fd();
-        // SAFETY: asks for flags of a descriptor, open or not.
+        // SAFETY: queries the flags of a descriptor, open or not.
         let open = move || unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
         let there = thread::spawn(move || {
             hold_nothing();
@@ -198,7 +202,7 @@ mod tests {
     #[test]
     fn signals_cost_something() {
         let [with, alone] = measure_in_child().unwrap();
-        // From the fastest thinkable machine to the slowest: 50 ns to a millisecond.
+        // From the fastest to the slowest plausible machine: 50 ns to a millisecond.
         assert!((50..LONGEST_NS).contains(&alone), "{alone} ns");
         assert!(with == 0 || (50..LONGEST_NS).contains(&with), "{with} ns");
     }

@@ -1,4 +1,4 @@
-//! What recording costs, measured: in the program, in the kernel on its behalf, and here.
+//! Measures what recording costs: in the program, in the kernel on its behalf, and in the drain.
 //!
 //! A handler's cost is measured by the thread's CPU clock in one run of sixteen. `delivery.rs` measures what
 //! the kernel needs for an interrupt and a signal. A budget changes the distance between samples, never what
@@ -16,27 +16,27 @@ pub use delivery::{Delivery, is_measuring};
 
 use flightline_in_signal::layout::event_kind::{self, KINDS};
 
-/// Assumed for a run of a handler where none was timed yet, ns.
+/// Cost of a handler call until one has been timed, ns.
 const TYPICAL_NS: u64 = 5_000;
 
-/// Costs, and what they were for.
+/// Costs, and the work that caused them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     /// CPU time of signal handlers in the programs, ns.
     pub handlers_ns: u64,
     /// CPU time of the kernel for their interrupts and signals, by calibration, ns.
     pub delivery_ns: u64,
-    /// CPU time of what records within calls of the programs: allocations, locks, slow I/O, exceptions, ns.
+    /// CPU time of interposers in the programs: allocations, locks, slow I/O, exceptions, ns.
     pub calls_ns: u64,
     /// CPU time of the thread that writes, ns.
     pub writer_ns: u64,
-    /// Of it what samples and events took that were read, ns. The rest is there at any rate.
+    /// The part of `writer_ns` that reading samples and events took, ns. The rest is fixed.
     pub reading_ns: u64,
-    /// CPU time of what reads symbols, ns.
+    /// CPU time of the thread that reads symbols, ns.
     pub symbols_ns: u64,
     /// CPU time of the programs, ns.
     pub cpu_ns: u64,
-    /// Of it in no sample, ns.
+    /// The part of `cpu_ns` that is in no sample, ns.
     pub lost_ns: u64,
     /// Signals.
     pub signals: u64,
@@ -45,7 +45,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Adds another.
+    /// Adds another sum to this one.
     pub fn add(&mut self, other: &Sum) {
         let Sum {
             handlers_ns,
@@ -75,7 +75,7 @@ impl Sum {
         }
     }
 
-    /// What goes on for as long as recording does. Symbols are read once, however rare samples are.
+    /// Returns the continuous cost. Symbols are not included: they are read once, however rare samples are.
     pub fn steady_ns(&self) -> u64 {
         self.handlers_ns
             .saturating_add(self.delivery_ns)
@@ -83,18 +83,19 @@ impl Sum {
             .saturating_add(self.writer_ns)
     }
 
-    /// Of it what there is at any rate: rounds, metrics, flushes.
+    /// Returns the fixed part of it: rounds, metrics, flushes.
     pub fn fixed_ns(&self) -> u64 {
         self.writer_ns.saturating_sub(self.reading_ns)
     }
 
-    /// [`Sum::steady_ns`] as a share of the CPU time of the programs in `interval_ns`, or of one processor where they use less.
+    /// Returns [`Sum::steady_ns`] as a share of the programs' CPU time in `interval_ns`, or of one processor
+    /// if they use less.
     pub fn share(&self, interval_ns: u64) -> f64 {
         self.steady_ns() as f64 / self.cpu_ns.max(interval_ns).max(1) as f64
     }
 }
 
-/// The costs of a process that were reported so far.
+/// The costs of a process that have been reported.
 #[derive(Clone, Debug, Default)]
 pub struct ReportedCost {
     costs: [[u64; 3]; KINDS],
@@ -105,8 +106,9 @@ pub struct ReportedCost {
 }
 
 impl ReportedCost {
-    /// Returns the cost of a process since the last call. `costs`: of its handlers, by kind; `totals`: its CPU time, that which was lost, and its
-    /// records; `reading_ns`: CPU time for reading its ring; `signal_ns`: of one signal.
+    /// Returns the cost of a process since the last call. `costs`: cost of its handlers, by kind; `totals`:
+    /// its CPU time, its lost CPU time, its records; `reading_ns`: CPU time for reading its ring;
+    /// `signal_ns`: CPU time for one signal.
     pub fn take(
         &mut self,
         costs: [[u64; 3]; KINDS],
@@ -144,7 +146,7 @@ impl ReportedCost {
                 (0, 1..) => before[2] / before[1],
                 _ => TYPICAL_NS,
             };
-            // What a program writes may be anything, but nothing takes more CPU time than there was.
+            // A program can write any number, but its handlers cannot use more CPU time than the program did.
             let ns = runs.saturating_mul(each).min(sum.cpu_ns);
             if [0, event_kind::PERF, event_kind::TRACE].contains(&(kind as u16)) {
                 sum.handlers_ns = sum.handlers_ns.saturating_add(ns);
@@ -171,7 +173,7 @@ mod tests {
         let sum = taken.add_up(costs, (1_000_000_000, 5, 170), 1_000);
         assert_eq!((sum.handlers_ns, sum.calls_ns, sum.delivery_ns), (480_000, 2 * TYPICAL_NS, 160_000));
         assert_eq!((sum.cpu_ns, sum.lost_ns, sum.records, sum.signals), (1_000_000_000, 5, 170, 160));
-        // Only what is new counts; without a timed run among it, as before.
+        // Only new calls count. Without a timed call among them, the old mean applies.
         costs[0][0] += 3;
         let sum = taken.add_up(costs, (1_000_100_000, 5, 173), 1_000);
         assert_eq!((sum.handlers_ns, sum.calls_ns, sum.cpu_ns, sum.records), (9_000, 0, 100_000, 3));

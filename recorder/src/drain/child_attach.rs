@@ -1,5 +1,5 @@
-//! Programs that a recorded process started and that nothing can be preloaded into: recorded from outside as soon as
-//! they are found.
+//! Attaches to programs that a recorded process starts and that cannot be preloaded (static or setuid
+//! programs, for example): records them from outside as soon as they are found.
 
 use std::{
     collections::HashMap,
@@ -13,11 +13,12 @@ use flightline_in_signal::layout::unrecorded as reason;
 use super::Drain;
 use crate::{loss, os::clock::monotonic_ns, recording::RecordingId, shared_memory::proc_file::ProcFile};
 
-/// Time a program gets from its being announced to its being there, ns.
+/// How long to wait for an announced program to appear, ns.
 const WAIT_NS: u64 = 300_000_000;
-/// Whether a program is watched already is known when the records of its start are read, after this time, ns.
+/// The records of a program's start are read within this time. Only then is it known whether the program is
+/// watched already, ns.
 const SETTLE_NS: u64 = 10_000_000;
-/// Programs looked for at the same time.
+/// Limit of announced programs.
 const MAX_ANNOUNCED: usize = 1000;
 
 /// A program that a process is about to execute, or let a child execute.
@@ -33,16 +34,16 @@ pub(super) struct Announced {
 /// Programs that processes announced, and children that are recorded from outside.
 #[derive(Default)]
 pub(super) struct ChildAttach {
-    /// Programs announced that are not there yet.
+    /// Announced programs that have not appeared yet.
     announced: Vec<Announced>,
     /// Processes recorded from outside that may have children without events, and when to look for these, ns.
     parents: Vec<(u32, u64)>,
-    /// Announcements read, by the process's file.
+    /// Number of announcements read, by the process's file.
     notice_seq: HashMap<PathBuf, u32>,
 }
 
 impl ChildAttach {
-    /// Returns true if a process announced something since the last call.
+    /// Returns true if a process announced a program since the last call.
     fn is_new(&mut self, file: &ProcFile) -> bool {
         let seq = file.notice_seq();
         if self.notice_seq.get(&file.path).copied().unwrap_or(0) == seq {
@@ -52,21 +53,21 @@ impl ChildAttach {
         true
     }
 
-    /// A process is removed. Returns its last announcement, if that was not read: the program and the reason.
+    /// Removes a process. Returns its last announcement (program and reason) if it was not read yet.
     pub(super) fn take_last(&mut self, file: &ProcFile) -> Option<(String, u32)> {
         let (seq, path, reason) = file.notice();
         let read = self.notice_seq.remove(&file.path).unwrap_or(0);
         (seq != read).then_some((path, reason))
     }
 
-    /// Returns true if a program is to be recorded into a recording.
+    /// Returns true if an announced program will be recorded into this recording.
     pub(super) fn uses(&self, id: RecordingId) -> bool {
         self.announced.iter().any(|program| program.recording == id)
     }
 }
 
 impl Drain {
-    /// Looks whether a process announced a program that cannot be recorded from inside.
+    /// Reads whether a process announced a program that cannot be recorded from inside.
     pub(super) fn note_at(&mut self, index: usize) {
         let process = &self.processes.list[index];
         if self.outside.children.is_new(&process.file) {
@@ -106,8 +107,9 @@ impl Drain {
         }
     }
 
-    /// A Go program loaded our object, which can do nothing in it: its runtime takes all signal handlers away. What its threads
-    /// use is counted from outside, once.
+    /// Handles a Go program that loaded the recorder. The Go runtime replaces all signal handlers, so the
+    /// recorder does not work in it. Removes its file and records it from outside, so that its threads count
+    /// only once.
     pub(super) fn go_joined(&mut self, file: &ProcFile, recording: RecordingId) {
         let _ = fs::remove_file(&file.path);
         self.processes.discovery.forget(&file.path);
@@ -123,7 +125,7 @@ impl Drain {
         self.notices.push(message);
     }
 
-    /// Begins to record announced programs that are there by now.
+    /// Attaches to the announced programs that have appeared.
     pub(super) fn reach(&mut self, now: u64) {
         for program in std::mem::take(&mut self.outside.children.announced) {
             if program.reason == reason::GO && self.outside.samples(program.pid) {
@@ -137,7 +139,7 @@ impl Drain {
                 Some(pid) if self.reach_one(pid) => {
                     self.outside.children.parents.push((pid, now + SETTLE_NS))
                 }
-                // The kernel does not allow it.
+                // The kernel does not permit it.
                 Some(_) => self.report_unrecorded(&program),
                 None if now < program.until_ns && !self.steering.stopped => {
                     self.outside.children.announced.push(program)
@@ -148,7 +150,8 @@ impl Drain {
         self.reach_children(now);
     }
 
-    /// Records children that were started before the events of their parent were opened, and did not inherit them.
+    /// Attaches to children that were started before the events of their parent were opened, and so did not
+    /// inherit them.
     fn reach_children(&mut self, now: u64) {
         for (parent, from_ns) in std::mem::take(&mut self.outside.children.parents) {
             if now < from_ns {
@@ -169,8 +172,8 @@ impl Drain {
             || self.attach_again(pid).is_ok()
     }
 
-    /// Returns the process that executes the announced program, which is the one that announced it or a child. A shell may have executed
-    /// the next program by now.
+    /// Returns the process that executes the announced program: the process that announced it, or a child. A
+    /// shell may have executed the next program by now.
     fn find(&self, program: &Announced, now: u64) -> Option<u32> {
         let path = Path::new(&program.path);
         let base = if path.is_absolute() { "root" } else { "cwd" };
@@ -185,14 +188,14 @@ impl Drain {
         let candidates: Vec<u32> =
             std::iter::once(program.pid).chain(children(program.pid)).filter(is_new).collect();
         let announced = candidates.iter().find(|pid| is_announced(pid));
-        // A program that joins needs time to do so.
+        // A program that joins needs some time to do so.
         let settled = now >= program.until_ns - WAIT_NS + SETTLE_NS;
         let next = || candidates.iter().find(|&&pid| self.has_executed(pid, program.pid));
         announced.or_else(|| next().filter(|_| settled && successors_cannot_join(program.reason))).copied()
     }
 
-    /// Returns true if a process runs a program that has not joined, and that is not the program of `announcer`, which its children run
-    /// until they execute another.
+    /// Returns true if a process runs a program that has not joined and is not the program of `announcer`.
+    /// Children run the announcer's program until they exec.
     fn has_executed(&self, pid: u32, announcer: u32) -> bool {
         let Ok(exe) = fs::read_link(format!("/proc/{pid}/exe")) else { return false };
         let records = |pid: u32| {
@@ -208,12 +211,12 @@ impl Drain {
     }
 }
 
-/// Returns true if the programs that such a program executes cannot join either.
+/// Returns true if programs that such a program executes cannot join either.
 fn successors_cannot_join(reason: u32) -> bool {
     matches!(reason, reason::ENVIRONMENT | reason::OUT_OF_REACH | reason::TWO_IDS | reason::FILE_LIMIT)
 }
 
-/// Children of a process.
+/// Returns the children of a process.
 fn children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("children")).ok());

@@ -1,4 +1,5 @@
-//! The drain's side of control: the schedule, the requests of the socket's clients, and the programs that have not applied a change yet.
+//! Controls the recording: the schedule, the requests of the socket's clients, and programs that have not
+//! applied a change yet.
 
 use std::{
     collections::HashMap,
@@ -20,28 +21,28 @@ use crate::{
     settings::schedule::{Clockwork, Due},
 };
 
-/// Time in which running programs apply a change; what sleeps longer applies it when it wakes.
+/// Time limit for running programs to apply a change. Sleeping programs apply it when they wake.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
-/// Time a change of the interval waits for symbols.
+/// Time limit for symbols when the sampling interval changes.
 const CHANGE_WAIT: Duration = Duration::from_secs(1);
-/// Time a dump waits for symbols.
+/// Time limit for symbols when a client requests a dump.
 const NAMES_WAIT: Duration = Duration::from_secs(30);
-/// The same for a copy that is needed at once.
+/// Time limit for symbols when a client is about to copy the output.
 const SAVE_NAMES_WAIT: Duration = Duration::from_millis(300);
-/// Time between two looks at programs that have not applied a change yet.
+/// Time between two checks of programs that have not applied a change yet.
 const URGE_EVERY: Duration = Duration::from_millis(5);
 
 pub(super) struct Steering {
     server: Option<Server>,
     pub(super) clock: Clockwork,
     pub(super) paused: bool,
-    /// Programs stop sampling.
+    /// Sampling has been stopped.
     pub(super) stopped: bool,
     /// A flush that waits for symbols.
     pub(super) flush: Option<FlushRequest>,
     change: u32,
     commanders: HashMap<PathBuf, Commander>,
-    /// Samples as of the last second, and how many came in it.
+    /// The number of samples at the end of the last second, and how many of them it added.
     pub(super) rate: (u64, u64),
     pub(super) since: Instant,
 }
@@ -49,7 +50,7 @@ pub(super) struct Steering {
 impl Steering {
     pub(super) fn new(settings: &Settings, session_dir: &std::path::Path) -> Steering {
         Steering {
-            // Without a socket everything else works.
+            // The recorder works without a socket too.
             server: Server::open(session_dir).ok(),
             clock: Clockwork::new(settings.schedule.clone()),
             paused: settings.schedule.waits(),
@@ -62,7 +63,7 @@ impl Steering {
         }
     }
 
-    /// Writes what is to be recorded from now on to the session's page. Programs are sent a command about it.
+    /// Writes the settings to the session's page, and sends programs a command to apply them.
     pub(super) fn change(&mut self, session: &Session, settings: &Settings, event_ns: u64) {
         self.change = session.change(settings, event_ns, self.paused);
         self.commanders.clear();
@@ -72,7 +73,7 @@ impl Steering {
         self.server.iter().flat_map(Server::descriptors)
     }
 
-    /// Longest pause that misses nothing.
+    /// Returns the longest pause that misses no deadline.
     pub(super) fn pause(&self) -> Option<Duration> {
         let urging = (!self.commanders.is_empty()).then_some(URGE_EVERY);
         [urging, self.clock.next()].into_iter().flatten().min()
@@ -80,12 +81,12 @@ impl Steering {
 }
 
 impl Drain {
-    /// Whether nothing is recorded now although the recording goes on.
+    /// Returns true if recording is paused.
     pub fn paused(&self) -> bool {
         self.steering.paused
     }
 
-    /// Records nothing until [`Drain::resume`]. CPU time that goes by meanwhile is counted as stopped.
+    /// Records nothing until [`Drain::resume`]. CPU time used in a pause is counted as stopped.
     pub fn pause(&mut self) {
         if !self.steering.paused {
             self.steering.paused = true;
@@ -93,7 +94,7 @@ impl Drain {
         }
     }
 
-    /// Records again. Programs whose threads all sleep do so when one of them runs.
+    /// Resumes recording. A program whose threads all sleep resumes when one of them runs.
     pub fn resume(&mut self) {
         self.steering.clock.start(Instant::now());
         if self.steering.paused {
@@ -102,14 +103,14 @@ impl Drain {
         }
     }
 
-    /// Records other engines from now on, as [`Settings::add`] has them.
+    /// Switches to other engines, in the syntax of [`Settings::add`].
     ///
     /// # Errors
-    /// They cannot be understood, or cannot be changed while recording.
+    /// The list is invalid, or an engine in it cannot be changed while recording.
     pub fn set_engines(&mut self, list: &str) -> Result<(), Error> {
         let mut new = self.settings.clone().without_engines();
         new.add(list)?;
-        // They have no place in the list.
+        // Traced functions cannot be given in the list.
         new.trace.clone_from(&self.settings.trace);
         let wrong = |problem: String| Err(Error::Setting { name: "event", problem });
         if new.engine != self.settings.engine {
@@ -143,8 +144,8 @@ impl Drain {
         Ok(())
     }
 
-    /// What samples stand for changes, so it does with a chunk: readers go by the settings in each. What was sampled before
-    /// is in the chunk before, as far as it is here and its symbols come in time.
+    /// Changes the time that a sample represents, which requires a new chunk: readers use the settings of
+    /// each chunk. The old chunk gets the samples that have been read and whose symbols arrive in time.
     fn change_period(&mut self) {
         let end = Instant::now() + CHANGE_WAIT;
         loop {
@@ -167,7 +168,7 @@ impl Drain {
         }
     }
 
-    /// A signal came that may mean something by the schedule; `false` if it does not.
+    /// Applies a signal of the schedule. Returns false if the schedule does not use this signal.
     pub fn signalled(&mut self, signal: u8) -> bool {
         let due = self.steering.clock.signal(i32::from(signal), Instant::now());
         let known = self.settings.trigger_signals().iter().any(|s| *s as i32 == i32::from(signal));
@@ -186,7 +187,7 @@ impl Drain {
         }
     }
 
-    /// Writes the new state to the session's page; programs that run learn it by a command.
+    /// Writes the new state to the session's page and sends a command to running programs.
     fn change(&mut self, message: &str) {
         let settings = self.in_force();
         self.steering.change(&self.session, &settings, self.period_ns);
@@ -195,7 +196,7 @@ impl Drain {
         self.outputs.notice(message, now);
     }
 
-    /// Once a round.
+    /// Runs the schedule and the control socket once per round.
     pub(super) fn steer(&mut self) {
         if !self.steering.stopped
             && let Some(due) = self.steering.clock.due(Instant::now())
@@ -267,15 +268,15 @@ impl Drain {
         answer.ok_or(until)
     }
 
-    /// Programs that have not applied the last change yet.
+    /// Returns the programs that have not applied the last change yet.
     fn late(&self) -> impl Iterator<Item = &crate::process::Process> {
         let change = self.steering.change;
         let live = self.processes.live().filter(|p| p.file.trusted_pid());
         live.filter(move |p| p.file.controlled().is_some_and(|applied| applied != change))
     }
 
-    /// Commands to programs that have not applied the last change. A pause works without, as each thread's next sample
-    /// stops it, but switches what is interposed off.
+    /// Sends commands to programs that have not applied the last change. A pause would work without: each
+    /// thread's next sample stops it. The command also disables the interposers.
     fn urge(&mut self) {
         if self.steering.change == 0 || self.steering.stopped {
             self.steering.commanders.clear();
@@ -288,7 +289,8 @@ impl Drain {
         }
     }
 
-    /// Once a second: the rate of CPU samples, in preloaded processes and in those recorded from outside.
+    /// Updates the rate of CPU samples once a second, over preloaded processes and those recorded from
+    /// outside.
     pub(super) fn note_rate(&mut self) {
         let mut report = self.report.clone();
         for process in self.processes.live() {
@@ -301,7 +303,7 @@ impl Drain {
         self.steering.rate = (samples, samples - self.steering.rate.0);
     }
 
-    /// The output is complete: the last answers.
+    /// Sends the last answers when the output is complete.
     pub(super) fn say_goodbye(&mut self) {
         let Some(mut server) = self.steering.server.take() else { return };
         for (client, _) in server.requests() {
@@ -333,7 +335,7 @@ impl Drain {
         }
     }
 
-    /// Which process's recording is where; process 0: of all of them.
+    /// Returns where the recording of each process is; process 0 is the recording of all processes.
     fn describe_recordings(&self) -> Vec<Value> {
         let open = self.outputs.recordings.iter();
         open.map(|(_, pid, recording)| {
@@ -343,14 +345,14 @@ impl Drain {
         .collect()
     }
 
-    /// Rates, losses, memory.
+    /// Returns rates, losses and memory.
     fn status(&mut self) -> Value {
         let mut sum = self.report.clone();
         let mut processes = Vec::new();
         for process in self.processes.live_mut() {
             process.state.threads.read_slots(&process.file, self.period_ns);
             sum.add(process);
-            // It may have chosen since the last second.
+            // The process may have chosen its engine since the last second.
             sum.engine(process.file.engine());
             let ring = process.file.ring();
             let mut one = Report::default();

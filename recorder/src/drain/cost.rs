@@ -1,4 +1,5 @@
-//! The cost of the drain and of recording: measured once a second, written every ten seconds, held below the budget.
+//! Measures the cost of the drain and of recording once a second, writes it every ten seconds, and holds it
+//! below the budget.
 
 use std::time::Duration;
 
@@ -15,30 +16,30 @@ use crate::{
     settings::Settings,
 };
 
-/// Time between two events of a recording's cost, ns.
+/// Time between two cost events of a recording, ns.
 const COST_EVENT_NS: u64 = 10_000_000_000;
-/// By how thrifty it has to be: how much longer the longest pause between two rounds is. No longer than rings hold.
+/// By thrift level: factor for the longest pause between two rounds. Limited by the capacity of rings.
 const PAUSES: [u32; STEPS] = [1, 2, 4];
-/// The same for metrics of process and machine.
+/// By thrift level: factor for the interval of process and machine metrics.
 const METRICS_EVERY: [u32; STEPS] = [1, 10, 60];
 
-/// What is known of costs.
+/// The measured costs.
 pub(super) struct Costs {
     pub(super) delivery: Delivery,
     pub(super) budget: Option<Budget>,
-    /// Of everything since the start.
+    /// Total since the start.
     pub(super) total: Sum,
-    /// Fullest that a ring was when it was read, in 1/256.
+    /// The highest fill level of a ring when it was read, in 1/256.
     pub(super) ring_peak: u32,
-    /// Processes that ended since the last look, by recording.
+    /// Processes that ended since the last measurement, by recording.
     ended: Vec<(RecordingId, Sum)>,
-    /// CPU time of the thread that writes and of the one that reads symbols, as of the last look, ns.
+    /// CPU time of the writing thread and of the symbol thread at the last measurement, ns.
     own_ns: [u64; 2],
-    /// CPU time of the former that rows and symbols took which the latter had read, ns.
+    /// CPU time that the writing thread spent on unwind tables and symbols read by the symbol thread, ns.
     pub(super) loading_ns: u64,
     start_ns: u64,
     at_ns: u64,
-    /// In the last second.
+    /// The share in the last second.
     last_share: f64,
 }
 
@@ -58,7 +59,7 @@ impl Costs {
         }
     }
 
-    /// The last costs of a process.
+    /// Adds the last costs of a process.
     pub(super) fn end(&mut self, process: &mut Process) {
         let sum = process.take_cost(&self.delivery);
         self.ended.push((process.state.recording, sum));
@@ -66,13 +67,14 @@ impl Costs {
 }
 
 impl Drain {
-    /// Returns the settings that programs apply: those selected, or with longer intervals if the budget requires it.
+    /// Returns the settings that programs apply: those selected, or with longer intervals if the budget
+    /// requires it.
     pub(super) fn in_force(&self) -> Settings {
         let stretch = self.costs.budget.as_ref().map_or(1.0, Budget::stretch);
         if stretch <= 1.0 { self.settings.clone() } else { self.settings.stretched(stretch) }
     }
 
-    /// Adds up what came since the last call, and gives each recording its part.
+    /// Adds up the costs since the last call, and assigns each recording its part.
     pub(super) fn measure(&mut self, now: u64) -> Sum {
         let mut news = std::mem::take(&mut self.costs.ended);
         for process in self.processes.iter_mut() {
@@ -85,7 +87,7 @@ impl Drain {
         ];
         let before = std::mem::replace(&mut self.costs.own_ns, now_ns);
         let own = [0, 1].map(|i| now_ns[i].saturating_sub(before[i]));
-        // What it does at any rate goes to all alike, names to those that had most to read.
+        // The fixed cost is divided equally; the cost of symbols is divided by the records read.
         news.extend(self.outputs.recordings.iter().map(|(id, ..)| (id, Sum::default())));
         let parts: u64 = news.iter().map(|(_, sum)| sum.records + 1).sum();
         let reading: u64 = news.iter().map(|(_, sum)| sum.reading_ns).sum();
@@ -104,10 +106,10 @@ impl Drain {
         all
     }
 
-    /// Once a second.
+    /// Adjusts the rates to the budget once a second.
     pub(super) fn keep_budget(&mut self, now: u64) {
         let interval_ns = now.saturating_sub(self.costs.at_ns);
-        // What it takes to begin comes once.
+        // The cost of the start is not repeated, so it does not count.
         let first = self.costs.total == Sum::default();
         let sum = self.measure(now);
         self.costs.last_share = sum.share(interval_ns);
@@ -134,7 +136,7 @@ impl Drain {
             for process in self.processes.iter_mut() {
                 process.state.threads.sampled_every(sampling_ns);
             }
-            // From here on the recording says the new interval.
+            // The recording declares the new interval from here on.
             for id in self.outputs.recordings.ids() {
                 self.write_cost(id, now, true);
             }
@@ -142,21 +144,21 @@ impl Drain {
         }
     }
 
-    /// Longest pause between two rounds.
+    /// Returns the longest pause between two rounds.
     pub(super) fn longest_pause(&self) -> Duration {
         let thrift = self.costs.budget.as_ref().map_or(0, Budget::thrift);
-        // Rings hold half a second of samples, but what comes from calls comes in bursts.
+        // Rings hold half a second of samples, but events of interposers come in bursts.
         let samples_only = self.settings.engine_bits() == engines::CPU;
         let longest = PAUSE[1] * if samples_only { PAUSES[thrift] } else { 1 };
         let longest = self.off_cpu_pause().map_or(longest, |pause| longest.min(pause));
-        // The reader of a stream waits for its flushes; a file has no such reader.
+        // A stream's reader waits for its flushes; a file has no such reader.
         match self.outputs.any_followed() {
             true => longest.min((self.settings.flush / 2).max(PAUSE[0])),
             false => longest,
         }
     }
 
-    /// Costs since the start, in seconds.
+    /// Returns the costs since the start, in seconds.
     pub(super) fn cost_so_far(&self) -> Value {
         let sum = &self.costs.total;
         json!({
@@ -173,7 +175,7 @@ impl Drain {
         })
     }
 
-    /// Writes a recording's costs, if it is time or `must`.
+    /// Writes a recording's costs if it is time or `must` is set.
     pub(super) fn write_cost(&mut self, id: RecordingId, now: u64, must: bool) {
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         if recording.full() || !must && recording.cost_age(now) < COST_EVENT_NS {

@@ -1,4 +1,4 @@
-//! Copies of recordings that the drain makes without a request at the socket: at a signal, by conditions.
+//! Copies of recordings that the drain makes on its own: at a signal, or when a condition holds.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,39 +18,40 @@ use crate::{
     recording::Recording,
 };
 
-/// Time a copy waits for names that are being read.
+/// Time limit for symbols before a copy.
 const NAMES_WAIT: Duration = Duration::from_secs(2);
-/// Time a copy waits for the last samples of the other threads of a process that a signal ends.
+/// How long a copy waits for the last samples of the other threads of a process that a signal ends.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// A process's own word of its death and its parent's are of one death if they are no further apart.
+/// A process's report of its death and its parent's report describe the same death if they are at most this
+/// far apart.
 const SAME_DEATH_NS: u64 = 10_000_000_000;
-/// Copies that may wait for their turn.
+/// Limit of copies that wait for their turn.
 const WAITING: usize = 16;
-/// Ended processes whose recording is remembered.
+/// Limit of ended processes whose recording is remembered.
 const ENDED: usize = 16;
-/// A thread's look at its waits happens so many times in the time after which it is stuck.
+/// Number of checks of a thread's waits within the time after which it counts as stuck.
 const LOOKS: u32 = 8;
 
-/// A copy to be made.
+/// A requested copy.
 struct Job {
-    /// Of this process; 0: of the recording of all.
+    /// The process whose recording is copied; 0 for the recording of all processes.
     pid: u32,
     path: PathBuf,
     word: &'static str,
     why: String,
     earliest: Instant,
     latest: Instant,
-    /// Its recording has a message about it.
+    /// The recording has a message about this copy.
     noted: bool,
 }
 
-/// What is known of a process that conditions are about.
+/// The state of a process that conditions depend on.
 #[derive(Default)]
 struct Watched {
     load: Load,
     waits: Waits,
     waits_looked_ns: u64,
-    /// By condition: whether it held, and when a copy was made for it last.
+    /// By condition: whether it held, and when it last caused a copy.
     conditions: Vec<(bool, Option<u64>)>,
 }
 
@@ -62,24 +63,25 @@ pub(super) struct Dumps {
     waiting: VecDeque<Job>,
     running: Option<(Copying, String)>,
     watched: HashMap<u32, Watched>,
-    /// By recording: panics seen in it, and when a copy was made for one last.
+    /// By recording: the panics seen in it, and when one last caused a copy.
     panics: HashMap<u32, (u64, Option<u64>)>,
-    /// The same of signals that ended a process.
+    /// The same for signals that ended a process.
     fatal: HashMap<u32, (u64, Option<u64>)>,
     /// The program that we started, once a signal has ended it.
     program: Option<u32>,
-    /// Processes that ended, and where their recordings are.
+    /// Processes that ended, and the paths of their recordings.
     ended: VecDeque<(u32, PathBuf)>,
 }
 
 impl Dumps {
-    /// Returns true if a recording has lately reported the signal that ended the process, or one that shares the recording.
+    /// Returns true if a recording has recently reported the signal that ended the process, or one that
+    /// shares the recording.
     fn has_reported_signal(&self, pid: u32, now: u64) -> bool {
         let told = [pid, 0].into_iter().filter_map(|of| self.fatal.get(&of)?.1);
         told.max().is_some_and(|last| now.saturating_sub(last) < SAME_DEATH_NS)
     }
 
-    /// A process's recording is complete.
+    /// Notes that a process's recording is complete.
     pub fn ended(&mut self, pid: u32, recording: &Recording) {
         self.watched.remove(&pid);
         self.panics.remove(&pid);
@@ -92,13 +94,13 @@ impl Dumps {
 }
 
 impl Drain {
-    /// What a new process's books keep for the conditions.
+    /// Returns an empty record of running threads for a new process, if a condition needs one.
     pub(super) fn dumps_runs(&self) -> Option<Box<Runs>> {
         let policy = self.settings.dumps.as_ref()?;
         policy.on.iter().any(|c| matches!(c, Condition::Stuck(_))).then(Box::default)
     }
 
-    /// A signal came.
+    /// Requests a copy because of a signal.
     pub(super) fn dump_signalled(&mut self, signal: i32) {
         let wanted = self.settings.dumps.as_ref().and_then(|policy| policy.signal);
         if let Some(wanted) = wanted.filter(|wanted| *wanted as i32 == signal) {
@@ -109,7 +111,7 @@ impl Drain {
         }
     }
 
-    /// The program that we started has ended.
+    /// Requests a copy because the program that we started has ended.
     pub(super) fn dump_at_end(&mut self, pid: u32, status: ExitStatus) {
         let Some(policy) = &self.settings.dumps else { return };
         let told = policy.on.iter().find_map(|condition| {
@@ -156,7 +158,8 @@ impl Drain {
         self.dumps.waiting.push_back(Job { pid, path, word, why, earliest, latest, noted: false });
     }
 
-    /// Looks for panics and last words that are in the recordings since the last look: their threads may be gone by now.
+    /// Finds panics and last samples that were recorded since the last check. Their threads may be gone by
+    /// now.
     fn note_ends(&mut self, now: u64) {
         let Some(policy) = &self.settings.dumps else { return };
         let every = u64::try_from(policy.every.as_nanos()).unwrap_or(u64::MAX);
@@ -177,7 +180,7 @@ impl Drain {
             }
             let (count, words) = &recording.counters().fatal;
             if signals && is_new(seen_fatal.entry(pid).or_default(), *count) {
-                // What the program that we started ended by is known from its status.
+                // The exit status of the program that we started shows how it ended.
                 let known = program.is_some_and(|program| [program, 0].contains(&pid));
                 ended.extend((!known).then(|| (pid, words.clone())));
             }
@@ -193,7 +196,7 @@ impl Drain {
         }
     }
 
-    /// Once a second: looks at the conditions.
+    /// Checks the conditions once a second.
     pub(super) fn dump_triggers(&mut self, now: u64) {
         let Some(policy) = self.settings.dumps.clone().filter(|policy| !policy.on.is_empty()) else { return };
         self.note_ends(now);
@@ -220,7 +223,7 @@ impl Drain {
         }
     }
 
-    /// Why a condition about a running process holds, if it does.
+    /// Returns the reason why a condition on a running process holds, if it does.
     fn holds(
         &mut self,
         index: usize,
@@ -256,7 +259,7 @@ impl Drain {
                 let held =
                     watched.waits_looked_ns != 0 && now.saturating_sub(watched.waits_looked_ns) < every;
                 if held {
-                    // As it was at the last look.
+                    // The state at the last check.
                     return watched
                         .waits
                         .last()
@@ -270,7 +273,7 @@ impl Drain {
         }
     }
 
-    /// Each round: begins the copy that is due, reports the one that is done.
+    /// Each round: starts the copy that is due, and reports the one that is done.
     pub(super) fn dump_round(&mut self, now: u64) {
         self.note_ends(now);
         if let Some((copying, why)) = self.dumps.running.take_if(|(copying, _)| copying.is_finished()) {
@@ -304,7 +307,7 @@ impl Drain {
     fn begin_dump(&mut self, job: Job) {
         let Some(policy) = self.settings.dumps.clone() else { return };
         let why = job.why.clone();
-        // In a thread: a disk may be slow, and rings fill up.
+        // In a thread, because a disk may be slow and rings would fill up.
         match thread::Builder::new().name("dump".into()).spawn(move || copy(&policy, &job)) {
             Ok(copying) => self.dumps.running = Some((copying, why)),
             Err(error) => self.notices.push(format!("no dump although {why}: {error}")),
@@ -321,7 +324,7 @@ impl Drain {
         });
     }
 
-    /// The recordings are complete: what still waits is copied now.
+    /// Makes the remaining copies when the recordings are complete.
     pub(super) fn dump_last(&mut self) {
         self.note_ends(monotonic_ns());
         loop {

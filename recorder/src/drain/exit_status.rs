@@ -1,4 +1,4 @@
-//! Records how the program that we started ended: after some signals, the program itself cannot.
+//! Records how the program that we started ended. After some signals, the program cannot record it itself.
 
 use std::{collections::VecDeque, os::unix::process::ExitStatusExt, process::ExitStatus};
 
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use super::Drain;
 use crate::{os::clock::monotonic_ns, recording::RecordingId};
 
-/// Ended processes whose names are remembered.
+/// Limit of ended processes whose names are remembered.
 const MAX_NAMES: usize = 64;
 
 /// A program that a signal ended.
@@ -17,7 +17,7 @@ struct Killed {
     signal: i32,
 }
 
-/// Processes that ended lately.
+/// Processes that ended recently.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
     /// The program that we started, until its recording reports the signal.
@@ -33,14 +33,14 @@ impl Exits {
         self.names.push_front((pid, name));
     }
 
-    /// Returns the name of a process that ended lately.
+    /// Returns the name of a process that ended recently.
     pub(super) fn name(&self, pid: u32) -> Option<&str> {
         self.names.iter().find(|(ended, _)| *ended == pid).map(|(_, name)| name.as_str())
     }
 }
 
 impl Drain {
-    /// The program that we started has ended.
+    /// Notes that the program that we started has ended.
     pub fn program_ended(&mut self, pid: u32, status: ExitStatus) {
         if let Some(signal) = status.signal() {
             self.processes.exits.killed = Some(Killed { pid, signal });
@@ -48,12 +48,13 @@ impl Drain {
         self.dump_at_end(pid, status);
     }
 
-    /// Before a recording is complete: writes the signal that ended the program, unless the program itself reported it.
+    /// Writes the signal that ended the program before its recording is complete, unless the program reported
+    /// it itself.
     pub(super) fn record_exit_signal(&mut self, id: RecordingId) {
         let Some(owner) = self.outputs.recordings.pid(id) else { return };
         let is_its = |killed: &mut Killed| [killed.pid, 0].contains(&owner);
         let Some(Killed { pid, signal }) = self.processes.exits.killed.take_if(is_its) else { return };
-        // It may have been found after its end only.
+        // The drain may have found it only after its end.
         let name = self.processes.called(pid);
         let Some(recording) = self.outputs.recordings.get_mut(id) else { return };
         if recording.counters().fatal.0 > 0 {
@@ -62,7 +63,7 @@ impl Drain {
         let word =
             Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned());
         let silent = match signal {
-            // The kernel has nowhere to call a handler.
+            // The kernel has no stack to call a handler on.
             libc::SIGSEGV | libc::SIGBUS if self.settings.fatal_signals == Some(true) => {
                 ", and it could not tell where: as after a stack overflow without an alternate stack"
             }

@@ -6,7 +6,7 @@ use super::Drain;
 use crate::{control::status::seconds, cost::Budget, os::clock::monotonic_ns, output::exposition::Text};
 
 impl Drain {
-    /// Once a second, and at the end: gives out the metrics if anybody wants them.
+    /// Publishes the metrics once a second and at the end, if they were requested.
     pub(super) fn expose(&mut self, last: bool) {
         let now = monotonic_ns();
         if !self.exposition.due(now) && !last {
@@ -32,7 +32,7 @@ impl Drain {
         let count = |of: &dyn Fn(&crate::recording::Recording) -> u64| {
             self.outputs.recordings.open().map(of).sum::<u64>() as f64
         };
-        // After the end the report has what the recordings had.
+        // After the end, the report includes the numbers of the recordings.
         let done = |report_json: u64, of: f64| report_json as f64 + if up { of } else { 0.0 };
         let causes = |value: &dyn Fn(usize) -> f64| {
             loss::NAMES.iter().enumerate().map(|(i, name)| (*name, value(i))).collect::<Vec<_>>()

@@ -7,11 +7,12 @@ use crate::loss::Report;
 use crate::os::clock::monotonic_ns;
 
 impl Drain {
-    /// Ends everything: rings read for the last time, symbols waited for, chunks closed, directory removed.
-    /// `hurry` is called from time to time: if it returns true, the last symbols and slow readers are not waited for.
+    /// Ends the recording: reads the rings for the last time, waits for symbols, closes chunks, removes the
+    /// directory. `hurry` is called from time to time; if it returns true, the last symbols and slow readers
+    /// are not waited for.
     pub fn finish(mut self, hurry: &dyn Fn() -> bool) -> Report {
         self.stop_sampling();
-        // Handlers that began before the stop are done in microseconds, or lose their sample.
+        // Handlers that began before the stop finish within microseconds, or lose their sample.
         std::thread::sleep(Duration::from_millis(2));
         let now = monotonic_ns();
         self.find_processes(now);

@@ -1,4 +1,4 @@
-//! What the drain remembers must not grow with the time that it runs.
+//! Limits the drain's memory, which must not grow with the time that it runs.
 //!
 //! Constants and dictionaries are trimmed only between events (`recording/chunks.rs`): code that holds a key
 //! of a trace may begin a chunk, but no trace is dropped while it is used. Numbers of threads, files and
@@ -10,7 +10,8 @@ use super::Drain;
 use crate::{names::images::ImageId, os::memory, recording::Recording};
 
 impl Drain {
-    /// What it keeps in mind now, by kind: none of these numbers grows with the time that it runs.
+    /// Returns the number of remembered objects by kind. None of these grows with the time that the drain
+    /// runs.
     pub fn remembered(&self) -> [(&'static str, usize); 14] {
         let mut address = [0; 3];
         for process in self.processes.iter() {
@@ -42,7 +43,7 @@ impl Drain {
         ]
     }
 
-    /// Says who had no room; puts the number of processes that have memory right.
+    /// Reports once that processes got no memory, and corrects the count of those that have memory.
     pub(super) fn count_processes(&mut self, now: u64) {
         self.processes.joined = self.session.count_processes(self.processes.joined);
         let refused = self.session.refused();
@@ -54,7 +55,7 @@ impl Drain {
         self.report.refused = refused;
     }
 
-    /// Forgets what no process needs any more, and shares what they may use among them.
+    /// Drops what no process needs any more, and divides the memory limit among the processes.
     pub(super) fn trim(&mut self) {
         let running = self.processes.list.len();
         self.processes.iter_mut().for_each(|process| process.state.share(running));
@@ -62,7 +63,7 @@ impl Drain {
         self.outputs.forget_libraries(modules);
         if let Some(watch) = &mut self.outside.watch {
             watch.repeat_libraries();
-            // Its first records are read long before a process that records itself is removed.
+            // Its first records are read long before the removal of a process that records itself.
             watch.forget_others(|pid| self.processes.iter().any(|process| process.file.pid == pid));
         }
         if self.symbols.images.take_read() {

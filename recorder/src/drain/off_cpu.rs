@@ -1,4 +1,4 @@
-//! The drain's dealings with off-CPU time: see [`crate::from_outside::off_cpu`].
+//! Off-CPU recording in the drain: see [`crate::from_outside::off_cpu`].
 
 use std::os::fd::BorrowedFd;
 
@@ -30,19 +30,20 @@ impl Drain {
         self.with_off_cpu(act).unwrap_or(Ok(())).map_err(wrong)
     }
 
-    /// Records off-CPU time, if that is selected, of the program that the calling thread starts next; `joins`: it is preloaded.
+    /// Records off-CPU time, if selected, of the program that the calling thread starts next. `joins`: the
+    /// program is preloaded.
     pub fn off_cpu_child(&mut self, joins: bool) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, _| off_cpu.expect_child(joins))
     }
 
-    /// It was started.
+    /// Notes the PID of the program that was started.
     pub fn off_cpu_started(&mut self, pid: u32) {
         if let Some(off_cpu) = &mut self.outside.off_cpu {
             off_cpu.started(pid);
         }
     }
 
-    /// Records off-CPU time, if that is selected, of a running process.
+    /// Records off-CPU time, if selected, of a running process.
     pub fn off_cpu_attach(&mut self, pid: u32) -> Result<(), Error> {
         self.begin_off_cpu(|off_cpu, drain| off_cpu.attach(pid, drain.images()))
     }
@@ -60,7 +61,7 @@ impl Drain {
         self.outside.off_cpu.as_ref().is_some_and(|off_cpu| off_cpu.records(pid))
     }
 
-    /// Processes of which only off-CPU time is recorded.
+    /// Returns the number of processes of which only off-CPU time is recorded.
     pub(super) fn off_cpu_running(&self) -> usize {
         let alone = !self.settings.samples_cpu_time();
         self.outside.off_cpu.as_ref().filter(|_| alone).map_or(0, |o| o.running())
@@ -102,7 +103,7 @@ impl Drain {
         }
     }
 
-    /// The end: what each output lacks, and the sum.
+    /// Writes the losses of each output and the totals at the end.
     pub(super) fn off_cpu_finish(&mut self, now: u64) {
         self.outputs.recordings.ids().into_iter().for_each(|id| self.off_cpu_write_totals(id, now));
         let total = self.outside.off_cpu.as_ref().map(|o| o.total()).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The recordings of a session: opened with their first process, retired after the last, and which of them fail.
+//! The recordings of a session. Each opens with its first process and is retired after the last; some may
+//! fail.
 
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
@@ -22,18 +23,18 @@ pub(super) struct OutputSet {
     pub(super) target: Target,
     pub(super) recordings: RecordingSlots,
     syncer: Option<Arc<Syncer>>,
-    /// Recordings opened so far; each has a journal.
+    /// Number of recordings opened so far. Each has a journal.
     opened: u64,
-    /// Recordings whose output fails, as the user knows.
+    /// Recordings whose output fails, as reported to the user.
     failing: HashSet<RecordingId>,
-    /// Libraries of processes that record themselves which a recording has: address and image.
+    /// Libraries of processes that record themselves, by recording, address and image.
     written_libraries: HashSet<(RecordingId, u64, u32)>,
-    /// Last removal of old chunks.
+    /// Time of the last removal of old chunks.
     tidy_ns: u64,
 }
 
 impl OutputSet {
-    /// Returns the outputs before the first recording. `sync`: files are synchronised with the disk, by a thread.
+    /// Returns the outputs before the first recording. `sync`: a thread synchronises the files with the disk.
     pub(super) fn new(target: Target, sync: bool) -> Result<OutputSet, Error> {
         let syncer = sync.then(Syncer::start).transpose();
         let syncer = syncer.map_err(|e| Error::io("start", Path::new("a thread"), e))?.map(Arc::new);
@@ -79,7 +80,7 @@ impl OutputSet {
         {
             notices.push(format!("{} existed and was renamed to {}", path.display(), old.display()));
         }
-        // Whether the output can be written is seen with the first process, before it runs.
+        // The first output is opened with the first process, before it runs, so that a failure is seen early.
         let mut recording = match (&self.target, self.opened) {
             (Target::Repository(repository), 1..) => Recording::later(repository, &about, settings)?,
             _ => Recording::open(&self.target, &about, settings)?,
@@ -93,8 +94,8 @@ impl OutputSet {
         Ok(self.recordings.insert(owner, recording))
     }
 
-    /// Returns true if a chunk lacks what was recorded at the beginning: in a repository every chunk stands for itself, and readers of
-    /// a stream come late. Its libraries are written again then.
+    /// Returns true if a new chunk lacks the information events: in a repository every chunk must be complete
+    /// in itself, and readers of a stream connect late. Its libraries are written again then.
     pub(super) fn begins_chunk(&mut self, id: RecordingId) -> bool {
         let Some(recording) = self.recordings.get_mut(id) else { return false };
         let begins = recording.begin_info_events(matches!(self.target, Target::Repository(_)));
@@ -117,7 +118,7 @@ impl OutputSet {
         }
     }
 
-    /// Remembers only the libraries that are `mapped` now, if they are many.
+    /// If many libraries are remembered, retains only those that are `mapped` now.
     pub(super) fn forget_libraries<'a>(
         &mut self,
         mapped: impl Iterator<Item = (RecordingId, &'a ModuleMap)>,
@@ -125,12 +126,13 @@ impl OutputSet {
         info_events::forget_libraries(&mut self.written_libraries, mapped);
     }
 
-    /// Returns how many libraries are remembered.
+    /// Returns the number of remembered libraries.
     pub(super) fn library_count(&self) -> usize {
         self.written_libraries.len()
     }
 
-    /// Completes a recording whose process is over, and returns it with its owner. Its key is invalid from now on.
+    /// Completes the recording of a process that is over, and returns it with its owner. Its key becomes
+    /// invalid.
     pub(super) fn retire(&mut self, id: RecordingId) -> Option<(u32, &mut Recording)> {
         let owner = self.recordings.pid(id)?;
         let recording = self.recordings.retire(id)?;
@@ -139,8 +141,8 @@ impl OutputSet {
         Some((owner, recording))
     }
 
-    /// Tries a failed output again when it is time. Returns a message for the user if it can be written, and if it was the last
-    /// that failed.
+    /// Tries a failed output again when it is due. Returns a message for the user if it works again and was
+    /// the last that failed.
     pub(super) fn retry(&mut self, id: RecordingId, now: u64) -> Option<String> {
         let recording = self.recordings.get_mut(id)?;
         let message = recording.retry(now)?;
@@ -149,13 +151,13 @@ impl OutputSet {
         self.failing.is_empty().then_some(message)
     }
 
-    /// Passes on what is new of streams and of outputs that fail.
+    /// Passes on messages of streams and of failed outputs.
     pub(super) fn note_failures(&mut self, notices: &mut UserNotices) {
         for recording in self.recordings.all_mut() {
             notices.extend(recording.stream_mut().map(StreamSink::take_notices).unwrap_or_default());
         }
         for (id, _, recording) in self.recordings.iter() {
-            // A root that refuses does so to all processes: it is said once.
+            // A root that refuses does so for all processes; report it once.
             let others = recording.will_retry() && !self.failing.is_empty();
             if let Some(reason) = recording.failure()
                 && self.failing.insert(id)
@@ -170,7 +172,7 @@ impl OutputSet {
         }
     }
 
-    /// Returns true if there are outputs, and all of them have failed for good.
+    /// Returns true if there are outputs, and all of them have failed permanently.
     pub(super) fn all_failed(&self) -> bool {
         let mut open = self.recordings.open().peekable();
         open.peek().is_some()
@@ -198,19 +200,19 @@ impl OutputSet {
         due.min().unwrap_or(Duration::MAX).max(Duration::from_millis(1))
     }
 
-    /// Pushes what waits for slow readers.
+    /// Writes queued bytes to slow readers.
     pub(super) fn push(&mut self) {
         self.recordings.all_mut().for_each(Recording::push);
     }
 
-    /// Returns true if a reader has not read all.
+    /// Returns true if a reader has not read everything.
     pub(super) fn any_unread(&self) -> bool {
         self.recordings.all().any(|recording| recording.waiting() > 0)
     }
 
     /// Returns the names of the outputs.
     pub(super) fn names(&self) -> Vec<String> {
-        // One into a repository has no name before its first event.
+        // An output in a repository has no name before its first event.
         self.recordings.all().map(Recording::name).filter(|name| !name.is_empty()).collect()
     }
 
@@ -219,7 +221,7 @@ impl OutputSet {
         self.recordings.all().map(Recording::bytes).sum()
     }
 
-    /// Removes the old chunks of a repository when it is time.
+    /// Removes the old chunks of a repository if that is due.
     pub(super) fn tidy(&mut self, now: u64) {
         if let Target::Repository(repository) = &self.target
             && is_due(&mut self.tidy_ns, repository.tidy_ns(), now)

@@ -10,7 +10,7 @@ use crate::{
     recording::{Recording, RecordingId, events},
 };
 
-/// Time that a requested flush waits for symbols, of the five seconds that the program waits.
+/// How long a requested flush waits for symbols. The program waits for five seconds.
 const FLUSH_NAMES_NS: u64 = 3_000_000_000;
 
 /// A flush that a client requested.
@@ -27,7 +27,7 @@ impl Drain {
         self.outputs.open(owner, &self.session, &self.settings, &mut self.notices)
     }
 
-    /// Writes again what was recorded at the beginning, if a chunk began that must stand for itself.
+    /// Writes the information events again if a new chunk must be complete in itself.
     pub(super) fn repeat_info_events(&mut self, id: RecordingId, now: u64) {
         if !self.outputs.begins_chunk(id) {
             return;
@@ -45,7 +45,8 @@ impl Drain {
         self.outside.uses(id) || self.processes.iter().any(|p| p.state.recording == id)
     }
 
-    /// Retires outputs whose process is over: there must not be more of them the more processes ever ran.
+    /// Retires outputs whose process is over, so that their number does not grow with the number of processes
+    /// that ever ran.
     pub(super) fn retire(&mut self) {
         if !per_process(&self.outputs.target) {
             return;
@@ -70,13 +71,13 @@ impl Drain {
 
     pub(super) fn note_failures(&mut self) {
         self.outputs.note_failures(&mut self.notices);
-        // With no output left there is nothing to sample for.
+        // Without an output, there is no reason to sample.
         if self.outputs.all_failed() && !self.steering.stopped {
             self.stop_sampling();
         }
     }
 
-    /// Notes a requested flush, and where the rings were: what was recorded before the request is read up to there.
+    /// Notes a requested flush and the positions of the rings, up to which everything precedes the request.
     pub(super) fn note_flush(&mut self) {
         let number = self.session.flush_requested();
         if number == self.report.flushes_done || self.steering.flush.is_some() {
@@ -88,9 +89,9 @@ impl Drain {
         }
     }
 
-    /// Returns the number of the requested flush if it can be done now. What was recorded before the request comes first, as long as
-    /// the client has time: a thread may have been interrupted in the midst of a record, and samples wait for symbols. Requests
-    /// that come while it waits share the next flush.
+    /// Returns the number of the requested flush if it can be done now. Everything recorded before the
+    /// request is written first, as long as the client has time: a thread may have been interrupted while it
+    /// wrote a record, and samples wait for symbols. Requests made while it waits share the next flush.
     pub(super) fn may_flush(&mut self, now: u64) -> Option<u64> {
         let FlushRequest { number, since_ns } = self.steering.flush?;
         if !self.processes.iter().any(|p| p.unread() || p.state.waits_since(since_ns)) {
@@ -103,9 +104,10 @@ impl Drain {
         overdue.then_some(number)
     }
 
-    /// Writes the accounts and whatever is queued.
+    /// Writes the totals and everything that is queued.
     pub(super) fn flush(&mut self, id: RecordingId, now: u64) {
-        // While a reader is too far behind not even accounts are written: they carry totals, nothing is lost by waiting.
+        // While a reader is too far behind, even totals are not written. They are cumulative, so waiting
+        // loses nothing.
         if self.outputs.recordings.get(id).is_none_or(Recording::full) {
             return;
         }
@@ -138,8 +140,8 @@ impl Drain {
         }
     }
 
-    /// Writes the accounts of the processes of a recording. Returns what they had reported before: if the output refuses them, they
-    /// are written when it accepts them again.
+    /// Writes the totals of the processes of a recording. Returns the previous ones: if the output refuses
+    /// the new ones, they are written when it accepts them again.
     fn write_processes(
         &mut self,
         id: RecordingId,

@@ -1,4 +1,4 @@
-//! The drain's dealings with processes that are recorded from outside: see [`crate::from_outside::attach`].
+//! Recording from outside in the drain: see [`crate::from_outside::attach`].
 
 use std::os::fd::BorrowedFd;
 
@@ -13,7 +13,8 @@ use crate::{
     recording::RecordingId,
 };
 
-/// What is recorded from outside. An engine is taken out of here while it works, because it writes to the [`Drain`].
+/// The engines that record from outside. An engine is taken out of here while it works, because it writes to
+/// the [`Drain`].
 #[derive(Default)]
 pub(super) struct OutsideEngines {
     /// CPU time, perf events and waits.
@@ -22,7 +23,7 @@ pub(super) struct OutsideEngines {
     pub(super) off_cpu: Option<Box<OffCpu>>,
     /// A program that does not sample itself yet.
     pub(super) starting: Option<Starting>,
-    /// Programs that are to be recorded from outside once they are there.
+    /// Programs to record from outside as soon as they appear.
     pub(super) children: ChildAttach,
 }
 
@@ -32,7 +33,7 @@ impl OutsideEngines {
         self.watch.as_ref().is_some_and(|watch| watch.samples(pid))
     }
 
-    /// Returns true if something is or will be written into a recording.
+    /// Returns true if an engine writes, or will write, into a recording.
     pub(super) fn uses(&mut self, id: RecordingId) -> bool {
         self.off_cpu.as_mut().is_some_and(|off_cpu| off_cpu.uses(id))
             || self.watch.as_ref().is_some_and(|watch| watch.uses(id))
@@ -72,7 +73,7 @@ impl Drain {
         named.collect()
     }
 
-    /// Begins to record a running process that was not preloaded.
+    /// Starts to record a running process that was not preloaded.
     pub fn attach(&mut self, pid: u32) -> Result<(), Error> {
         self.open_watch()?;
         let attached = self.with_watch(|watch, drain| watch.attach(drain, pid, false, monotonic_ns()));
@@ -80,11 +81,12 @@ impl Drain {
         attached.unwrap_or(Ok(()))
     }
 
-    /// Records a process from outside that belongs to the recording from its start: the kernel took its events away when it
-    /// changed its user, or it was announced by one that started it. What it used before is lost.
+    /// Records a process from outside that belongs to the recording from its start: the kernel removed its
+    /// events when it changed its user, or the process that started it announced it. Its earlier CPU time is
+    /// lost.
     pub fn attach_again(&mut self, pid: u32) -> Result<(), Error> {
         if let Err(error) = self.open_watch() {
-            // The programs that record themselves go on, and CPU time needs no permission for uprobes.
+            // Programs that record themselves continue, and CPU time needs no permission for uprobes.
             self.notices
                 .push(format!("processes recorded from outside are recorded without perf events: {error}"));
             self.outside.watch = Some(Box::new(Watch::new(&self.settings, Vec::new())));
@@ -92,7 +94,7 @@ impl Drain {
         self.with_watch(|watch, drain| watch.attach(drain, pid, true, monotonic_ns())).unwrap_or(Ok(()))
     }
 
-    /// Records the program that the calling thread starts next, and what that starts, from outside.
+    /// Records from outside the program that the calling thread starts next, and its descendants.
     pub fn attach_child(&mut self) -> Result<(), Error> {
         let attached = self.open_watch()?.attach_child();
         self.note_engine();
@@ -107,12 +109,12 @@ impl Drain {
         }
     }
 
-    /// Descriptors that are readable when something recorded from outside wants to be read.
+    /// Returns the descriptors that are readable when an engine has something to read.
     pub(super) fn watch_wakes(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.outside.watch.iter().flat_map(|w| w.wake())
     }
 
-    /// Processes recorded from outside that still run.
+    /// Returns the number of processes recorded from outside that still run.
     pub(super) fn watched(&self) -> usize {
         self.outside.watch.as_ref().map_or(0, |w| w.running())
     }
@@ -131,7 +133,7 @@ impl Drain {
         .unwrap_or(0)
     }
 
-    /// Lets the wall clock look at processes recorded from outside. Returns true if any of them ran.
+    /// Samples the wall clock of processes recorded from outside. Returns true if any of them ran.
     pub(super) fn watch_waits(&mut self, now: u64) -> bool {
         let ran = self.with_watch(|watch, drain| watch.look_at_waits(drain, now)).unwrap_or(false);
         if let Some(watch) = &mut self.outside.watch {
@@ -165,7 +167,7 @@ impl Drain {
         self.with_watch(|watch, drain| watch.finish(drain, now));
     }
 
-    /// A process that was recorded from outside begins to record itself.
+    /// Stops recording a process from outside because it begins to record itself.
     pub(super) fn watch_give_up(&mut self, pid: u32, from_ns: u64) {
         if let Some(watch) = &mut self.outside.watch {
             watch.give_up(pid, from_ns);

@@ -1,4 +1,4 @@
-//! When the drain works: the pause between two rounds, and what is due less often than each round.
+//! The drain's schedule: the pause between two rounds, and work that is due less often than every round.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::process::wall::PollTimer;
 
 /// Shortest and longest pause between two rounds.
 pub(super) const PAUSE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(100)];
-/// Time between two comparisons of a process's CPU clock with what its threads' samples account for, ns.
+/// Time between two comparisons of a process's CPU clock with the CPU time of its threads' samples, ns.
 const SEARCH_NS: u64 = 90_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -14,11 +14,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 pub(super) struct Pacing {
     /// Pause until the next round.
     pub(super) pause: Duration,
-    /// Looks at the threads' states, between two rounds too.
+    /// The timer for thread states, which are also read between two rounds.
     pub(super) wall: PollTimer,
-    /// Last work of once a second.
+    /// When the work of once a second was last done.
     second_ns: u64,
-    /// Last search for CPU time without samples.
+    /// When CPU time without samples was last searched for.
     search_ns: u64,
 }
 
@@ -27,7 +27,7 @@ impl Pacing {
         Pacing { pause: PAUSE[0], wall: PollTimer::new(wall_ns), second_ns: now_ns, search_ns: 0 }
     }
 
-    /// Rings that fill up are looked at more often, empty ones less. `fill`: the fullest, in 1/256.
+    /// Adapts the pause to the fullest ring. `fill` is in 1/256.
     pub(super) fn adapt(&mut self, fill: u32, longest: Duration) {
         self.pause = match fill {
             64.. => PAUSE[0],
@@ -38,7 +38,7 @@ impl Pacing {
         .clamp(PAUSE[0], longest);
     }
 
-    /// Returns true once in [`SEARCH_NS`].
+    /// Returns true once per [`SEARCH_NS`].
     pub(super) fn is_search_due(&mut self, now_ns: u64) -> bool {
         is_due(&mut self.search_ns, SEARCH_NS, now_ns)
     }
@@ -49,7 +49,7 @@ impl Pacing {
     }
 }
 
-/// Returns true if so much time has passed since `last_ns`, which is set to now then.
+/// Returns true if `every_ns` has passed since `last_ns`, and then sets `last_ns` to now.
 pub(super) fn is_due(last_ns: &mut u64, every_ns: u64, now_ns: u64) -> bool {
     let due = now_ns.saturating_sub(*last_ns) >= every_ns;
     if due {

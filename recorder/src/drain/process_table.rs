@@ -1,4 +1,4 @@
-//! The recorded processes: where their files are found, those that run, and how those ended that are gone.
+//! The recorded processes: how their files are found, those that run, and how others ended.
 
 use std::{
     collections::HashSet,
@@ -15,9 +15,9 @@ use crate::{process::Process, session::process_file_number};
 
 /// Files of processes in the session directory.
 pub(super) struct Discovery {
-    /// `None`: the kernel refuses, and the directory is read each time.
+    /// `None` if the kernel refuses; the directory is then read each time.
     inotify: Option<Inotify>,
-    /// Files that were found, until their process is removed.
+    /// Files found, until their process is removed.
     found: HashSet<PathBuf>,
 }
 
@@ -31,12 +31,12 @@ impl Discovery {
         Discovery { inotify, found: HashSet::new() }
     }
 
-    /// Returns the files that appeared since the last call, in the order of their numbers. `always`: reads the directory even if
-    /// nothing has changed there.
+    /// Returns the files that appeared since the last call, in the order of their numbers. `always`: reads
+    /// the directory even if inotify reports no change.
     pub(super) fn find_new(&mut self, session_dir: &Path, always: bool) -> Vec<PathBuf> {
         if let Some(inotify) = &self.inotify {
             match inotify.read_events() {
-                // A change of the folder's time requests a flush.
+                // A program requests a flush by changing the directory's time, which adds no file.
                 Ok(events) if events.iter().any(|e| !e.mask.contains(AddWatchFlags::IN_ATTRIB)) => {}
                 _ if !self.found.is_empty() && !always => return Vec::new(),
                 _ => {}
@@ -53,7 +53,7 @@ impl Discovery {
         paths
     }
 
-    /// The process of a file is removed.
+    /// Forgets the file of a process that is removed.
     pub(super) fn forget(&mut self, path: &Path) {
         self.found.remove(path);
     }
@@ -61,11 +61,11 @@ impl Discovery {
 
 /// The recorded processes.
 pub(super) struct ProcessTable {
-    /// In the order in which they were found. Those that are over remain until all of them is written.
+    /// In the order in which they were found. A process that ended remains until all its data is written.
     pub(super) list: Vec<Process>,
     pub(super) discovery: Discovery,
     pub(super) exits: Exits,
-    /// Processes that had joined a second ago.
+    /// Number of processes that had joined a second ago.
     pub(super) joined: u64,
 }
 
@@ -100,13 +100,13 @@ impl ProcessTable {
         self.list.iter().any(|process| process.state.waiting() > 0)
     }
 
-    /// Descriptors that are readable when a process appears or ends.
+    /// Returns the descriptors that are readable when a process appears or ends.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let directory = self.discovery.inotify.iter().map(AsFd::as_fd);
         directory.chain(self.live().filter_map(|process| process.file.pidfd()))
     }
 
-    /// Returns what to call a process, with its id.
+    /// Returns a process's name with its PID, for messages.
     pub(super) fn called(&self, pid: u32) -> String {
         let process = self.list.iter().find(|process| process.file.pid == pid);
         let live = process.map(|process| process.file.info().called());

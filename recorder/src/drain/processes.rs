@@ -1,4 +1,4 @@
-//! Recorded processes: found, described in their recording, and removed when all of them is written.
+//! The life of recorded processes: found, described in their recording, removed when everything is written.
 
 use super::{Drain, finish_waits};
 use crate::info_events;
@@ -77,9 +77,9 @@ impl Drain {
         }
     }
 
-    /// After exec the same pid writes a new file: the old one gets nothing any more. Returns the account of the
-    /// thread that goes on in the new image. `namespace` is its pid namespace: in another
-    /// one the same pid is another process.
+    /// Ends the old file of a PID after exec, which creates a new one. Returns the totals of the thread that
+    /// continues in the new image. `namespace` is its PID namespace: in another one, the same PID is another
+    /// process.
     pub(super) fn end_image(&mut self, pid: u32, namespace: u64, now: u64) -> Option<(u32, Box<Account>)> {
         let process =
             self.processes.iter_mut().rev().find(|p| {
@@ -88,7 +88,7 @@ impl Drain {
         let recording = self.outputs.recordings.get_mut(process.state.recording)?;
         process.close_image(recording, &mut self.symbols.images, now);
         finish_waits(process, recording, &mut self.symbols.images, &mut self.session, now);
-        // Write what is known by now: the account goes on from there.
+        // Write the totals so far, because the new image continues from them.
         info_events::threads(recording, process, now);
         process.state.threads.take_account(pid)
     }

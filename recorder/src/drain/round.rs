@@ -2,16 +2,19 @@
 //!
 //! The order of the steps matters:
 //!
-//! 1. `note_flush`: a requested flush is noted before anything is read, so that what was recorded before the request is in it.
-//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all that follows.
-//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; the first moments of a program that we started.
-//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because processes that are over are
-//!    removed with their threads when their own rings are read.
-//! 5. `reach`: programs that a process announced in its ring's file, and that are recorded from outside.
-//! 6. `resolve`: symbols that were loaded since the last round, for the samples just read.
-//! 7. Work that is due less often: the search for CPU time without samples, what is done once a second, metrics.
+//! 1. `note_flush`: a requested flush is noted before anything is read, so that it includes everything
+//!    recorded before.
+//! 2. `steer`: the schedule and the control socket. A pause or a change of engines applies to all later
+//!    steps.
+//! 3. `find_processes`, `hand_over`: new processes, before their rings are read; startup samples of a program
+//!    that we started.
+//! 4. `read_events`: the rings of the kernel and of the processes. Off-CPU time comes first, because reading
+//!    the ring of a process that has ended removes it with its threads.
+//! 5. `reach`: attaches to programs that a process announced in its file, to record them from outside.
+//! 6. `resolve`: symbols that were loaded since the last round, for waiting samples and those just read.
+//! 7. Less frequent work: the search for CPU time without samples, work done once a second, metrics.
 //! 8. `write_recordings`: chunks, after everything that writes events.
-//! 9. `dump_round`, `note_failures`: copies of what was written, and outputs that failed.
+//! 9. `dump_round`, `note_failures`: copies of recordings, and outputs that failed.
 
 use std::time::Duration;
 
@@ -24,9 +27,9 @@ use crate::{
 };
 
 impl Drain {
-    /// One round.
+    /// Runs one round.
     pub fn round(&mut self) {
-        // First: what is flushed below has a later time than the request.
+        // First, so that the flush below has a later time than the request.
         self.note_flush();
         let now = monotonic_ns();
         self.steer();
@@ -55,7 +58,7 @@ impl Drain {
 
     /// Reads all rings, and adapts the pause to how full they were.
     fn read_events(&mut self, now: u64) {
-        // Before processes that are over are let go with their threads.
+        // First, because processes that have ended are removed with their threads below.
         let off_cpu = self.off_cpu_round(now);
         let fill = self.drain_all(now).max(self.watch_round(now)).max(off_cpu);
         self.costs.ring_peak = self.costs.ring_peak.max(fill);
@@ -67,11 +70,13 @@ impl Drain {
         let (images, stopped) = (&mut self.symbols.images, self.steering.stopped);
         for process in self.processes.live_mut() {
             let Some(recording) = self.outputs.recordings.get_mut(process.state.recording) else { continue };
-            // First whether it lives, then the ring: what it wrote last is in there.
-            // A process that is not ours by its map may be ours while it ends or after it executed another image.
+            // Check whether the process lives before reading the ring, so that its last records are read. The
+            // PID check can fail spuriously while a process exits or execs, so trust EXITED only if the PID
+            // cannot be verified.
             let dead = !process.file.alive();
             let dead = dead || process.file.state() == proc_state::EXITED && !process.file.trusted_pid();
-            // Before: modules loaded since the last round have samples already. After: addresses that were unknown.
+            // Before reading: modules loaded since the last round already have samples. After: addresses that
+            // were unknown.
             process.refresh_modules(images, now);
             fill = fill.max(process.drain(recording, images, now, stopped));
             process.refresh_modules(images, now);
@@ -107,7 +112,7 @@ impl Drain {
 
     /// Compares the CPU clocks of processes with what their samples account for.
     fn search_blocked(&mut self) {
-        // Programs that join, names of code made at run time.
+        // Programs that join, and names of JIT-compiled code.
         self.off_cpu_resolve(false);
         let period = self.period_ns;
         for process in self.processes.live_mut() {
@@ -139,7 +144,7 @@ impl Drain {
         self.outputs.tidy(now);
     }
 
-    /// Writes what is due of all recordings, and answers a requested flush.
+    /// Writes what is due in all recordings, and answers a requested flush.
     fn write_recordings(&mut self, now: u64) {
         let flushed = self.may_flush(now);
         for id in self.outputs.recordings.ids() {
@@ -154,7 +159,7 @@ impl Drain {
         }
     }
 
-    /// Writes what is due of a recording; all that is queued if a client requested a flush.
+    /// Writes what is due in a recording, or everything queued if a client requested a flush.
     fn write_recording(&mut self, id: RecordingId, flush_requested: bool, now: u64) {
         self.notices.extend(self.outputs.retry(id, now));
         self.repeat_info_events(id, now);
@@ -170,7 +175,7 @@ impl Drain {
             recording.settle(now);
             recording.push();
         }
-        // At once: the process may have ended by the next round.
+        // Immediately: the process may have ended by the next round.
         self.repeat_info_events(id, now);
     }
 }

@@ -1,4 +1,5 @@
-//! The hand-over of a program's first moments, sampled from outside, to its own samples: see [`crate::from_outside::attach::startup`].
+//! Startup samples: a program is sampled from outside until it samples itself: see
+//! [`crate::from_outside::attach::startup`].
 
 use std::time::Duration;
 
@@ -8,28 +9,29 @@ use crate::{
     process::pre_registration_samples::Before, remote_unwinder::RemoteUnwinder, settings::Engine,
 };
 
-/// A program that has not begun to sample itself after this time is not waited for, ns.
+/// How long to wait for a program to sample itself, ns.
 const WAIT_NS: u64 = 5_000_000_000;
-/// Pause between two rounds until then.
+/// Pause between two rounds while waiting for it.
 pub(super) const PAUSE: Duration = Duration::from_millis(4);
-/// Times to wait, 10 ms each, for the unwind rows of a program that is gone already.
+/// How often to wait 10 ms for the unwind tables of a program that has ended.
 const ROUNDS: usize = 50;
 
-/// The program just started.
+/// The program that was just started.
 pub(super) struct Starting {
     startup: Startup,
     until_ns: u64,
 }
 
 impl Drain {
-    /// The calling thread is about to start a program that will sample its CPU time itself.
+    /// Prepares to sample a program that the calling thread is about to start and that will sample its CPU
+    /// time itself.
     pub fn expect_program(&mut self) -> Option<Startup> {
         let by_perf = matches!(self.settings.engine, Engine::Auto | Engine::Perf | Engine::PerfUser);
         let wanted = self.settings.cpu && by_perf && !self.paused();
         wanted.then(|| Startup::open(self.period_ns))?
     }
 
-    /// It was started.
+    /// Notes the PID of the program that was started.
     pub fn program_started(&mut self, startup: Option<Startup>, pid: u32) {
         self.outside.starting = startup.map(|mut startup| {
             startup.pid = pid;
@@ -37,7 +39,7 @@ impl Drain {
         });
     }
 
-    /// Whether the program samples itself by now: then its first moments are put into its account.
+    /// If the program samples itself by now, adds its startup samples to its totals.
     pub(super) fn hand_over(&mut self, now: u64) {
         let Some(starting) = &mut self.outside.starting else { return };
         starting.startup.read();
@@ -61,7 +63,7 @@ impl Drain {
             loop {
                 let rows = self.session.rows().words();
                 let whole = before.walk(process, &mut walker, early, &mut self.symbols.images, rows, depth);
-                // The mapped unwind information of a running program does as well.
+                // While the program runs, its mapped unwind information serves as well.
                 if whole || rounds == 0 || process.file.alive() || self.symbols.images.outstanding() == 0 {
                     break;
                 }

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-/// Messages that the user has not read yet.
+/// Messages that have not been printed yet.
 #[derive(Default)]
 pub(super) struct UserNotices {
     pending: Vec<String>,
-    /// Events that the kernel refused, by name and error number: each is reported once.
+    /// Events that the kernel refused, by name and errno; each is reported once.
     refusals: HashSet<(String, i32)>,
 }
 
@@ -19,12 +19,12 @@ impl UserNotices {
         self.pending.extend(messages);
     }
 
-    /// Returns the messages that are new.
+    /// Takes the new messages.
     pub(super) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.pending)
     }
 
-    /// Returns true the first time that an event is refused for a reason.
+    /// Returns true the first time that an event is refused for this reason.
     pub(super) fn is_first_refusal(&mut self, name: &str, errno: i32) -> bool {
         self.refusals.insert((name.to_owned(), errno))
     }

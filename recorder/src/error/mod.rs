@@ -1,57 +1,58 @@
-//! The one error type of this crate.
+//! The error type of this crate.
 
 pub(crate) mod refusal;
 
 use std::{fmt, io, path::Path};
 
-/// What went wrong, in one line that names the file or option concerned and, where one exists, the way out.
+/// An error. Its message is one line that names the file or option and, where one exists, the remedy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// An operating-system call failed.
     Io {
-        /// What was being done, with the path: "create the session directory /dev/shm/…".
+        /// The operation, with the path: "create the session directory /dev/shm/…".
         doing: String,
-        /// The system's reason.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// An option has a wrong value: a usage error, see [`Error::is_usage`].
+    /// An option has an invalid value: a usage error, see [`Error::is_usage`].
     Setting {
         /// Name of the option.
         name: &'static str,
-        /// What is wrong with its value and which values are allowed.
+        /// Why the value is invalid, and which values are allowed.
         problem: String,
     },
-    /// What an option names cannot be used, though its value may be right: there is no such process, the output cannot be written.
+    /// The object that an option names is not usable, though the value is valid: there is no such process, or
+    /// the output cannot be written.
     Unavailable {
-        /// Name of the option, or of the thing.
+        /// Name of the option, or of the object.
         name: &'static str,
-        /// Why not, and the way out.
+        /// Why it is not usable, and the remedy.
         problem: String,
     },
     /// The program cannot be recorded; see [`crate::error::refusal::Refusal`].
     Program(crate::error::refusal::Refusal),
-    /// A shared file does not hold what a program of this version writes.
+    /// A shared file has contents that a program of this version does not write.
     Shared {
         /// The file.
         file: String,
-        /// What was read and what was expected.
+        /// The actual and the expected contents.
         problem: String,
     },
 }
 
 impl Error {
-    /// An [`Error::Io`] about a path.
+    /// Returns an [`Error::Io`] about a path.
     pub fn io(doing: &str, path: &Path, source: io::Error) -> Error {
         Error::Io { doing: format!("{doing} {}", path.display()), source }
     }
 
-    /// Returns true if an option is wrong, not the circumstances: commands exit with status 2.
+    /// Returns true if the cause is a wrong option; commands then exit with status 2.
     pub fn is_usage(&self) -> bool {
         matches!(self, Error::Setting { .. })
     }
 
-    /// An [`Error::Shared`].
+    /// Returns an [`Error::Shared`].
     pub(crate) fn shared(file: &Path, problem: impl Into<String>) -> Error {
         Error::Shared { file: file.display().to_string(), problem: problem.into() }
     }
@@ -79,7 +80,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// The system's words without Rust's "(os error n)".
+/// Returns the operating system's message without Rust's suffix "(os error n)".
 pub(crate) fn plain(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_owned(),

@@ -1,19 +1,19 @@
-//! Why a program cannot be run or recorded.
+//! Reasons why a program cannot be run or recorded.
 
 use std::{env, fmt, path::PathBuf};
 
 use nix::unistd::geteuid;
 
-/// Why a program cannot be run or recorded.
+/// A program that cannot be run or recorded, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The file concerned.
     pub path: PathBuf,
-    /// Why it is refused.
+    /// The reason.
     pub reason: Reason,
 }
 
-/// See [`Refusal`].
+/// The reason of a [`Refusal`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
@@ -21,17 +21,17 @@ pub enum Reason {
     NotFound,
     /// A directory, or without execute permission.
     NotExecutable(&'static str),
-    /// No dynamic loader that could preload anything.
+    /// A static program: it has no dynamic loader that could preload the recorder.
     Static,
-    /// Set-user-id, set-group-id or file capabilities: the loader ignores our object.
+    /// Set-user-id, set-group-id or file capabilities: the loader ignores the recorder.
     ChangesUser(&'static str),
-    /// Another architecture; its name.
+    /// A program for this other architecture.
     Foreign(String),
-    /// Another C library than this build's; its loader.
+    /// A program for another C library; the path of its loader.
     OtherLibc(String),
-    /// Go: its runtime replaces all signal handlers by raw system calls.
+    /// A Go program: its runtime replaces all signal handlers by raw system calls.
     Go,
-    /// Linked with a sanitizer's shared library, which must be loaded before all others.
+    /// Linked with a sanitizer's shared library, which must be loaded first.
     Sanitizer,
 }
 
@@ -40,7 +40,7 @@ impl Reason {
     pub fn leaves_outside(&self) -> bool {
         match self {
             Reason::Static | Reason::OtherLibc(_) | Reason::Go | Reason::Sanitizer => true,
-            // The kernel takes the events of an ordinary user away when the user changes.
+            // When the user changes, the kernel removes the events of an ordinary user.
             Reason::ChangesUser(_) => geteuid().is_root(),
             _ => false,
         }
@@ -61,7 +61,7 @@ impl Refusal {
         }
     }
 
-    /// Exit status as shells have it.
+    /// Returns the exit status that a shell would use.
     pub fn exit_code(&self) -> u8 {
         if self.reason == Reason::NotFound { 127 } else { 126 }
     }

@@ -10,39 +10,41 @@ use crate::{
     recording::{Recording, RecordingId, ThreadHandle},
 };
 
-/// A thread as another engine knows it.
+/// A thread as another engine recorded it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KnownThread {
-    /// Its constant.
+    /// Its constant in the recording.
     pub thread: Option<ThreadHandle>,
-    /// The group of its process.
+    /// The thread group of its process in the recording.
     pub group: Option<u32>,
 }
 
-/// Gives an engine the outputs, the files with code and their unwind rows. The drain implements it.
+/// Gives an engine the outputs, the files with code and their unwind tables. Implemented by the drain.
 pub trait Outputs {
     /// Returns the recording of process `pid` and its key. Opens it if it is new.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The recording cannot be opened.
     fn recording_for(&mut self, pid: u32) -> Result<(RecordingId, &mut Recording), Error>;
 
-    /// Returns a recording, the files of the session and their unwind rows. `None` if the recording is retired.
+    /// Returns a recording, the files of the session and their unwind tables. `None` if the recording is
+    /// retired.
     fn parts(&mut self, id: RecordingId) -> Option<(&mut Recording, &mut Images, &[AtomicU64])>;
 
     /// Returns the files of the session.
     fn images(&mut self) -> &mut Images;
 
-    /// Returns the files of the session and their unwind rows.
+    /// Returns the files of the session and their unwind tables.
     fn files(&mut self) -> (&mut Images, &[AtomicU64]);
 
-    /// Adds the files with code that the reader has read. Waits for them at most `wait`.
+    /// Adds the files with code that the reader thread has read. Waits for them at most `wait`.
     fn load_images(&mut self, wait: Duration);
 
     /// Returns true if an engine that samples records a process.
     fn knows(&self, pid: u32) -> bool;
 
-    /// Returns a thread in a recording as an engine that samples knows it, and gives it the name `name` there unless that is empty.
+    /// Returns a thread of a recording as recorded by a sampling engine, and renames it to `name` unless that
+    /// is empty.
     fn known_thread(&mut self, pid: u32, tid: u32, name: &str, id: RecordingId) -> KnownThread;
 
     /// Returns true if the recording is paused.
@@ -54,9 +56,9 @@ pub trait Outputs {
     /// Describes a process in a recording.
     fn describe_process(&mut self, process: &ProcessInfo, id: RecordingId, now_ns: u64);
 
-    /// Adds the events of a process that is over, by kind: recorded, lost.
+    /// Adds the events of a process that has ended, by kind: recorded, lost.
     fn report_kinds(&mut self, counts: &[(u64, u64)]);
 
-    /// Adds a thread whose account is complete.
+    /// Adds a thread whose totals are final.
     fn report_thread(&mut self, thread: &Thread);
 }

@@ -1,5 +1,5 @@
-//! Allocators that are part of a program itself. It calls them directly, so nobody in between can count, and the user must
-//! know that what they allocate is not in the recording.
+//! Detects allocators that are linked into the program itself. The program calls them directly, so no
+//! interposer can count allocations, and the user must learn that they are missing in the recording.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use object::{Endianness, Object, ObjectSymbol, SymbolKind, read::elf::ElfFile64}
 
 use crate::names::debug_files;
 
-/// Functions by which allocators are known: as such, under the prefix that they have in Rust crates, under their own names.
+/// Functions that identify an allocator: plain names, names with the prefix used in Rust crates, and names of
+/// the allocator's own API.
 const FUNCTIONS: &[&str] = &[
     "malloc",
     "_rjem_malloc",
@@ -24,17 +25,18 @@ const FUNCTIONS: &[&str] = &[
     "je_arena_malloc_hard",
 ];
 
-/// Programs remembered; beyond, what was said of one may be said again.
+/// Limit of remembered programs. Beyond it, a message may be repeated.
 const MANY: usize = 1024;
 
-/// Programs looked at so far.
+/// The programs examined so far.
 #[derive(Default)]
 pub struct Allocators {
     known: HashMap<PathBuf, Option<&'static str>>,
 }
 
 impl Allocators {
-    /// What to tell the user of a program as process `pid` runs it, if it has an allocator of its own. Once for each program.
+    /// Returns a message for the user if the program that process `pid` runs has an allocator of its own.
+    /// Once per program.
     pub fn notice(&mut self, pid: u32, exe: &Path) -> Option<String> {
         if self.known.contains_key(exe) {
             return None;
@@ -55,7 +57,8 @@ impl Allocators {
     }
 }
 
-/// The function by which an allocator defined in this file is known. Only its tables of symbols are read.
+/// Returns the function that identifies an allocator defined in this file. Reads only the file's symbol
+/// tables.
 fn linked_in(path: &Path) -> Option<&'static str> {
     let map = debug_files::map(path)?;
     let elf = ElfFile64::<Endianness>::parse(&**map).ok()?;
@@ -72,7 +75,7 @@ mod tests {
 
     #[test]
     fn libraries_with_and_without() {
-        // This test program calls malloc, but does not define it.
+        // This test program calls malloc but does not define it.
         assert_eq!(linked_in(Path::new("/proc/self/exe")), None);
         assert_eq!(linked_in(Path::new("/nowhere")), None);
         let libc = std::fs::read_to_string("/proc/self/maps").unwrap();

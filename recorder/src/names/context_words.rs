@@ -1,5 +1,6 @@
-//! Finds a file's thread-local variables of tracing contexts in a process, by the words with which the loader leads the library's own code to
-//! them. This is right whichever file defines the variable that the code uses.
+//! Finds the thread-local variables of tracing contexts in a process, from the words that the dynamic loader
+//! fills in for the tracing library's own code. This is correct even if another file defines the variable
+//! that the code uses.
 //!
 //! | relocation | word | meaning |
 //! |---|---|---|
@@ -19,16 +20,16 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, R
 use super::debug_files;
 use super::images::{ImageId, Images};
 
-/// A variable of a writer.
+/// A thread-local variable of a tracing library.
 pub(crate) struct Variable {
     name: &'static str,
-    /// A constant of the same file that must be 1.
+    /// A constant in the same file that must be 1.
     version: Option<&'static str>,
-    /// The bits that mark its places.
+    /// The bits that mark locations of this variable.
     pub mark: u64,
 }
 
-/// The variables of all known writers.
+/// The variables of all known tracing libraries.
 pub(crate) const VARIABLES: [Variable; 2] = [
     Variable { name: "otel_thread_ctx_v1", version: None, mark: 0 },
     Variable {
@@ -38,7 +39,7 @@ pub(crate) const VARIABLES: [Variable; 2] = [
     },
 ];
 
-/// No thread-local variable is further from the thread pointer.
+/// Limit of a variable's distance from the thread pointer.
 const FURTHEST: i64 = 1 << 30;
 
 #[cfg(target_arch = "x86_64")]
@@ -53,11 +54,12 @@ enum Kind {
     Descriptor,
     Module,
     Distance,
-    /// The program's own: `at` is the distance itself.
+    /// A variable of the program itself: `at` is the distance.
     OfProgram,
 }
 
-/// A word of the loader's, by its address in the file, and the variable's offset in the module's block.
+/// A word that the dynamic loader fills in: its address in the file, and the variable's offset in the
+/// module's block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     at: u64,
@@ -65,10 +67,11 @@ pub(crate) struct Word {
     offset: u64,
 }
 
-/// Of each of [`VARIABLES`].
+/// One per entry of [`VARIABLES`].
 pub(crate) type Words = [Option<Word>; VARIABLES.len()];
 
-/// The words in a file, looked for once for all processes that map it; again where it could not be read.
+/// Returns the words in a file. They are looked up once for all processes that map the file, and again if it
+/// could not be read.
 pub(crate) fn find_words(pid: u32, id: ImageId, images: &Images) -> Words {
     let image = images.get(id);
     if let Some(known) = image.context_words.get() {
@@ -83,7 +86,8 @@ pub(crate) fn find_words(pid: u32, id: ImageId, images: &Images) -> Words {
     words.map(|words| *image.context_words.get_or_init(|| words)).unwrap_or_default()
 }
 
-/// The words by which a file finds the variables that it defines. Only its tables of symbols and relocations are read.
+/// Returns the words by which a file finds the variables that it defines. Reads only the symbol and
+/// relocation tables.
 fn words_in(path: &Path) -> Option<Words> {
     let map = debug_files::map(path)?;
     let elf = ElfFile64::<Endianness>::parse(&**map).ok()?;
@@ -105,7 +109,7 @@ fn word_in<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, variable: &Va
     if let (Some(at), true) = (distance_in_program(elf, offset), variable.version.is_some()) {
         return Some(Word { at: at as u64, kind: Kind::OfProgram, offset });
     }
-    // Whether it may be of another variable of the module, and the word.
+    // The word, and whether it may belong to another variable of the module.
     let mut words = Vec::new();
     for (at, relocation) in elf.dynamic_relocations()? {
         let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
@@ -114,19 +118,19 @@ fn word_in<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, variable: &Va
         let named = matches!(relocation.target(), RelocationTarget::Symbol(_));
         let ours = match relocation.target() {
             RelocationTarget::Symbol(index) => index == symbol.index() && relocation.addend() == 0,
-            // Bound when it was linked. The offset follows the word of a module.
+            // Bound at link time. The offset follows the module's word.
             _ => kind == Kind::Module || relocation.addend() == offset as i64,
         };
         if ours {
             words.push((kind == Kind::Module && !named, Word { at, kind, offset }));
         }
     }
-    // One that names the variable before one that may be another's.
+    // Prefer a relocation that names the variable to one that may belong to another.
     words.into_iter().min_by_key(|(doubtful, _)| *doubtful).map(|(_, word)| word)
 }
 
-/// Distance from the thread pointer to a variable of a program, at this offset in its block (Drepper, ELF handling for thread-local
-/// storage); `None` of a library.
+/// Returns the distance from the thread pointer to a variable of a program, at this offset in its block
+/// (Drepper, ELF Handling For Thread-Local Storage); `None` for a library.
 fn distance_in_program<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, offset: u64) -> Option<i64> {
     let endian = elf.endian();
     let segment = |kind| elf.elf_program_headers().iter().find(|header| header.p_type(endian) == kind);
@@ -145,7 +149,7 @@ fn distance_in_program<'d, R: ReadRef<'d>>(elf: &ElfFile64<'d, Endianness, R>, o
 }
 
 impl Word {
-    /// The place that it leads to in a process, with its generation; `None` while it is not known.
+    /// Returns the variable's location in a process, with its generation; `None` while it is unknown.
     pub fn read(&self, pid: u32, bias: u64) -> Option<[u64; 2]> {
         let at = bias.wrapping_add(self.at);
         match self.kind {
@@ -160,7 +164,7 @@ impl Word {
                 if function == 0 {
                     return None;
                 }
-                // An address first: a small one may look like a distance.
+                // Try an address first, because a small address may look like a distance.
                 if let Some([module, offset, generation]) = words(pid, argument)
                     && offset == self.offset
                     && let Some(place) = place::dynamic(module, offset)
@@ -180,7 +184,7 @@ fn distance(word: u64) -> Option<[u64; 2]> {
 
 fn words<const N: usize>(pid: u32, at: u64) -> Option<[u64; N]> {
     let mut words = [0u64; N];
-    // SAFETY: as long as the array is.
+    // SAFETY: the array is as long as the given size.
     let got = unsafe { sys::read_process(pid, at, words.as_mut_ptr().cast(), size_of_val(&words)) };
     (got == size_of_val(&words)).then_some(words)
 }

@@ -1,7 +1,7 @@
-//! Separate debug files of a stripped program: where they are looked for, and how it is known that one belongs to it.
+//! Finds the separate debug files of a stripped program, and checks that they belong to it.
 //!
-//! `<root>/.build-id/ab/cdef….debug`, the debug link's three places, the cache of debuginfod, and the file that dwz moved
-//! out what several debug files have in common to.
+//! The locations are `<root>/.build-id/ab/cdef….debug`, the three locations of the debug link, the cache of
+//! debuginfod, and the file into which dwz moved the common parts of several debug files.
 
 use std::{
     ffi::OsStr,
@@ -17,12 +17,12 @@ use std::{
 use memmap2::{Mmap, MmapMut};
 use object::{Endianness, Object, ObjectSection, read::elf::ElfFile64};
 
-/// Where distributions install debug files.
+/// The directory in which distributions install debug files.
 const INSTALLED: &str = "/usr/lib/debug";
-/// Largest symbol table that is unpacked out of `.gnu_debugdata`.
+/// Limit of the unpacked size of `.gnu_debugdata`.
 const MAX_UNPACKED: usize = 64 << 20;
 
-/// Directories with debug files, in the order in which they are asked.
+/// Directories with debug files, in the order in which they are searched.
 #[derive(Clone, Debug)]
 pub struct DebugDirs {
     dirs: Vec<PathBuf>,
@@ -36,7 +36,7 @@ impl Default for DebugDirs {
 }
 
 impl DebugDirs {
-    /// `first` and then the places every tool knows.
+    /// Returns `first`, then the standard directories.
     pub fn new(first: &[PathBuf]) -> DebugDirs {
         let mut dirs = first.to_vec();
         dirs.push(INSTALLED.into());
@@ -48,7 +48,8 @@ impl DebugDirs {
         DebugDirs { dirs, cache }
     }
 
-    /// These directories under another root first: what a container has installed fits what it runs.
+    /// Searches these directories under another root first, because debug files installed in a container
+    /// match its programs.
     pub fn under(&self, root: &Path) -> DebugDirs {
         let inside = self.dirs.iter().map(|d| root.join(d.strip_prefix("/").unwrap_or(d)));
         DebugDirs { dirs: inside.chain(self.dirs.iter().cloned()).collect(), cache: self.cache.clone() }
@@ -78,11 +79,11 @@ impl DebugDirs {
         None
     }
 
-    /// The file that `.gnu_debugaltlink` of the file at `path` names.
+    /// Returns the file that `.gnu_debugaltlink` of the file at `path` names.
     pub fn supplementary(&self, elf: &ElfFile64<'_, Endianness>, path: &Path) -> Option<Arc<Mmap>> {
         let (name, id) = elf.gnu_debugaltlink().ok().flatten()?;
         let name = Path::new(OsStr::from_bytes(name));
-        // A relative name starts where the file really is, not where a link to it lies.
+        // A relative name is relative to the real location of the file, not to a link to it.
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let mut places = vec![real.parent().unwrap_or(Path::new("/")).join(name)];
         if let Some(dwz) = name.file_name() {
@@ -100,7 +101,7 @@ impl DebugDirs {
         self.by_hex(&hex(id))
     }
 
-    /// Where the debug file of a build id in hexadecimal may be.
+    /// Returns the possible locations of the debug file for a build id in hexadecimal.
     pub fn by_hex(&self, hex: &str) -> Vec<PathBuf> {
         let Some((start, rest)) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty()) else {
             return Vec::new();
@@ -110,7 +111,7 @@ impl DebugDirs {
         self.dirs.iter().map(|d| d.join(&file)).chain(cached).collect()
     }
 
-    /// The places where a debug link is looked for.
+    /// Returns the locations where a debug link is looked up.
     fn link_places(&self, name: &[u8], path: &Path) -> Vec<PathBuf> {
         let name = Path::new(OsStr::from_bytes(name));
         let (Some(dir), Some(name)) = (path.parent(), name.file_name()) else { return Vec::new() };
@@ -124,7 +125,7 @@ impl DebugDirs {
     }
 }
 
-/// The symbols that were left in a stripped program, packed: `.gnu_debugdata`, an ELF file in xz.
+/// Returns the symbols left in a stripped program, compressed: `.gnu_debugdata`, an ELF file in xz.
 pub fn left_in(elf: &ElfFile64<'_, Endianness>) -> Option<Arc<Mmap>> {
     use std::io::Read;
     let packed = elf.section_by_name_bytes(b".gnu_debugdata")?.data().ok()?;
@@ -135,10 +136,11 @@ pub fn left_in(elf: &ElfFile64<'_, Endianness>) -> Option<Arc<Mmap>> {
     copy.make_read_only().ok().map(Arc::new)
 }
 
-/// Opens a regular file at a path that a recorded program may have chosen. To open a pipe would wait for its writer, and to open a device can
-/// have any effect.
+/// Opens a regular file at a path that a recorded program may have chosen. Opening a pipe would block until
+/// it has a writer, and opening a device can have any effect.
 pub fn open(path: &Path) -> Option<(File, Metadata)> {
-    // Without an effect on what is there; the path may lead elsewhere a moment later.
+    // O_PATH only locates the file. It is then opened through this descriptor, because the path may lead
+    // elsewhere a moment later.
     let place = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
     let meta = place.metadata().ok().filter(Metadata::is_file)?;
     let file = File::open(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()?;
@@ -152,7 +154,7 @@ pub fn map(path: &Path) -> Option<Arc<Mmap>> {
     unsafe { Mmap::map(&file) }.ok().map(Arc::new)
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -176,7 +178,7 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
         std::fs::write(&file, "x").unwrap();
         assert!(open(&file).is_some_and(|(_, meta)| meta.len() == 1));
-        // Nobody will ever write to the pipe.
+        // The pipe never gets a writer.
         assert!([&pipe, dir.path(), Path::new("/dev/zero")].iter().all(|path| open(path).is_none()));
     }
 

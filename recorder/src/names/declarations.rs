@@ -1,4 +1,4 @@
-//! Finds the definitions of a function in the source, by the debug information of a file.
+//! Finds the definitions of a function in the source code, from a file's debug information.
 
 use gimli::{
     AttributeValue, DW_AT_abstract_origin, DW_AT_decl_file, DW_AT_decl_line, DW_AT_declaration,
@@ -9,9 +9,9 @@ use std::path::PathBuf;
 
 use crate::names::demangle::demangle;
 
-/// Definitions returned for one name.
+/// Limit of definitions returned for one name.
 const MOST: usize = 16;
-/// Compilers append these to the names of copies of a function that they changed.
+/// Suffixes that compilers append to the names of modified copies of a function.
 const COPIES: [&str; 7] = [".isra.", ".constprop.", ".part.", ".cold", ".lto_priv.", ".llvm.", " [clone"];
 
 type Slice = EndianSlice<'static, LittleEndian>;
@@ -33,7 +33,7 @@ pub(super) fn find(dwarf: &Dwarf<Slice>, name: &str) -> Vec<Declaration> {
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         if let Ok(unit) = dwarf.unit(header) {
-            // A damaged unit hides no other.
+            // A damaged unit must not hide the others.
             let _ = search.unit(&unit);
         }
         if search.found.len() >= MOST {
@@ -43,7 +43,7 @@ pub(super) fn find(dwarf: &Dwarf<Slice>, name: &str) -> Vec<Declaration> {
     search.found
 }
 
-/// The name of the function that a compiler's copy was made of.
+/// Returns the name of the function from which the compiler made a copy.
 fn original(name: &str) -> &str {
     let end = COPIES.iter().filter_map(|suffix| name.find(suffix)).min();
     end.map_or(name, |end| &name[..end])
@@ -60,14 +60,15 @@ impl Search<'_> {
     fn unit(&mut self, unit: &Unit<Slice>) -> gimli::Result<()> {
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
-            // Copies refer to an entry that is visited as well.
+            // A copy refers to an entry that is visited as well.
             if entry.tag() != DW_TAG_subprogram
                 || entry.attr_value(DW_AT_declaration).is_some()
                 || entry.attr_value(DW_AT_abstract_origin).is_some()
             {
                 continue;
             }
-            // The definition of a member function refers to the declaration in its type, which has the name.
+            // The definition of a member function refers to the declaration in its type, which carries the
+            // name.
             let declared = match entry.attr_value(DW_AT_specification) {
                 Some(AttributeValue::UnitRef(offset)) => unit.entry(offset).ok(),
                 _ => None,
@@ -97,7 +98,7 @@ impl Search<'_> {
     }
 }
 
-/// File and line of a definition; what it does not have comes from the declaration.
+/// Returns file and line of a definition. Missing parts come from the declaration.
 fn place(
     dwarf: &Dwarf<Slice>,
     unit: &Unit<Slice>,
@@ -120,7 +121,7 @@ fn place(
     if let Some(dir) = &unit.comp_dir {
         path.push(&*String::from_utf8_lossy(dir.slice()));
     }
-    // Directory 0 is the one of the compilation.
+    // Directory 0 is the compilation directory.
     if file.directory_index() != 0
         && let Some(dir) = file.directory(header)
     {

@@ -1,20 +1,20 @@
-//! Names as people write them: Rust and C++ symbols demangled, never longer than a bound.
+//! Readable names: demangles Rust and C++ symbols, up to a maximum length.
 
 use std::fmt::{self, Write};
 
-/// Longest name written into a recording, in bytes.
+/// Limit of a name in a recording, bytes.
 pub const MAX_NAME: usize = 4096;
 
-/// A name and whether it was a mangled one.
+/// A readable name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Name {
-    /// For people, at most [`MAX_NAME`] bytes.
+    /// The text, at most [`MAX_NAME`] bytes.
     pub text: String,
-    /// True for C++ and Rust.
+    /// True if the symbol was mangled (C++ and Rust).
     pub mangled: bool,
 }
 
-/// Collects text up to [`MAX_NAME`]: some mangled names grow exponentially.
+/// Collects text up to [`MAX_NAME`], because some mangled names expand exponentially.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -30,11 +30,11 @@ impl Write for Bounded {
     }
 }
 
-/// The readable form of a symbol's name.
+/// Returns the readable form of a symbol's name.
 pub fn demangle(raw: &[u8]) -> Name {
     let raw = &raw[..raw.len().min(1 << 16)];
     let text = String::from_utf8_lossy(raw);
-    // Symbol versions (`name@@GLIBC_2.34`) are no part of the name.
+    // Symbol versions (`name@@GLIBC_2.34`) are not part of the name.
     let plain = text.split('@').next().filter(|p| !p.is_empty()).unwrap_or(&text);
     let mut out = Bounded(String::new());
     if let Ok(rust) = rustc_demangle::try_demangle(plain) {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn growing_names_are_cut() {
-        // Each S_ refers to a pair of the one before: 2^20 times "int" if written out.
+        // Each S_ refers to a pair of the previous one, which expands to 2^20 times "int".
         let mut name = String::from("_Z1fSt4pairIiiE");
         for i in 0..30u32 {
             let reference =

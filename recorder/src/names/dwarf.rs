@@ -1,4 +1,5 @@
-//! Source lines and inlined functions of one file, by address: DWARF, read unit by unit as addresses ask for it.
+//! Source lines and inlined functions of one file, by address. DWARF units are read when an address in them
+//! is looked up.
 //!
 //! The memory for parsed units is estimated. It is freed above 48 MiB per file, and above 160 MiB for all
 //! files (`reader.rs`). Files and the paths in them are not trusted: a file with another build id is another
@@ -22,43 +23,44 @@ use crate::names::{
     demangle::demangle,
 };
 
-/// Debug information whose sections unpack to more than this is left alone: names and the program matter more.
+/// Debug information with larger unpacked sections is ignored, to save memory; function names and the
+/// recorded program matter more.
 const MAX_UNPACKED: u64 = 160 << 20;
-/// Bytes of units kept in digested form before all of it is dropped and begun anew.
+/// Limit of parsed units in memory, bytes. Above it, all units are dropped.
 const MAX_DIGESTED: u64 = 48 << 20;
-/// Files larger than this do not stay in our memory between two batches of questions.
+/// The pages of files larger than this are released between two batches of lookups, bytes.
 const LET_GO: usize = 16 << 20;
-/// The same within a long batch.
+/// Within a long batch, they are released after this many lookups.
 const REST_AFTER: u64 = 512;
-/// Sections that unpack to more than this have memory of their own.
+/// Sections with a larger unpacked size get their own mapping, bytes.
 const LARGE: usize = 1 << 20;
-/// Frames of one address: inlining does not go deeper.
+/// Limit of frames of one address. Inlining is never deeper.
 const MAX_INLINED: usize = 64;
 
 type Slice = EndianSlice<'static, LittleEndian>;
 
-/// A function at an address as the source has it.
+/// A function at an address, according to the debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFrame {
     /// Its name, demangled; empty if there is none.
     pub name: Arc<str>,
-    /// Line in it, 0 if unknown.
+    /// Source line, 0 if unknown.
     pub line: u32,
 }
 
 /// The debug information of one file.
 pub struct Lines {
-    /// Dropped before `sections`, whose bytes it reads.
+    /// Dropped before `sections`, because it reads their bytes.
     context: Option<Context<Slice>>,
     sections: Sections,
-    /// Units looked into since the context was made, and their size.
+    /// Units parsed since the context was created, and their size.
     units: HashSet<usize>,
     digested: u64,
     asked: u64,
     names: HashMap<&'static [u8], Arc<str>>,
 }
 
-/// Sections in memory, whose addresses do not change as long as this lives.
+/// Sections in memory. Their addresses do not change as long as this lives.
 struct Sections {
     main: DwarfSections<&'static [u8]>,
     sup: Option<DwarfSections<&'static [u8]>>,
@@ -66,7 +68,7 @@ struct Sections {
     unpacked: Vec<Unpacked>,
 }
 
-/// Contents of a compressed section.
+/// Contents of a decompressed section.
 enum Unpacked {
     Mapped(MmapMut),
     Heap(Box<[u8]>),
@@ -84,8 +86,8 @@ impl Deref for Unpacked {
 }
 
 impl Lines {
-    /// Of the file mapped at `file`; `supplementary` is what dwz moved out of it. `None` if there is no debug
-    /// information, or too much of it to unpack.
+    /// Opens the debug information of the file mapped at `file`; `supplementary` is the file into which dwz
+    /// moved shared parts. `None` if there is no debug information, or too much of it to unpack.
     pub fn open(file: &Arc<Mmap>, supplementary: Option<&Arc<Mmap>>) -> Option<Lines> {
         let elf = ElfFile64::<Endianness>::parse(&file[..]).ok()?;
         elf.section_by_name_bytes(b".debug_info").or_else(|| elf.section_by_name_bytes(b".zdebug_info"))?;
@@ -134,8 +136,8 @@ impl Lines {
         declarations::find(&self.dwarf(), name)
     }
 
-    /// The functions at file address `address`, innermost first: each is inlined into the next, the last one is not
-    /// inlined. Empty if the debug information does not speak of it.
+    /// Returns the functions at file address `address`, innermost first: each is inlined into the next, the
+    /// last one is not inlined. Empty if the debug information does not cover the address.
     pub fn frames(&mut self, address: u64) -> Vec<SourceFrame> {
         if self.digested > MAX_DIGESTED {
             self.restart();
@@ -163,29 +165,30 @@ impl Lines {
             };
             found.push(SourceFrame { name, line });
             if found.len() == MAX_INLINED {
-                // Whatever this is, it is no inlining: the function's own name stays.
+                // So many frames cannot be inlining, so keep the function's own name.
                 return Vec::new();
             }
         }
         found
     }
 
-    /// Memory it takes, in bytes: what was unpacked, and about one and a half times the units that were looked into.
+    /// Returns the memory in use, bytes: unpacked sections, and about one and a half times the parsed units.
     pub fn weight(&self) -> u64 {
         let unpacked: usize = self.sections.unpacked.iter().map(|b| b.len()).sum();
         unpacked as u64 + self.digested * 3 / 2 + (64 << 10)
     }
 
-    /// After a batch: lets go of the file's pages, which stay in the kernel's cache.
+    /// Releases the file's pages after a batch. They remain in the kernel's page cache.
     pub fn rest(&self) {
         for map in self.sections.maps.iter().filter(|m| m.len() > LET_GO) {
-            // SAFETY: a private mapping that is never written to: its pages come back from the file when read again.
+            // SAFETY: a private mapping that is never written to: its pages come back from the file when read
+            // again.
             let _ = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
         }
     }
 }
 
-/// The sections that lines and inlining are told by; others are left empty.
+/// Loads the sections needed for lines and inlining; the others are empty.
 fn load(
     elf: &ElfFile64<'_, Endianness>,
     unpacked: &mut Vec<Unpacked>,
@@ -222,23 +225,24 @@ fn load(
             }
             None => data.data,
         };
-        // SAFETY: the bytes lie in the mapped file or in memory that `unpacked` owns. Both live in the same `Sections` as
-        // what is made of this reference and are not changed; `Lines` drops what reads them first and gives out copies only.
+        // SAFETY: the bytes lie in the mapped file or in memory that `unpacked` owns. Both live in the same
+        // `Sections` as the users of this reference and do not change; `Lines` drops these users first and
+        // returns copies only.
         Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
     })
     .map_err(|(): ()| ())
     .ok()
 }
 
-/// What zlib made of a large section, in large pages where the system has them: half of the time went into touching small ones for the
-/// first time. `None` if it is small, packed by something else, or not what it says.
+/// Decompresses a large zlib section into huge pages where available, because half of the time was spent on
+/// page faults. `None` if it is small, compressed otherwise, or does not match its declared size.
 fn inflated(data: &CompressedData<'_>) -> Option<MmapMut> {
     let size = usize::try_from(data.uncompressed_size).ok().filter(|size| *size >= LARGE)?;
     if data.format != CompressionFormat::Zlib {
         return None;
     }
     let mut bytes = MmapMut::map_anon(size).ok()?;
-    // A hint.
+    // Only a hint.
     let _ = bytes.advise(Advice::HugePage);
     let mut zlib = Decompress::new(true);
     let done = zlib.decompress(data.data, &mut bytes, FlushDecompress::Finish).ok()?;
@@ -266,7 +270,7 @@ mod tests {
         };
         let size = contents.len() as u64;
         assert!(of(packed(&contents, size, CompressionFormat::Zlib)).is_some_and(|bytes| bytes == contents));
-        // More or less than was said, cut, other formats, too small to be worth it.
+        // A wrong size, truncated data, other formats, and sections that are too small.
         for said in [size - 1, size + 1, LARGE as u64, u64::MAX] {
             assert_eq!(of(packed(&contents, said, CompressionFormat::Zlib)), None, "{said} of {size}");
         }

@@ -1,4 +1,4 @@
-//! The beginning of an ELF file: what kind of program it is and where its segments lie.
+//! The headers of an ELF file: the kind of program and its segments.
 //!
 //! ```text
 //! Elf64_Ehdr   4 class   5 data   16 e_type   18 e_machine   32 e_phoff   54 e_phentsize   56 e_phnum
@@ -11,7 +11,7 @@ use object::elf::{
     EM_AARCH64, EM_X86_64, ET_DYN, ET_EXEC, PF_X, PT_DYNAMIC, PT_GNU_EH_FRAME, PT_INTERP, PT_LOAD, PT_NOTE,
 };
 
-/// `e_machine` of this build.
+/// The `e_machine` for which this program was built.
 pub const NATIVE_MACHINE: u16 = if cfg!(target_arch = "aarch64") { EM_AARCH64.0 } else { EM_X86_64.0 };
 
 const MAX_SEGMENTS: usize = 512;
@@ -34,7 +34,7 @@ pub struct Segment {
     pub memsz: u64,
 }
 
-/// What the first pages of an ELF file say.
+/// The contents of an ELF file's first pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// 1 = 32 bits, 2 = 64 bits.
@@ -45,9 +45,9 @@ pub struct Head {
     pub machine: u16,
     /// Program headers; empty for other classes than 64 bits.
     pub segments: Vec<Segment>,
-    /// The dynamic loader it asks for.
+    /// The path of the dynamic loader.
     pub interpreter: Option<String>,
-    /// GNU build id, empty if none.
+    /// GNU build id, empty if there is none.
     pub build_id: Vec<u8>,
 }
 
@@ -70,7 +70,8 @@ fn piece(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
 }
 
 impl Head {
-    /// Reads it; `None` if the file is no little-endian ELF file or cut within its headers.
+    /// Reads the headers. `None` if the file is not a little-endian ELF file, or is truncated within its
+    /// headers.
     pub fn read(file: &File) -> Option<Head> {
         let header = piece(file, 0, 64)?;
         if header.get(..4)? != b"\x7fELF" || header[5] != 1 {
@@ -114,24 +115,24 @@ impl Head {
         Some(head)
     }
 
-    /// The first segment of a type.
+    /// Returns the first segment of a type.
     pub fn segment(&self, kind: u32) -> Option<Segment> {
         self.segments.iter().copied().find(|s| s.kind == kind)
     }
 
-    /// Whether the kernel can run it here.
+    /// Returns true if the kernel can run it on this machine.
     pub fn native(&self) -> bool {
         self.class == 2 && self.machine == NATIVE_MACHINE
     }
 
-    /// Whether it is a program without dynamic loader.
+    /// Returns true if it is a program without dynamic loader.
     pub fn is_static(&self) -> bool {
         (self.kind == ET_EXEC.0 || self.kind == ET_DYN.0)
             && self.interpreter.is_none()
             && (self.kind == ET_EXEC.0 || self.segment(PT_DYNAMIC.0).is_some())
     }
 
-    /// Address − file address for an executable mapping of file offset `offset` at `start`.
+    /// Returns address − file address for an executable mapping of file offset `offset` at `start`.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         self.segments
             .iter()
@@ -140,7 +141,8 @@ impl Head {
             .map(|s| start.wrapping_sub(offset).wrapping_sub(s.vaddr.wrapping_sub(s.offset)))
     }
 
-    /// File addresses of `.eh_frame_hdr` and of the start and end of the segment that holds it and `.eh_frame`.
+    /// Returns the file addresses of `.eh_frame_hdr`, and of the start and end of the segment that holds it
+    /// and `.eh_frame`.
     pub fn eh_frame_hdr(&self) -> Option<(u64, u64, u64)> {
         let hdr = self.segment(PT_GNU_EH_FRAME.0)?;
         let load = self.segments.iter().find(|s| {
@@ -150,12 +152,12 @@ impl Head {
     }
 }
 
-/// Finds NT_GNU_BUILD_ID in a note segment.
+/// Returns NT_GNU_BUILD_ID from a note segment.
 fn build_id(notes: &[u8]) -> Option<Vec<u8>> {
     note(notes, b"GNU\0", 3).filter(|id| !id.is_empty() && id.len() <= 64).map(<[u8]>::to_vec)
 }
 
-/// The description of the first note of this name and type in a note segment.
+/// Returns the description of the first note with this name and type in a note segment.
 pub fn note<'a>(notes: &'a [u8], name: &[u8], kind: u32) -> Option<&'a [u8]> {
     let mut at = 0usize;
     while let (Some(name_len), Some(desc), Some(found)) =

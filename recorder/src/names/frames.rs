@@ -1,4 +1,4 @@
-//! Addresses of a process → frames of the output.
+//! Converts addresses of a process to frames of the output.
 //!
 //! An address has the frame of its function and, above it, those of the functions inlined there. While better
 //! names are being read, the sample waits; a result that was used without waiting is not stored. A frame in a
@@ -18,49 +18,49 @@ use crate::{
     names::modules::ModuleMap,
 };
 
-/// Frames of the addresses of one process, as far as they were met.
+/// Cached frames of the addresses of one process.
 #[derive(Default)]
 pub struct Frames {
-    /// Where in `frames`, and how many: a function and what is inlined into it.
+    /// Index in `frames`, and number of frames: a function and the functions inlined into it.
     known: HashMap<u64, (u32, u16)>,
     frames: Vec<FrameIndex>,
-    /// Names of code that is in no file.
+    /// Symbols of JIT-compiled code.
     pub jit: Jit,
 }
 
-/// How far an address could be resolved.
+/// The result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolved {
-    /// That is it.
+    /// The final frames.
     Known,
-    /// As well as it can be said now; later it may be known better.
+    /// The best frames at this time; a later lookup may find better ones.
     ForNow,
-    /// Something is being read: try again. Nothing was added.
+    /// A file is being read, so retry later. Nothing was added.
     Waiting,
-    /// The program has not written down yet what this code is. Nothing was added.
+    /// The program has not written a name for this code yet. Nothing was added.
     Unnamed,
 }
 
 impl Frames {
-    /// Forgets everything: addresses or frame indices mean something else now.
+    /// Drops all cached frames, because addresses or frame indices have changed their meaning.
     pub fn clear(&mut self) {
         self.known = HashMap::new();
         self.frames = Vec::new();
     }
 
-    /// How many addresses are known.
+    /// Returns the number of cached addresses.
     pub fn count(&self) -> usize {
         self.known.len()
     }
 
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, bytes.
     pub fn bytes(&self) -> usize {
         self.known.capacity() * (size_of::<(u64, (u32, u16))>() + 1)
             + self.frames.capacity() * size_of::<FrameIndex>()
     }
 
-    /// Adds the frames of a code address to `stack`, innermost first. With `anyway` it takes what is known now instead of
-    /// waiting.
+    /// Adds the frames of a code address to `stack`, innermost first. With `anyway`, uses the symbols
+    /// available now instead of waiting.
     pub fn resolve(
         &mut self,
         address: u64,
@@ -105,7 +105,7 @@ fn look_up(
         return Resolved::ForNow;
     };
     let id = mapping.image;
-    // Code made at run time lies in memory of no file, or of one that is no program.
+    // JIT-compiled code lies in anonymous memory, or in a file that is not a program.
     if !images.get(id).has_code() {
         let found = jit.find(address);
         if let JitSymbol::Named(name, line) = &found {
@@ -134,8 +134,9 @@ fn look_up(
     if known { Resolved::Known } else { Resolved::ForNow }
 }
 
-/// What debug information tells of an address, innermost first. Where lines and inlined functions do not matter it is asked only for
-/// what has no symbol: reading it costs more than all else.
+/// Returns the frames of an address from debug information, innermost first. If lines and inlined functions
+/// are not required, it is used only for addresses without a symbol, because reading it is the most expensive
+/// step.
 fn source<'a>(
     id: ImageId,
     address: u64,
@@ -149,7 +150,8 @@ fn source<'a>(
     }
 }
 
-/// The frames of an address in a file: its function by the symbols, what is inlined there by debug information.
+/// Adds the frames of an address in a file: its function from the symbols, inlined functions from the debug
+/// information.
 fn in_file(
     id: ImageId,
     address: u64,
@@ -176,8 +178,8 @@ fn in_file(
         let name = symbol.or_else(|| name.map(|n| n.to_string()));
         (image.origin(), name.unwrap_or_else(|| format!("{}+0x{:x}", image.class, function.start)))
     });
-    // Where debug information is missing, the address is what it can be asked for later: if lines do not matter, that of the
-    // function, as long as it has no name.
+    // Without debug information, record the address, so that the frame can be symbolized later. If lines are
+    // not required, record the function's address, and only if the function has no name.
     let address = match (image.has_lines(), interner.lines) {
         (true, _) => 0,
         (_, true) => address,

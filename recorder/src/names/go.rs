@@ -1,4 +1,4 @@
-//! Names of a Go program's functions out of its own table, which stays when symbols are stripped: `.gopclntab`.
+//! Function names of a Go program, from its table `.gopclntab`, which remains when symbols are stripped.
 //!
 //! ```text
 //! header      magic u32, 0 u16, unit of code u8, size of a pointer u8, then words: functions, files, start of the text (not
@@ -12,22 +12,22 @@ use std::{collections::HashMap, ops::Range, sync::Arc};
 use memmap2::Mmap;
 use object::{Endianness, Object, ObjectSection, RelocationTarget, SectionKind, read::elf::ElfFile64};
 
-/// Of Go 1.18 and of 1.20 and later.
+/// Magic numbers of Go 1.18, and of 1.20 and later.
 const MAGICS: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
-/// Most functions taken in.
+/// Limit of functions.
 const MAX_FUNCTIONS: u64 = 1 << 21;
 
 /// Functions of a Go program by address.
 pub struct Functions {
     file: Arc<Mmap>,
     names: Range<usize>,
-    /// First address and offset of the name, by address.
+    /// First address and offset of the name, sorted by address.
     functions: Vec<(u64, u32)>,
     end: u64,
 }
 
 impl Functions {
-    /// Reads them; `None` if it is no Go program of a known version.
+    /// Reads the table; `None` if the file is not a Go program of a known version.
     pub fn read(elf: &ElfFile64<'_, Endianness>, file: &Arc<Mmap>) -> Option<Functions> {
         let section = [&b".gopclntab"[..], b".data.rel.ro.gopclntab"];
         let section = section.iter().find_map(|name| elf.section_by_name_bytes(name))?;
@@ -61,13 +61,13 @@ impl Functions {
         Some(Functions { file: file.clone(), names, functions: found, end })
     }
 
-    /// Index and first address of the function that holds an address.
+    /// Returns the index and first address of the function that contains an address.
     pub fn find(&self, address: u64) -> Option<(usize, u64)> {
         let at = self.functions.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
         self.functions.get(at).filter(|_| address < self.end).map(|(start, _)| (at, *start))
     }
 
-    /// The name of a function.
+    /// Returns the name of a function.
     pub fn name(&self, index: usize) -> Option<&[u8]> {
         let (_, at) = self.functions.get(index)?;
         let text = self.file.get(self.names.clone())?.get(*at as usize..)?;
@@ -76,15 +76,16 @@ impl Functions {
     }
 }
 
-/// Words of the runtime's description of a module (`moduledata`): it begins with the address of the table, the first address
-/// of its functions and the start of the text are behind six slices and a pointer.
+/// Offsets in the runtime's description of a module (`moduledata`). It begins with the address of the table;
+/// the first address of its functions and the start of the text follow six slices and a pointer.
 const LOWEST: u64 = 8 * (1 + 6 * 3 + 1);
 const TEXT: u64 = LOWEST + 16;
 
-/// Where the code starts that the table at `table` counts from. Where Go is linked with C, that is not where `.text` starts.
+/// Returns the start of the code for the table at `table`. If Go is linked with C, this differs from the
+/// start of `.text`.
 fn text_by_module_data(elf: &ElfFile64<'_, Endianness>, table: u64) -> Option<u64> {
     let sensible = |lowest: u64, text: u64| text > 0 && lowest >= text && lowest - text < 1 << 30;
-    // In a position-independent program the words are made by the loader.
+    // In a position-independent program, the dynamic loader fills in these words.
     let relative: HashMap<u64, u64> = elf
         .dynamic_relocations()
         .into_iter()

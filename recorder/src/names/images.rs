@@ -1,7 +1,8 @@
-//! The distinct files whose code is executed, each read once per session: symbols for us, unwind rows for handlers.
+//! The files whose code is executed. Each is read once per session, for symbols and for the unwind tables of
+//! handlers.
 //!
-//! Reading is done by a thread of low priority (`reader.rs`); the drain asks ([`Images::want`], [`Images::source`]) and looks
-//! whether something came back ([`Images::take_loaded`]), it never waits.
+//! A thread of low priority reads them (`reader.rs`). The drain sends requests ([`Images::want`],
+//! [`Images::source`]) and polls for results ([`Images::take_loaded`]); it never blocks.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,21 +27,21 @@ use crate::{
     shared_memory::rows::RowsArena,
 };
 
-/// Number of an image within its session.
+/// Key of an image in its session.
 pub type ImageId = u32;
 
-/// Code that belongs to no file: made at run time.
+/// Anonymous executable memory, such as JIT-compiled code.
 pub const ANONYMOUS: ImageId = 0;
-/// Stands for code made at run time that has names.
+/// JIT-compiled code that has names.
 pub const JIT: ImageId = u32::MAX - 1;
-/// Stands for code of which nothing is known.
+/// Code of unknown origin.
 pub const UNKNOWN: ImageId = u32::MAX;
 
-/// Files kept open between being listed and being read.
+/// Limit of files that are open until they are read.
 const MAX_OPEN: usize = 400;
-/// Files that may be seen before it is looked which are still needed.
+/// Number of new files after which unused ones are removed.
 const MANY: usize = 256;
-/// Addresses of an image that are remembered with their lines.
+/// Limit of cached addresses with lines per image.
 const MAX_KNOWN: usize = 1 << 16;
 
 enum State {
@@ -49,37 +50,37 @@ enum State {
     Loaded,
 }
 
-/// One file, or the vDSO, or code of no file.
+/// One file, or the vDSO, or anonymous memory.
 pub struct Image {
-    /// Where the program has it from.
+    /// The path in the program's file system.
     pub path: PathBuf,
-    /// Its name in frames.
+    /// The name in frames.
     pub class: Arc<str>,
     /// Its program headers, if it is an ELF file that could be read.
     pub head: Head,
-    /// Offset of its rows in the arena, 0 = none yet.
+    /// Offset of its unwind table in the arena, 0 = none yet.
     pub rows_off: u64,
-    /// Its functions, once read.
+    /// Its functions, once they are read.
     pub symbols: Arc<Symbols>,
-    /// How its code finds other tracers' variables, once looked for.
+    /// The words by which its code finds variables of tracing libraries, once they are looked up.
     pub(crate) context_words: OnceLock<Words>,
     root: Option<PathBuf>,
     lines: ImageLines,
     state: State,
 }
 
-/// The source lines of an image, as far as they were read.
+/// The source lines of an image that have been read.
 #[derive(Default)]
 struct ImageLines {
-    /// It has debug information.
+    /// The image has debug information.
     any: bool,
     /// By address; `None` while it is being looked up.
     frames: HashMap<u64, Option<Box<[SourceFrame]>>>,
-    /// To be asked with the next batch.
+    /// Addresses for the next batch.
     wanted: Vec<u64>,
 }
 
-/// Identity of a file: device, inode, time of change in ns.
+/// Identity of a file: device, inode, modification time in ns.
 type FileKey = (u64, u64, i128);
 
 /// All images of a session.
@@ -91,24 +92,24 @@ pub struct Images {
     vdso: Option<ImageId>,
     vdso_memory: Option<Arc<Mmap>>,
     open: usize,
-    /// Images left when some were forgotten last.
+    /// Number of images after the last removal.
     kept: usize,
-    /// Rows found no room.
+    /// An unwind table did not fit into the arena.
     homeless: bool,
-    /// Something was read.
+    /// A file was read since the last call of [`Images::take_read`].
     read: bool,
     asked: usize,
-    /// Images with addresses to be asked.
+    /// Images with addresses to look up.
     wanted: Vec<ImageId>,
     reader: Reader,
-    /// Treats files as if they had no debug information, so that frames keep their addresses.
+    /// Treats files as if they had no debug information, so that frames contain addresses.
     pub without_lines: bool,
     /// The kernel's functions.
     pub kernel: Kernel,
 }
 
 impl Images {
-    /// An empty list and its reading thread.
+    /// Creates an empty list and starts the reading thread.
     pub fn new() -> Images {
         let mut images = Images {
             list: HashMap::new(),
@@ -138,7 +139,8 @@ impl Images {
 
     fn add_as(&mut self, id: ImageId, path: PathBuf, head: Head, state: State) -> ImageId {
         let class = path.file_name().map_or_else(|| path.to_string_lossy(), |n| n.to_string_lossy());
-        // JMC takes a class name that starts with a bracket for an array type and fails: no "[vdso]".
+        // JMC treats a class name that starts with a bracket as an array type and fails, so "[vdso]" loses
+        // its brackets.
         let class = Arc::from(class.trim_start_matches('[').trim_end_matches(']'));
         let (symbols, lines) = (Arc::default(), ImageLines::default());
         self.list.insert(
@@ -158,18 +160,18 @@ impl Images {
         id
     }
 
-    /// CPU time that reading took so far, ns.
+    /// Returns the CPU time of the reading thread, ns.
     pub fn reader_cpu_ns(&self) -> u64 {
         self.reader.cpu_ns()
     }
 
-    /// One of the ids given out.
+    /// Returns an image by its key.
     pub fn get(&self, id: ImageId) -> &Image {
         self.list.get(&id).unwrap_or_else(|| &self.list[&ANONYMOUS])
     }
 
-    /// The image of a mapped file. `root` is a `/proc/<pid>/root` under which to look first; `expected` its device and
-    /// inode, `build_id` its build id where known: another file of the same name is not taken for it.
+    /// Returns the image of a mapped file. `root` is a `/proc/<pid>/root` under which to look first.
+    /// `expected` (device and inode) and `build_id`, if known, exclude another file of the same name.
     pub fn image_for_file(
         &mut self,
         path: &Path,
@@ -208,7 +210,7 @@ impl Images {
         self.without_file(path)
     }
 
-    /// The image behind a `/proc/<pid>/map_files` link, which root may open.
+    /// Returns the image behind a `/proc/<pid>/map_files` link, which root may open.
     pub fn image_for_mapping(&mut self, link: &Path, path: &Path) -> Option<ImageId> {
         let (file, meta) = debug_files::open(link)?;
         let changed = i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec());
@@ -217,14 +219,14 @@ impl Images {
             return Some(id);
         }
         let head = Head::read(&file)?;
-        // Its name leads nowhere: it is read through this descriptor or not at all.
+        // The file has no valid path, so it can only be read through this descriptor.
         self.open += 1;
         let id = self.add(path.to_owned(), head, State::Listed(Some(file)));
         self.files.insert(key, id);
         Some(id)
     }
 
-    /// An image of which only the name is known.
+    /// Returns an image of which only the name is known.
     pub fn without_file(&mut self, path: &Path) -> ImageId {
         if let Some(&id) = self.names.get(path) {
             return id;
@@ -234,7 +236,7 @@ impl Images {
         id
     }
 
-    /// The vDSO, which is the same in all processes of a kernel: read from our own memory.
+    /// Returns the vDSO, read from this process's memory. It is the same in all processes of a kernel.
     pub fn vdso(&mut self) -> ImageId {
         if let Some(id) = self.vdso {
             return id;
@@ -247,22 +249,22 @@ impl Images {
         id
     }
 
-    /// Whether something was read since the last call, and nothing is being read now.
+    /// Returns true if a file was read since the last call, and none is being read now.
     pub fn take_read(&mut self) -> bool {
         self.outstanding() == 0 && std::mem::take(&mut self.read)
     }
 
-    /// How many files are known, and lines of them.
+    /// Returns the numbers of known files and of cached lines.
     pub fn counts(&self) -> [usize; 2] {
         [self.list.len(), self.list.values().map(|image| image.lines.frames.len()).sum()]
     }
 
-    /// Whether so many files were seen, or so many rows, that it is worth while to look which are still needed.
+    /// Returns true if there are enough new files, or too many unwind tables, to remove the unused ones.
     pub fn many(&mut self) -> bool {
         std::mem::take(&mut self.homeless) || self.list.len() > self.kept + MANY
     }
 
-    /// Forgets the files that nobody names any more, and their rows. Their numbers are not used again.
+    /// Removes the files that are not `needed`, and their unwind tables. Their keys are not reused.
     pub fn keep(&mut self, needed: &HashSet<ImageId>, arena: &mut RowsArena) {
         let vdso = self.vdso;
         let goes = |id: &ImageId, image: &Image| {
@@ -279,7 +281,7 @@ impl Images {
         self.kept = self.list.len();
     }
 
-    /// Asks for an image's symbols and rows; `true` if they are there already.
+    /// Requests an image's symbols and unwind table. Returns true if they are already loaded.
     pub fn want(&mut self, id: ImageId) -> bool {
         let Some(image) = self.list.get_mut(&id) else { return true };
         let file = match &mut image.state {
@@ -310,8 +312,8 @@ impl Images {
         }
     }
 
-    /// The functions that a file address of a loaded image is in as the source has them, innermost first; empty if
-    /// nothing tells. `None` as long as it is being looked up.
+    /// Returns the functions at a file address of a loaded image from its debug information, innermost first;
+    /// empty if it has none. `None` while the address is being looked up.
     pub fn source(&mut self, id: ImageId, address: u64) -> Option<&[SourceFrame]> {
         let Some(image) = self.list.get_mut(&id).filter(|i| i.lines.any) else { return Some(&[]) };
         let known = &mut image.lines;
@@ -328,7 +330,7 @@ impl Images {
         frames.as_deref()
     }
 
-    /// Passes the addresses on that were asked for since the last call.
+    /// Sends the addresses requested since the last call.
     fn request_addresses(&mut self) {
         for id in std::mem::take(&mut self.wanted) {
             let Some(image) = self.list.get_mut(&id) else { continue };
@@ -341,7 +343,7 @@ impl Images {
         }
     }
 
-    /// Takes in what was read meanwhile, waiting for it at most `wait`. `true` if there was anything.
+    /// Adds what the reader has read, waiting for it at most `wait`. Returns true if there was anything.
     pub fn take_loaded(&mut self, arena: &mut RowsArena, wait: Duration) -> bool {
         self.request_addresses();
         if self.asked == 0 && self.kernel.reading() && !wait.is_zero() {
@@ -379,31 +381,31 @@ impl Images {
         any
     }
 
-    /// Things being read.
+    /// Returns the number of pending requests.
     pub fn outstanding(&self) -> usize {
         self.asked + self.wanted.len() + usize::from(self.kernel.reading())
     }
 }
 
 impl Image {
-    /// Whether it is a file with code that could be read, or the vDSO.
+    /// Returns true if it is a readable file with code, or the vDSO.
     pub fn has_code(&self) -> bool {
         !self.head.segments.is_empty() || *self.class == *"vdso"
     }
 
-    /// Whether it has debug information; known once it is loaded.
+    /// Returns true if it has debug information; known once it is loaded.
     pub fn has_lines(&self) -> bool {
         self.lines.any
     }
 
-    /// What the recording says of the file.
+    /// Returns the description of the file in the recording.
     pub fn origin(&self) -> Origin {
         let path = if self.path.is_absolute() { self.path.to_string_lossy() } else { Default::default() };
         Origin { class: self.class.clone(), path: path.into(), build_id: hex(&self.head.build_id).into() }
     }
 }
 
-/// A copy of this process's vDSO.
+/// Copies this process's vDSO.
 fn own_vdso() -> Option<Mmap> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|l| l.ends_with("[vdso]"))?;

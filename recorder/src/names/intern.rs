@@ -1,8 +1,8 @@
-//! Stacks, methods, classes and names of one output: each has one key for the whole output, and each is written once in
-//! every chunk that uses it.
+//! Stacks, methods, classes and names of one output. Each has one key for the whole output, and is written
+//! once in every chunk that uses it.
 //!
-//! A class is a binary file; its package and module say which one exactly, by build id and path, so that names can be
-//! added to the recording later.
+//! A class is a binary file; its package and module identify the file by build id and path, so that names can
+//! be added to the recording later.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -22,50 +22,50 @@ pub type TraceIndex = u32;
 /// Index of a class in its [`Interner`].
 pub type ClassIndex = u32;
 
-/// `Method.modifiers` of native code, as async-profiler has it.
+/// `Method.modifiers` of native code, as in async-profiler.
 const NATIVE: i32 = 0x100;
-/// Longest name or class in bytes; [`crate::names::demangle`] keeps to it.
+/// Limit of a stack's frames.
 const MAX_FRAMES: usize = 4096;
-/// Most classes that are no files: their names come from programs.
+/// Limit of classes that are not files, because programs choose their names.
 const MAX_KINDS: usize = 4096;
-/// Stands for those beyond.
+/// Name of all further ones.
 const TOO_MANY: &str = "[too many types]";
-/// Most bytes a frame takes in a stack trace: key, line, index, type.
+/// Largest size of a frame in a stack trace: key, line, index, type.
 const FRAME_BYTES: usize = 5 + 5 + 5 + 1;
-/// Most bytes a constant takes besides its text: keys, sizes, a new pool.
+/// Largest size of a constant without its text: keys, sizes, a new pool.
 const CONSTANT_BYTES: usize = 48;
-/// Symbols of a class: name, path, build id.
+/// Number of symbols of a class: name, path, build id.
 const CLASS_SYMBOLS: u64 = 3;
-/// Most bytes of text that say which file a class is.
+/// Limit of the text that identifies the file of a class, bytes.
 const ORIGIN_BYTES: usize = 512;
 
 /// One frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// What runs.
+    /// The method.
     pub method: MethodIndex,
     /// Source line, 0 if unknown.
     pub line: u32,
-    /// Address within the file as long as nothing more is known of it, so that more can be found out later; else 0.
-    /// It is written as bytecode index.
+    /// Address within the file if there is no debug information, so that the frame can be symbolized later;
+    /// otherwise 0. It is written as the bytecode index.
     pub address: u32,
     /// One of [`frame_type`].
     pub kind: u64,
 }
 
-/// The file that methods are from.
+/// The file that contains a method.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
     /// Short name.
     pub class: Arc<str>,
-    /// Path, empty if it is no file.
+    /// Path, empty if it is not a file.
     pub path: Arc<str>,
     /// Build id in hexadecimal, empty if there is none.
     pub build_id: Arc<str>,
 }
 
 struct Method {
-    /// Chunk it was written in last.
+    /// The chunk that it was last written to.
     chunk: u32,
     class: u32,
     symbol: u64,
@@ -74,12 +74,12 @@ struct Method {
 
 struct Class {
     chunk: u32,
-    /// Its name's symbol; those of path and build id follow.
+    /// Key of the name's symbol; those of path and build id follow.
     symbol: u64,
     origin: Origin,
 }
 
-/// Methods and the ways to find them.
+/// Methods, and maps to find them.
 #[derive(Default)]
 struct MethodTable {
     list: Vec<Method>,
@@ -87,25 +87,25 @@ struct MethodTable {
     by_name: HashMap<(ImageId, Arc<str>), MethodIndex>,
 }
 
-/// Frames, each once.
+/// Unique frames.
 #[derive(Default)]
 struct FrameTable {
     list: Vec<Frame>,
     by_frame: HashMap<Frame, FrameIndex>,
 }
 
-/// Classes and the ways to find them.
+/// Classes, and maps to find them.
 #[derive(Default)]
 struct ClassTable {
     list: Vec<Class>,
     by_image: HashMap<ImageId, ClassIndex>,
-    /// Classes that are no files: kinds of locks, types of exceptions.
+    /// Classes that are not files: kinds of locks, types of exceptions.
     by_name: HashMap<Arc<str>, ClassIndex>,
 }
 
 /// Stack traces and the chunks that have them.
 struct TraceTable {
-    /// First element: 1 if truncated. The others: frames, leaf first.
+    /// First element: 1 if truncated. Then the frames, leaf first.
     stacks: StackTable<u32>,
     /// The chunk that each trace was written to last.
     written_in: Vec<u32>,
@@ -184,9 +184,9 @@ pub struct Interner {
     classes: ClassTable,
     traces: TraceTable,
     symbols: SymbolKeys,
-    /// Keys given to traces, methods and classes before the dictionary was thrown away.
+    /// Number of keys of traces, methods and classes used before the dictionary was last cleared.
     before: [u64; 3],
-    /// Number of the present chunk, from 1.
+    /// Number of the current chunk, from 1.
     chunk: u32,
     name_bytes: usize,
     pub(super) lines: bool,
@@ -195,7 +195,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// An empty dictionary.
+    /// Returns an empty dictionary.
     pub fn new() -> Interner {
         Interner {
             methods: MethodTable::default(),
@@ -211,12 +211,13 @@ impl Interner {
         }
     }
 
-    /// An empty dictionary whose frames have `lines`, addresses and inlined functions; without them stacks of the same functions are one.
+    /// Returns an empty dictionary whose frames have `lines`, addresses and inlined functions. Without them,
+    /// stacks of the same functions are identical.
     pub fn with_lines(lines: bool) -> Interner {
         Interner { lines, ..Interner::new() }
     }
 
-    /// The method for function `start` of `image`; `describe` gives its file and name.
+    /// Returns the method for function `start` of `image`; `describe` returns its file and name.
     pub fn method(
         &mut self,
         image: ImageId,
@@ -232,7 +233,7 @@ impl Interner {
         index
     }
 
-    /// The method of this name in `image`: functions that have no address of their own.
+    /// Returns the method with this name in `image`, for functions without an address of their own.
     pub fn named(&mut self, image: ImageId, name: &Arc<str>, origin: impl FnOnce() -> Origin) -> MethodIndex {
         let key = (image, name.clone());
         if let Some(&index) = self.methods.by_name.get(&key) {
@@ -249,7 +250,8 @@ impl Interner {
             Some(&class) => class,
             None => {
                 let mut origin = origin();
-                // async-profiler's reader knows one encoding of symbols, and the empty string has another.
+                // async-profiler's reader knows only one encoding of symbols, and the empty string has
+                // another.
                 if origin.class.is_empty() {
                     origin.class = Arc::from("unknown");
                 }
@@ -266,7 +268,7 @@ impl Interner {
         self.methods.push(Method { chunk: 0, class, symbol, name })
     }
 
-    /// The index of a frame.
+    /// Returns the index of a frame.
     pub fn frame(&mut self, mut frame: Frame) -> FrameIndex {
         if !self.lines {
             frame.line = 0;
@@ -274,7 +276,7 @@ impl Interner {
         self.frames.intern(frame)
     }
 
-    /// A class that is no file.
+    /// Returns a class that is not a file.
     pub fn class(&mut self, name: &str) -> ClassIndex {
         let name = if name.is_empty() { "[unknown]" } else { name };
         let known = self.classes.by_name.len() < MAX_KINDS || self.classes.by_name.contains_key(name);
@@ -290,13 +292,13 @@ impl Interner {
         index
     }
 
-    /// Most bytes that [`Interner::write_class`] takes.
+    /// Returns an upper bound of the bytes that [`Interner::write_class`] writes.
     pub fn class_cost(&self, class: ClassIndex) -> usize {
         self.classes.get(class).map_or(0, |c| c.origin.class.len() + 2 * CONSTANT_BYTES)
     }
 
-    /// The pool key of a class that is no file, which is queued if this chunk does not have it yet; 0 if that is not
-    /// possible.
+    /// Returns the pool key of a class that is not a file, and queues the class if this chunk does not have
+    /// it yet; 0 if that is not possible.
     pub fn write_class(&mut self, class: ClassIndex, to: &mut ChunkWriter) -> u64 {
         let key = self.before[2] + u64::from(class) + 1;
         let Some(class) = self.classes.list.get_mut(class as usize) else { return 0 };
@@ -309,25 +311,25 @@ impl Interner {
         key
     }
 
-    /// Names of a trace's functions, leaf first.
+    /// Returns the names of a trace's functions, leaf first.
     pub fn names(&self, trace: TraceIndex) -> impl Iterator<Item = &str> {
         let frames = self.traces.frames(trace).iter();
         let methods = frames.filter_map(|&frame| self.methods.get(self.frames.get(frame)?.method));
         methods.map(|method| &*method.name)
     }
 
-    /// The trace of these frames, leaf first.
+    /// Returns the trace of these frames, leaf first.
     pub fn trace(&mut self, sequence: &[u32]) -> TraceIndex {
         let sequence = &sequence[..sequence.len().min(MAX_FRAMES + 1)];
         self.traces.intern(sequence)
     }
 
-    /// The pool key of a trace.
+    /// Returns the pool key of a trace.
     pub fn key(&self, trace: TraceIndex) -> u64 {
         self.before[0] + u64::from(trace) + 1
     }
 
-    /// A trace as a call: its innermost method that is not inlined, and the trace of its callers.
+    /// Splits a trace into its innermost method that is not inlined, and the trace of its callers.
     pub fn call(&mut self, trace: TraceIndex) -> Option<(MethodIndex, TraceIndex)> {
         let (truncated, frames) = self.traces.stacks.get(trace).split_first()?;
         let is_called = |&frame: &u32| self.frames.get(frame).is_some_and(|f| f.kind != frame_type::INLINED);
@@ -337,30 +339,31 @@ impl Interner {
         Some((method, self.trace(&callers)))
     }
 
-    /// Most bytes that [`Interner::write_method`] takes.
+    /// Returns an upper bound of the bytes that [`Interner::write_method`] writes.
     pub fn method_cost(&self, method: MethodIndex) -> usize {
-        // The descriptor, too.
+        // Include the descriptor.
         CONSTANT_BYTES + self.method_cost_in(method, u32::MAX)
     }
 
-    /// The pool key of a method, which is queued if this chunk does not have it yet; 0 if that is not possible.
+    /// Returns the pool key of a method, and queues the method if this chunk does not have it yet; 0 if that
+    /// is not possible.
     pub fn write_method(&mut self, method: MethodIndex, to: &mut ChunkWriter) -> u64 {
         let known = (method as usize) < self.methods.list.len() && self.queue_method(method, to).is_ok();
         if known { self.before[1] + u64::from(method) + 1 } else { 0 }
     }
 
-    /// Whether a trace is written in the present chunk already.
+    /// Returns true if a trace is written in the current chunk already.
     #[inline]
     pub fn written(&self, trace: TraceIndex) -> bool {
         self.traces.written_in.get(trace as usize) == Some(&self.chunk)
     }
 
-    /// Upper bound of the bytes [`Interner::write`] would take.
+    /// Returns an upper bound of the bytes that [`Interner::write`] writes.
     pub fn cost(&self, trace: TraceIndex) -> usize {
         if self.written(trace) { 0 } else { self.cost_in(trace, self.chunk) }
     }
 
-    /// The same in a chunk that has nothing yet.
+    /// Returns this bound for a new chunk.
     pub fn most_cost(&self, trace: TraceIndex) -> usize {
         self.cost_in(trace, u32::MAX)
     }
@@ -382,7 +385,7 @@ impl Interner {
         method.name.len() + 2 * CONSTANT_BYTES + class
     }
 
-    /// Queues a trace and whatever it refers to, as far as the present chunk does not have it yet.
+    /// Queues a trace and the constants that it refers to, unless the current chunk has them.
     #[inline]
     pub fn write(&mut self, trace: TraceIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
         if self.written(trace) { Ok(()) } else { self.write_new(trace, to) }
@@ -417,7 +420,7 @@ impl Interner {
         Ok(())
     }
 
-    /// Queues a method and whatever it refers to, as far as the present chunk does not have it yet.
+    /// Queues a method and the constants that it refers to, unless the current chunk has them.
     fn queue_method(&mut self, index: MethodIndex, to: &mut ChunkWriter) -> Result<(), WriteError> {
         let Some(method) = self.methods.list.get_mut(index as usize).filter(|m| m.chunk != self.chunk) else {
             return Ok(());
@@ -445,7 +448,7 @@ impl Interner {
         Ok(())
     }
 
-    /// Begins another chunk. Above `bound` bytes all that is remembered is forgotten: keys are not used again.
+    /// Starts another chunk. Above `bound` bytes, the dictionary is cleared; keys are not reused.
     pub fn next_chunk(&mut self, bound: usize) {
         self.chunk += 1;
         if self.bytes() > bound {
@@ -460,12 +463,12 @@ impl Interner {
         }
     }
 
-    /// How many stacks, frames, methods and classes it knows.
+    /// Returns the numbers of stacks, frames, methods and classes.
     pub fn counts(&self) -> [usize; 4] {
         [self.traces.stacks.len(), self.frames.list.len(), self.methods.list.len(), self.classes.list.len()]
     }
 
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, bytes.
     pub fn bytes(&self) -> usize {
         self.traces.stacks.bytes()
             + self.traces.written_in.capacity() * 4
@@ -488,7 +491,7 @@ impl Origin {
 }
 
 impl Class {
-    /// Queues the class, and the package and module of the same key that say which file it is.
+    /// Queues the class, and the package and module with the same key, which identify the file.
     fn write(&self, key: u64, to: &mut ChunkWriter) -> Result<(), WriteError> {
         let Origin { class, path, build_id } = &self.origin;
         let name = self.symbol;
@@ -507,7 +510,7 @@ impl Class {
             to.constant(schema::MODULE, key, |m| {
                 m.key(name).key(version).key(location).key(0);
             })?;
-            // Without a name: JMC takes the package's off the class's.
+            // Without a name, because JMC strips the package's name from the class's.
             to.constant(schema::PACKAGE, key, |p| {
                 p.key(0).key(key).boolean(true);
             })?;

@@ -1,17 +1,17 @@
-//! From an address to a frame with a name: which file it lies in, what that file calls it, which source line it is.
+//! Symbolization: finds the file, function and source line of an address.
 //!
 //! ```text
-//! modules.rs    what is mapped where in a process; stack_table.rs: raw stacks, each once
-//! frames.rs     addresses of a process → frames, by:
-//!   images.rs     the distinct files, each read once, by reader.rs (a thread of low priority)
-//!     elf.rs symbols.rs plt.rs go.rs       what a file says of itself
-//!     debug_files.rs dwarf.rs              what its debug information says: lines, inlined functions
-//!     declarations.rs                      the same by name: where a function is defined
-//!     demangle.rs                          names as people write them
-//!   jit/          code that lies in no file            kernel/   the kernel's
-//! context_words.rs  where a file's thread-local variables of tracing contexts are; allocators.rs: which allocator a program has
+//! modules.rs    the mappings of a process; stack_table.rs: unique raw stacks
+//! frames.rs     addresses of a process → frames, from:
+//!   images.rs     files, each read once, by reader.rs (a thread of low priority)
+//!     elf.rs symbols.rs plt.rs go.rs       symbols in the file
+//!     debug_files.rs dwarf.rs              its debug information: lines, inlined functions
+//!     declarations.rs                      the definition of a function, by name
+//!     demangle.rs                          readable names
+//!   jit/          JIT-compiled code                    kernel/   kernel functions
+//! context_words.rs  thread-local variables of tracing contexts; allocators.rs: the allocator of a program
 //! intern.rs     stacks, methods, classes: one key each in the output
-//! symbolize.rs  the same again, later, for a finished recording
+//! symbolize.rs  symbolizes a finished recording
 //! ```
 
 pub(crate) mod allocators;

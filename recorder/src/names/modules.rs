@@ -1,4 +1,5 @@
-//! What is mapped where in one process: from the loader's words and `/proc/<pid>/maps`, for us and for its handlers.
+//! The memory map of one process, from the dynamic loader's log and `/proc/<pid>/maps`, for the drain and for
+//! the process's handlers.
 
 use std::{
     fs,
@@ -15,11 +16,12 @@ use crate::{
     shared_memory::proc_file::ProcFile,
 };
 
-/// Mappings that went away and are remembered for samples still on their way; those that wait for symbols have their own map.
+/// Limit of unmapped mappings that are remembered for samples in the ring. Samples that wait for symbols have
+/// their own map.
 const MAX_GONE: usize = 256;
-/// Executable mappings that a dying process may tell of.
+/// Limit of executable mappings that a dying process may report.
 const MAX_LAST: usize = 4096;
-/// Most bytes of a saved map that are read.
+/// Limit of bytes that are read of a saved map.
 const MAX_SAVED: u64 = 16 << 20;
 
 /// An executable mapping.
@@ -31,7 +33,7 @@ pub struct Mapping {
     pub end: u64,
     /// Address − file address.
     pub bias: u64,
-    /// What is mapped.
+    /// The mapped image.
     pub image: ImageId,
     eh_frame_hdr: u64,
     eh_readable_start: u64,
@@ -46,7 +48,7 @@ pub struct Line<'a> {
     pub start: u64,
     /// One past the last.
     pub end: u64,
-    /// Whether code in it may be executed.
+    /// True if it is executable.
     pub executable: bool,
     /// Offset in the file.
     pub offset: u64,
@@ -64,14 +66,14 @@ pub struct ModuleMap {
     current: Vec<Mapping>,
     gone: Vec<Mapping>,
     log: Vec<(InitModule, PathBuf)>,
-    /// What a dying process kept of its map was read.
+    /// The map that a dying process saved has been read.
     last_read: bool,
-    /// Incremented when an address may mean something else than before.
+    /// Incremented when an address may have changed its meaning.
     pub version: u64,
 }
 
 impl ModuleMap {
-    /// Takes in what the program's loader told since the last call.
+    /// Adds what the program's loader has logged since the last call.
     pub fn read_log(&mut self, file: &ProcFile, images: &mut Images) {
         use std::os::unix::ffi::OsStringExt;
         let mut added = false;
@@ -89,7 +91,8 @@ impl ModuleMap {
         }
     }
 
-    /// Puts in a mapping that the loader told of, in the place of older ones that it overlaps: the log is in order of time.
+    /// Adds a mapping from the loader's log and removes older ones that it overlaps. The log is in order of
+    /// time.
     fn replace(&mut self, mapping: Mapping) -> bool {
         let overlaps = |m: &Mapping| m.start < mapping.end && mapping.start < m.end;
         if self.current.iter().any(|m| overlaps(m) && m.image == mapping.image) {
@@ -102,14 +105,14 @@ impl ModuleMap {
         true
     }
 
-    /// Remembers mappings that went away.
+    /// Remembers unmapped mappings.
     fn leave(&mut self, mappings: Vec<Mapping>) {
         self.gone.extend(mappings);
         let excess = self.gone.len().saturating_sub(MAX_GONE);
         self.gone.drain(..excess);
     }
 
-    /// The map as it is now, for samples that wait.
+    /// Returns a copy of the current map, for samples that wait.
     pub fn as_it_is(&self) -> ModuleMap {
         let ModuleMap { current, gone, version, .. } = self;
         ModuleMap {
@@ -121,13 +124,13 @@ impl ModuleMap {
         }
     }
 
-    /// The images that addresses of this map may lie in.
+    /// Returns the images that addresses of this map may lie in.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
         self.current.iter().chain(&self.gone).map(|mapping| mapping.image)
     }
 
-    /// Reads `/proc/<pid>/maps`. `Ok(None)` if that process is not the one that maps `file` (another pid namespace),
-    /// otherwise whether anything changed.
+    /// Reads `/proc/<pid>/maps`. Returns `Ok(None)` if that process does not map `file` (another PID
+    /// namespace), otherwise whether anything changed.
     pub fn read_maps(&mut self, file: &ProcFile, images: &mut Images) -> io::Result<Option<bool>> {
         let text = fs::read(format!("/proc/{}/maps", file.pid))?;
         let text = String::from_utf8_lossy(&text);
@@ -136,27 +139,27 @@ impl ModuleMap {
         };
         let ours = text.lines().filter_map(parse).any(is_ours);
         if !ours {
-            // A process that has given up its memory has an empty map until it is reaped.
+            // A process that has released its memory has an empty map until it is reaped.
             let empty = !text.lines().filter_map(parse).any(|line| line.executable);
             return Ok(empty.then_some(false));
         }
         let changed = self.take_maps(&text, Some(&process_root(file.pid)), images);
         if changed {
-            // Without it a recovery knows what the loader knows: no code of run time, no vdso.
+            // Without this file, a recovery knows only the loader's log: no JIT-compiled code, no vDSO.
             let _ = save(&file.maps_path(), &text);
         }
         Ok(Some(changed))
     }
 
-    /// Reads `/proc/<pid>/maps` of a process that is known to be the one meant; whether anything changed.
+    /// Reads `/proc/<pid>/maps` of a process whose PID is certain. Returns true if anything changed.
     pub fn read_process_maps(&mut self, pid: u32, images: &mut Images) -> io::Result<bool> {
         let text = fs::read(format!("/proc/{pid}/maps"))?;
         let text = String::from_utf8_lossy(&text);
-        // One that has given up its memory tells nothing; what was there is still wanted.
+        // After the process has released its memory, the map is empty; the old mappings are still needed.
         Ok(!text.is_empty() && self.take_maps(&text, Some(&process_root(pid)), images))
     }
 
-    /// Takes in what [`ModuleMap::read_maps`] saw last, of a process whose drain was killed.
+    /// Reads the last map that [`ModuleMap::read_maps`] saved, for a process whose drain was killed.
     pub fn read_saved(&mut self, file: &ProcFile, images: &mut Images) {
         let Some((saved, _)) = debug_files::open(&file.maps_path()) else { return };
         let mut bytes = Vec::new();
@@ -165,13 +168,13 @@ impl ModuleMap {
         }
     }
 
-    /// Takes in what the process kept of its map when a signal ended it: libraries that no sample was in before. The words
-    /// are a program's, so what it may add is bounded.
+    /// Reads the map that the process saved when a signal ended it, which may contain libraries without
+    /// earlier samples. The file is written by the program, so what it may add is limited.
     pub fn read_last(&mut self, file: &ProcFile, images: &mut Images) {
         if std::mem::replace(&mut self.last_read, true) {
             return;
         }
-        // Whatever a program may have put there must not keep us waiting.
+        // The program may have put any kind of file there; opening it must not block.
         let plain = fs::OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
@@ -221,7 +224,7 @@ impl ModuleMap {
         true
     }
 
-    /// Takes in a mapping as the kernel told of it when it was made.
+    /// Adds a mapping that the kernel reported.
     pub fn mapped(&mut self, pid: u32, line: &Line<'_>, images: &mut Images) {
         if line.start < line.end && line.executable {
             let mapping = self.mapping(line, Some(&process_root(pid)), images);
@@ -256,7 +259,8 @@ impl ModuleMap {
                 images.image_for_file(path, root, expected, &[])
             };
             if let Some(root) = root.filter(|_| images.get(mapping.image).head.segments.is_empty()) {
-                // Deleted, or known by another name in another mount namespace: what is mapped is the file all the same.
+                // The path is deleted, or differs in another mount namespace; map_files still leads to the
+                // mapped file.
                 let link = format!("map_files/{:x}-{:x}", line.start, line.end);
                 let mapped = images.image_for_mapping(&root.with_file_name(link), path);
                 mapping.image = mapped.unwrap_or(mapping.image);
@@ -269,9 +273,9 @@ impl ModuleMap {
                 mapping.eh_readable_end = mapping.bias.wrapping_add(end);
             }
         }
-        // The loader knows better than we do, as long as it speaks of the same module: addresses are used again.
+        // The loader's log is more precise, as long as it describes the same module: addresses are reused.
         let id = &images.get(mapping.image).head.build_id;
-        // A full log does not tell what took the place of a module: then only the same file is believed.
+        // A full log does not show which module replaced another, so only the same file is accepted.
         let full = self.log.len() >= INIT_MODULES;
         let same = |m: &InitModule| id == build_id(m) && (!full || !id.is_empty());
         let unknown = |m: &InitModule| !full && (build_id(m).is_empty() || id.is_empty());
@@ -289,25 +293,25 @@ impl ModuleMap {
         mapping
     }
 
-    /// The mapping that holds an address now, or held it lately.
+    /// Returns the mapping that contains an address now, or contained it recently.
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let after = self.current.partition_point(|m| m.start <= address);
         let here = after.checked_sub(1).and_then(|i| self.current.get(i)).filter(|m| address < m.end);
         here.or_else(|| self.gone.iter().rev().find(|m| m.start <= address && address < m.end))
     }
 
-    /// Whether an address is in a present mapping.
+    /// Returns true if an address is in a current mapping.
     pub fn holds(&self, address: u64) -> bool {
         let after = self.current.partition_point(|m| m.start <= address);
         after.checked_sub(1).and_then(|i| self.current.get(i)).is_some_and(|m| address < m.end)
     }
 
-    /// The present mappings.
+    /// Returns the current mappings.
     pub fn current(&self) -> &[Mapping] {
         &self.current
     }
 
-    /// The table for the program's handlers.
+    /// Returns the table for the program's handlers.
     pub fn table(&self, images: &Images) -> Vec<ModuleEntry> {
         let entry = |m: &Mapping| ModuleEntry {
             start: m.start,
@@ -324,12 +328,12 @@ impl ModuleMap {
     }
 }
 
-/// What a process sees as `/`.
+/// Returns the path of a process's root directory.
 fn process_root(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root"))
 }
 
-/// Keeps the executable part of a map, whole at every instant.
+/// Saves the executable part of a map. The file is complete at any time.
 fn save(path: &Path, text: &str) -> io::Result<()> {
     let kept = text.lines().filter(|line| parse(line).is_some_and(|line| line.executable));
     let kept: String = kept.flat_map(|line| [line, "\n"]).collect();

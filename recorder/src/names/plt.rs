@@ -1,4 +1,4 @@
-//! Names of the stubs that calls into other files go through: `write@plt`.
+//! Names of PLT stubs, through which calls into other files go: `write@plt`.
 
 use std::collections::HashMap;
 
@@ -17,22 +17,23 @@ pub struct Stub {
     pub start: u64,
     /// One past its last.
     pub end: u64,
-    /// What it jumps to.
+    /// The function that it jumps to.
     pub name: Box<[u8]>,
 }
 
-/// The stubs of a file, by address. Of x86-64 only; elsewhere they keep the names of their sections' starts.
+/// Returns the stubs of a file, by address. x86-64 only; on other machines they have the names of their
+/// sections.
 pub fn stubs(elf: &ElfFile64<'_, Endianness>) -> Vec<Stub> {
     if elf.elf_header().e_machine.get(elf.endian()) != EM_X86_64 {
         return Vec::new();
     }
     let slots = slots(elf, |_| true);
     let mut stubs = Vec::new();
-    // .plt.sec is where calls go to if there is one; .plt is then only for the loader.
+    // Calls go to .plt.sec if there is one; .plt then only serves the dynamic loader.
     for (section, size) in [(".plt.sec", 16), (".plt.got", 8), (".plt", 16), (".plt.bnd", 16)] {
         let Some(section) = elf.section_by_name(section) else { continue };
         let Ok(code) = section.data() else { continue };
-        // .plt.got has 16 bytes a stub where indirect branches are tracked.
+        // With indirect branch tracking, a stub in .plt.got has 16 bytes.
         let size = if code.starts_with(&ENDBR64) { 16 } else { size };
         for (i, code) in code.chunks_exact(size).enumerate() {
             let start = section.address() + (i * size) as u64;
@@ -47,7 +48,7 @@ pub fn stubs(elf: &ElfFile64<'_, Endianness>) -> Vec<Stub> {
 
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
-/// The slot that a stub at `start` jumps through: `[endbr64] [bnd] jmp *offset(%rip)`.
+/// Returns the slot that a stub at `start` jumps through: `[endbr64] [bnd] jmp *offset(%rip)`.
 fn target(code: &[u8], start: u64) -> Option<u64> {
     let mut at = if code.starts_with(&ENDBR64) { 4 } else { 0 };
     at += usize::from(code.get(at) == Some(&0xf2));
@@ -56,7 +57,8 @@ fn target(code: &[u8], start: u64) -> Option<u64> {
     Some((start + at as u64 + 6).wrapping_add_signed(i64::from(offset)))
 }
 
-/// The slots of the global offset table: by address, the name of the function that the loader binds, if `wanted` accepts it.
+/// Returns the slots of the global offset table by address, with the name of the function that the loader
+/// binds, if `wanted` accepts it.
 pub fn slots(elf: &ElfFile64<'_, Endianness>, wanted: impl Fn(&[u8]) -> bool) -> HashMap<u64, Box<[u8]>> {
     let mut slots = HashMap::new();
     let kinds = match elf.elf_header().e_machine.get(elf.endian()) {

@@ -1,4 +1,5 @@
-//! The thread that reads files: symbols, unwind rows, debug information. It may take its time, draining rings may not.
+//! The thread that reads files: symbols, unwind tables, debug information. It may be slow, unlike the thread
+//! that reads rings.
 //!
 //! The unwind table of a file comes first, because handlers wait for it, then its symbols. Debug information
 //! is read only for the addresses that occur.
@@ -26,82 +27,83 @@ use crate::{
     shared_memory::rows,
 };
 
-/// Bytes of memory for debug information of all files together; one file may have it all.
+/// Limit of the memory for debug information of all files, bytes. A single file may use all of it.
 const MAX_OPEN: u64 = 160 << 20;
 
-/// What is to be read.
+/// A request to the thread.
 pub enum Request {
-    /// All of a file that is needed at once.
+    /// Reads all of a file that is needed at once.
     Load {
-        /// Its number.
+        /// The image.
         id: ImageId,
-        /// Its path as the program sees it.
+        /// Its path as seen by the program.
         path: PathBuf,
-        /// Where the program's files are, if not at ours.
+        /// The program's root directory, if it differs from ours.
         root: Option<PathBuf>,
-        /// The file.
+        /// The file to read.
         source: Source,
     },
-    /// Nothing more will be asked of a file. It has no answer.
+    /// Releases a file that is no longer used. There is no answer.
     Forget {
-        /// Its number.
+        /// The image.
         id: ImageId,
     },
-    /// Lines and inlined functions at some addresses of a file that was loaded.
+    /// Looks up lines and inlined functions at addresses of a loaded file.
     Source {
-        /// Its number.
+        /// The image.
         id: ImageId,
         /// File addresses.
         addresses: Vec<u64>,
     },
 }
 
-/// What a file is read from.
+/// The source of a file's contents.
 pub enum Source {
-    /// It is open.
+    /// An open file.
     File(File),
-    /// It is in memory.
+    /// Memory.
     Memory(Arc<Mmap>),
 }
 
-/// What was read.
+/// An answer of the thread.
 pub enum Answer {
-    /// To [`Request::Load`] at first: handlers wait for it.
+    /// The first answer to [`Request::Load`], because handlers wait for it.
     Rows {
-        /// The file's number.
+        /// The image.
         id: ImageId,
-        /// Its unwind rows.
+        /// Its unwind table.
         rows: Vec<u8>,
     },
-    /// To [`Request::Load`] at last.
+    /// The second answer to [`Request::Load`].
     Loaded {
-        /// The file's number.
+        /// The image.
         id: ImageId,
         /// Its functions.
         symbols: Symbols,
-        /// Whether there is debug information.
+        /// True if there is debug information.
         lines: bool,
     },
-    /// To [`Request::Source`].
+    /// The answer to [`Request::Source`].
     Source {
-        /// The file's number.
+        /// The image.
         id: ImageId,
-        /// For each address what it is in.
+        /// The frames of each address.
         frames: Vec<(u64, Box<[SourceFrame]>)>,
     },
 }
 
-/// The thread, as the drain sees it.
+/// The drain's handle of the thread.
 pub struct Reader {
     load: Sender<Request>,
     source: Sender<Request>,
     answers: Receiver<Answer>,
-    /// CPU time that it took so far, ns.
+    /// CPU time of the thread so far, ns.
     cpu_ns: Arc<AtomicU64>,
 }
 
 impl Reader {
-    /// Starts it. Without the thread (process limit reached) nothing is answered and frames stay offsets.
+    /// Starts the thread. Without it (process limit reached), requests get no answer and frames remain
+    /// offsets.
     pub fn start(dirs: DebugDirs) -> Reader {
         let (load, loads) = unbounded::<Request>();
         let (source, sources) = unbounded::<Request>();
@@ -112,7 +114,8 @@ impl Reader {
             lower_priority();
             let mut open = Open { dirs, files: HashMap::new(), turn: 0, answer: answer.clone() };
             loop {
-                // Rows and names of whole files before lines: handlers wait for the rows.
+                // Unwind tables and symbols of whole files come before lines, because handlers wait for the
+                // unwind tables.
                 let request = loads.try_recv().or_else(|_| {
                     crossbeam_channel::select! {
                         recv(loads) -> request => request,
@@ -130,32 +133,32 @@ impl Reader {
         Reader { load, source, answers, cpu_ns }
     }
 
-    /// CPU time that reading took so far, as of its last answer, ns.
+    /// Returns the CPU time of the thread as of its last answer, ns.
     pub fn cpu_ns(&self) -> u64 {
         self.cpu_ns.load(Ordering::Relaxed)
     }
 
-    /// Asks; `false` if there is nobody to answer.
+    /// Sends a request. Returns false if there is no thread.
     pub fn ask(&self, request: Request) -> bool {
         match request {
             Request::Load { .. } => self.load.send(request).is_ok(),
-            // Behind what was asked of it.
+            // In the same channel, so that it follows the lookups in this file.
             Request::Source { .. } | Request::Forget { .. } => self.source.send(request).is_ok(),
         }
     }
 
-    /// Lets go of what is held of a file.
+    /// Releases the memory of a file.
     pub fn forget(&self, id: ImageId) {
         self.ask(Request::Forget { id });
     }
 
-    /// The next answer, if there is one within `wait`.
+    /// Returns the next answer, if there is one within `wait`.
     pub fn answer(&self, wait: Duration) -> Option<Answer> {
         if wait.is_zero() { self.answers.try_recv().ok() } else { self.answers.recv_timeout(wait).ok() }
     }
 }
 
-/// Debug information in use, the least lately used closed for another.
+/// Open debug information. The least recently used file is closed to make room.
 struct Open {
     dirs: DebugDirs,
     files: HashMap<ImageId, OpenFile>,
@@ -186,8 +189,9 @@ impl Open {
 
     fn load(&mut self, id: ImageId, path: PathBuf, root: Option<PathBuf>, source: Source) -> Answer {
         let map = match source {
-            // SAFETY: a private read-only mapping. If the file is cut while it is mapped, reading ends in SIGBUS, which
-            // our own processes turn into zeros (`sigbus.rs`); a file being executed cannot be written to.
+            // SAFETY: a private read-only mapping. If the file is truncated while it is mapped, reading
+            // raises SIGBUS, for which our own processes map zeros (`sigbus.rs`); a file that is being
+            // executed cannot be written to.
             Source::File(file) => unsafe { Mmap::map(&file) }.ok().map(Arc::new),
             Source::Memory(map) => Some(map),
         };
@@ -248,7 +252,7 @@ fn read(map: &Arc<Mmap>, path: &Path, root: Option<&Path>, dirs: &DebugDirs) -> 
     }
 }
 
-/// For threads that may take their time.
+/// Lowers the priority of a background thread.
 pub(crate) fn lower_priority() {
     // SAFETY: no pointers; on Linux "process 0" is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 5) };

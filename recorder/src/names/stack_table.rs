@@ -6,10 +6,10 @@
 /// Distinct sequences of `T`.
 pub struct StackTable<T> {
     arena: Vec<T>,
-    /// End of each sequence in the arena; the start is the end of the one before.
+    /// End of each sequence in the arena; its start is the end of the previous one.
     ends: Vec<usize>,
     hashes: Vec<u64>,
-    /// Index + 1 of the sequence in this place, 0 = none. Length is a power of two.
+    /// Index + 1 of the sequence in this slot, 0 = none. The length is a power of two.
     table: Vec<u32>,
 }
 
@@ -20,17 +20,17 @@ impl<T: Copy + Eq + Into<u64>> Default for StackTable<T> {
 }
 
 impl<T: Copy + Eq + Into<u64>> StackTable<T> {
-    /// An empty set.
+    /// Returns an empty set.
     pub fn new() -> StackTable<T> {
         StackTable { arena: Vec::new(), ends: Vec::new(), hashes: Vec::new(), table: vec![0; 64] }
     }
 
-    /// The index of `sequence`, if it is there.
+    /// Returns the index of `sequence`, if present.
     pub fn find(&self, sequence: &[T]) -> Option<u32> {
         self.look(sequence, hash(sequence)).ok()
     }
 
-    /// The index of `sequence`, or the place where it would be.
+    /// Returns the index of `sequence`, or the slot for it.
     fn look(&self, sequence: &[T], hash: u64) -> Result<u32, usize> {
         let mut place = self.place(hash);
         loop {
@@ -47,7 +47,7 @@ impl<T: Copy + Eq + Into<u64>> StackTable<T> {
         }
     }
 
-    /// The index of `sequence`, and whether it is new.
+    /// Returns the index of `sequence`, and whether it is new.
     pub fn intern(&mut self, sequence: &[T]) -> (u32, bool) {
         let hash = hash(sequence);
         let place = match self.look(sequence, hash) {
@@ -65,19 +65,19 @@ impl<T: Copy + Eq + Into<u64>> StackTable<T> {
         (index, true)
     }
 
-    /// A sequence by its index; empty if there is none.
+    /// Returns a sequence by its index; empty if there is none.
     pub fn get(&self, index: u32) -> &[T] {
         let index = index as usize;
         let start = if index == 0 { 0 } else { self.ends.get(index - 1).copied().unwrap_or(0) };
         self.ends.get(index).and_then(|&end| self.arena.get(start..end)).unwrap_or(&[])
     }
 
-    /// Number of sequences.
+    /// Returns the number of sequences.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Memory in use, in bytes.
+    /// Returns the memory in use, bytes.
     pub fn bytes(&self) -> usize {
         self.arena.capacity() * size_of::<T>()
             + self.ends.capacity() * 8
@@ -85,7 +85,7 @@ impl<T: Copy + Eq + Into<u64>> StackTable<T> {
             + self.table.capacity() * 4
     }
 
-    /// Forgets everything and gives the memory back.
+    /// Removes all sequences and releases the memory.
     pub fn clear(&mut self) {
         *self = StackTable::new();
     }
@@ -106,14 +106,15 @@ impl<T: Copy + Eq + Into<u64>> StackTable<T> {
     }
 }
 
-/// Multiply and fold, a word at a time; addresses differ mostly in their low bits, the fold brings them up.
+/// Multiplies and folds one word at a time. Addresses differ mostly in their low bits; the fold mixes them
+/// into the high ones.
 fn hash<T: Copy + Into<u64>>(words: &[T]) -> u64 {
     let mut h = 0x9e37_79b9_7f4a_7c15u64 ^ words.len() as u64;
     for &word in words {
         let product = u128::from(h ^ word.into()) * 0xd6e8_feb8_6659_fd93_u128;
         h = (product as u64) ^ ((product >> 64) as u64);
     }
-    // A word equal to the state would zero the product: stir the length in again.
+    // A word equal to the state would make the product zero, so mix in the length again.
     (h ^ words.len() as u64).wrapping_mul(0x9fb2_1c65_1e98_df25)
 }
 

@@ -1,4 +1,5 @@
-//! Names for what was recorded without: the files looked for again, by build id, when their debug files are at hand.
+//! Adds symbols to finished recordings: finds the files again by build id, once their debug files are
+//! available.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,7 @@ use crate::{
 
 pub use crate::names::{declarations::Declaration, dwarf::SourceFrame};
 
-/// Files and debug files, each opened when first asked for.
+/// Files and debug files, each opened on first use.
 pub struct Symbolizer {
     dirs: DebugDirs,
     given: HashMap<String, PathBuf>,
@@ -30,20 +31,20 @@ pub struct Symbolizer {
 struct Binary {
     symbols: Symbols,
     lines: Option<Lines>,
-    /// The file that holds the code; `None` if only its debug file was found.
+    /// The file with the code; `None` if only its debug file was found.
     code: Option<PathBuf>,
 }
 
 impl Symbolizer {
-    /// Looks in `debug_dirs` before the usual places, and at `files` for what has their build ids.
+    /// Searches `debug_dirs` before the standard directories, and `files` by their build ids.
     pub fn new(debug_dirs: &[PathBuf], files: &[PathBuf]) -> Symbolizer {
         let id = |path: &PathBuf| Some((hex(&Head::read(&File::open(path).ok()?)?.build_id), path.clone()));
         let given = files.iter().filter_map(id).filter(|(id, _)| !id.is_empty()).collect();
         Symbolizer { dirs: DebugDirs::new(debug_dirs), given, files: HashMap::new() }
     }
 
-    /// The functions at an address of a file: innermost first, the last one is the function that the others are inlined into
-    /// (without name if no symbol tells it). Empty if nothing is known.
+    /// Returns the functions at an address of a file, innermost first. The last one is the function into
+    /// which the others are inlined; its name is empty if there is no symbol. Empty if nothing is known.
     pub fn frames(&mut self, path: &str, build_id: &str, address: u64) -> Vec<SourceFrame> {
         self.binary(path, build_id).map(|binary| binary.frames(address)).unwrap_or_default()
     }
@@ -55,8 +56,8 @@ impl Symbolizer {
         lines.map(|lines| lines.declarations(function)).unwrap_or_default()
     }
 
-    /// Returns the file that holds the code of a recorded file, and in it the address ranges of the functions with this
-    /// demangled name. `None` if the file was not found.
+    /// Returns the file with the code of a recorded file, and in it the address ranges of the functions with
+    /// this demangled name. `None` if the file was not found.
     pub fn code(&mut self, path: &str, build_id: &str, function: &str) -> Option<(PathBuf, Vec<Range<u64>>)> {
         let binary = self.binary(path, build_id)?;
         Some((binary.code.clone()?, binary.symbols.ranges(function)))
@@ -70,7 +71,7 @@ impl Symbolizer {
         file.as_mut()
     }
 
-    /// Files that were asked for and not found: path and build id.
+    /// Returns the files that were looked up and not found: path and build id.
     pub fn missing(&self) -> Vec<(&str, &str)> {
         let none = self.files.iter().filter(|(_, file)| file.is_none());
         let mut missing: Vec<_> = none.map(|((path, id), _)| (&**path, &**id)).collect();
@@ -89,7 +90,7 @@ impl Binary {
         let place = Path::new(path);
         let known = given.get(build_id).map(PathBuf::as_path);
         for candidate in known.into_iter().chain([place]) {
-            // Without a build id the path must do.
+            // Without a build id, the path must be enough.
             if let Some(file) = map(candidate)
                 && (build_id.is_empty() || self::build_id(&file).as_deref() == Some(build_id))
             {
@@ -97,7 +98,7 @@ impl Binary {
                 return Some(Binary { symbols, lines, code: Some(candidate.to_path_buf()) });
             }
         }
-        // The file itself is gone, or is another by now: its debug file says as much.
+        // The file is gone or has been replaced; its debug file has the same information.
         let candidates = dirs.by_hex(build_id);
         let (file, path) = candidates.iter().find_map(|p| Some((map(p)?, p)))?;
         let (symbols, lines) = Symbols::read(&file, path, dirs);

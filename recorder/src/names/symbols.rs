@@ -1,8 +1,12 @@
-//! The functions of one ELF file: which one an address is in, and its name.
+//! The functions of one ELF file: finds the function that contains an address, and its name.
 //!
-//! Sources in order: `.symtab` of the file or, if it was stripped, of its separate debug file (`debug_files.rs`) or of what
-//! was left in it (`.gnu_debugdata`); `.dynsym`; and where no symbol covers an address, the function starts of
-//! `.eh_frame_hdr`, so that a stripped function is one frame `module+0xoffset` and not one per call site.
+//! The sources, in this order:
+//!
+//! * `.symtab` of the file or, if it was stripped, of its separate debug file (`debug_files.rs`) or of
+//!   `.gnu_debugdata`,
+//! * `.dynsym`,
+//! * the function starts of `.eh_frame_hdr` for addresses that no symbol covers, so that a stripped function
+//!   is one frame `module+0xoffset` and not one per call site.
 
 use std::{ops::Range, path::Path, sync::Arc};
 
@@ -31,10 +35,10 @@ struct Symbol {
 
 /// Symbols of one section, sorted by address, one per address.
 struct Table {
-    /// It is `.symtab`.
+    /// True for `.symtab`.
     full: bool,
     symbols: Vec<Symbol>,
-    /// The file that holds the names, and where.
+    /// The file that contains the names.
     file: Arc<Mmap>,
     names: Range<usize>,
 }
@@ -43,13 +47,13 @@ struct Table {
 #[derive(Default)]
 pub struct Symbols {
     tables: Vec<Table>,
-    /// Function starts by `.eh_frame_hdr`, sorted.
+    /// Function starts from `.eh_frame_hdr`, sorted.
     starts: Vec<u64>,
     stubs: Vec<Stub>,
     go: Option<go::Functions>,
 }
 
-/// The function that holds an address.
+/// A function that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Function {
     /// Its first address, or the address itself if nothing is known.
@@ -63,15 +67,15 @@ impl Function {
     const STUB: u32 = u32::MAX - 1;
     const GO: u32 = u32::MAX - 2;
 
-    /// Whether a symbol tells it.
+    /// Returns true if it has a symbol.
     pub fn named(&self) -> bool {
         self.table != Function::UNNAMED
     }
 }
 
 impl Symbols {
-    /// Reads the functions of a file mapped at `file`, whose path is `path` (for debug links), and opens its debug
-    /// information.
+    /// Reads the functions of a file mapped at `file` and opens its debug information. `path` is used for
+    /// debug links.
     pub fn read(file: &Arc<Mmap>, path: &Path, dirs: &DebugDirs) -> (Symbols, Option<Lines>) {
         let mut symbols = Symbols::default();
         let Ok(elf) = ElfFile64::<Endianness>::parse(&file[..]) else { return (symbols, None) };
@@ -99,7 +103,7 @@ impl Symbols {
         (symbols, lines)
     }
 
-    /// The function that holds file address `address`.
+    /// Returns the function that contains file address `address`.
     pub fn find(&self, address: u64) -> Function {
         let known_start = match self.starts.partition_point(|s| *s <= address) {
             0 => None,
@@ -122,7 +126,7 @@ impl Symbols {
         Function { start: known_start.unwrap_or(address), table: Function::UNNAMED, symbol: 0 }
     }
 
-    /// Its name, demangled; `None` if no symbol names it.
+    /// Returns its demangled name; `None` if it has no symbol.
     pub fn name(&self, function: Function) -> Option<Name> {
         if function.table == Function::STUB {
             let mut name = demangle(&self.stubs.get(function.symbol as usize)?.name);
@@ -169,7 +173,7 @@ impl Symbols {
         found
     }
 
-    /// Memory of its own, in bytes (names stay in the mapped file).
+    /// Returns the memory in use, bytes (names remain in the mapped file).
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.starts.len() * 8
@@ -180,11 +184,12 @@ impl Symbols {
 impl Table {
     fn find(&self, address: u64, known_start: Option<u64>) -> Option<usize> {
         let after = self.symbols.partition_point(|s| s.address <= address);
-        // Inner symbols (cold parts, labels) may end before the address while an outer one still holds it.
+        // Inner symbols (cold parts, labels) may end before the address while an outer one still contains it.
         (after.saturating_sub(8)..after).rev().find(|&i| {
             let symbol = &self.symbols[i];
             match symbol.size {
-                // Without a size it ends with the next symbol, or where unwind information knows another function.
+                // A symbol without a size ends at the next symbol, or where unwind information starts another
+                // function.
                 0 => i + 1 == after && known_start.is_none_or(|start| start <= symbol.address),
                 size => address - symbol.address < u64::from(size),
             }
@@ -239,7 +244,7 @@ fn table(elf: &ElfFile64<'_, Endianness>, file: &Arc<Mmap>, which: Section) -> O
         }
         let name = symbol.st_name(endian);
         let text = strings.get(name as usize..).unwrap_or(&[]);
-        // Mapping symbols of aarch64 and assembler labels are no functions.
+        // Mapping symbols of aarch64 and assembler labels are not functions.
         if text.first().is_none_or(|b| matches!(b, 0 | b'$'))
             || text.starts_with(b".L")
             || (kind == STT_NOTYPE && symbol.st_bind() == STB_LOCAL && symbol.st_size(endian) == 0)
@@ -256,7 +261,8 @@ fn table(elf: &ElfFile64<'_, Endianness>, file: &Arc<Mmap>, which: Section) -> O
     (!symbols.is_empty()).then(|| Table { full: which == Section::Full, symbols, file: file.clone(), names })
 }
 
-/// Of several names of one address the one `perf` shows: with a size, not weak, global, few leading underscores, long.
+/// Ranks several names of one address like `perf`: prefers names with a size, not weak, global, with few
+/// leading underscores, long.
 fn preference(size: u32, bind: u8, name: &[u8]) -> u32 {
     let underscores = name.iter().take(15).take_while(|b| **b == b'_').count() as u32;
     let len = name.iter().take(255).position(|b| *b == 0).unwrap_or(255) as u32;
@@ -266,7 +272,8 @@ fn preference(size: u32, bind: u8, name: &[u8]) -> u32 {
     no_size << 20 | weak << 19 | local << 18 | underscores << 8 | (255 - len)
 }
 
-/// Function starts of the sorted table of `.eh_frame_hdr` (version 1, table of pairs of 4-byte offsets to itself).
+/// Returns the function starts from the sorted table of `.eh_frame_hdr` (version 1, pairs of 4-byte offsets
+/// relative to itself).
 fn function_starts(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Vec<u64> {
     let endian = elf.endian();
     let header = elf.elf_program_headers().iter().find(|p| p.p_type(endian) == object::elf::PT_GNU_EH_FRAME);
@@ -274,7 +281,7 @@ fn function_starts(elf: &ElfFile64<'_, Endianness>, file: &[u8]) -> Vec<u64> {
     let vaddr = header.p_vaddr(endian);
     let at = usize::try_from(header.p_offset(endian)).unwrap_or(usize::MAX);
     let Some(bytes) = file.get(at..) else { return Vec::new() };
-    // version, encoding of .eh_frame's address, of the count (udata4), of the table (datarel | sdata4)
+    // Version, encoding of .eh_frame's address, of the count (udata4), of the table (datarel | sdata4).
     let count_at = match bytes.get(..4) {
         Some([1, pointer, 0x03, 0x3b]) if pointer & 0x0f == 0x0b || pointer & 0x0f == 0x03 => 8,
         Some([1, pointer, 0x03, 0x3b]) if pointer & 0x0f == 0x0c || pointer & 0x0f == 0x04 => 12,

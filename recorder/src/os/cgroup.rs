@@ -1,4 +1,4 @@
-//! The control group of a process: its limits and what it used, of version 1 and 2.
+//! The control group of a process (version 1 and 2): its limits and its usage.
 
 use std::{
     fs,
@@ -6,12 +6,12 @@ use std::{
     sync::OnceLock,
 };
 
-/// No limit, as the JDK writes it.
+/// No limit; the JDK's value.
 pub const UNLIMITED: i64 = -1;
-/// Not known here, as the JDK writes it.
+/// Not available; the JDK's value.
 pub const UNSUPPORTED: i64 = -2;
 
-/// Where the files of a process's control group are.
+/// The locations of the files of a process's control group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Group {
     /// One directory per controller; `None` where it is not mounted.
@@ -27,7 +27,7 @@ pub enum Group {
         /// `cpuset`.
         cpuset: Option<PathBuf>,
     },
-    /// One directory for all.
+    /// One directory for all controllers.
     V2(PathBuf),
 }
 
@@ -52,12 +52,12 @@ pub struct Configuration {
     pub memory_and_swap: i64,
 }
 
-/// What the group used.
+/// The usage of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// All, user, system, ns.
+    /// Total, user, system, ns.
     pub cpu_ns: [i64; 3],
-    /// Periods that elapsed, that were throttled, and for how long, ns.
+    /// Elapsed periods, throttled periods, throttled time in ns.
     pub throttled: [i64; 3],
     /// Times the limit was hit, bytes, bytes with swap.
     pub memory: [i64; 3],
@@ -66,7 +66,7 @@ pub struct Usage {
 }
 
 impl Group {
-    /// The group of `pid`, `None` if it is in the root group of everything: then nothing limits or counts it.
+    /// Returns the group of `pid`; `None` for the root group, which has neither limits nor counters.
     pub fn for_process(pid: u32) -> Option<Group> {
         let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -95,13 +95,13 @@ impl Group {
             let [cpu, cpuacct, memory, blkio, cpuset] = found.map(|f| f.map(|(dir, _)| dir));
             return Some(Group::V1 { cpu, cpuacct, memory, blkio, cpuset });
         }
-        // In a namespace of its own a group calls itself "/"; but only the root of all has no limits.
+        // In its own namespace, a group is named "/"; but only the real root has no limits.
         unified
             .filter(|(dir, inside)| *inside || dir.join("memory.max").exists())
             .map(|(dir, _)| Group::V2(dir))
     }
 
-    /// Its limits.
+    /// Returns its limits.
     pub fn configuration(&self) -> Configuration {
         let cpus = |dir: Option<&PathBuf>, name: &str| {
             dir.and_then(|d| fs::read_to_string(d.join(name)).ok()).and_then(|t| count_cpus(&t))
@@ -155,7 +155,7 @@ impl Group {
         config
     }
 
-    /// What it used so far.
+    /// Returns its usage so far.
     pub fn usage(&self) -> Usage {
         match self {
             Group::V2(dir) => {
@@ -190,7 +190,7 @@ impl Group {
                     dir.as_ref().and_then(|d| number(d, name)).unwrap_or(UNSUPPORTED)
                 };
                 let split = text(cpuacct, "cpuacct.stat");
-                // In clock ticks of a hundredth of a second, whatever the kernel's own.
+                // In ticks of 1/100 s, regardless of the kernel's own tick.
                 let ticks = |key| keyed(&split, key).map_or(UNSUPPORTED, |n| n.saturating_mul(10_000_000));
                 let stat = text(cpu, "cpu.stat");
                 let of_stat = |key| keyed(&stat, key).unwrap_or(UNSUPPORTED);
@@ -210,7 +210,8 @@ impl Group {
     }
 }
 
-/// The directory of a group below the mount of its controller (of the unified hierarchy, if there is none).
+/// Returns the directory of a group below the mount of its controller (of the unified hierarchy without
+/// `controller`).
 fn directory(mounts: &str, controller: Option<&str>, path: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         // 36 35 98:0 /root /mount options … - type source options
@@ -241,7 +242,7 @@ fn number(dir: &Path, name: &str) -> Option<i64> {
     read(dir, name)?.parse().ok()
 }
 
-/// A number, "max", or nothing.
+/// Parses a number or "max".
 fn limit(text: Option<&str>) -> i64 {
     match text {
         Some("max") => UNLIMITED,
@@ -250,28 +251,29 @@ fn limit(text: Option<&str>) -> i64 {
     }
 }
 
-/// Version 1 says "no limit" by a number near the largest, rounded to pages.
+/// Version 1 expresses "no limit" as a number near the maximum, rounded to pages.
 fn no_limit(bytes: i64) -> i64 {
     if bytes >= i64::MAX - 65535 { UNLIMITED } else { bytes }
 }
 
-/// Version 2 weighs from 1 to 10,000 what version 1 gave from 2 to 262,144 shares: the kernel's own line between them.
+/// Converts a weight of version 2 (1 to 10,000) to shares of version 1 (2 to 262,144), with the kernel's
+/// linear formula.
 fn weight_to_shares(weight: i64) -> i64 {
     2 + (weight.clamp(1, 10_000) - 1) * 262_142 / 9_999
 }
 
-/// The number behind a word, of lines `word number`.
+/// Returns the number after a word, in lines `word number`.
 fn keyed(text: &str, key: &str) -> Option<i64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 
-/// Σ of all numbers behind these words.
+/// Returns the sum of all numbers after these words.
 fn sum_after(text: &str, words: &[&str]) -> i64 {
     let number = |word: &str| words.iter().find_map(|w| word.strip_prefix(w)?.parse::<i64>().ok());
     text.split_whitespace().filter_map(number).fold(0, i64::saturating_add)
 }
 
-/// `0-3,7` → 5.
+/// Counts the processors of a list: `0-3,7` → 5.
 fn count_cpus(list: &str) -> Option<i64> {
     let mut count = 0;
     for range in list.trim().split(',') {

@@ -1,30 +1,31 @@
-//! The clocks of a recording and the tick line of its output.
+//! The clocks of a recording, and the conversion to ticks of its output.
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Ticks per second of our recordings: 1 µs keeps a sample's time in four bytes for four minutes.
+/// Ticks per second of recordings. With 1 µs, a sample's time fits into four bytes for four minutes.
 pub const TICKS_PER_SECOND: i64 = 1_000_000;
 
 fn ns(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
-/// CLOCK_MONOTONIC in ns.
+/// Returns CLOCK_MONOTONIC in ns.
 pub fn monotonic_ns() -> u64 {
     ns(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CLOCK_REALTIME in ns since the epoch.
+/// Returns CLOCK_REALTIME in ns since the epoch.
 pub fn realtime_ns() -> u64 {
     ns(ClockId::CLOCK_REALTIME)
 }
 
-/// A time that a program tells, at most the present: `now_ns` was read a while ago, and what happened since is true.
+/// Limits a time that a program reported to the present. `now_ns` was read a while ago, so later times can be
+/// valid.
 pub fn not_in_future(told_ns: u64, now_ns: u64) -> u64 {
     if told_ns <= now_ns { told_ns } else { told_ns.min(monotonic_ns()) }
 }
 
-/// Both clocks at the same moment as nearly as three readings allow: the pair with the least time between.
+/// Returns both clocks at nearly the same moment: the pair of three readings with the least time in between.
 pub fn both_ns() -> (u64, u64) {
     (0..5)
         .map(|_| {
@@ -37,7 +38,7 @@ pub fn both_ns() -> (u64, u64) {
         .map_or((0, 0), |(_, mono, wall)| (mono, wall))
 }
 
-/// CPU time used so far by a whole process (threads that ended included), in ns. `None` if it is gone.
+/// Returns the CPU time of a whole process (including threads that ended), ns. `None` if it is gone.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // The kernel's encoding of a process's CPU clock: ~pid << 3 | CPUCLOCK_SCHED (2).
     let clock = (!(pid as i32) << 3) | 2;
@@ -46,29 +47,29 @@ pub fn process_cpu_ns(pid: u32) -> Option<u64> {
         .map(|t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
-/// CPU time of the calling thread, ns.
+/// Returns the CPU time of the calling thread, ns.
 pub fn thread_cpu_ns() -> u64 {
     ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The line from CLOCK_MONOTONIC to ticks of one output.
+/// Converts CLOCK_MONOTONIC to ticks of one output.
 #[derive(Clone, Copy, Debug)]
 pub struct TickLine {
     origin_ns: u64,
 }
 
 impl TickLine {
-    /// Ticks count from `origin_ns`.
+    /// Returns a conversion whose tick 0 is `origin_ns`.
     pub fn new(origin_ns: u64) -> TickLine {
         TickLine { origin_ns }
     }
 
-    /// CLOCK_MONOTONIC ns of tick 0.
+    /// Returns CLOCK_MONOTONIC ns of tick 0.
     pub fn origin_ns(&self) -> u64 {
         self.origin_ns
     }
 
-    /// Ticks of a CLOCK_MONOTONIC time; times before the origin are the origin.
+    /// Converts a CLOCK_MONOTONIC time to ticks; times before the origin become 0.
     pub fn ticks(&self, mono_ns: u64) -> i64 {
         (mono_ns.saturating_sub(self.origin_ns) / 1_000) as i64
     }

@@ -1,23 +1,24 @@
-//! What the recorder's own process let go of goes back to the system. Never called in a recorded program.
+//! Returns freed memory of the recorder's own process to the system. Never used in a recorded program.
 //!
-//! The GNU allocator raises by itself the size from which a block is a mapping of its own, and how much it keeps at the end of
-//! its heap, with the largest block that was ever let go. Dictionaries grow to tens of megabytes and are let go as a whole; then
-//! the next ones grow in the heap, are copied as they grow, and their room stays ours: more than what is in use.
+//! By default, the GNU allocator raises two limits with the largest block that was ever freed: the size from
+//! which a block gets its own mapping, and the free space at the end of the heap. Dictionaries grow to tens
+//! of megabytes and are freed as a whole. The next ones would grow in the heap, be copied as they grow, and
+//! their memory would never be returned: more than the memory in use.
 
-/// Blocks from this size on are mappings of their own, which grow without being copied and go back at once.
+/// Blocks of at least this size get their own mapping, which grows without a copy and is returned at once.
 #[cfg(target_env = "gnu")]
 const MAPPED: libc::c_int = 256 << 10;
-/// As much may be free at the end of the heap.
+/// Limit of free memory at the end of the heap.
 #[cfg(target_env = "gnu")]
 const SPARE: libc::c_int = 1 << 20;
-/// One heap for the drain, one for the threads that read files.
+/// One heap for the drain, and one for the threads that read files.
 #[cfg(target_env = "gnu")]
 const HEAPS: libc::c_int = 2;
 
-/// Has the allocator of this process keep little for itself.
+/// Limits the memory that the allocator of this process retains.
 pub(crate) fn keep_little() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers; where the allocator refuses, it does as it did before.
+    // SAFETY: no pointers; if the allocator refuses, nothing changes.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED);
         libc::mallopt(libc::M_TRIM_THRESHOLD, SPARE);
@@ -25,10 +26,10 @@ pub(crate) fn keep_little() {
     }
 }
 
-/// Gives back what is free in the midst of the heaps: debug information and lists of symbols take much for a moment.
+/// Returns free memory inside the heaps, which debug information and symbol tables use for a short time.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers; the allocator locks what it looks at.
+    // SAFETY: no pointers; the allocator locks its own data.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -38,13 +39,13 @@ pub(crate) fn give_back() {
 mod tests {
     use crate::os::test_isolation::alone;
 
-    /// Pages that a block shares with no other begin with the allocator's own two words.
+    /// Returns true if a block has its own mapping, which begins with two words of the allocator.
     fn has_own_pages(bytes: usize) -> bool {
         let block = vec![1u8; bytes];
         block.as_ptr() as usize % 4096 == 16
     }
 
-    /// In a process of its own: elsewhere other tests leave room in the heap, which is taken first.
+    /// Runs in its own process, because other tests leave free space in the heap, which would be used first.
     #[test]
     fn released_pages_leave_the_rest_unchanged() {
         if !alone(module_path!(), "released_pages_leave_the_rest_unchanged") {

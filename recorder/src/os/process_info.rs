@@ -1,4 +1,4 @@
-//! Processes and threads as `/proc` describes them: program, arguments, start, names, CPU time.
+//! Processes and threads from `/proc`: program, arguments, start time, names, CPU time.
 
 use std::{
     fs,
@@ -10,18 +10,18 @@ use crate::os::clock;
 
 /// Program, arguments and start of a process.
 pub struct ProcessInfo {
-    /// Process id.
+    /// The PID.
     pub pid: u32,
     /// Its executable.
     pub exe: PathBuf,
     /// The program's name and its arguments.
     pub arguments: Vec<String>,
-    /// CLOCK_MONOTONIC ns of its start.
+    /// Start time, CLOCK_MONOTONIC ns.
     pub start_mono_ns: u64,
 }
 
 impl ProcessInfo {
-    /// Reads it from `/proc`; `None` if the process is gone.
+    /// Reads a process from `/proc`; `None` if it is gone.
     pub fn read(pid: u32, now_ns: u64) -> Option<ProcessInfo> {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -39,7 +39,7 @@ impl ProcessInfo {
         })
     }
 
-    /// A process of which only its name is known.
+    /// Returns a process of which only the name is known.
     pub fn named(pid: u32, name: &str, now_ns: u64) -> ProcessInfo {
         ProcessInfo {
             pid,
@@ -49,20 +49,21 @@ impl ProcessInfo {
         }
     }
 
-    /// Returns its name: the one by which it was started (one file may have several), else that of its file.
+    /// Returns its name: the one by which it was started (one file may have several), otherwise that of its
+    /// file.
     pub fn called(&self) -> String {
         let file = self.file_name();
         self.arguments.first().and_then(|first| name_in(first, &file)).unwrap_or(file)
     }
 
-    /// File name of the program: unlike its first argument nothing that it could have changed.
+    /// Returns the file name of the program, which the program cannot change, unlike its first argument.
     pub fn file_name(&self) -> String {
         self.exe.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
     }
 }
 
-/// The name in a program's first argument, which may be its path, or a title that it has written there:
-/// `nginx: worker process`, `redis-server *:6379`. `file` is the name of its file.
+/// Returns the name in a program's first argument. This may be a path, or a title that the program has
+/// written there: `nginx: worker process`, `redis-server *:6379`. `file` is the name of its file.
 fn name_in(first: &str, file: &str) -> Option<String> {
     let word = |text: &str| text.split([' ', ':']).next().unwrap_or_default().to_owned();
     let last = Path::new(first).file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
@@ -74,7 +75,8 @@ fn name_in(first: &str, file: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// The name that a process was started by, if its file has that name too: `redis-server` and `redis-check-rdb` are one.
+/// Returns the name by which a process was started if its file has that name too: `redis-server` and
+/// `redis-check-rdb` are the same file.
 pub(crate) fn alias(pid: u32) -> Option<String> {
     let about = ProcessInfo::read(pid, 0)?;
     let called = about.called();
@@ -84,19 +86,19 @@ pub(crate) fn alias(pid: u32) -> Option<String> {
     (seen(&PathBuf::from(format!("/proc/{pid}/root")).join(beside)) == Some(file)).then_some(called)
 }
 
-/// CPU time of a thread, ns.
+/// Returns the CPU time of a thread, ns.
 pub fn cpu_ns(pid: u32, tid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
-/// A thread's name.
+/// Returns a thread's name.
 pub fn thread_name(pid: u32, tid: u32) -> Option<String> {
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
     Some(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
 }
 
-/// The id by which a process knows itself, if it lives in another pid namespace.
+/// Returns a process's PID in its own PID namespace, if that is another one.
 pub fn id_inside(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NStgid:"))?;
@@ -104,7 +106,7 @@ pub fn id_inside(pid: u32) -> Option<u32> {
     ids.split_whitespace().last()?.parse().ok()
 }
 
-/// CLOCK_MONOTONIC ns of a process's start; the kernel has it since boot.
+/// Returns CLOCK_MONOTONIC ns of a process's start, which the kernel reports relative to boot.
 fn started_ns(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let ticks: u64 = text.get(text.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()?;
@@ -148,7 +150,7 @@ mod tests {
             use std::os::unix::process::CommandExt;
             let mut child =
                 std::process::Command::new(dir.path().join(name)).arg0(title).arg("600").spawn().unwrap();
-            // Until it executes the file it has this process's description, and for a moment none.
+            // Until it executes the file, the child has this process's executable, and for a moment none.
             let of = |what: &str| format!("/proc/{}/{what}", child.id());
             while std::fs::read_link(of("exe")).unwrap() != file
                 || std::fs::read(of("cmdline")).unwrap().is_empty()

@@ -1,8 +1,9 @@
-//! Survives files that shrink while they are mapped.
+//! Handles SIGBUS for files that are truncated while they are mapped.
 //!
-//! A recorded program can cut its shared file, an update can cut a library whose symbols are being read. Touching a page
-//! that is no more raises SIGBUS; in our own processes the handler puts a page of zeros there and goes on: what was
-//! in it is lost, and every reader checks what it reads anyway. Never installed in a recorded program.
+//! A recorded program can truncate its shared file, and an update can truncate a library whose symbols are
+//! being read. Access to a missing page raises SIGBUS. In our own processes, the handler maps a page of zeros
+//! there and continues: the contents are lost, but every reader validates its input anyway. Never installed
+//! in a recorded program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

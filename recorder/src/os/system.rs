@@ -1,10 +1,10 @@
-//! What the system says of itself and of processes' CPU time.
+//! Information about the machine and about processes: versions, processors, CPU time, memory.
 
 use std::{collections::HashMap, fs, sync::OnceLock};
 
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Kernel name, release, version and machine.
+/// Returns the kernel's name, release, version, and the machine type.
 pub fn os_version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(read_os_version)
@@ -26,7 +26,7 @@ fn read_os_version() -> String {
     .to_owned()
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process, bytes.
 pub fn resident_bytes(pid: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages: u64 = text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -47,7 +47,7 @@ pub struct Cpu {
     pub threads: i32,
 }
 
-/// Reads `/proc/cpuinfo`.
+/// Returns the processors, from `/proc/cpuinfo`.
 pub fn cpu() -> &'static Cpu {
     static CPU: OnceLock<Cpu> = OnceLock::new();
     CPU.get_or_init(|| parse_cpuinfo(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()))
@@ -81,7 +81,7 @@ fn parse_cpuinfo(text: &str) -> Cpu {
     cpu
 }
 
-/// `/proc/stat`: CPU time in clock ticks, busy and all, and context switches.
+/// Values from `/proc/stat`: busy and total CPU time in clock ticks, and context switches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     busy: u64,
@@ -90,19 +90,19 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Share of all processors that was busy.
+    /// Returns the busy share of all processors since `old`.
     pub fn busy_since(&self, old: Machine) -> f32 {
         let (busy, all) = (self.busy.saturating_sub(old.busy), self.all.saturating_sub(old.all));
         if all == 0 { 0.0 } else { (busy as f64 / all as f64).clamp(0.0, 1.0) as f32 }
     }
 
-    /// Context switches.
+    /// Returns the number of context switches since `old`.
     pub fn switches_since(&self, old: Machine) -> u64 {
         self.switches.saturating_sub(old.switches)
     }
 }
 
-/// Reads it.
+/// Reads the current values.
 pub fn machine() -> Option<Machine> {
     parse_machine(&fs::read_to_string("/proc/stat").ok()?)
 }
@@ -111,37 +111,37 @@ fn parse_machine(text: &str) -> Option<Machine> {
     let numbers: Vec<u64> =
         text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|n| n.parse().ok()).collect();
     let all: u64 = numbers.iter().sum();
-    // user nice system idle iowait irq softirq steal
+    // Fields: user nice system idle iowait irq softirq steal.
     let idle = numbers.get(3)? + numbers.get(4)?;
     let switches = text.lines().find_map(|l| l.strip_prefix("ctxt ")?.trim().parse().ok()).unwrap_or(0);
     Some(Machine { busy: all - idle, all, switches })
 }
 
-/// A process as `/proc/PID/stat` and `status` have it.
+/// Values of a process from `/proc/PID/stat` and `status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessStat {
     /// User and system time in clock ticks.
     ticks: [u64; 2],
-    /// Threads.
+    /// Number of threads.
     pub threads: i32,
-    /// Page faults without input and output, since its start.
+    /// Page faults without I/O since its start.
     pub minor_faults: u64,
-    /// Page faults with it.
+    /// Page faults with I/O since its start.
     pub major_faults: u64,
     /// Resident memory, bytes.
     pub resident: u64,
-    /// The most it ever was, bytes.
+    /// Peak of resident memory, bytes.
     pub resident_peak: u64,
 }
 
 impl ProcessStat {
-    /// User and system time since then, seconds.
+    /// Returns user and system time since `old`, seconds.
     pub fn used_since(&self, old: ProcessStat) -> [f64; 2] {
         [0, 1].map(|i| self.ticks[i].saturating_sub(old.ticks[i]) as f64 / ticks_per_second())
     }
 }
 
-/// Reads a process.
+/// Reads the values of a process.
 pub fn process(pid: u32) -> Option<ProcessStat> {
     let mut stat = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -151,14 +151,15 @@ pub fn process(pid: u32) -> Option<ProcessStat> {
     Some(stat)
 }
 
-/// User and system time of a thread in clock ticks.
+/// Returns user and system time of a thread in clock ticks.
 pub fn thread(pid: u32, tid: u32) -> Option<[u64; 2]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     parse_stat(&stat).map(|stat| stat.ticks)
 }
 
 fn parse_stat(text: &str) -> Option<ProcessStat> {
-    // The name in parentheses may hold anything; the fields after it are numbers, state first.
+    // The name in parentheses may contain any character; the fields after it are numbers, except the state,
+    // which comes first.
     let fields: Vec<u64> =
         text.get(text.rfind(')')? + 1..)?.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect();
     let field = |number: usize| fields.get(number - 3).copied();
@@ -180,9 +181,9 @@ fn parse_kb(line: &str, key: &str) -> Option<u64> {
 /// Memory of the machine, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All.
+    /// Total memory.
     pub total: u64,
-    /// Used for nothing.
+    /// Unused memory.
     pub free: u64,
     /// Swap space.
     pub swap_total: u64,
@@ -190,7 +191,7 @@ pub struct Memory {
     pub swap_free: u64,
 }
 
-/// Reads `/proc/meminfo`.
+/// Returns the machine's memory, from `/proc/meminfo`.
 pub fn memory() -> Option<Memory> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let bytes = |key: &str| text.lines().find_map(|l| parse_kb(l, key));
@@ -202,7 +203,7 @@ pub fn memory() -> Option<Memory> {
     })
 }
 
-/// Name, bytes received, bytes sent of each interface of a `/proc/net/dev`.
+/// Returns name, received bytes and sent bytes of each interface in a `/proc/net/dev`.
 pub fn interfaces(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     text.lines().filter_map(|line| {
         let (name, numbers) = line.split_once(':')?;
@@ -213,19 +214,19 @@ pub fn interfaces(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     })
 }
 
-/// Processors that we might use when this was asked first: finding out reads files.
+/// Returns the number of processors available to this process at the first call, which reads files.
 pub fn processors() -> usize {
     static COUNT: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Processors in use, whichever of them we may run on.
+/// Returns the number of online processors, including those on which this process may not run.
 pub fn processors_online() -> u64 {
     let online = sysconf(SysconfVar::_NPROCESSORS_ONLN).ok().flatten().unwrap_or(1);
     u64::try_from(online).unwrap_or(1).max(1)
 }
 
-/// Clock ticks of `/proc` per second.
+/// Returns the clock ticks of `/proc` per second.
 pub fn ticks_per_second() -> f64 {
     sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as f64
 }

@@ -1,4 +1,5 @@
-//! Tests that need a process of their own: others of the same program fork, and leave room in the heap.
+//! Runs tests in their own process, because other tests of the same program fork and leave free space in the
+//! heap.
 
 use std::process::Command;
 
@@ -15,7 +16,7 @@ pub fn alone(module: &str, test: &str) -> bool {
     let mut again = Command::new(std::env::current_exe().unwrap());
     let output = again.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    // None at all passes, too.
+    // The filter could also match no test, which succeeds too.
     assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
     false
 }

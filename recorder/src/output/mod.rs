@@ -1,4 +1,5 @@
-//! Where recordings go: files and streams (`sink`), repositories, copies (`dump`), and figures about the recorder (`exposition`).
+//! Outputs: files and streams (`sink`), repositories, copies (`dump`), and metrics of the recorder
+//! (`exposition`).
 
 pub mod dump;
 pub mod exposition;

@@ -1,4 +1,4 @@
-//! The perf events by which threads are sampled from outside.
+//! The attributes of perf events that sample threads from outside.
 
 use std::{
     ffi::CStr,
@@ -8,7 +8,8 @@ use std::{
 
 use flightline_in_signal::layout::{EventSpec, event_flags};
 
-/// Bytes of stack copied with a sample of a perf event, as `perf record --call-graph dwarf` does: these may come at any rate.
+/// Bytes of stack copied with a sample of a perf event, as with `perf record --call-graph dwarf`, because
+/// these may occur at any rate.
 const EVENT_STACK_BYTES: u32 = 8 << 10;
 
 /// Registers of a sample, by the kernel's numbers, in the order in which a sample holds them, as DWARF numbers.
@@ -18,7 +19,7 @@ pub mod registers {
     pub const MASK: u64 = 0x1ff | 0xff << 16;
     /// DWARF numbers in the order of the mask's bits; the program counter is [`PC`].
     pub const ORDER: [u8; 17] = [0, 3, 2, 1, 4, 5, 6, 7, PC, 8, 9, 10, 11, 12, 13, 14, 15];
-    /// Stands for the program counter (the column of the return address).
+    /// The program counter (the column of the return address).
     pub const PC: u8 = 16;
 }
 
@@ -37,11 +38,11 @@ pub mod registers {
         }
         order
     };
-    /// Stands for the program counter.
+    /// The program counter.
     pub const PC: u8 = 32;
 }
 
-/// Bits of the fields of a sample: see [`crate::perf_events::record`], which reads it.
+/// Bits that select the fields of a sample; see [`crate::perf_events::record`], which parses it.
 pub mod sample {
     /// Process and thread.
     pub const TID: u64 = 1 << 1;
@@ -49,15 +50,15 @@ pub mod sample {
     pub const TIME: u64 = 1 << 2;
     /// The event's count.
     pub const READ: u64 = 1 << 4;
-    /// Stack of the kernel, and the program's by its frame pointers.
+    /// Call chain: the kernel stack, and the user stack by frame pointers.
     pub const CALLCHAIN: u64 = 1 << 5;
     /// Registers of the program.
     pub const REGS_USER: u64 = 1 << 12;
-    /// A copy of the program's stack.
+    /// A copy of the user stack.
     pub const STACK_USER: u64 = 1 << 13;
     /// The tracepoint's own record.
     pub const RAW: u64 = 1 << 10;
-    /// The event's number, first in samples and last in other records.
+    /// The event's number. It comes first in samples and last in other records.
     pub const IDENTIFIER: u64 = 1 << 16;
 }
 
@@ -81,26 +82,26 @@ mod flag {
     pub const INHERIT_THREAD: u64 = 1 << 35;
 }
 
-/// How to sample.
+/// The sampling mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// CPU time is sampled. Otherwise the events report only the threads, names and mappings.
     pub clock: bool,
     /// Records carry the number of their event, because events of several kinds share a ring.
     pub numbered: bool,
-    /// CPU time of a thread on one processor from sample to sample.
+    /// Sampling interval in CPU time of a thread on one processor, ns.
     pub period_ns: u64,
-    /// Time in the kernel, and its stacks.
+    /// Include time in the kernel, and kernel stacks.
     pub kernel: bool,
-    /// Samples tell the event's count, so that none of its time is without weight (Linux 6.12 and later).
+    /// Samples contain the event's count, so that all of its time has weight (Linux 6.12 and later).
     pub counts: bool,
-    /// Children too, not only threads.
+    /// Inherited by child processes too, not only by threads.
     pub children: bool,
-    /// Begin when the thread executes a program.
+    /// Enabled when the thread executes a program.
     pub from_exec: bool,
     /// Bytes of stack copied with each sample.
     pub stack_bytes: u32,
-    /// Bytes in a ring at which its reader is woken.
+    /// Bytes in a ring at which the reader is woken.
     pub wake_bytes: u32,
 }
 
@@ -135,7 +136,7 @@ struct Attr {
 const _: () = assert!(size_of::<Attr>() == 128);
 
 impl Sampling {
-    /// Bits of [`sample`] that samples of these events have.
+    /// Returns the bits of [`sample`] that samples of these events have.
     pub fn sample_type(&self) -> u64 {
         sample::TID
             | sample::TIME
@@ -146,7 +147,7 @@ impl Sampling {
             | if self.numbered { sample::IDENTIFIER } else { 0 }
     }
 
-    /// Flags of all events of a thread: who is counted, and from when on.
+    /// Returns the flags of all events of a thread: inheritance, and when the event starts.
     fn scope_flags(&self) -> u64 {
         flag::DISABLED
             | flag::INHERIT
@@ -157,9 +158,10 @@ impl Sampling {
             | if self.from_exec { flag::ENABLE_ON_EXEC } else { 0 }
     }
 
-    /// Opens the perf event `spec` of thread `tid` (0: the caller) on processor `cpu`, disabled. A uprobe must be a tracepoint
-    /// ([`UprobeDefinition`](crate::perf_events::uprobe_definition::UprobeDefinition)), as the event is inherited. Its samples have the same
-    /// fields as those of CPU time ([`Sampling::sample_type`]), and share their ring ([`share_ring`]).
+    /// Opens the perf event `spec` of thread `tid` (0: the caller) on processor `cpu`, disabled. A uprobe
+    /// must be a tracepoint ([`UprobeDefinition`](crate::perf_events::uprobe_definition::UprobeDefinition)),
+    /// because the event is inherited. Its samples have the same fields as those of CPU time
+    /// ([`Sampling::sample_type`]), and share their ring ([`share_ring`]).
     pub fn open_event(&self, spec: &EventSpec, tid: u32, cpu: u32) -> io::Result<OwnedFd> {
         let mut flags = self.scope_flags();
         if spec.flags & event_flags::USER_ONLY != 0 {
@@ -226,30 +228,30 @@ impl Attr {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
 
-/// A tracepoint as it is sampled on one processor, each time that it is passed.
+/// A tracepoint sampled on one processor, each time that it is hit.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracing {
-    /// Its number.
+    /// Its ID.
     pub id: u64,
     /// Bits of [`sample`].
     pub sample_type: u64,
-    /// Whether call chains have the kernel's part.
+    /// Call chains include the kernel's part.
     pub kernel: bool,
-    /// Bytes of stack copied with each sample, where the sample type has them.
+    /// Bytes of stack copied with each sample, if the sample type includes stacks.
     pub stack_bytes: u32,
-    /// Bytes in a ring at which its reader is woken.
+    /// Bytes in a ring at which the reader is woken.
     pub wake_bytes: u32,
 }
 
 const TYPE_TRACEPOINT: u32 = 2;
 
 impl Tracing {
-    /// Opens it on processor `cpu` for all threads there, to be counted and not sampled, disabled. Needs CAP_PERFMON.
+    /// Opens it as a counter on processor `cpu` for all threads there, disabled. Needs CAP_PERFMON.
     pub fn count(&self, cpu: u32) -> io::Result<OwnedFd> {
         let attr = Attr {
             kind: TYPE_TRACEPOINT,
@@ -286,19 +288,19 @@ impl Tracing {
     }
 }
 
-/// What an event without samples tells of.
+/// An event without samples, which reports other records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Telling {
-    /// Threads and mappings that come and go, and names.
+    /// Start and end of threads, mappings and names.
     pub tasks: bool,
     /// Switches of threads.
     pub switches: bool,
-    /// Bytes in a ring at which its reader is woken.
+    /// Bytes in a ring at which the reader is woken.
     pub wake_bytes: u32,
 }
 
 impl Telling {
-    /// Bits of [`sample`] that tell whose its records are.
+    /// Bits of [`sample`] that identify the thread of its records.
     pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER | sample::TID | sample::TIME;
 
     fn open_on(&self, more: u64, tid: libc::pid_t, cpu: u32) -> io::Result<OwnedFd> {
@@ -329,8 +331,9 @@ impl Telling {
         self.open_on(0, -1, cpu)
     }
 
-    /// Opens it for thread `tid` (0: the caller) on processor `cpu` and what it starts, `children` or threads only, disabled;
-    /// `from_exec`: until it executes a program. Anybody may for threads of his own.
+    /// Opens it for thread `tid` (0: the caller) on processor `cpu`, disabled; with `children`, child
+    /// processes inherit it, otherwise only threads. With `from_exec`, it is enabled when the thread executes
+    /// a program. Every user may open it for their own threads.
     pub fn open_for_thread(
         &self,
         tid: u32,
@@ -349,8 +352,8 @@ impl Telling {
     }
 }
 
-/// Opens an event that sends a trap to the calling thread after each `period_ns` of its CPU time, as those in programs do; it counts
-/// until it is closed.
+/// Opens an event that sends a trap to the calling thread after each `period_ns` of its CPU time, like those
+/// in programs. It counts until it is closed.
 pub fn open_trap(period_ns: u64) -> Option<OwnedFd> {
     const SOFTWARE: u32 = 1;
     const REMOVE_ON_EXEC: u64 = 1 << 36;
@@ -369,47 +372,48 @@ pub fn open_trap(period_ns: u64) -> Option<OwnedFd> {
 }
 
 fn control(event: BorrowedFd<'_>, request: libc::c_ulong, argument: libc::c_ulong) -> io::Result<()> {
-    // SAFETY: requests of perf events that take an integer, or a pointer to what the caller holds that long.
+    // SAFETY: requests of perf events that take an integer, or a pointer to data that the caller holds for
+    // that long.
     match unsafe { libc::ioctl(event.as_raw_fd(), request as _, argument) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }
 }
 
-/// Lets an event and all that were inherited from it count.
+/// Enables an event and all events inherited from it.
 pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2400, 0)
 }
 
-/// Stops an event and all that were inherited from it.
+/// Disables an event and all events inherited from it.
 pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2401, 0)
 }
 
-/// Lets an event count from 0.
+/// Resets the count of an event to 0.
 pub fn reset(event: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2403, 0)
 }
 
-/// What an event has counted.
+/// Returns the count of an event.
 pub fn read_count(event: BorrowedFd<'_>) -> io::Result<u64> {
     let mut count = [0; 8];
     let got = nix::unistd::read(event, &mut count)?;
     if got == count.len() { Ok(u64::from_ne_bytes(count)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Makes an event write into the ring of another one of the same processor.
+/// Makes an event write to the ring of another event of the same processor.
 pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     control(event, 0x2405, ring.as_raw_fd() as libc::c_ulong)
 }
 
-/// Lets only those samples of a tracepoint pass for which `filter` holds, as in tracefs: `prev_pid==7||next_pid==7`. Can be
-/// set once.
+/// Filters the samples of a tracepoint with an expression in tracefs syntax: `prev_pid==7||next_pid==7`. Can
+/// be set once.
 pub fn set_filter(event: BorrowedFd<'_>, filter: &CStr) -> io::Result<()> {
     control(event, 0x4008_2406, filter.as_ptr() as libc::c_ulong)
 }
 
-/// The number by which the records of an event are told apart.
+/// Returns the number that identifies the records of an event.
 pub fn number(event: BorrowedFd<'_>) -> io::Result<u64> {
     let mut number = 0u64;
     control(event, 0x8008_2407, (&raw mut number) as libc::c_ulong)?;

@@ -1,4 +1,4 @@
-//! A function by the name of its file and its own: where in the file it begins.
+//! Finds a function in a file: its address and file offset.
 
 use std::{
     env,
@@ -22,14 +22,14 @@ pub struct Function {
     pub path: PathBuf,
     /// Its address within the file's address space.
     pub address: u64,
-    /// Where that is in the file.
+    /// Its offset in the file.
     pub offset: u64,
 }
 
 /// Finds `symbol` (or `symbol+offset`) in `file`, a path or the name of a library or program.
 ///
 /// # Errors
-/// What is missing, and where it was looked for.
+/// The file or symbol that is missing, and where it was looked up.
 pub fn find(file: &str, symbol: &str) -> Result<Function, String> {
     let path = place(file)?;
     let (name, beyond) = match symbol.rsplit_once('+') {
@@ -49,7 +49,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Where a file is: as the dynamic loader looks for libraries, then among programs.
+/// Returns the path of a file: searches libraries like the dynamic loader, then programs.
 fn place(file: &str) -> Result<PathBuf, String> {
     let resolved = |path: &Path| fs::canonicalize(path).ok().filter(|p| p.is_file());
     if file.contains('/') {
@@ -58,7 +58,7 @@ fn place(file: &str) -> Result<PathBuf, String> {
     let libraries = library_folders();
     let programs = env::var_os("PATH").map(|p| env::split_paths(&p).collect::<Vec<_>>()).unwrap_or_default();
     let exact = libraries.iter().chain(&programs).find_map(|dir| resolved(&dir.join(file)));
-    // `libc` for `libc.so.6`.
+    // For example, `libc` for `libc.so.6`.
     let versioned = || {
         let begin = format!("{file}.so");
         libraries.iter().find_map(|dir| {
@@ -92,8 +92,8 @@ fn in_file(path: &Path, name: &str, beyond: u64) -> Result<Function, String> {
     let shown = path.display();
     let file = File::open(path).map_err(|e| format!("{shown}: {}", crate::error::plain(&e)))?;
     let head = Head::read(&file).ok_or_else(|| format!("{shown} is not an ELF file"))?;
-    // SAFETY: a private read-only mapping of a file that is a program or library; if it is cut meanwhile, reading ends in
-    // SIGBUS, which our own processes turn into zeros (`sigbus.rs`).
+    // SAFETY: a private read-only mapping of a program or library. If the file is truncated in the meantime,
+    // reading raises SIGBUS, for which our own processes map zeros (`sigbus.rs`).
     let map = unsafe { Mmap::map(&file) }.map_err(|e| format!("{shown}: {}", crate::error::plain(&e)))?;
     let elf = ElfFile64::<Endianness>::parse(&map[..]).map_err(|_| format!("{shown} cannot be read"))?;
     let address = find_address(&elf, name).ok_or_else(|| {
@@ -111,14 +111,14 @@ fn in_file(path: &Path, name: &str, beyond: u64) -> Result<Function, String> {
     Ok(Function { path: path.to_owned(), address, offset })
 }
 
-/// By the name in the symbol table, else by the name that people read, with or without its parameters.
+/// Finds a symbol by its raw name, otherwise by its demangled name, with or without parameters.
 fn find_address(elf: &ElfFile64<'_, Endianness>, name: &str) -> Option<u64> {
     let code = |kind| matches!(kind, SymbolKind::Text | SymbolKind::Unknown | SymbolKind::Label);
     let all = || {
         let both = elf.symbols().chain(elf.dynamic_symbols());
         both.filter(|s| s.is_definition() && code(s.kind()) && s.address() != 0)
     };
-    // Versions follow an at-sign in some tables.
+    // In some tables, a version follows an at-sign.
     let exact = all().find(|s| {
         s.name().is_ok_and(|n| n == name || n.strip_prefix(name).is_some_and(|rest| rest.starts_with('@')))
     });

@@ -1,14 +1,14 @@
-//! Which processors and threads there are.
+//! Lists processors and threads.
 
 use std::{fs, path::Path};
 
-/// Threads of a process.
+/// Returns the threads of a process.
 pub fn list_threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Processors on line.
+/// Returns the online processors.
 pub fn online() -> Vec<u32> {
     let text = fs::read_to_string(Path::new("/sys/devices/system/cpu/online")).unwrap_or_default();
     let cpus = ranges(text.trim());
@@ -19,7 +19,7 @@ pub fn online() -> Vec<u32> {
     cpus
 }
 
-/// `0-3,8` → 0 1 2 3 8.
+/// Parses a list of ranges: `0-3,8` → 0 1 2 3 8.
 fn ranges(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

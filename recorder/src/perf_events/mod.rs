@@ -1,6 +1,7 @@
-//! Perf events by name: what a name means to the kernel, whether it is allowed here, and what to do if not.
+//! Perf events by name: the meaning of a name for the kernel, whether it is permitted here, and the remedy if
+//! not.
 //!
-//! | name | what |
+//! | name | event |
 //! |---|---|
 //! | `cycles`, `cache-misses`, `L1-dcache-load-misses`, … | hardware and cache events |
 //! | `page-faults`, `context-switches`, … | software events of the kernel |
@@ -35,14 +36,14 @@ pub(crate) mod ring;
 pub mod tracepoint;
 pub mod uprobe_definition;
 
-/// What a name means.
+/// The meaning of an event name.
 #[derive(Clone)]
 pub struct Meaning {
-    /// For the kernel; without period.
+    /// The attributes for the kernel, without the period.
     pub spec: EventSpec,
-    /// Events from one sample to the next, if the user does not say.
+    /// Default number of events per sample.
     pub period: u64,
-    /// Happens in the kernel only: there is nothing to see of it without permission to look there.
+    /// The event occurs only in the kernel, so it is invisible without permission to record the kernel.
     pub in_kernel: bool,
 }
 
@@ -58,10 +59,10 @@ impl Meaning {
     }
 }
 
-/// What `name` means to this kernel.
+/// Returns the meaning of `name` on this kernel.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// The problem with the name, and the remedy.
 pub fn meaning(name: &str) -> Result<Meaning, String> {
     if let Some(found) = names::find(name) {
         return Ok(found);
@@ -100,10 +101,10 @@ fn uprobe(rest: &str, returns: bool) -> Result<Meaning, String> {
     Ok(meaning)
 }
 
-/// The specifications of these events, tried out in the calling thread.
+/// Returns the specifications of these events, after opening them in the calling thread as a test.
 ///
 /// # Errors
-/// The first that cannot be recorded here, and why.
+/// The first event that cannot be recorded here, and the reason.
 pub fn specs(events: &[PerfEvent]) -> Result<Vec<EventSpec>, Error> {
     let spec = |event: &PerfEvent| {
         let wrong = |problem| Error::Setting { name: "event", problem: format!("{}: {problem}", event.name) };
@@ -115,15 +116,16 @@ pub fn specs(events: &[PerfEvent]) -> Result<Vec<EventSpec>, Error> {
     events.iter().map(spec).collect()
 }
 
-/// The functions whose slow calls are recorded. One without a file is looked for in the program.
+/// Returns the functions whose slow calls are recorded. A function without a file is looked up in the
+/// program.
 ///
 /// # Errors
-/// The first that cannot be recorded here, and why.
+/// The first function that cannot be recorded here, and the reason.
 pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
     let spec = |wanted: &Trace| {
         let wrong =
             |problem| Error::Setting { name: "trace", problem: format!("{}: {problem}", wanted.function) };
-        // The colons of `ns::function` are no separators.
+        // The colons of `ns::function` are not separators.
         let at = wanted.function.match_indices(':').map(|(at, _)| at).find(|&at| {
             let other = |i: usize| wanted.function.as_bytes().get(i) == Some(&b':');
             !other(at + 1) && !at.checked_sub(1).is_some_and(other)
@@ -146,7 +148,7 @@ pub fn traces(settings: &Settings) -> Result<Vec<TraceSpec>, Error> {
     settings.trace.iter().map(spec).collect()
 }
 
-/// Why functions cannot be traced here; `None` if they can.
+/// Returns the reason why functions cannot be traced here; `None` if they can.
 pub fn trace_refused() -> Option<String> {
     trace::probe().err().map(|errno| explain_no_breakpoints(Errno::from_raw(errno)))
 }
@@ -164,7 +166,7 @@ fn explain_no_breakpoints(refused: Errno) -> String {
     }
 }
 
-/// What to say of a process in which a function is not traced.
+/// Returns the message about a process in which a function is not traced.
 pub fn untraced(function: &str, pid: u32, errno: i32) -> String {
     let why = match Errno::from_raw(errno) {
         Errno::ENOENT => "its file is not among what was loaded when recording began".to_owned(),
@@ -174,10 +176,10 @@ pub fn untraced(function: &str, pid: u32, errno: i32) -> String {
     format!("{function} is not traced in process {pid}: {why}")
 }
 
-/// The specification as far as the kernel allows it to the calling thread.
+/// Returns the specification with the features that the kernel permits to the calling thread.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// The reason for the refusal, and the remedy.
 pub fn allowed(meaning: &Meaning) -> Result<EventSpec, String> {
     let mut spec = meaning.spec;
     let Err(errno) = probe(&spec) else { return Ok(spec) };
@@ -191,7 +193,7 @@ pub fn allowed(meaning: &Meaning) -> Result<EventSpec, String> {
     Err(explain(meaning, refused))
 }
 
-/// `kernel.perf_event_paranoid`.
+/// Returns `kernel.perf_event_paranoid`.
 pub fn paranoid() -> String {
     let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     text.trim().to_owned()
@@ -229,7 +231,7 @@ fn explain(meaning: &Meaning, refused: Errno) -> String {
     }
 }
 
-/// What to say of a process in which an event could not be opened.
+/// Returns the message about a process in which an event could not be opened.
 pub fn refused(name: &str, pid: u32, errno: i32) -> String {
     let why = match Errno::from_raw(errno) {
         Errno::EMFILE | Errno::ENFILE => "its limit of open files is reached (ulimit -n)".to_owned(),
@@ -247,15 +249,15 @@ pub fn refused(name: &str, pid: u32, errno: i32) -> String {
 pub struct Availability {
     /// Name as in `-e`.
     pub name: String,
-    /// What it counts.
+    /// A description.
     pub about: &'static str,
-    /// Why it cannot be recorded here, if so.
+    /// The reason why it cannot be recorded here, if so.
     pub refused: Option<String>,
-    /// Only what happens in the program itself is counted.
+    /// Only events in user space are counted.
     pub user_only: bool,
 }
 
-/// Tries events of every kind in the calling thread.
+/// Tests events of every kind in the calling thread.
 pub fn list() -> Vec<Availability> {
     let one = |name: &str, about: &'static str| {
         let allowed = meaning(name).and_then(|meaning| Ok((meaning.clone(), allowed(&meaning)?)));
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_uprobe_knows_file_and_offset() {
-        // The C library's own object of this process.
+        // The C library object of this process.
         let meaning = match meaning("uprobe:libc.so.6:malloc") {
             Ok(meaning) => meaning,
             Err(why) => {

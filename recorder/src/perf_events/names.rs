@@ -1,4 +1,4 @@
-//! Events with a name in the kernel's own header (linux/perf_event.h), spelled as perf spells them.
+//! Events with a name in the kernel's header (linux/perf_event.h), spelled like perf's.
 
 use super::Meaning;
 
@@ -13,14 +13,14 @@ pub const CACHE: u32 = 3;
 /// `PERF_TYPE_RAW`.
 pub const RAW: u32 = 4;
 
-/// About a thousand samples a second of a busy processor.
+/// About a thousand samples per second on a busy processor.
 pub const HARDWARE_PERIOD: u64 = 1_000_000;
-/// Misses are rarer than what they are misses of.
+/// Misses are rarer than accesses.
 const MISS_PERIOD: u64 = 10_000;
 /// CPU time as an event, ns.
 const CLOCK_PERIOD: u64 = 10_000_000;
 
-/// Names, number, default period.
+/// Names, event number, default period.
 const NUMBERED_HARDWARE: &[(&[&str], u64, u64)] = &[
     (&["cycles", "cpu-cycles"], 0, HARDWARE_PERIOD),
     (&["instructions"], 1, HARDWARE_PERIOD),
@@ -34,7 +34,7 @@ const NUMBERED_HARDWARE: &[(&[&str], u64, u64)] = &[
     (&["ref-cycles"], 9, HARDWARE_PERIOD),
 ];
 
-/// Names, number, default period, whether it happens in the kernel only.
+/// Names, event number, default period, whether the event occurs only in the kernel.
 const NUMBERED_SOFTWARE: &[(&[&str], u64, u64, bool)] = &[
     (&["cpu-clock"], 0, CLOCK_PERIOD, false),
     (&["task-clock"], 1, CLOCK_PERIOD, false),
@@ -52,7 +52,7 @@ const CACHES: [&str; 7] = ["L1-dcache", "L1-icache", "LLC", "dTLB", "iTLB", "bra
 const ACCESSES: [(&str, &str); 3] =
     [("loads", "load-misses"), ("stores", "store-misses"), ("prefetches", "prefetch-misses")];
 
-/// What `flightline list` shows.
+/// The events in the output of `flightline list`.
 pub const ALL: &[(&str, &str)] = &[
     ("page-faults", "faults of the memory, by the program or in system calls"),
     ("minor-faults", "page faults that needed no reading"),
@@ -74,7 +74,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("L1-dcache-load-misses", "one of L1-dcache, L1-icache, LLC, dTLB, iTLB, branch, node; loads, stores, …"),
 ];
 
-/// An event by name.
+/// Returns an event by its name.
 pub fn find(name: &str) -> Option<Meaning> {
     let hardware = NUMBERED_HARDWARE.iter().find(|(names, ..)| names.contains(&name));
     if let Some((_, number, period)) = hardware {
@@ -88,7 +88,7 @@ pub fn find(name: &str) -> Option<Meaning> {
     cache(name)
 }
 
-/// `LLC-loads`, `dTLB-store-misses`: cache, operation and result are a byte each.
+/// Parses `LLC-loads`, `dTLB-store-misses`: cache, operation and result are a byte each.
 fn cache(name: &str) -> Option<Meaning> {
     for (cache, prefix) in CACHES.iter().enumerate() {
         let Some(rest) = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('-')) else { continue };
@@ -105,7 +105,7 @@ fn cache(name: &str) -> Option<Meaning> {
     None
 }
 
-/// What to say of a name that means nothing.
+/// Returns the message about an unknown name, with the most similar names.
 pub fn unknown(name: &str) -> String {
     let known = ALL.iter().map(|(known, _)| *known);
     let near = known.filter(|known| known.contains(name) || distance(known, name) <= 3).collect::<Vec<_>>();
@@ -115,7 +115,7 @@ pub fn unknown(name: &str) -> String {
     }
 }
 
-/// Letters to change, add or leave out to make one word of the other.
+/// Returns the edit distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Events of the units that the kernel describes in `/sys/bus/event_source/devices`.
+//! Events of the PMUs that the kernel describes in `/sys/bus/event_source/devices`.
 
 use std::{fs, path::PathBuf};
 
@@ -12,12 +12,13 @@ fn read(unit: &str, name: &str) -> Option<String> {
     fs::read_to_string(file(unit, name)).ok().map(|text| text.trim().to_owned())
 }
 
-/// The type number of a unit.
+/// Returns the type number of a PMU.
 pub fn kind(unit: &str) -> Option<u32> {
     read(unit, "type")?.parse().ok()
 }
 
-/// `value` where `term` of a unit lies in `config`; `None` if there is no such term or it lies elsewhere.
+/// Returns `value` shifted to the position of `term` in `config`; `None` if there is no such term or it is in
+/// another word.
 pub fn field(unit: &str, term: &str, value: u64) -> Option<u64> {
     match place(&read(unit, &format!("format/{term}"))?, value)? {
         (0, bits) => Some(bits),
@@ -25,7 +26,8 @@ pub fn field(unit: &str, term: &str, value: u64) -> Option<u64> {
     }
 }
 
-/// `config1:0-7,21`: which of the three words, and the value spread over these bits.
+/// Parses a format such as `config1:0-7,21`. Returns the index of the word, and the value distributed over
+/// these bits.
 fn place(format: &str, value: u64) -> Option<(usize, u64)> {
     let (word, ranges) = format.split_once(':')?;
     let word = ["config", "config1", "config2"].iter().position(|name| *name == word)?;
@@ -41,7 +43,7 @@ fn place(format: &str, value: u64) -> Option<(usize, u64)> {
     (rest == 0).then_some((word, bits))
 }
 
-/// `unit/term=value,term,event/`.
+/// Parses `unit/term=value,term,event/`.
 pub fn find(name: &str) -> Result<Meaning, String> {
     let (unit, terms) = name.split_once('/').unwrap_or((name, ""));
     let terms = terms.strip_suffix('/').ok_or("write unit/term=value,…/ with a slash at the end")?;
@@ -60,7 +62,7 @@ pub fn find(name: &str) -> Result<Meaning, String> {
     Ok(meaning)
 }
 
-/// A single word may be the name of one of the unit's own events.
+/// Returns the definition of a named event of the PMU, if a single word is one.
 fn read_event(unit: &str, terms: &str) -> Option<String> {
     let plain = terms.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
     if plain && terms.bytes().any(|b| b != b'.') { read(unit, &format!("events/{terms}")) } else { None }

@@ -1,4 +1,4 @@
-//! The records of a perf ring (linux/perf_event.h, `enum perf_event_type`), read with every length checked.
+//! Parses the records of a perf ring (linux/perf_event.h, `enum perf_event_type`), with all lengths checked.
 
 use flightline_in_signal::interrupted::{Regs, arch};
 
@@ -6,16 +6,16 @@ use super::attr::{registers, sample};
 
 /// `PERF_RECORD_SAMPLE`.
 const SAMPLE: u32 = 9;
-/// Bytes of process, thread and time at the end of every record but a sample.
+/// Bytes of process, thread and time at the end of every record except samples.
 const TRAILER: usize = 16;
-/// Bytes of an event's number, where records have it: behind all that.
+/// Bytes of an event's number, which follows the trailer if records have it.
 const IDENTIFIER: usize = 8;
-/// Set in the header of a name given by executing a program.
+/// Set in the header of a name record caused by exec.
 const MISC_COMM_EXEC: u16 = 1 << 13;
-/// Set in the header of a switch: the thread was switched out; and it would have gone on.
+/// Set in the header of a switch record: the thread was switched out; it was still runnable.
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_PREEMPTED: u16 = 1 << 14;
-/// From here on a number in a call chain says what kind the next ones are.
+/// Numbers in a call chain from here on are context markers for the following addresses.
 const CONTEXT_MAX: u64 = -4095i64 as u64;
 const CONTEXT_KERNEL: u64 = -128i64 as u64;
 const CONTEXT_USER: u64 = -512i64 as u64;
@@ -23,33 +23,33 @@ const CONTEXT_USER: u64 = -512i64 as u64;
 /// A sample.
 #[derive(Debug)]
 pub struct Sample<'a> {
-    /// The number of its event, where records have it.
+    /// The number of its event, if records have it.
     pub number: Option<u64>,
-    /// Process.
+    /// The PID.
     pub pid: u32,
-    /// Thread.
+    /// The TID.
     pub tid: u32,
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
-    /// The count of this thread's event of this processor: CPU time in ns, or perf events.
+    /// The count of this thread's event on this processor: CPU time in ns, or perf events.
     pub count: Option<u64>,
     /// Return addresses in the kernel, leaf first, as little-endian words.
     pub kernel: Vec<u64>,
-    /// The program counter and return addresses in the program by the kernel's walk along its frame pointers, leaf first. Code
-    /// without frame pointers leaves anything here.
+    /// The program counter and return addresses in user space, leaf first, from the kernel's walk along frame
+    /// pointers. For code without frame pointers, the values are arbitrary.
     pub user: Vec<u64>,
-    /// Registers in the program; none if the thread has no program or one of 32 bits.
+    /// User registers; `None` for kernel threads and 32-bit programs.
     pub regs: Option<Regs>,
-    /// The stack from the stack pointer on.
+    /// The user stack, from the stack pointer on.
     pub stack: &'a [u8],
 }
 
-/// A mapping that appeared.
+/// A new mapping.
 #[derive(Debug)]
 pub struct Mapped<'a> {
-    /// Process.
+    /// The PID.
     pub pid: u32,
-    /// First address and one past the last.
+    /// The first address, and the address after the last.
     pub range: (u64, u64),
     /// Offset in the file.
     pub offset: u64,
@@ -57,7 +57,7 @@ pub struct Mapped<'a> {
     pub device: u64,
     /// Inode.
     pub inode: u64,
-    /// Executable.
+    /// True if it is executable.
     pub executable: bool,
     /// Path as in `/proc/<pid>/maps`.
     pub path: &'a [u8],
@@ -71,26 +71,27 @@ pub enum Record<'a> {
     Sample(Sample<'a>),
     /// A mapping.
     Mapped(Mapped<'a>),
-    /// A thread's name; the flag: by executing a program.
+    /// A thread's name. The flag is true after exec.
     Name { pid: u32, tid: u32, name: &'a [u8], exec: bool },
-    /// A thread began: process, parent process, thread, and the thread that began it.
+    /// A thread started: process, parent process, thread, and the thread that created it.
     Begun { pid: u32, parent: u32, tid: u32, by: u32, time_ns: u64 },
     /// A thread ended.
     Ended { pid: u32, tid: u32, time_ns: u64 },
-    /// The ring was full: so many records are missing here.
+    /// The ring was full, and this number of records is missing here.
     Lost(u64),
-    /// A thread was switched in, or out: then the flag says whether it could have gone on.
+    /// A thread was switched in or out. When it was switched out, the flag shows whether it was still
+    /// runnable.
     Switched { pid: u32, tid: u32, out: Option<bool> },
-    /// The kernel left out samples of an event, which came too fast.
+    /// The kernel dropped samples of an event that came too fast.
     Throttled { number: u64 },
-    /// What an event of an ended thread had counted, ns.
+    /// The final count of an event of a thread that ended, ns.
     Counted { pid: u32, tid: u32, count_ns: u64 },
-    /// Of no interest.
+    /// Other records.
     Other,
 }
 
 impl Record<'_> {
-    /// The process that it tells of.
+    /// Returns the process of the record.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Record::Sample(sample) => Some(sample.pid),
@@ -105,22 +106,22 @@ impl Record<'_> {
     }
 }
 
-/// Where the time is in a record.
+/// Returns the offset of the time in a record.
 pub fn time_at(kind: u32, len: usize) -> usize {
     if kind == SAMPLE { 16 } else { len - 8 }
 }
 
-/// The same where records have the number of their event.
+/// Returns this offset for records with the number of their event.
 pub fn numbered_time_at(kind: u32, len: usize) -> usize {
     if kind == SAMPLE { 24 } else { len.saturating_sub(16) }
 }
 
-/// What a sample of a tracepoint says at first sight, without its stack.
+/// The parts of a tracepoint sample without its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced<'a> {
-    /// Process.
+    /// The PID.
     pub pid: u32,
-    /// Thread.
+    /// The TID.
     pub tid: u32,
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
@@ -128,7 +129,7 @@ pub struct Traced<'a> {
     pub raw: &'a [u8],
 }
 
-/// The number of a sample's event; `None` of other records.
+/// Returns the number of a sample's event; `None` for other records.
 pub fn number(bytes: &[u8]) -> Option<u64> {
     let mut rest = Bytes(bytes);
     let kind = rest.u32()?;
@@ -136,7 +137,8 @@ pub fn number(bytes: &[u8]) -> Option<u64> {
     if kind == SAMPLE { rest.u64() } else { None }
 }
 
-/// The head of a sample that has its event's number and a tracepoint's record, and a `chain` or none.
+/// Parses the start of a sample with its event's number and a tracepoint record, with or without a call
+/// `chain`.
 pub fn traced(bytes: &[u8], chain: bool) -> Option<Traced<'_>> {
     let mut rest = Bytes(bytes);
     rest.take(16)?;
@@ -166,13 +168,13 @@ impl<'a> Bytes<'a> {
         Some(u64::from_le_bytes(*self.take(8)?.first_chunk()?))
     }
 
-    /// Text up to its NUL.
+    /// Returns the text up to its NUL.
     fn text(&self) -> &'a [u8] {
         self.0.split(|b| *b == 0).next().unwrap_or(&[])
     }
 }
 
-/// Reads a record; `sample_type` is that of its event. `None` if it is cut or not understood.
+/// Parses a record of an event with this `sample_type`. `None` if it is truncated or unknown.
 pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
     let mut rest = Bytes(bytes);
     let kind = rest.u32()?;
@@ -181,7 +183,7 @@ pub fn parse(bytes: &[u8], sample_type: u64) -> Option<Record<'_>> {
         return parse_sample(rest, sample_type).map(Record::Sample);
     }
     let number = if sample_type & sample::IDENTIFIER != 0 { IDENTIFIER } else { 0 };
-    // Of one thread, of a processor.
+    // Switch records of one thread, or of a whole processor.
     if matches!(kind, 14 | 15) {
         let mut who = Bytes(rest.0.get(rest.0.len().checked_sub(TRAILER + number)?..)?);
         let out = (misc & MISC_SWITCH_OUT != 0).then_some(misc & MISC_PREEMPTED != 0);
@@ -272,7 +274,7 @@ fn parse_sample(mut rest: Bytes<'_>, sample_type: u64) -> Option<Sample<'_>> {
         if arch::RA == usize::from(registers::PC) {
             found.set(arch::RA, found.pc);
         }
-        // 1: a program of 32 bits.
+        // The value 1 is a 32-bit program.
         regs = (abi == 2).then_some(found);
     }
     let mut stack: &[u8] = &[];
@@ -371,7 +373,7 @@ mod tests {
         for len in 0..bytes.len() - 8 {
             assert!(parse(&bytes[..len], TYPE).is_none(), "cut at {len}");
         }
-        // A stack longer than its room, a chain longer than the record.
+        // A stack larger than its space, and a call chain longer than the record.
         let mut damaged = bytes.clone();
         let last = damaged.len() - 8;
         damaged[last..].copy_from_slice(&1000u64.to_le_bytes());

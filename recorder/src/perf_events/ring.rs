@@ -1,4 +1,4 @@
-//! A perf event's ring as mapped here: the kernel writes records, we read them and give their space back.
+//! The mapped ring buffer of a perf event: the kernel writes records; we read them and release their space.
 
 use std::{
     io,
@@ -17,15 +17,15 @@ const DATA_TAIL: usize = 1032;
 pub struct Ring {
     event: OwnedFd,
     map: MmapRaw,
-    /// Bytes of data, a power of two, behind the first page.
+    /// Bytes of data, a power of two, after the first page.
     size: usize,
     page: usize,
-    /// A record that runs over the end of the ring, put together.
+    /// A copy of a record that wraps around the end of the ring.
     whole: Vec<u8>,
 }
 
 impl Ring {
-    /// Maps a ring of `size` bytes (a power of two, a multiple of the page) of an event.
+    /// Maps the ring of an event with `size` bytes (a power of two, a multiple of the page size).
     pub fn map(event: OwnedFd, size: usize) -> Result<Ring, (OwnedFd, io::Error)> {
         let page = page_bytes();
         match MmapOptions::new().len(page + size).map_raw(&event) {
@@ -34,7 +34,7 @@ impl Ring {
         }
     }
 
-    /// The event it belongs to.
+    /// Returns the event that owns the ring.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -45,35 +45,35 @@ impl Ring {
         unsafe { &*self.map.as_ptr().wrapping_add(offset).cast::<AtomicU64>() }
     }
 
-    /// Where the kernel has written up to.
+    /// Returns the position up to which the kernel has written.
     pub fn head(&self) -> u64 {
         self.word(DATA_HEAD).load(Ordering::Acquire)
     }
 
-    /// Where we have read up to.
+    /// Returns the position up to which we have read.
     pub fn tail(&self) -> u64 {
         self.word(DATA_TAIL).load(Ordering::Relaxed)
     }
 
-    /// Gives the kernel back what lies before `tail`.
+    /// Releases the space before `tail` to the kernel.
     pub fn release(&self, tail: u64) {
         self.word(DATA_TAIL).store(tail, Ordering::Release);
     }
 
-    /// Bytes of data.
+    /// Returns the bytes of data.
     pub fn size(&self) -> usize {
         self.size
     }
 
     fn data(&self) -> &[u8] {
-        // SAFETY: `size` bytes behind the first page are mapped. The kernel writes only between head and tail − size;
-        // `record` looks only at what lies between tail and head.
+        // SAFETY: `size` bytes after the first page are mapped. The kernel writes only between head and tail
+        // − size; `record` reads only between tail and head.
         unsafe { slice::from_raw_parts(self.map.as_ptr().wrapping_add(self.page), self.size) }
     }
 
-    /// Length of the record at `at`, `None` if none that makes sense ends before `head`.
+    /// Returns the length of the record at `at`; `None` if no valid record ends before `head`.
     fn length(&self, at: u64, head: u64) -> Option<usize> {
-        // Records are multiples of 8 bytes, so that a header never runs over the end.
+        // Records are multiples of 8 bytes, so a header never wraps around the end.
         let start = at as usize & (self.size - 1);
         let header = self.data().get(start..start + 8)?;
         let len = usize::from(u16::from_le_bytes([header[6], header[7]]));
@@ -81,15 +81,15 @@ impl Ring {
         sound.then_some(len)
     }
 
-    /// The `len` bytes at `offset` of a record, as one number; 0 outside of it.
+    /// Returns the `len` bytes at `offset` of a record as a number; 0 outside of it.
     fn peek(&self, at: u64, offset: usize) -> u64 {
         let start = (at as usize + offset) & (self.size - 1);
         let bytes = self.data().get(start..start + 8).and_then(|b| b.first_chunk::<8>());
         bytes.map_or(0, |b| u64::from_le_bytes(*b))
     }
 
-    /// What is at `at`: length and time of a record; `None` at `head`, or if there is something that no kernel writes.
-    /// `time_at` says where in a record of that kind and length the time is.
+    /// Returns length and time of the record at `at`; `None` at `head`, or if the data is invalid. `time_at`
+    /// returns the offset of the time in a record of this kind and length.
     pub fn look(&self, at: u64, head: u64, time_at: impl Fn(u32, usize) -> usize) -> Option<(usize, u64)> {
         if at >= head {
             return None;
@@ -99,7 +99,7 @@ impl Ring {
         Some((len, self.peek(at, time_at(kind, len))))
     }
 
-    /// The bytes of the record of `len` bytes at `at`.
+    /// Returns the bytes of the record of `len` bytes at `at`.
     pub fn record(&mut self, at: u64, len: usize) -> &[u8] {
         let start = at as usize & (self.size - 1);
         if start + len <= self.size {
@@ -115,7 +115,7 @@ impl Ring {
     }
 }
 
-/// Bytes of a page.
+/// Returns the page size, bytes.
 pub fn page_bytes() -> usize {
     let bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.and_then(|b| usize::try_from(b).ok()).unwrap_or(4096)

@@ -1,4 +1,4 @@
-//! Tracepoints: their number and what their records hold are in files that usually root alone may read.
+//! Tracepoints: their IDs and record formats are in files that usually only root may read.
 
 use std::{
     fs, io,
@@ -10,23 +10,23 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use super::{Meaning, names};
 
-/// Where the tracing file system is usually mounted.
+/// Usual mount points of the tracing file system.
 pub(super) const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// A tracepoint as this kernel describes it.
 #[derive(Debug)]
 pub struct Tracepoint {
-    /// Its number, for `perf_event_attr.config`.
+    /// Its ID, for `perf_event_attr.config`.
     pub id: u64,
     /// The text of its `format` file.
     format: String,
 }
 
 impl Tracepoint {
-    /// Offset and size in bytes of a field of its records.
+    /// Returns offset and size in bytes of a field of its records.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no field with this name.
     pub fn field(&self, name: &str) -> Result<(usize, usize), String> {
         self.fields()
             .find(|(found, ..)| *found == name)
@@ -34,7 +34,7 @@ impl Tracepoint {
             .ok_or_else(|| format!("this kernel's tracepoint {} has no field {name}", self.id))
     }
 
-    /// `field:char prev_comm[16]; offset:8; size:16; signed:0;`, with tabs between.
+    /// Parses lines such as `field:char prev_comm[16]; offset:8; size:16; signed:0;`, with tabs between.
     fn fields(&self) -> impl Iterator<Item = (&str, usize, usize)> {
         self.format.lines().filter_map(|line| {
             let (declared, rest) = line.trim().strip_prefix("field:")?.split_once(';')?;
@@ -47,7 +47,7 @@ impl Tracepoint {
         })
     }
 
-    /// The names of flags in the text that it is printed as: `{ 0x00000001, "S" }`, in order.
+    /// Returns the names of flags in its print format, in order: `{ 0x00000001, "S" }`.
     pub fn flags(&self) -> Vec<(u64, String)> {
         let Some(text) = self.format.lines().find_map(|line| line.strip_prefix("print fmt:")) else {
             return Vec::new();
@@ -64,14 +64,14 @@ impl Tracepoint {
         pairs.collect()
     }
 
-    /// One that a test made up.
+    /// Returns a made-up tracepoint for tests.
     #[cfg(test)]
     pub fn from_format(id: u64, format: &str) -> Tracepoint {
         Tracepoint { id, format: format.to_owned() }
     }
 }
 
-/// The tracepoint `group:event`.
+/// Returns the meaning of the tracepoint `group:event`.
 pub fn find(group: &str, event: &str) -> Result<Meaning, String> {
     let plain = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
@@ -83,10 +83,10 @@ pub fn find(group: &str, event: &str) -> Result<Meaning, String> {
     Ok(Meaning::new(names::TRACEPOINT, id, 1).in_kernel())
 }
 
-/// The tracepoint `group:event` with what its records hold.
+/// Returns the tracepoint `group:event` with the format of its records.
 ///
 /// # Errors
-/// Why this kernel does not tell, and what to do.
+/// The reason why the format is not available, and the remedy.
 pub fn describe(group: &str, event: &str) -> Result<Tracepoint, String> {
     let read = |folder: &Path| {
         Ok((fs::read_to_string(folder.join("id"))?, fs::read_to_string(folder.join("format"))?))
@@ -100,7 +100,7 @@ pub(super) fn number(text: &str) -> Result<u64, String> {
     text.trim().parse().map_err(|_| "the kernel does not report the number of the tracepoint".to_owned())
 }
 
-/// What `read` finds in the folder of an event.
+/// Calls `read` with the folder of an event.
 fn with_folder<T>(group: &str, event: &str, read: impl Fn(&Path) -> io::Result<T>) -> Result<T, String> {
     let mut mounted = false;
     for root in ROOTS {

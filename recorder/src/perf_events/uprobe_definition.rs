@@ -1,8 +1,10 @@
-//! Uprobes that the kernel knows by name. Their events are tracepoints, which the threads of another process may inherit.
+//! Uprobes defined in the kernel by name. Their events are tracepoints, which the threads of another process
+//! may inherit.
 //!
-//! An event of the `uprobe` unit must not be inherited by another process: for each new thread, the kernel reads the path of the file
-//! again, in the memory of the process that starts the thread. The address is ours, and the start fails. Such an event for each thread is no
-//! way out: each makes every call slower, and closing one takes the kernel a tenth of a second.
+//! An event of the `uprobe` PMU must not be inherited by another process. For each new thread, the kernel
+//! reads the path of the file again, in the memory of the process that starts the thread. The address is
+//! ours, so the start fails. One such event per thread is no alternative: each makes every call slower, and
+//! closing one takes the kernel a tenth of a second.
 
 use std::{
     ffi::OsStr,
@@ -23,7 +25,7 @@ use crate::{error, os::clock::monotonic_ns};
 const GROUP: &str = "flightline";
 /// The file in the tracing file system that defines uprobes.
 const CONTROL: &str = "uprobe_events";
-/// Bytes of the list of definitions that are searched for those of recorders that were killed.
+/// Limit of the list of definitions that is searched for those of killed recorders, bytes.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// How often the removal of a definition is tried, and the time between. The kernel refuses it until all inherited events are closed.
 const REMOVALS: u32 = 100;
@@ -36,10 +38,10 @@ pub struct UprobeDefinition {
 }
 
 impl UprobeDefinition {
-    /// Defines the uprobe that `spec` describes. Returns the definition and the tracepoint that replaces `spec`.
+    /// Defines the uprobe `spec`. Returns the definition and the tracepoint that replaces `spec`.
     ///
     /// # Errors
-    /// The reason why the kernel does not accept it, and what to do.
+    /// The reason why the kernel does not accept it, and the remedy.
     pub fn new(spec: &EventSpec) -> Result<(UprobeDefinition, EventSpec), String> {
         let (root, _mount) = writable_root()?;
         let refused =
@@ -86,7 +88,7 @@ fn remove(control: &mut File, name: &str) -> io::Result<()> {
     control.write_all(format!("-:{GROUP}/{name}\n").as_bytes())
 }
 
-/// The folder of the tracing file system, and what keeps it mounted.
+/// Returns the folder of the tracing file system, and the descriptor that keeps it mounted.
 fn writable_root() -> Result<(PathBuf, Option<std::os::fd::OwnedFd>), String> {
     let mounted = tracepoint::ROOTS.iter().map(Path::new).find(|root| open_control(root).is_ok());
     if let Some(root) = mounted {
@@ -102,7 +104,8 @@ fn writable_root() -> Result<(PathBuf, Option<std::os::fd::OwnedFd>), String> {
     Ok((PathBuf::from(format!("/proc/self/fd/{}", own.as_raw_fd())), Some(own)))
 }
 
-/// Opens the list of definitions to append to it. Opening it to overwrite would remove the definitions of other programs.
+/// Opens the list of definitions to append to it. Opening it to overwrite would remove the definitions of
+/// other programs.
 fn open_control(root: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(root.join(CONTROL))
 }
@@ -121,7 +124,7 @@ fn remove_abandoned(root: &Path, control: &mut File) {
     }
 }
 
-/// The name in a line of the list, if it is ours and its recorder does not run any more.
+/// Returns the name in a line of the list, if it is ours and its recorder no longer runs.
 fn abandoned(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once(':')?;
     let name = rest.strip_prefix(GROUP)?.strip_prefix('/')?.split(' ').next()?;

@@ -1,4 +1,4 @@
-//! What samples were taken for: contexts as programs published them become spans and labels.
+//! The contexts of samples: decodes contexts that programs published into spans and labels.
 //!
 //! The context of a wait is read between two equal readings of the thread's scheduler statistics, so the
 //! thread did not change it in between.
@@ -13,7 +13,7 @@ use crate::os::clock::monotonic_ns;
 use crate::recording::{SpanContext, Worked};
 use crate::shared_memory::proc_file::ProcFile;
 
-/// Contexts as they were read last: a thread mostly goes on with what it worked for.
+/// The contexts read last, because a thread mostly continues in the same context.
 #[derive(Default)]
 pub(super) struct Contexts {
     words: Vec<u64>,
@@ -21,7 +21,7 @@ pub(super) struct Contexts {
     published: Published,
 }
 
-/// The label that libdatadog tells the local root in, as 16 hexadecimal digits.
+/// The label in which libdatadog reports the local root, as 16 hexadecimal digits.
 const LOCAL_ROOT: &str = "datadog.local_root_span_id";
 
 impl Contexts {
@@ -31,7 +31,7 @@ impl Contexts {
             return None;
         }
         let ours = is_ours(words);
-        // What another's keys mean nobody tells us.
+        // The key names of another library can only be read from its published process context.
         let renamed = !ours && file.trusted_pid() && self.published.look(file.pid, monotonic_ns());
         if words != self.words || renamed {
             self.words.clear();
@@ -47,12 +47,12 @@ impl Contexts {
     }
 }
 
-/// Whether a side-car of ours was read with it.
+/// Returns true if one of our side-cars was read with it.
 fn is_ours(words: &[u64]) -> bool {
     words.first().is_some_and(|head| head >> 32 & 1 != 0)
 }
 
-/// Decodes a context; `name` knows the names of labels.
+/// Decodes a context. `name` returns the names of labels.
 pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Option<Worked> {
     let [_, seq, local_root] = *words.first_chunk::<HEAD_WORDS>()?;
     let bytes: Vec<u8> = words.get(HEAD_WORDS..)?.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -71,7 +71,7 @@ pub(super) fn decode(words: &[u64], name: impl Fn(u8) -> Option<String>) -> Opti
     Some(Worked { seq, context: SpanContext { span, local_root, trace, flags, labels } })
 }
 
-/// The local root if the labels tell it, which then is none of them; 0: they do not.
+/// Removes the local root from the labels and returns it; 0 if they do not contain it.
 fn take_local_root(labels: &mut Map<String, Value>) -> u64 {
     let told = labels.get(LOCAL_ROOT).and_then(Value::as_str).filter(|text| text.len() == 16);
     let Some(root) = told.and_then(|text| u64::from_str_radix(text, 16).ok()) else { return 0 };
@@ -79,7 +79,7 @@ fn take_local_root(labels: &mut Map<String, Value>) -> u64 {
     root
 }
 
-/// Labels of `key, length, text` behind each other. The last of a key counts.
+/// Decodes labels of the form `key, length, text`. The last label of a key counts.
 fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> Map<String, Value> {
     let mut object = Map::new();
     while let Some(([key, len], rest)) = attrs.split_first_chunk() {
@@ -91,7 +91,7 @@ fn labels(mut attrs: &[u8], name: impl Fn(u8) -> Option<String>) -> Map<String, 
     object
 }
 
-/// Labels of `length, key, length, text` behind each other. The first of a key counts.
+/// Decodes labels of the form `length, key, length, text`. The first label of a key counts.
 fn text_labels(mut attrs: &[u8]) -> Map<String, Value> {
     let mut object = Map::new();
     let mut next = || {
@@ -106,7 +106,7 @@ fn text_labels(mut attrs: &[u8]) -> Map<String, Value> {
     object
 }
 
-/// Words of a context that a record says to have, if they can be.
+/// Returns the number of context words that a record declares, if it is valid.
 pub(super) fn length(first: u64) -> Option<usize> {
     let words = first as u32 as usize;
     (HEAD_WORDS + RECORD_HEAD.div_ceil(8)..=MAX_CONTEXT).contains(&words).then_some(words)
@@ -143,7 +143,7 @@ mod tests {
         let foreign = decode(&words(false, b"", 0), name).unwrap();
         assert_eq!((foreign.seq, foreign.context.local_root), (0, 0));
         assert_eq!(foreign.context.labels, "");
-        // As libdatadog tells it; whatever else stands there is a label like others.
+        // In libdatadog's format. Any other value is an ordinary label.
         let root = |attrs: &[u8]| {
             let name = |_| Some(LOCAL_ROOT.to_owned());
             let context = decode(&words(false, attrs, attrs.len()), name).unwrap().context;

@@ -21,17 +21,18 @@ use crate::names::{
 /// The functions whose calls are counted.
 const COUNTED: &[&[u8]] = &[b"malloc", b"calloc", b"realloc", b"free"];
 
-/// Modules of one process that are bound to the C library's allocator.
+/// Finds modules of one process that are bound to the C library's allocator.
 #[derive(Default)]
 pub struct DirectCalls {
-    /// First addresses of modules whose bindings are known, with what is mapped there.
+    /// First addresses of modules whose bindings are known, with their images.
     known: HashSet<(u64, ImageId)>,
-    /// Modules that were reported.
+    /// Modules that have been reported.
     reported: HashSet<PathBuf>,
 }
 
 impl DirectCalls {
-    /// Reads the bindings of modules that are new or whose functions were not called before. Returns what to report.
+    /// Reads the bindings of modules that are new or whose functions were not called before. Returns the
+    /// messages.
     pub fn look(&mut self, pid: u32, modules: &ModuleMap, images: &Images) -> Vec<String> {
         let new = |m: &&Mapping| !self.known.contains(&(m.start, m.image));
         let new: Vec<Mapping> = modules.current().iter().filter(new).copied().collect();
@@ -48,7 +49,7 @@ impl DirectCalls {
             let image = images.get(mapping.image);
             let bound = bindings(pid, image, &mapping, &memory, modules).unwrap_or_default();
             if !bound.contains(&mapping.image) {
-                // All functions are bound.
+                // All functions are bound, so the result is final.
                 self.known.insert((mapping.start, mapping.image));
             }
             let Some(library) = bound.iter().map(|id| images.get(*id)).find(|to| is_libc(to)) else {
@@ -72,7 +73,8 @@ fn is_libc(image: &Image) -> bool {
     image.class.starts_with("libc.so") || image.class.starts_with("libc-")
 }
 
-/// The images that the counted functions of a module are bound to: the module itself if a function is bound on its first call.
+/// Returns the images that the counted functions of a module are bound to: the module itself for a function
+/// that is bound on its first call.
 fn bindings(
     pid: u32,
     image: &Image,

@@ -1,11 +1,12 @@
-//! Earlier names of a thread. A sample that waits for symbols is written after the thread was renamed, under the name that it was taken with.
+//! Earlier names of a thread. A sample that waits for symbols may be written after the thread was renamed,
+//! and must get the name at its time.
 
 use crate::recording::{Recording, ThreadHandle};
 
-/// Maximum number of earlier names of a thread. Samples from before the oldest of them get its name.
+/// Limit of earlier names of a thread. Samples from before the oldest of them get its name.
 const MOST: usize = 32;
 
-/// A name that is no longer in force.
+/// An earlier name.
 struct Former {
     /// CLOCK_MONOTONIC ns of the next name.
     until_ns: u64,
@@ -13,12 +14,12 @@ struct Former {
     constant: Option<ThreadHandle>,
 }
 
-/// Former names of a thread, oldest first.
+/// Earlier names of a thread, oldest first.
 #[derive(Default)]
 pub(super) struct FormerNames(Vec<Former>);
 
 impl FormerNames {
-    /// Adds the name that was in force up to `until_ns`, with its constant in the output if it has one.
+    /// Adds the name that was valid up to `until_ns`, with its constant in the output if it has one.
     pub fn add(&mut self, until_ns: u64, name: String, constant: Option<ThreadHandle>) {
         if self.0.len() == MOST {
             self.0.remove(0);
@@ -38,7 +39,7 @@ impl FormerNames {
         self.0.clear();
     }
 
-    /// Returns the constant of the name in force at `time_ns`; `None` if that is the present name.
+    /// Returns the constant of the name that was valid at `time_ns`; `None` for the current name.
     pub fn constant_at(
         &mut self,
         time_ns: u64,

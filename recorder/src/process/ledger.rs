@@ -1,13 +1,14 @@
-//! One thread's account: what its samples stand for, and what was lost on the way.
+//! The CPU time accounting of one thread: the time that its samples represent, and the time that was lost.
 //!
-//! A sample carries the CPU time since the one before as weight. Readers of JFR know no weights, so a sample of
-//! weight w becomes `round(w / period)` equal events, and what rounding leaves over is carried to the next sample:
+//! The weight of a sample is the CPU time since the previous one. JFR readers do not support weights, so a
+//! sample of weight w becomes `round(w / period)` equal events, and the remainder is carried to the next
+//! sample:
 //!
 //! ```text
 //! events of all samples = (first carry + Σ weights − last carry) / period,      −½ ≤ last carry / period < ½
 //! ```
-//! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period and
-//! still is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
+//! The first carry is `period − first expiry`: a thread's first sample comes after a random part of a period,
+//! but is exactly one event, so that threads shorter than a period appear in proportion to their CPU time.
 //!
 //! For each thread, Σ weights + Σ lost + tail = CPU clock, with a tail below one period (for threads recorded
 //! from outside, below one period per processor, because each processor has its own event). The clock's value
@@ -15,47 +16,48 @@
 
 use flightline_in_signal::layout::loss::{self, CAUSES};
 
-/// Events a single sample may become at most; more can only come from damaged memory.
+/// Limit of events per sample. Only damaged memory can exceed it.
 const MAX_EVENTS: u64 = 1 << 20;
 
-/// The account of one thread.
+/// The CPU time accounting of one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// What an event stands for.
+    /// CPU time that an event represents.
     period_ns: i64,
-    /// From one sample to the next: the same, or more where sampling has to cost less.
+    /// Interval between samples: the same, or longer if sampling has to cost less.
     sampling_ns: i64,
     carry_ns: i64,
     begun: bool,
-    /// Σ weights of the samples that were recorded, ns.
+    /// Sum of the weights of recorded samples, ns.
     pub sampled_ns: u64,
-    /// Samples that were recorded.
+    /// Number of recorded samples.
     pub samples: u64,
-    /// Samples that came out of the ring, recorded or not, and Σ their weights.
+    /// Samples read from the ring, recorded or not.
     pub arrived: u64,
-    /// See `arrived`.
+    /// Sum of the weights of these samples, ns.
     pub arrived_ns: u64,
-    /// CPU time in no recorded sample, by cause, ns.
+    /// CPU time that is in no recorded sample, by cause, ns.
     pub lost_ns: [u64; CAUSES],
     /// Samples lost by cause.
     pub lost: [u64; CAUSES],
-    /// Its CPU clock as far as known, ns.
+    /// The last known value of its CPU clock, ns.
     pub cpu_ns: u64,
-    /// What that showed when the recording began, which is none of its business, ns.
+    /// The value of its CPU clock at the start of the recording, ns. This time is not part of the recording.
     pub before_ns: u64,
-    /// Its samples stand for CPU time of the whole process (`itimer`): the accounts of all threads add up, no single one
-    /// does.
+    /// Its samples represent CPU time of the whole process (`itimer`), so only the sum over all threads is
+    /// correct.
     pub of_process: bool,
 }
 
 impl Ledger {
-    /// A thread sampled every `period_ns`. Until its first expiry is known it is taken to be half a period.
+    /// Returns the accounting of a thread sampled every `period_ns`. Its first expiry is assumed to be half a
+    /// period until it is known.
     pub fn new(period_ns: u64) -> Ledger {
         let period = sane(period_ns);
         Ledger { period_ns: period, sampling_ns: period, carry_ns: period / 2, ..Ledger::default() }
     }
 
-    /// Samples come this far apart from now on, whatever an event stands for.
+    /// Changes the interval between samples, but not the time that an event represents.
     pub fn sampled_every(&mut self, sampling_ns: u64) {
         self.sampling_ns = sane(sampling_ns).max(self.period_ns);
         if !self.begun && !self.of_process {
@@ -63,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// Sampling begins anew (after exec): what is booked stays.
+    /// Restarts sampling after exec. The totals remain.
     pub fn restart(&mut self, period_ns: u64) {
         self.period_ns = sane(period_ns);
         self.sampling_ns = self.period_ns;
@@ -73,14 +75,14 @@ impl Ledger {
         self.begun = false;
     }
 
-    /// The first sample came, or will come, after `first_ns` of CPU time. No effect once a sample was booked.
+    /// Sets the CPU time before the first sample. No effect after the first sample.
     pub fn first_expiry(&mut self, first_ns: u64) {
         if !self.begun && first_ns > 0 {
             self.carry_ns = self.sampling_ns - sane(first_ns).min(self.sampling_ns);
         }
     }
 
-    /// Events stand for another time from now on; what is carried stays.
+    /// Changes the time that an event represents. The carry remains.
     pub fn change_period(&mut self, period_ns: u64) {
         let fresh = Ledger::new(period_ns);
         self.period_ns = fresh.period_ns;
@@ -90,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// Books a recorded sample and says how many events it becomes (possibly none).
+    /// Adds a recorded sample. Returns how many events it becomes (possibly none).
     pub fn sample(&mut self, weight_ns: u64) -> u32 {
         self.begun = true;
         self.samples += 1;
@@ -103,8 +105,9 @@ impl Ledger {
         events as u32
     }
 
-    /// Books a sample from before the first expiry, and says how many events it becomes. `carry_ns` is apart, at first random in
-    /// [−½, ½) periods: so n periods are n events on average, however short the thread.
+    /// Adds a sample from before the first expiry. Returns how many events it becomes. Its carry `carry_ns`
+    /// is separate and starts at a random value in [−½, ½) periods, so that n periods become n events on
+    /// average, however short the thread is.
     pub fn sample_before(&mut self, weight_ns: u64, carry_ns: &mut i64) -> u32 {
         let (own, begun) = (std::mem::replace(&mut self.carry_ns, *carry_ns), self.begun);
         let events = self.sample(weight_ns);
@@ -113,7 +116,7 @@ impl Ledger {
         events
     }
 
-    /// Books a loss noticed by the drain itself.
+    /// Adds a loss that the drain noticed.
     pub fn lose(&mut self, cause: usize, samples: u64, ns: u64) {
         if let (Some(n), Some(t)) = (self.lost.get_mut(cause), self.lost_ns.get_mut(cause)) {
             *n = n.saturating_add(samples);
@@ -121,14 +124,14 @@ impl Ledger {
         }
     }
 
-    /// Takes back a loss that turned out to be none.
+    /// Removes a loss that turned out to be none.
     pub fn unlose(&mut self, cause: usize, ns: u64) {
         if let Some(t) = self.lost_ns.get_mut(cause) {
             *t = t.saturating_sub(ns);
         }
     }
 
-    /// Its CPU clock as far as known from clock, samples and losses, ns.
+    /// Returns the best value of its CPU clock, from the clock, samples and losses, ns.
     pub fn clock_ns(&self) -> u64 {
         if self.of_process {
             return self.cpu_ns;
@@ -136,20 +139,20 @@ impl Ledger {
         self.cpu_ns.max(self.booked_ns())
     }
 
-    /// CPU time since the recording began, ns.
+    /// Returns the CPU time since the start of the recording, ns.
     pub fn known_ns(&self) -> u64 {
         self.clock_ns().saturating_sub(self.before_ns)
     }
 
-    /// What of the clock is accounted for: from before the recording, sampled or lost, ns.
+    /// Returns the CPU time that is accounted for: from before the recording, sampled or lost, ns.
     pub fn booked_ns(&self) -> u64 {
         self.before_ns.saturating_add(self.sampled_ns).saturating_add(self.lost_total_ns())
     }
 
-    /// Sampling begins with the clock at `armed_ns`. `most_ns` is as long as the recording lasts: what was used within that is lost, the
-    /// rest is from before.
+    /// Starts sampling with the CPU clock at `armed_ns`. `most_ns` is the duration of the recording so far:
+    /// unaccounted CPU time up to this amount is lost, the rest is from before the recording.
     pub fn arm(&mut self, armed_ns: u64, most_ns: u64) {
-        // But for what was recorded before an exec.
+        // Except for CPU time recorded before an exec.
         let known = if self.of_process { self.cpu_ns.max(self.before_ns) } else { self.booked_ns() };
         let unknown = armed_ns.saturating_sub(known);
         let lost = unknown.min(most_ns);
@@ -157,7 +160,8 @@ impl Ledger {
         self.lose(loss::UNARMED, 0, lost);
     }
 
-    /// Begins an account whose samples stand for CPU time of the whole process: the first one for what it weighs.
+    /// Switches to samples that represent CPU time of the whole process. The first sample then counts with
+    /// its full weight.
     pub fn count_whole_process(&mut self) {
         self.of_process = true;
         if !self.begun {
@@ -165,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// CPU time that is neither sampled nor lost: less than one period unless something is wrong.
+    /// Returns the CPU time that is neither sampled nor lost: normally less than one period.
     pub fn tail_ns(&self) -> u64 {
         if self.of_process {
             return 0;
@@ -173,13 +177,13 @@ impl Ledger {
         self.cpu_ns.saturating_sub(self.booked_ns())
     }
 
-    /// Σ of [`Ledger::lost_ns`].
+    /// Returns the sum of [`Ledger::lost_ns`].
     pub fn lost_total_ns(&self) -> u64 {
         self.lost_ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
     }
 }
 
-/// A time that sums cannot overflow with.
+/// Limits a time so that sums cannot overflow.
 fn sane(ns: u64) -> i64 {
     i64::try_from(ns.max(1)).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
@@ -242,14 +246,14 @@ mod tests {
 
     #[test]
     fn rarer_samples_are_as_many_events() {
-        // Whatever part of the longer period the first sample comes after: it stands for all of it.
+        // The first sample represents the whole longer period, whatever part of it has passed.
         for first in [1, 3 * MS, 40 * MS] {
             let mut ledger = Ledger::new(10 * MS);
             ledger.sampled_every(40 * MS);
             ledger.first_expiry(first);
             assert_eq!(ledger.sample(first), 4, "first sample after {first}");
             assert_eq!((0..100).map(|_| ledger.sample(40 * MS)).sum::<u32>(), 400);
-            // In the midst of it more often again.
+            // More frequent samples in between.
             ledger.sampled_every(15 * MS);
             assert_eq!((0..100).map(|_| ledger.sample(15 * MS)).sum::<u32>(), 150);
         }
@@ -265,7 +269,7 @@ mod tests {
             first += ledger.sample(4 * MS);
             assert_eq!(ledger.sampled_ns, 7 * MS);
         }
-        // Ten times 3 ms; and the first sample of its own stays one event.
+        // Ten samples of 3 ms. The first regular sample is still one event.
         assert_eq!((events, first), (3, 10));
     }
 
@@ -281,7 +285,7 @@ mod tests {
 
     #[test]
     fn cpu_time_before_the_recording_is_not_lost() {
-        // (clock when armed, how long the recording lasted by then) → lost, from before, in ms
+        // (clock when armed, duration of the recording by then) → lost, from before, in ms
         for ((armed, most), (lost, before)) in
             [((5, 1000), (5, 0)), ((5000, 2), (2, 4998)), ((5000, 0), (0, 5000)), ((0, 7), (0, 0))]
         {
@@ -291,7 +295,7 @@ mod tests {
             ledger.sample(10 * MS);
             ledger.cpu_ns = (armed + 14) * MS;
             assert_eq!((ledger.known_ns(), ledger.tail_ns()), ((lost + 14) * MS, 4 * MS), "{armed} {most}");
-            // The same clock goes on after an exec.
+            // The same clock continues after an exec.
             ledger.restart(10 * MS);
             ledger.arm((armed + 20) * MS, 60_000 * MS);
             assert_eq!((ledger.lost_ns[loss::UNARMED], ledger.before_ns), ((lost + 10) * MS, before * MS));

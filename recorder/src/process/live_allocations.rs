@@ -1,11 +1,12 @@
-//! Allocations that were not freed: recorded while the process runs, and when it has ended.
+//! Live allocations: recorded while the process runs, and when it has ended.
 
 use super::process_state::ProcessState;
 use super::waiting_samples::{Payload, WaitingSample};
 use crate::recording::{Recording, events};
 
 impl ProcessState {
-    /// Records the allocations that were not freed, when the process has ended. They wait for symbols like other events.
+    /// Records the allocations that were not freed when the process ended. They wait for symbols like other
+    /// events.
     pub(super) fn record_live(&mut self, recording: &mut Recording, now_ns: u64) {
         let (left, unkept) = self.engines.live.take();
         if unkept > 0 {

@@ -1,4 +1,4 @@
-//! When the mappings of a process are read again, and which of them its handlers know.
+//! Decides when to read the mappings of a process again, and publishes the module table for its handlers.
 
 use crate::{names::images::Images, names::modules::ModuleMap, shared_memory::proc_file::ProcFile};
 
@@ -7,13 +7,13 @@ const MAPS_WAIT_NS: [u64; 2] = [20_000_000, 5_000_000_000];
 
 /// The state of reading `/proc/<pid>/maps` and of publishing the module table.
 pub(super) struct MapsReader {
-    /// Unknown addresses that the program had counted at the last reading.
+    /// Unknown addresses counted by the program at the last reading.
     unknown_pcs: u64,
     /// Time of the last reading, CLOCK_MONOTONIC ns; 0: read as soon as possible.
     read_ns: u64,
-    /// Time between readings that unknown addresses cause, ns.
+    /// Current time between readings that unknown addresses cause, ns.
     wait_ns: u64,
-    /// Version of the modules and number of those with unwind tables that the program's handlers have.
+    /// Version of the modules, and number of those with unwind tables, in the table that the handlers have.
     published: (u64, u64),
 }
 
@@ -24,8 +24,9 @@ impl Default for MapsReader {
 }
 
 impl MapsReader {
-    /// Returns true if the mappings were not read yet, or an address was in none of them (`unknown`: in a stack, `unknown_pcs`: as
-    /// the program counts) and it is time to read them again.
+    /// Returns true if the mappings have not been read yet, or an address was in none of them and the next
+    /// reading is due. `unknown`: such an address was in a stack; `unknown_pcs`: number of such addresses
+    /// counted by the program.
     pub fn is_due(&self, unknown: bool, unknown_pcs: u64, now_ns: u64) -> bool {
         let requested = unknown || unknown_pcs != self.unknown_pcs;
         self.read_ns == 0 || requested && now_ns.saturating_sub(self.read_ns) >= self.wait_ns
@@ -44,16 +45,16 @@ impl MapsReader {
         self.unknown_pcs = unknown_pcs;
         match modules.read_maps(file, images) {
             Ok(Some(true)) => self.wait_ns = MAPS_WAIT_NS[0],
-            // Addresses of code that stays unknown must not make us read the map for ever.
+            // Code that remains unknown must not cause endless readings.
             Ok(Some(false)) => self.wait_ns = (self.wait_ns * 2).min(MAPS_WAIT_NS[1]),
-            // A process that has just ended has no map either.
+            // A process that has just ended has no mappings either.
             Ok(None) if file.alive() => file.distrust_pid(),
             Ok(None) => {}
             Err(_) => {}
         }
     }
 
-    /// Gives the program's handlers a new table if it differs from the one that they have.
+    /// Publishes a new table for the program's handlers if it differs from their current one.
     pub fn publish(&mut self, file: &ProcFile, modules: &ModuleMap, images: &Images) {
         let rows: u64 = modules.current().iter().filter(|m| images.get(m.image).rows_off != 0).count() as u64;
         let state = (modules.version, rows);
@@ -64,7 +65,7 @@ impl MapsReader {
         if file.publish(&modules.table(images), seq) {
             self.published = state;
         } else {
-            // A dlclose was running: what we know is out of date.
+            // A dlclose was in progress, so the mappings are out of date.
             self.read_ns = 0;
         }
     }

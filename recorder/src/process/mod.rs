@@ -1,4 +1,4 @@
-//! A recorded process: its ring read, its stacks resolved, its threads' accounts kept.
+//! A recorded process: reads its ring, resolves its stacks, and accounts for its threads' CPU time.
 
 mod context;
 pub(crate) mod direct_calls;
@@ -49,31 +49,31 @@ use crate::{
     shared_memory::proc_file::ProcFile,
 };
 
-/// Everything known of a recorded process.
+/// A recorded process.
 pub struct Process {
     /// Its shared file.
     pub file: ProcFile,
     /// Its samples, stacks, threads and modules.
     pub state: ProcessState,
-    /// Who looks at its threads, if wall-clock time is recorded.
+    /// The sampler of its threads, if wall-clock time is recorded.
     pub wall: Option<Box<wall_sampler::Sampler>>,
-    /// What it belongs to.
+    /// Its labels, such as container and service.
     pub labels: Vec<Label>,
-    /// The costs that were reported.
+    /// The costs that have been reported.
     cost: ReportedCost,
-    /// The program's own counts that were reported.
+    /// The program's own counters that have been reported.
     told: ReportedCounters,
     /// The record that is being read from the ring.
     record: Record,
     maps: MapsReader,
-    /// Other writers of contexts.
+    /// Other libraries that write contexts.
     writers: Writers,
-    /// When its live allocations were recorded last, CLOCK_MONOTONIC ns; 0: not yet.
+    /// When its live allocations were last recorded, CLOCK_MONOTONIC ns; 0: not yet.
     live_recorded_ns: u64,
 }
 
 impl Process {
-    /// A process that just showed up; the recording began at `recording_ns`, monotonic.
+    /// Returns the state of a new process. The recording began at `recording_ns`, monotonic.
     pub fn new(
         file: ProcFile,
         recording: RecordingId,
@@ -97,30 +97,30 @@ impl Process {
         }
     }
 
-    /// What it cost since the last call.
+    /// Returns its cost since the last call.
     pub fn take_cost(&mut self, delivery: &Delivery) -> Sum {
         let Process { file, state, cost, .. } = self;
         let (known_ns, lost_ns) = state.threads.clock_ns();
         let live = !state.over && file.trusted_pid();
-        // Without samples of CPU time there are no accounts, and those that there are end with the last sample.
+        // Without CPU samples, there is no accounting, and existing totals end with the last sample.
         let clock_ns = if live { process_cpu_ns(file.pid).unwrap_or(0) } else { 0 };
         let totals = (clock_ns.max(known_ns), lost_ns, state.ring.records);
         cost.take(file.costs(), totals, state.ring.reading_ns, delivery.ns(file.engine().0))
     }
 
-    /// Begins to record wall-clock time too, or instead of CPU samples.
+    /// Starts to record wall-clock time, in addition to CPU samples or instead of them.
     pub fn watch(&mut self, period_ns: u64, cpu_too: bool) {
         self.wall = Some(Box::new(wall_sampler::Sampler::new(self.file.pid, period_ns)));
         self.state.sampling.start_wall(period_ns, cpu_too);
     }
 
-    /// Records wall-clock time no more.
+    /// Stops recording wall-clock time.
     pub fn unwatch(&mut self) {
         self.wall = None;
         self.state.sampling.stop_wall();
     }
 
-    /// The wall clock's sampler and where its samples go to; `None` if there is none.
+    /// Returns the wall clock's sampler and the destination of its samples; `None` if there is no sampler.
     pub fn wall<'a>(
         &'a mut self,
         recording: &'a mut Recording,
@@ -135,7 +135,7 @@ impl Process {
         Some((sampler, wall_sampler::Output { state, sink, rows, now_ns }))
     }
 
-    /// Reads the ring to its end, at most once around. Returns the share of it that was in use, in 1/256.
+    /// Reads the ring to its end, at most one ring full. Returns the share of it that was in use, in 1/256.
     pub fn drain(
         &mut self,
         recording: &mut Recording,
@@ -145,13 +145,13 @@ impl Process {
     ) -> u32 {
         let Process { file, state, record, .. } = self;
         state.threads.note_ended(file, state.sampling.period_ns);
-        // Modules are logged before they are closed: samples of closed ones find their names.
+        // The program logs modules before it closes them, so samples in closed modules find their symbols.
         state.modules.read_log(file, images);
         state.check_versions(recording);
         let Some(ring) = file.ring() else { return 0 };
         let fill = (ring.used().saturating_mul(8 * 256) / file.ring_bytes().max(1)).min(256) as u32;
         let begun_ns = (ring.used() > 0).then(thread_cpu_ns);
-        // A producer that is faster than we are must not keep us here for ever: one ring full per round.
+        // Read at most one ring full per round: a producer may be faster than the drain.
         let (begin, most) = (ring.position(), file.ring_bytes() / 8);
         while !state.ring.damaged && ring.position().wrapping_sub(begin) < most {
             match ring.next() {
@@ -197,7 +197,7 @@ impl Process {
         fill
     }
 
-    /// Takes a record that was read from the ring before, from a journal.
+    /// Handles a record from a journal, which was read from the ring earlier.
     pub fn take_record(
         &mut self,
         kind: u8,
@@ -223,7 +223,7 @@ impl Process {
         self.state.over && self.state.waiting() == 0
     }
 
-    /// Keeps the map of modules up to date, and the program's handlers informed.
+    /// Updates the map of modules, and publishes it for the program's handlers.
     pub fn refresh_modules(&mut self, images: &mut Images, now_ns: u64) {
         let Process { file, state, maps, writers, .. } = self;
         state.modules.read_log(file, images);
@@ -241,7 +241,7 @@ impl Process {
                 maps.read(file, unknown_pcs, &mut state.modules, images, now_ns);
             }
         }
-        // A reading of the mappings can show that the process is another one.
+        // A reading of the mappings can reveal that the PID belongs to another process.
         if file.trusted_pid() && state.stacks.frames.jit.look(file.pid, &state.modules, images, now_ns) {
             state.waiting.names_came();
         }
@@ -251,14 +251,15 @@ impl Process {
         }
     }
 
-    /// Reads the rest of the ring when the program writes no more. A ring holds no more than itself: twice around is enough.
+    /// Reads the rest of the ring after the program has stopped writing. Reading two rings full is always
+    /// enough.
     fn drain_rest(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
         for _ in 0..2 {
             self.drain(recording, images, now_ns, stopped);
         }
     }
 
-    /// Last reading of everything, after the process is gone.
+    /// Reads everything for the last time, after the process has ended.
     pub fn close(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64, stopped: bool) {
         self.state.over = true;
         self.refresh_modules(images, now_ns);
@@ -271,7 +272,7 @@ impl Process {
         self.resolve_pending(recording, images, false);
     }
 
-    /// Last reading of everything, when another image has taken the process over.
+    /// Reads everything for the last time, after an exec.
     pub fn close_image(&mut self, recording: &mut Recording, images: &mut Images, now_ns: u64) {
         self.state.over = true;
         self.state.modules.read_log(&self.file, images);
@@ -284,7 +285,7 @@ impl Process {
         self.resolve_pending(recording, images, false);
     }
 
-    /// No more names of run-time code will come.
+    /// Reads the last names of JIT-compiled code.
     fn last_names(&mut self, images: &Images) {
         let Process { file, state, .. } = self;
         if file.trusted_pid() {
@@ -295,13 +296,15 @@ impl Process {
         state.waiting.names_came();
     }
 
-    /// Tries again to write the samples that wait for symbols; `anyway`: uses offsets where names are still missing.
+    /// Retries the samples that wait for symbols. `anyway`: writes them, with offsets instead of missing
+    /// symbols.
     pub fn resolve_pending(&mut self, recording: &mut Recording, images: &mut Images, anyway: bool) {
         let Process { file, state, .. } = self;
         state.resolve_waiting(&mut SampleSink { file, recording, images }, anyway);
     }
 
-    /// Records the live allocations, if they were last recorded `every_ns` ago. The first interval begins with the process.
+    /// Records the live allocations if they were last recorded `every_ns` ago. The first interval starts with
+    /// the process.
     pub fn record_alive(&mut self, every_ns: u64, now_ns: u64) {
         if self.live_recorded_ns == 0 {
             self.live_recorded_ns = self.file.start_mono_ns;

@@ -1,9 +1,9 @@
-//! Activations of spans that are still going on: what would be told at their end, for a program that is killed, or goes on longer than
-//! the recording.
+//! Unfinished span activations, which would be recorded at their end. They are recorded early if the program
+//! is killed, or outlives the recording.
 //!
-//! Nobody in the program writes anything: from time to time the contexts of threads that were sampled are read from outside, the
-//! record in force and those below it, and what they say is kept until the activation's end is told. So of a program that is
-//! killed those are known that had gone on for [`LOOK_NS`] at the most.
+//! The program itself is not involved. From time to time, the drain reads the contexts of sampled threads
+//! from the process's memory: the active record and those below it. It retains them until the end of the
+//! activation is recorded. For a program that is killed, this covers activations older than [`LOOK_NS`].
 //!
 //! A chain of records is used only if its first record has the same address and version before and after the
 //! reading. The activations are recorded when the process or the recording ends.
@@ -22,24 +22,24 @@ use super::threads::ThreadIndex;
 use crate::recording::{OpenSpan, Recording, Scope, Span, Worked};
 use crate::shared_memory::proc_file::ProcFile;
 
-/// Time between two looks.
+/// Time between two readings.
 const LOOK_NS: u64 = 250_000_000;
-/// Activations within each other that are kept; more is a circle, or of no use to anybody.
+/// Limit of nested activations; deeper nesting is a cycle, or useless.
 const DEEPEST: usize = 64;
-/// Threads that are kept, whether they have ended or not.
+/// Limit of threads, ended or not.
 const MOST_THREADS: usize = 8192;
-/// The longest name.
+/// Limit of a name, bytes.
 const NAME: usize = 255;
 
-/// An activation that had not ended when it was seen.
+/// An activation that had not ended when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Open {
-    /// When it began, `CLOCK_MONOTONIC` ns; when it was last known to go on.
+    /// Its start, and when it was last known to be active, `CLOCK_MONOTONIC` ns.
     pub start_ns: u64,
     pub seen_ns: u64,
     pub worked: Worked,
     pub parent: u64,
-    /// The span that was active before, 0: none.
+    /// The span that was active before, or 0.
     pub previous: u64,
     pub name: String,
 }
@@ -59,14 +59,14 @@ impl Open {
 
 #[derive(Debug, Default)]
 struct ThreadScopes {
-    /// When the thread was sampled last.
+    /// When the thread was last sampled.
     sampled_ns: u64,
-    /// It was sampled since it was looked at.
+    /// It has been sampled since its activations were last read.
     again: bool,
     open: Vec<Open>,
 }
 
-/// Threads of a process that work for something, and at what.
+/// The threads of a process that have activations.
 #[derive(Debug, Default)]
 pub(super) struct OpenScopes {
     threads: HashMap<ThreadIndex, ThreadScopes>,
@@ -74,7 +74,7 @@ pub(super) struct OpenScopes {
 }
 
 impl OpenScopes {
-    /// A sample of a thread had a context.
+    /// Notes a sample of a thread with a context.
     pub fn sampled(&mut self, thread: ThreadIndex, time_ns: u64) {
         let of = self.threads.entry(thread).or_default();
         of.again = true;
@@ -84,31 +84,31 @@ impl OpenScopes {
         }
     }
 
-    /// An activation's end was told, or would have been if there had been room.
+    /// Notes that an activation's end was recorded, or was lost.
     pub fn ended(&mut self, thread: ThreadIndex, seq: u64) {
         if let Some(of) = self.threads.get_mut(&thread) {
             of.open.retain(|open| open.worked.seq != seq);
         }
     }
 
-    /// Threads with activations whose end was not recorded yet.
+    /// Returns the threads with activations whose end was not recorded yet.
     pub fn threads(&self) -> impl Iterator<Item = ThreadIndex> {
         self.threads.iter().filter(|(_, of)| !of.open.is_empty()).map(|(thread, _)| *thread)
     }
 
-    /// Threads have other indices from now on; those without one are forgotten.
+    /// Updates the indices of threads, and forgets threads without a new index.
     pub fn threads_moved(&mut self, now: impl Fn(ThreadIndex) -> Option<ThreadIndex>) {
         let threads = std::mem::take(&mut self.threads);
         self.threads = threads.into_iter().filter_map(|(thread, of)| Some((now(thread)?, of))).collect();
     }
 
-    /// Whether it is time to look again.
+    /// Returns true if the next reading is due.
     pub fn is_due(&self, now_ns: u64) -> bool {
         !self.threads.is_empty() && now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
     }
 
-    /// Looks at the threads that were sampled since the last look, at the last one at all; `pointer` knows the thread pointers of those
-    /// that have not ended.
+    /// Reads the activations of threads that were sampled since the last reading, or of all threads if
+    /// `last`. `pointer` returns the thread pointer of a thread that has not ended.
     fn look(
         &mut self,
         file: &ProcFile,
@@ -128,12 +128,12 @@ impl OpenScopes {
                 of.again = false;
                 let (pid, at) = (file.pid, pointer.wrapping_add(offset));
                 if let Some(found) = chain(pid, at, now_ns, |index| file.label_name(index)) {
-                    // Of those that began later no sample is known.
+                    // Later activations have no sample.
                     let had_sample = |open: &Open| open.start_ns != 0 && open.start_ns <= of.sampled_ns;
                     let before = std::mem::take(&mut of.open);
                     of.open = found.into_iter().filter(had_sample).collect();
                     if last {
-                        // What ended since the last reading of the ring tells nobody any more.
+                        // The ring is not read again, so no end will be recorded for these.
                         let known: HashSet<u64> = of.open.iter().map(|open| open.worked.seq).collect();
                         of.open.extend(before.into_iter().filter(|open| !known.contains(&open.worked.seq)));
                     }
@@ -143,7 +143,7 @@ impl OpenScopes {
         });
     }
 
-    /// What goes on as far as is known, outermost first in each thread; nothing is kept.
+    /// Removes and returns all known activations, outermost first in each thread.
     pub fn take(&mut self) -> Vec<(ThreadIndex, Open)> {
         let threads = std::mem::take(&mut self.threads);
         let mut all: Vec<_> = threads
@@ -156,7 +156,7 @@ impl OpenScopes {
 }
 
 impl ProcessState {
-    /// Notes that the activation of a sample's context goes on.
+    /// Notes that the activation of a sample's context is still active.
     #[inline]
     pub(super) fn note_open(&mut self, origin: Origin<'_>) {
         if origin.context.is_some_and(|context| context.seq != 0) {
@@ -164,7 +164,7 @@ impl ProcessState {
         }
     }
 
-    /// Looks at what threads work for.
+    /// Reads the activations of threads.
     pub(super) fn look_for_open(&mut self, file: &ProcFile, now_ns: u64, last: bool) {
         if !file.trusted_pid() {
             return;
@@ -179,7 +179,8 @@ impl ProcessState {
         });
     }
 
-    /// Has the recording tell at a chunk's end what goes on now, where chunks are read alone.
+    /// Gives the recording the current activations, which it writes at the end of a chunk if chunks must be
+    /// complete in themselves.
     pub(super) fn update_open_spans(&mut self, file: &ProcFile, recording: &mut Recording) {
         if !recording.writes_open_spans() {
             return;
@@ -205,7 +206,7 @@ impl ProcessState {
         recording.open_now(file.key(), all);
     }
 
-    /// Tells what had not ended, when the process or the recording does.
+    /// Records the activations that had not ended at the end of the process or of the recording.
     pub(super) fn record_open_spans(&mut self, file: &ProcFile, recording: &mut Recording) {
         recording.open_now(file.key(), Vec::new());
         let mut told = HashSet::new();
@@ -217,7 +218,7 @@ impl ProcessState {
             let constant = thread.constant(file, self.group, recording);
             let scope = open.scope();
             recording.scope_end(constant, &scope);
-            // Spans without a name are told by whoever made them.
+            // Spans without a name are recorded by the library that created them.
             if open.name.is_empty() || !told.insert(scope.span) {
                 continue;
             }
@@ -231,12 +232,13 @@ impl ProcessState {
 
 fn word(pid: u32, at: u64) -> Option<u64> {
     let mut word = 0u64;
-    // SAFETY: as long as the word is.
+    // SAFETY: the word is as long as the given size.
     let got = unsafe { sys::read_process(pid, at, (&raw mut word).cast(), size_of::<u64>()) };
     (got == size_of::<u64>()).then_some(word)
 }
 
-/// The activations of the thread whose slot lies at `slot`, outermost first; `None` if it entered or left one meanwhile.
+/// Returns the activations of the thread whose slot is at `slot`, outermost first; `None` if the thread
+/// entered or left one in the meantime.
 fn chain(pid: u32, slot: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> Option<Vec<Open>> {
     let top = word(pid, slot)?;
     let mut at = top;
@@ -249,7 +251,7 @@ fn chain(pid: u32, slot: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) 
         found.push(open);
         at = previous;
     }
-    // What is below the record in force stays as it is for as long as that is in force.
+    // The records below the active one do not change while it is active.
     let version_at = top.wrapping_sub((CAR_BYTES - 8 * car::VERSION) as u64);
     let same = word(pid, slot)? == top && (found.is_empty() || word(pid, version_at)? == version);
     for i in 1..found.len() {
@@ -259,13 +261,13 @@ fn chain(pid: u32, slot: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) 
     same.then_some(found)
 }
 
-/// The activation whose record lies at `at`, its version, and the address of the one before.
+/// Returns the activation whose record is at `at`, its version, and the address of the previous one.
 fn one(pid: u32, at: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> Option<(Open, u64, u64)> {
     if !at.is_multiple_of(CAR_BYTES as u64) {
         return None;
     }
     let mut held = [0u64; (CAR_BYTES + RECORD_BYTES) / 8];
-    // SAFETY: as long as the array is.
+    // SAFETY: the array is as long as the given size.
     let got = unsafe {
         sys::read_process(
             pid,
@@ -284,7 +286,7 @@ fn one(pid: u32, at: u64, now_ns: u64, name: impl Fn(u8) -> Option<String>) -> O
     let worked = decode(words.get(..len)?, name)?;
     let mut bytes = [0u8; NAME];
     let len = ((told[car::MAGIC] >> 32) as usize).min(NAME);
-    // SAFETY: no longer than the array.
+    // SAFETY: the array is at least as long as the given size.
     let got = unsafe { sys::read_process(pid, told[car::NAME], bytes.as_mut_ptr(), len) };
     let name = String::from_utf8_lossy(&bytes[..got.min(len)]).into_owned();
     let start_ns = told[car::START].min(now_ns);
@@ -340,7 +342,7 @@ mod tests {
         let mut filled = held(3, at(&outer));
         filled.0[car::VERSION] = 0;
         assert_eq!(look(at(&filled)), Some(Vec::new()), "being written");
-        // Names of any length, times to come, a circle.
+        // Names of any length, times in the future, a cycle.
         let mut hostile = held(4, 0);
         hostile.0[car::MAGIC] = MAGIC | u64::from(u32::MAX) << 32;
         hostile.0[car::START] = u64::MAX;

@@ -1,11 +1,11 @@
-//! The process context (OTEP 4719) that a recorded process has published: what the keys of labels in another tracer's thread
-//! contexts mean.
+//! The process context (OTEP 4719) that a recorded process has published: the names of label keys in another
+//! tracer's thread contexts.
 //!
 //! ```text
 //! mapping named OTEL_CTX: signature[8] version u32 payload_size u32 published_at_ns u64 payload *const u8 ─▶ ProcessContext
 //! ```
-//! Nobody says when it comes or changes, so it is looked at again while there are contexts to be named: the whole map of the process
-//! until one is found, the 32 bytes of its head afterwards.
+//! There is no notification when it appears or changes, so it is polled while contexts have unnamed keys:
+//! first the whole map of the process until one is found, then the 32 bytes of its header.
 //!
 //! The contents are not trusted, and are read at most once per second.
 
@@ -16,19 +16,19 @@ use prost::Message;
 
 use crate::names::modules;
 
-/// Time between two looks.
+/// Time between two checks.
 const LOOK_NS: u64 = 1_000_000_000;
 const SIGNATURE: &[u8; 8] = b"OTEL_CTX";
-/// Bytes of a payload that are read at most.
+/// Limit of a payload, bytes.
 const MOST_BYTES: usize = 64 << 10;
-/// Keys that a record can name.
+/// Number of keys that a record can reference.
 const MOST_KEYS: usize = 256;
-/// Mappings of that name that are looked at.
+/// Limit of mappings with this name that are examined.
 const MOST_MAPPINGS: usize = 4;
 const KEY_MAP: &str = "threadlocal.attribute_key_map";
 const HEAD: usize = 32;
 
-/// `opentelemetry.proto.common.v1.ProcessContext`, as far as it is needed here.
+/// The required parts of `opentelemetry.proto.common.v1.ProcessContext`.
 #[derive(Clone, PartialEq, Message)]
 struct ProcessContext {
     #[prost(message, repeated, tag = "2")]
@@ -57,23 +57,23 @@ struct ArrayValue {
     values: Vec<AnyValue>,
 }
 
-/// Names of keys, as they were published last.
+/// The names of keys as last published.
 #[derive(Default)]
 pub(super) struct Published {
     names: Vec<String>,
-    /// Address of the head, and when it was published; 0: none was found.
+    /// Address of the header, and its publication time; 0: none was found.
     at: u64,
     stamp: u64,
     looked_ns: u64,
 }
 
 impl Published {
-    /// Name of the key with this index.
+    /// Returns the name of the key with this index.
     pub fn name(&self, index: u8) -> Option<&str> {
         self.names.get(usize::from(index)).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// Looks again if it is time to; whether names are others than before.
+    /// Reads the names again if it is due. Returns true if they changed.
     pub fn look(&mut self, pid: u32, now_ns: u64) -> bool {
         if self.looked_ns != 0 && now_ns.saturating_sub(self.looked_ns) < LOOK_NS {
             return false;
@@ -92,7 +92,7 @@ impl Published {
     }
 }
 
-/// Head, time stamp and names of the process context that other tracers' records go by.
+/// Returns header address, timestamp and names of the process context that other tracers' records use.
 fn best(pid: u32, maps: &str) -> Option<(u64, u64, Vec<String>)> {
     let named = |line: &modules::Line<'_>| {
         let path = line.path.strip_suffix(" (deleted)").unwrap_or(line.path);
@@ -102,7 +102,8 @@ fn best(pid: u32, maps: &str) -> Option<(u64, u64, Vec<String>)> {
         maps.lines().filter_map(modules::parse).filter(named).take(MOST_MAPPINGS).filter_map(|line| {
             let head = Head::read(pid, line.start)?;
             let names = head.names(pid, line.start)?;
-            // Our own library keeps its payload in the mapping itself; who else publishes speaks of other records.
+            // Our own library stores its payload in the mapping itself; contexts of other libraries belong to
+            // other records.
             let ours = (line.start..line.end).contains(&head.payload);
             Some(((!ours, head.stamp), line.start, names))
         });
@@ -116,7 +117,7 @@ struct Head {
 }
 
 impl Head {
-    /// A context that is published and not being changed.
+    /// Reads a context that is published and not being changed.
     fn read(pid: u32, at: u64) -> Option<Head> {
         let bytes = read(pid, at, HEAD)?;
         let word = |from: usize| Some(u64::from_le_bytes(*bytes.get(from..)?.first_chunk()?));
@@ -125,7 +126,8 @@ impl Head {
         (bytes.starts_with(SIGNATURE) && head.stamp != 0 && size <= MOST_BYTES).then_some(head)
     }
 
-    /// What its keys are called; `None` if it was changed meanwhile, or is no process context with keys.
+    /// Returns the names of its keys; `None` if it was changed in the meantime, or is not a process context
+    /// with keys.
     fn names(&self, pid: u32, at: u64) -> Option<Vec<String>> {
         let payload = read(pid, self.payload, self.size)?;
         let same = Head::read(pid, at)?;
@@ -145,7 +147,7 @@ fn names(payload: &[u8]) -> Option<Vec<String>> {
 
 fn read(pid: u32, at: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
-    // SAFETY: as long as the vector is.
+    // SAFETY: the vector is as long as the given size.
     let got = unsafe { sys::read_process(pid, at, bytes.as_mut_ptr(), len) };
     (got == len).then_some(bytes)
 }
@@ -201,7 +203,7 @@ mod tests {
         );
         let published = Published { names, ..Published::default() };
         assert_eq!([0, 1, 2, 3].map(|i| published.name(i)), [Some("root"), Some("tenant"), None, None]);
-        // One that is being changed, of another name, that leads nowhere, or has more than can be.
+        // A context that is being changed, has another name, an invalid address, or too large a size.
         let alone = |head: &Mapped, name| best(pid, &maps(&[(head, name)]));
         assert!(alone(&new, "[anon_shmem:OTEL_CTX]").is_some() && alone(&new, "[anon:OTEL_CTX_2]").is_none());
         new.stamp = 0;

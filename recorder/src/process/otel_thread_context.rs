@@ -1,9 +1,11 @@
-//! Other writers of OpenTelemetry's thread context (OTEP 4947): libraries that define `otel_thread_ctx_v1` and may be opened at any time. And
-//! those of labels alone: the program or a library that defines `custom_labels_current_set` (ABI of custom-labels, version 1).
+//! Other libraries that write OpenTelemetry's thread context (OTEP 4947): they define `otel_thread_ctx_v1`
+//! and may be loaded at any time. Also libraries and programs that write only labels: they define
+//! `custom_labels_current_set` (ABI of custom-labels, version 1).
 //!
-//! The recorder's copy in the program finds the variables that were there at the start (`capture/context.rs`). This module finds those of
-//! libraries opened later, by the words of the loader (`names/context_words.rs`), and writes their places to the process's shared file, where
-//! handlers read them.
+//! The recorder in the program finds the variables that exist at the start (`capture/context.rs`). This
+//! module finds those of libraries loaded later, from the words that the dynamic loader fills in
+//! (`names/context_words.rs`), and writes their locations to the process's shared file, where handlers read
+//! them.
 
 use flightline_in_signal::context::place;
 use flightline_in_signal::layout::CONTEXT_PLACES;
@@ -16,24 +18,25 @@ use crate::shared_memory::proc_file::ProcFile;
 /// Shortest and longest time between two searches of the mapped files if no module has changed, ns.
 const WAIT_NS: [u64; 2] = [100_000_000, 16_000_000_000];
 
-/// The writers of a process.
+/// The context-writing libraries of a process.
 #[derive(Default)]
 pub(super) struct Writers {
     /// Version of the modules at the last search.
     version: u64,
-    /// The loader has not written some word yet.
+    /// The dynamic loader has not filled in some word yet.
     again: bool,
     wait_ns: u64,
     looked_ns: u64,
 }
 
 impl Writers {
-    /// Returns true if it is time to read the mappings: a library without samples may have been opened.
+    /// Returns true if it is time to read the mappings, because a library without samples may have been
+    /// loaded.
     pub fn is_due(&self, file: &ProcFile, now_ns: u64) -> bool {
         file.context_offsets() != [0; 2] && now_ns.saturating_sub(self.looked_ns) >= self.wait_ns
     }
 
-    /// Searches the mapped files, and writes the places of the variables for the program's handlers.
+    /// Searches the mapped files, and writes the locations of the variables for the program's handlers.
     pub fn look(&mut self, file: &ProcFile, modules: &ModuleMap, images: &Images, now_ns: u64) {
         if self.is_due(file, now_ns) {
             self.looked_ns = now_ns;
@@ -65,7 +68,7 @@ impl Writers {
                 }
             }
         }
-        // Writers of spans come first: they have more than labels.
+        // Variables with spans come first, because they contain more than labels.
         places.sort_by_key(|[_, place]| (*place == 0, place & place::LABELS));
         file.set_context_places(&places);
     }

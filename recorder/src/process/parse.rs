@@ -1,4 +1,4 @@
-//! Records of the ring, as a program wrote them, become samples.
+//! Parses the records that a program wrote to its ring into samples and events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use crate::{
     shared_memory::journal::Entry,
 };
 
-/// One sample as read from the ring; its addresses are in [`Record::stack`].
+/// A sample from the ring. Its addresses are in [`Record::stack`].
 pub(super) struct Sample {
     pub(super) time_ns: u64,
     pub(super) tid: u32,
@@ -24,7 +24,7 @@ pub(super) struct Sample {
     pub(super) reason: Option<u16>,
 }
 
-/// A record as read.
+/// A parsed record.
 pub(super) enum Parsed {
     Sample(Sample),
     Event(Sample, events::Head),
@@ -42,18 +42,18 @@ pub(super) struct Renamed {
 /// Words of a sample before its addresses.
 const FIXED: usize = size_of::<SampleRecord>() / 8;
 
-/// The variable part of a record that was read last. Its buffers are reused for the next one.
+/// The variable part of the record that was read last. Its buffers are reused for the next one.
 #[derive(Default)]
 pub(super) struct Record {
     /// Raw stack: [`super::stack_resolver::STACK_HEAD`] words, then addresses.
     pub(super) stack: Vec<u64>,
-    /// Further words of an event.
+    /// Additional words of an event.
     pub(super) extra: Vec<u64>,
-    /// The context as the thread's handler read it; empty if there is none.
+    /// The context words as read by the thread's handler; empty if there is none.
     pub(super) context_words: Vec<u64>,
-    /// The same, decoded.
+    /// The decoded context.
     pub(super) context: Option<Arc<Worked>>,
-    /// Its copy in the journal, until a sample that waits takes it out.
+    /// Its copy in the journal, until a waiting sample takes it.
     pub(super) entry: Option<Entry>,
 }
 
@@ -65,7 +65,7 @@ impl Parsed {
 }
 
 impl Record {
-    /// Reads a record; `None` if it is of no known kind or does not hold what a program writes.
+    /// Parses a record; `None` if its kind is unknown or its contents are invalid.
     #[inline]
     pub(super) fn parse(&mut self, kind: u8, payload: &[AtomicU64]) -> Option<Parsed> {
         match kind {
@@ -76,7 +76,7 @@ impl Record {
         }
     }
 
-    /// Reads a sample record; its stack goes to `self.stack`.
+    /// Parses a sample record. Its stack goes to `self.stack`.
     #[inline]
     fn parse_sample(&mut self, payload: &[AtomicU64], stack_at: usize) -> Option<Sample> {
         let word = |i: usize| payload.get(i).map(|w| w.load(Relaxed));
@@ -106,7 +106,7 @@ impl Record {
         })
     }
 
-    /// Reads an event record; its extra words go to `self.extra`, its stack to `self.stack`.
+    /// Parses an event record. Its additional words go to `self.extra`, its stack to `self.stack`.
     fn parse_event(&mut self, payload: &[AtomicU64]) -> Option<(Sample, events::Head)> {
         let word = payload.get(FIXED)?.load(Relaxed);
         let extra = (word >> 32) as usize;
@@ -115,7 +115,7 @@ impl Record {
         self.extra.extend(payload.get(FIXED + 1..stack_at)?.iter().map(|w| w.load(Relaxed)));
         let sample = self.parse_sample(payload, stack_at)?;
         let head = events::Head { kind: word as u16, index: (word >> 16) as u16, value: sample.weight_ns };
-        // No program writes these: they are made here.
+        // Wall-clock events are created by the drain, never by a program.
         (head.kind != event_kind::WALL).then_some((sample, head))
     }
 }

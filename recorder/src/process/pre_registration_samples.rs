@@ -1,7 +1,7 @@
-//! Samples of a thread from before it began to sample itself.
+//! Startup samples: samples of a thread from before it samples itself.
 //!
 //! Perf events sample a program that the recorder starts until its first thread is armed. These samples
-//! belong to the account of that thread; their time is taken from its losses, so no time counts twice. The
+//! are added to the totals of that thread and subtracted from its losses, so no time counts twice. The
 //! same time of programs that this program starts is reported as lost.
 
 use std::sync::atomic::AtomicU64;
@@ -22,41 +22,42 @@ use crate::{
     remote_unwinder::{RemoteUnwinder, Stopped},
 };
 
-/// A sample that waits for the hand-over.
+/// A startup sample that waits for the hand-over.
 pub struct Early {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
-    /// CPU time since the one before.
+    /// CPU time since the previous sample, ns.
     pub weight_ns: u64,
     /// Return addresses in the kernel, leaf first.
     pub kernel: Vec<u64>,
-    /// Registers in the program.
+    /// User registers.
     pub regs: Option<Regs>,
-    /// The stack from the stack pointer on. Empty while the kernel has taken the old program away and not begun the new.
+    /// The user stack from the stack pointer on. Empty during exec, after the old program was removed and
+    /// before the new one starts.
     pub stack: Box<[u8]>,
 }
 
 impl Early {
-    /// `weight_ns`: CPU time since the sample before.
+    /// Converts a perf sample. `weight_ns` is the CPU time since the previous sample.
     pub fn new(sample: Sample<'_>, weight_ns: u64) -> Early {
         let Sample { time_ns, kernel, regs, stack, .. } = sample;
         Early { time_ns, weight_ns, kernel, regs, stack: stack.into() }
     }
 }
 
-/// They are samples of their own: their first event comes after a random part of a period, and what rounding leaves of them is
-/// not the program's.
+/// Adds the startup samples of a thread to its totals. They have their own random first expiry and their own
+/// carry, which do not affect the program's samples.
 pub struct Before {
     index: ThreadIndex,
     carry_ns: i64,
     /// The raw stack that was walked last.
     stack: Vec<u64>,
-    /// Why that was cut.
+    /// The reason why that stack was cut.
     reason: Option<u16>,
 }
 
 impl Process {
-    /// Its first thread, and since when that samples itself.
+    /// Returns the index of thread `tid`, and the time since when it samples itself.
     pub fn begun_ns(&mut self, tid: u32) -> Option<(ThreadIndex, u64)> {
         let Process { file, state, .. } = self;
         state.threads.read_slots(file, state.sampling.period_ns);
@@ -67,7 +68,7 @@ impl Process {
 }
 
 impl Before {
-    /// Samples of thread `index`.
+    /// Returns the state for samples of thread `index`.
     pub fn new(process: &Process, index: ThreadIndex) -> Before {
         let period = process.state.sampling.period_ns.max(1);
         let seed = process.state.threads.list.get(index).map_or(0, |thread| thread.seed());
@@ -76,8 +77,8 @@ impl Before {
         Before { index, carry_ns, stack: Vec::new(), reason: None }
     }
 
-    /// Walks a copied stack. `false` if it does not reach the root, or by a guess only as the process
-    /// is gone and its files are not read yet.
+    /// Walks a copied stack. Returns false if it does not reach the root, or if the walk is uncertain because
+    /// the process is gone and its files have not been read yet.
     pub fn walk(
         &mut self,
         process: &mut Process,
@@ -94,7 +95,7 @@ impl Before {
         self.stack.extend_from_slice(kernel);
         self.reason = None;
         let Some(regs) = early.regs.as_ref().filter(|_| kernel.is_empty() || !early.stack.is_empty()) else {
-            // In exec the kernel's frames are all there is.
+            // During exec, only kernel frames exist.
             self.reason = kernel.is_empty().then_some(walk_end::NO_INFO);
             self.stack[0] = u64::from(self.reason.is_some());
             return true;
@@ -121,7 +122,7 @@ impl Before {
         !truncated && !unread
     }
 
-    /// Books the sample walked last: its time was down as lost.
+    /// Records the sample walked last. Its CPU time had been counted as lost.
     pub fn book(
         &mut self,
         process: &mut Process,
@@ -132,7 +133,7 @@ impl Before {
         let Process { file, state, .. } = process;
         let selection = state.threads.selection.as_ref();
         let Some(thread) = state.threads.list.get_mut(self.index) else { return };
-        // The program says how much there was.
+        // The program reported how much CPU time there was before it sampled itself.
         let unarmed_ns = thread.ledger.lost_ns[loss::UNARMED];
         let weight_ns = early.weight_ns.min(unarmed_ns);
         if weight_ns == 0 || recording.full() || !thread.selected(file, selection) {

@@ -1,4 +1,4 @@
-//! What `/proc` says of a thread: its name, whether it is still there, whether it runs unseen.
+//! Reads the state of a thread from `/proc`: its name, whether it exists, whether it runs without samples.
 
 use std::fs;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -9,12 +9,14 @@ use flightline_in_signal::layout::{engine, slot_state, stage};
 use super::thread::Thread;
 use crate::shared_memory::proc_file::ProcFile;
 
-/// CPU time that may go by without a sample in good order: a period, twice for safety, and the kernel's tick.
+/// Returns the CPU time that may pass without a sample in normal operation: a period, doubled for safety, and
+/// the kernel's tick.
 pub(super) fn unseen_limit(period_ns: u64) -> u64 {
     2 * period_ns + 10_000_000
 }
 
-/// Reads the thread's present name; a new one needs a new key in the output. `false` if the thread is gone.
+/// Reads the thread's current name. A new name needs a new key in the output. Returns false if the thread is
+/// gone.
 pub(super) fn look_up_name(thread: &mut Thread, file: &ProcFile) -> bool {
     let name = fs::read(format!("/proc/{}/task/{}/comm", file.pid, thread.tid));
     let Ok(name) = name else { return !file.trusted_pid() };
@@ -27,7 +29,7 @@ pub(super) fn look_up_name(thread: &mut Thread, file: &ProcFile) -> bool {
     true
 }
 
-/// A thread that went without passing through `pthread` (raw clone): its slot ends here.
+/// Ends the slot of a thread that exited without passing through `pthread` (raw clone).
 pub(super) fn end_vanished(thread: &Thread, file: &ProcFile) {
     if let Some((number, generation)) = thread.slot
         && let Some(slot) = file.slot(number)
@@ -37,14 +39,14 @@ pub(super) fn end_vanished(thread: &Thread, file: &ProcFile) {
     }
 }
 
-/// The thread's CPU clock, where its samples do not tell it.
+/// Reads the thread's CPU clock, if its samples do not contain it.
 pub(super) fn read_clock(thread: &mut Thread, file: &ProcFile) {
     let ran = fs::read_to_string(format!("/proc/{}/task/{}/schedstat", file.pid, thread.tid)).ok();
     let ran = ran.and_then(|text| text.split(' ').next()?.parse::<u64>().ok()).filter(|_| file.trusted_pid());
     thread.ledger.cpu_ns = thread.ledger.cpu_ns.max(ran.unwrap_or(0));
 }
 
-/// If the thread's CPU clock ran on although no sample came: is our signal blocked?
+/// Checks a thread whose CPU clock advances without samples. Returns true if it blocks our signal.
 pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: u64) -> bool {
     let dir = format!("/proc/{}/task/{}", file.pid, thread.tid);
     let Ok(text) = fs::read_to_string(format!("{dir}/schedstat")) else {
@@ -55,7 +57,7 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     };
     let Some(ran) = text.split(' ').next().and_then(|n| n.parse::<u64>().ok()) else { return false };
     let slot = thread.slot.and_then(|(number, _)| file.slot(number));
-    // What is still in the ring did get through.
+    // Samples in the ring were not blocked.
     let written = slot.map_or(0, |slot| slot.sampled_ns.load(Relaxed));
     let in_ring = written.saturating_sub(thread.ledger.arrived_ns);
     let booked = thread.ledger.booked_ns() - thread.blocked.ns;
@@ -76,7 +78,8 @@ pub(super) fn look_for_blocked(thread: &mut Thread, file: &ProcFile, period_ns: 
     if mask & ours == 0 {
         return false;
     }
-    // Up to a period of it belongs to the next sample: what is told must not be more than what that will say.
+    // Up to one period of it belongs to the next sample. The reported loss must not exceed the loss that this
+    // sample reports.
     thread.set_blocked(unseen.saturating_sub(period_ns));
     if let Some(slot) = slot {
         slot.blocked_seen.store(1, Relaxed);

@@ -1,4 +1,4 @@
-//! Whether threads of a process ran, by the CPU clock of the process.
+//! Detects whether threads of a process ran, from the CPU clock of the process.
 
 use nix::time::ClockId;
 
@@ -10,29 +10,29 @@ pub(super) enum Reading {
     Unknown,
     /// No thread ran since the last reading.
     Still,
-    /// CPU time since the last reading, ns. At the first one 0.
+    /// CPU time since the last reading, ns. It is 0 at the first reading.
     Ran(u64),
 }
 
-/// The CPU clock of a process, and when it moved.
+/// The CPU clock of a process, and when it last changed.
 pub(super) struct ProcessActivity {
     pid: u32,
-    /// A `timer_t`, as a number so that it may change threads.
+    /// A `timer_t`, as a number so that the struct is `Send`.
     timer: Option<usize>,
     /// The clock at the last reading, ns.
     clock_ns: u64,
-    /// When a thread of the process was last seen to have run, ns.
+    /// When the clock was last found changed, ns.
     moved_ns: u64,
-    /// Until when none has run since, ns.
+    /// Until when it is known to be unchanged since, ns.
     still_ns: u64,
-    /// Both as they were before: a thread that was looked at after the first has waited until the second.
+    /// The previous values of both: a thread examined after the first time has waited until the second.
     still_before: (u64, u64),
-    /// The clock was not read since the beginning.
+    /// The clock has not been read since the start.
     first: bool,
 }
 
 impl ProcessActivity {
-    /// Process `pid`.
+    /// Returns the state for process `pid`.
     pub fn new(pid: u32) -> ProcessActivity {
         ProcessActivity {
             pid,
@@ -45,12 +45,12 @@ impl ProcessActivity {
         }
     }
 
-    /// Begins again: the next reading counts as activity.
+    /// Restarts: the next reading counts as activity.
     pub fn restart(&mut self) {
         self.first = true;
     }
 
-    /// Returns true if the clock was not read since the beginning.
+    /// Returns true if the clock has not been read since the start.
     pub fn is_first(&self) -> bool {
         self.first
     }
@@ -70,19 +70,20 @@ impl ProcessActivity {
         Reading::Ran(if first { 0 } else { ran_ns })
     }
 
-    /// Returns true if a thread that was looked at then may have run since.
+    /// Returns true if a thread that was examined at `looked_ns` may have run since.
     pub fn moved_since(&self, looked_ns: u64) -> bool {
         looked_ns < self.moved_ns
     }
 
-    /// Until when a thread that was looked at then has certainly not run, if that is known.
+    /// Returns until when a thread that was examined at `looked_ns` has certainly not run, if that is known.
     pub fn still_until(&self, looked_ns: u64) -> Option<u64> {
         let (since_ns, still_ns) = self.still_before;
         (looked_ns >= since_ns && still_ns > looked_ns).then_some(still_ns)
     }
 
-    /// The kernel adds a process's CPU time up thread by thread at every reading, unless a timer on that clock makes it maintain
-    /// the sum: one that never expires.
+    /// Makes the clock cheap to read. The kernel adds up a process's CPU time thread by thread at every
+    /// reading, unless a timer on that clock makes it maintain the sum. This creates a timer that never
+    /// expires.
     pub fn make_clock_cheap(&mut self) {
         if self.timer.is_some() {
             return;
@@ -101,7 +102,7 @@ impl ProcessActivity {
         let never = libc::timespec { tv_sec: 1 << 32, tv_nsec: 0 };
         let spec =
             libc::itimerspec { it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
-        // SAFETY: our own timer and a valid structure. If it fails the clock is only slower.
+        // SAFETY: our own timer and a valid structure. If it fails, reading the clock is only slower.
         unsafe { libc::timer_settime(timer, 0, &raw const spec, std::ptr::null_mut()) };
     }
 }

@@ -1,4 +1,5 @@
-//! The recorder's state of a process: its samples and events are counted, resolved and passed on to its recording.
+//! The state of a recorded process: counts and resolves its samples and events, and writes them to its
+//! recording.
 
 use flightline_in_signal::{
     layout::{alloc_flags, event_kind},
@@ -29,25 +30,25 @@ use crate::{
     shared_memory::proc_file::ProcFile,
 };
 
-/// The recorder's state of a process.
+/// The state of a recorded process.
 pub struct ProcessState {
     /// Its mapped modules.
     pub modules: ModuleMap,
     /// Its threads.
     pub threads: Threads,
-    /// Index of its recording.
+    /// Key of its recording.
     pub recording: RecordingId,
     /// Group of its threads in the recording.
     pub group: u32,
     /// The title of the process.
     pub titles: Titles,
-    /// Modules whose allocations are not seen.
+    /// Modules whose allocations are not recorded.
     pub direct_calls: DirectCalls,
-    /// Threads that run in one place, for automatic dumps.
+    /// Threads that run with the same callers, for automatic dumps.
     pub runs: Option<Box<Runs>>,
     /// The state of engines other than CPU time.
     pub engines: events::Engines,
-    /// The process is gone.
+    /// The process has ended.
     pub over: bool,
     /// Progress and totals of reading its ring.
     pub ring: RingStatistics,
@@ -55,7 +56,7 @@ pub struct ProcessState {
     pub(super) stacks: StackResolver,
     pub(super) waiting: WaitingSamples,
     pub(super) contexts: Contexts,
-    /// Activations of spans that had not ended.
+    /// Unfinished span activations.
     pub(super) open: OpenScopes,
 }
 
@@ -80,17 +81,17 @@ impl ProcessState {
         }
     }
 
-    /// One of so many processes: they share the memory for stacks.
+    /// Limits its memory for stacks to its share among `processes`.
     pub fn share(&mut self, processes: usize) {
         self.stacks.share_memory(processes);
     }
 
-    /// How many stacks of addresses, addresses and threads it stores.
+    /// Returns the numbers of cached stacks, cached addresses, and threads.
     pub fn counts(&self) -> [usize; 3] {
         [self.stacks.len(), self.stacks.frames.count(), self.threads.list.len()]
     }
 
-    /// All events that ended before this time are in the output, or lost.
+    /// Returns the time before which all events that ended are in the output, or lost.
     pub fn watermark(&self) -> u64 {
         if self.over && self.waiting() == 0 {
             return u64::MAX;
@@ -98,12 +99,12 @@ impl ProcessState {
         self.waiting.times_ns().fold(self.ring.drained_ns, u64::min)
     }
 
-    /// The images that its samples may name.
+    /// Returns the images that its samples may reference.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
         self.modules.images().chain(self.waiting.maps().into_iter().flat_map(|map| map.images()))
     }
 
-    /// Counts a record that was read and passes it on.
+    /// Counts a parsed record and handles it.
     #[inline]
     pub(super) fn take_parsed(
         &mut self,
@@ -134,14 +135,14 @@ impl ProcessState {
         }
     }
 
-    /// The thread of a sample that was read from the ring.
+    /// Returns the thread of a sample from the ring.
     #[inline]
     pub(super) fn sample_thread(&mut self, file: &ProcFile, sample: &Sample) -> ThreadIndex {
         let period_ns = self.sampling.period_ns;
         self.threads.index_for_sample(file, sample.slot, sample.tid, sample.time_ns, period_ns)
     }
 
-    /// Passes an event on to its engine, once its stack is resolved.
+    /// Handles an event of another engine: resolves its stack and writes it.
     fn take_event(
         &mut self,
         sample: &Sample,
@@ -181,7 +182,7 @@ impl ProcessState {
         self.pass_on(raw, &events::Event { head, extra }, sink);
     }
 
-    /// Updates the live allocations by an allocation or a free, and writes the frees that it implies.
+    /// Updates the live allocations after an allocation or a free, and writes the frees that it implies.
     fn note_allocation(
         &mut self,
         thread: ThreadIndex,
@@ -206,7 +207,7 @@ impl ProcessState {
         }
     }
 
-    /// Writes an event, at once or when its symbols are there.
+    /// Writes an event, immediately or once its symbols are available.
     pub(super) fn pass_on(
         &mut self,
         mut raw: RawSample<'_>,
@@ -218,7 +219,7 @@ impl ProcessState {
         if raw.stack.len() <= STACK_HEAD {
             raw.origin.context = None;
             if behind {
-                // Not before the allocation, which may be waiting.
+                // It must not be written before its allocation, which may be waiting.
                 return self.put_aside(&mut raw, None, payload(), Missing::Symbols);
             }
             return self.write_event(raw.origin, None, event, sink);
@@ -243,7 +244,7 @@ impl ProcessState {
         }
     }
 
-    /// The trace of a stored stack. `anyway`: offsets replace symbols and names that are still missing.
+    /// Returns the trace of a stored stack. `anyway`: uses offsets instead of missing symbols and names.
     #[inline]
     pub(super) fn trace(
         &mut self,
@@ -254,7 +255,7 @@ impl ProcessState {
         self.stacks.trace(stack, &self.modules, sink.recording, sink.images, anyway)
     }
 
-    /// Stores a sample until its symbols or names are there.
+    /// Stores a sample until its symbols or names are available.
     pub(super) fn put_aside(
         &mut self,
         raw: &mut RawSample<'_>,
@@ -268,11 +269,11 @@ impl ProcessState {
         self.waiting.add(WaitingSample { map, thread, stack, time_ns, payload, context, entry }, missing);
     }
 
-    /// The group of the process, and that of its title when a sample of `time_ns` is written.
+    /// Returns the group of the process, and that of its title, for a sample of `time_ns`.
     #[inline]
     fn groups(&mut self, file: &ProcFile, time_ns: u64, recording: &mut Recording) -> (u32, u32) {
         if self.titles.is_due(time_ns) {
-            // The id of a process that has ended may be another's.
+            // After the process has ended, its PID may belong to another one.
             let pid = (file.trusted_pid() && file.alive()).then_some(file.pid);
             self.titles.read(pid, self.group, recording, monotonic_ns());
         }
@@ -301,8 +302,8 @@ impl ProcessState {
         recording.note_sampled_span(constant, 0, None);
     }
 
-    /// Replaces the thread id of the holder of a lock in `extra` by 1 + its constant in the recording, 0 if it is not known: by
-    /// the time that symbols are read it may have ended.
+    /// Replaces the TID of a lock's holder in `extra` by 1 + its constant in the recording, or 0 if it is
+    /// unknown. This happens early, because the holder may have ended by the time symbols are read.
     fn name_owner(&mut self, extra: &mut [u64], sink: &mut SampleSink<'_>) {
         let Some(word) = extra.get_mut(lock::OWNER) else { return };
         let tid = u32::try_from(*word).unwrap_or(0);
@@ -312,7 +313,7 @@ impl ProcessState {
         *word = owner.map_or(0, constant);
     }
 
-    /// Counts a sample of CPU time and passes it on.
+    /// Counts a CPU time sample and writes it.
     fn take_sample(&mut self, sample: &Sample, record: &mut Record, sink: &mut SampleSink<'_>, now_ns: u64) {
         let index = self.sample_thread(sink.file, sample);
         let time_ns = not_in_future(sample.time_ns, now_ns);
@@ -320,7 +321,7 @@ impl ProcessState {
         let origin = Origin { thread: index, time_ns, context: context.as_ref() };
         self.note_open(origin);
         self.ring.add_cpu_sample(sample.weight_ns);
-        // No thread uses more CPU time than time goes by: damaged weights must not flood the output.
+        // A thread cannot use more CPU time than has passed: damaged weights must not flood the output.
         let life = now_ns.saturating_sub(sink.file.start_mono_ns).saturating_add(1_000_000_000);
         let at_once = self.sampling.threads_at_once;
         if self.threads.are_too_many() || self.ring.exceeds(life, at_once) {
@@ -328,7 +329,7 @@ impl ProcessState {
             return;
         }
         let Some(thread) = self.threads.list.get_mut(index) else { return };
-        // With `itimer` its samples represent other threads too.
+        // With `itimer`, its samples represent other threads too.
         let life = if thread.ledger.of_process { life.saturating_mul(at_once) } else { life };
         let weight = sample.weight_ns.min(life.saturating_sub(thread.ledger.arrived_ns));
         thread.ledger.arrived += 1;
@@ -368,7 +369,7 @@ impl ProcessState {
         }
     }
 
-    /// Writes `events` equal samples of CPU time.
+    /// Writes `events` equal CPU time samples.
     #[inline]
     pub(super) fn write_cpu(
         &mut self,
@@ -387,14 +388,14 @@ impl ProcessState {
         recording.note_sampled_span(constant, 0, None);
     }
 
-    /// Events of CPU time represent another time from now on.
+    /// Changes the CPU time that an event represents.
     pub fn change_period(&mut self, period_ns: u64) {
         self.sampling.period_ns = period_ns;
         self.threads.sampling_ns = 0;
         self.threads.list.iter_mut().for_each(|thread| thread.ledger.change_period(period_ns));
     }
 
-    /// The thread that holds a slot.
+    /// Returns the thread that uses a slot.
     pub fn thread_at(&mut self, file: &ProcFile, slot: u32) -> Option<ThreadIndex> {
         self.threads.at_slot(file, slot, self.sampling.period_ns)
     }

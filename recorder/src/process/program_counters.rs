@@ -1,4 +1,5 @@
-//! What a program counts by itself: the drain keeps what of it was told, a recovery tells what came after that.
+//! The program's own counters: the drain saves which of them have been reported, and a recovery reports the
+//! rest.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,7 +16,7 @@ use crate::{
 };
 
 impl Process {
-    /// Keeps for a recovery what was told with the batch that is being queued.
+    /// Saves, for a recovery, the counters that are reported with the batch being queued.
     pub fn save_reported(&mut self, recording: &Recording) {
         let Some(batches) = recording.batches() else { return };
         let Process { file, state, told, .. } = self;
@@ -34,7 +35,8 @@ impl Process {
         }
     }
 
-    /// Tells what the program counted after what was told with batch `committed`. Returns how many samples and events it lost.
+    /// Records the losses that the program counted after those reported with batch `committed`. Returns the
+    /// number of lost samples and events.
     pub fn record_remaining(&mut self, committed: u64, recording: &mut Recording, now_ns: u64) -> u64 {
         let Process { file, state, .. } = self;
         let found = reported_counters::read(&file.reported_path(), committed);
@@ -51,7 +53,7 @@ impl Process {
         for number in 0..file.slots() {
             let Some(slot) = file.slot(number) else { break };
             let slot_state_word = slot.state.load(Acquire);
-            // Of one that has ended the counts stand there until the next one comes.
+            // After a thread ends, its counters remain in the slot until another thread uses it.
             if slot_state_word & slot_state::MASK == slot_state::INIT
                 || slot.lost.iter().all(|n| n.load(Relaxed) == 0)
             {

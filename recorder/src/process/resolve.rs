@@ -1,4 +1,4 @@
-//! Waiting samples are written when symbols have been read, or when they take too much memory.
+//! Writes waiting samples when their symbols have been read, or when they use too much memory.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::{thread::Thread, threads::ThreadIndex};
 use crate::{names::modules::ModuleMap, recording::Recording};
 
 impl ProcessState {
-    /// Puts `map` in the place of the present one, which goes to `live`, or back.
+    /// Replaces the current map by `map` and saves the current one in `live`, or restores it.
     fn show(&mut self, map: &ModuleMap, live: &mut Option<ModuleMap>) {
         match live.take_if(|live| live.version == map.version) {
             Some(now) => self.modules = now,
@@ -21,36 +21,38 @@ impl ProcessState {
         }
     }
 
-    /// Forgets resolved stacks if addresses or trace indices mean something else now, and stacks that take too much memory.
+    /// Drops resolved stacks if addresses or trace indices have changed their meaning, and all stacks if they
+    /// use too much memory.
     pub(super) fn check_versions(&mut self, recording: &Recording) {
         self.stacks.forget_outdated(&self.modules, recording);
         if self.stacks.exceeds(1) {
             if self.waiting() == 0 {
                 self.stacks.clear();
             } else if self.waiting.wait_for_names() {
-                // Names that do not come must not keep all stacks in memory.
+                // Names that never come must not keep all stacks in memory.
                 self.stacks.frames.jit.give_up();
                 self.waiting.names_came();
             }
         }
     }
 
-    /// Number of samples waiting for symbols.
+    /// Returns the number of samples that wait for symbols.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns true if a sample of this moment or before is waiting.
+    /// Returns true if a sample from this time or earlier is waiting.
     pub fn waits_since(&self, before_ns: u64) -> bool {
         self.waiting.times_ns().any(|time_ns| time_ns <= before_ns)
     }
 
-    /// Returns true if there is a reason to try the waiting samples again.
+    /// Returns true if the waiting samples should be retried.
     pub fn has_news(&self) -> bool {
         self.waiting.has_news() || self.overdue()
     }
 
-    /// Returns true if waiting samples take so much memory that they are written with the symbols known now.
+    /// Returns true if waiting samples use so much memory that they must be written with the symbols
+    /// available now.
     pub(super) fn overdue(&self) -> bool {
         self.waiting() > 0
             && (self.waiting.are_too_many()
@@ -58,7 +60,8 @@ impl ProcessState {
                 || self.waiting.have_too_many_maps(self.modules.version))
     }
 
-    /// Drops the threads that are reported to the end and whose index is in no other table; `report` gets them.
+    /// Removes the threads that have been written completely and whose index is not in use; `report` receives
+    /// them.
     pub fn forget_complete(&mut self, report: impl FnMut(&Thread)) {
         if !self.threads.list.iter().any(|thread| thread.told.end) {
             return;
@@ -73,7 +76,8 @@ impl ProcessState {
         self.waiting.threads_moved(now);
     }
 
-    /// Tries again to write the samples that wait for symbols; `anyway`: uses offsets where names are still missing.
+    /// Retries the samples that wait for symbols. `anyway`: writes them, with offsets instead of missing
+    /// symbols.
     pub(super) fn resolve_waiting(&mut self, sink: &mut SampleSink<'_>, anyway: bool) {
         self.check_versions(sink.recording);
         let anyway = anyway || self.overdue();
@@ -98,7 +102,7 @@ impl ProcessState {
         }
     }
 
-    /// Writes a sample, if it has to wait no longer.
+    /// Writes a sample unless it still has to wait.
     fn write_waiting(
         &mut self,
         sample: &WaitingSample,

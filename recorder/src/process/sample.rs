@@ -9,13 +9,13 @@ use crate::{
     shared_memory::{journal::Entry, proc_file::ProcFile},
 };
 
-/// Where samples of a process go, and what resolves their stacks.
+/// The destination of a process's samples, and the files for symbolizing them.
 pub struct SampleSink<'a> {
     /// The process's shared file.
     pub file: &'a ProcFile,
     /// Its recording.
     pub recording: &'a mut Recording,
-    /// Files whose code runs.
+    /// Files with code.
     pub images: &'a mut Images,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct RawSample<'a> {
     pub origin: Origin<'a>,
     /// Raw stack: [`super::stack_resolver::STACK_HEAD`] words, then addresses.
     pub stack: &'a [u64],
-    /// Why the stack is truncated ([`flightline_in_signal::layout::walk_end`]), if it is.
+    /// The reason why the stack is truncated ([`flightline_in_signal::layout::walk_end`]), if it is.
     pub truncation: Option<u16>,
-    /// Its record in the journal. A sample that has to wait takes it out.
+    /// Its record in the journal. A sample that has to wait takes it.
     pub entry: &'a mut Option<Entry>,
 }

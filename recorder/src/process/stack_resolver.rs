@@ -1,4 +1,4 @@
-//! The stacks of a process: each distinct one is stored and resolved once.
+//! Caches the stacks of a process: each distinct stack is stored and resolved once.
 
 use crate::{
     names::frames::{Frames, Resolved},
@@ -11,29 +11,30 @@ use crate::{
     settings::{STACK_BYTES, STACKS_BYTES},
 };
 
-/// Words of a stored stack before its addresses: truncated or not, exact frames.
+/// Words of a stored stack before its addresses: whether it is truncated, and exact frames.
 pub(super) const STACK_HEAD: usize = 2;
 
-/// Why a stack cannot be resolved yet.
+/// The reason why a stack cannot be resolved yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// The symbols of a module are still being read.
     Symbols,
-    /// Only names of code that the program generated are missing.
+    /// Only names of JIT-compiled code are missing.
     Names,
 }
 
-/// Distinct raw stacks and the traces that they became in the recording.
+/// Distinct raw stacks, and their traces in the recording.
 pub(super) struct StackResolver {
     table: StackTable<u64>,
     /// Trace index + 1 of each stack, 0 = not resolved yet. As long as `table`.
     traces: Vec<u32>,
     pub frames: Frames,
-    /// Versions of the modules, of the interner and of run-time code for which `traces` and `frames` hold.
+    /// Versions of the modules, of the interner and of JIT-compiled code for which `traces` and `frames` are
+    /// valid.
     versions: (u64, u32, u64),
-    /// Bytes of stored stacks before they are forgotten.
+    /// Limit of stored stacks, bytes.
     byte_limit: usize,
-    /// Frames of the stack that is being resolved; reused.
+    /// Reused buffer for the frames of the stack that is being resolved.
     sequence: Vec<u32>,
     /// An address was in no known mapping.
     unknown_address: bool,
@@ -52,17 +53,17 @@ impl StackResolver {
         }
     }
 
-    /// Limits the memory of this process's stacks to its share of what all `processes` may take.
+    /// Limits the memory of this process's stacks to its share among `processes`.
     pub fn share_memory(&mut self, processes: usize) {
         self.byte_limit = (STACKS_BYTES / processes.max(1)).clamp(STACK_BYTES[0], STACK_BYTES[1]);
     }
 
-    /// Number of distinct stacks.
+    /// Returns the number of distinct stacks.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns true if the stacks take more than `times` the memory that they may.
+    /// Returns true if the stacks use more than `times` their memory limit.
     pub fn exceeds(&self, times: usize) -> bool {
         self.table.bytes() > times * self.byte_limit
     }
@@ -77,13 +78,13 @@ impl StackResolver {
         index
     }
 
-    /// Forgets all stacks. Indices of before are no longer valid.
+    /// Drops all stacks. Their indices become invalid.
     pub fn clear(&mut self) {
         self.table.clear();
         self.traces = Vec::new();
     }
 
-    /// Forgets resolved stacks if addresses or trace indices mean something else now.
+    /// Drops resolved stacks if addresses or trace indices have changed their meaning.
     pub fn forget_outdated(&mut self, modules: &ModuleMap, recording: &Recording) {
         let versions = (modules.version, recording.interner.generation, self.frames.jit.version);
         if versions != self.versions || self.frames.bytes() > self.byte_limit {
@@ -93,7 +94,7 @@ impl StackResolver {
         }
     }
 
-    /// Returns the trace of a raw stack. `anyway`: offsets replace symbols and names that are still missing.
+    /// Returns the trace of a raw stack. `anyway`: uses offsets instead of missing symbols and names.
     #[inline]
     pub fn trace(
         &mut self,
@@ -126,7 +127,7 @@ impl StackResolver {
         let (mut complete, mut lasting, mut unnamed) = (true, true, false);
         for (i, &address) in addresses.iter().enumerate() {
             let is_exact = i < 64 && exact >> i & 1 == 1;
-            // A return address may already belong to the next function.
+            // A return address may be the first address of the next function.
             let address = if is_exact { address } else { address.wrapping_sub(1) };
             let interner = &mut recording.interner;
             match self.frames.resolve(address, modules, interner, images, anyway, sequence) {
@@ -154,12 +155,12 @@ impl StackResolver {
         self.unknown_address = true;
     }
 
-    /// Returns true if an address was in no mapping that was known since [`StackResolver::mappings_read`].
+    /// Returns true if an address was in no known mapping since [`StackResolver::mappings_read`].
     pub fn has_unknown_address(&self) -> bool {
         self.unknown_address
     }
 
-    /// The mappings are being read again.
+    /// Notes that the mappings are being read again.
     pub fn mappings_read(&mut self) {
         self.unknown_address = false;
     }

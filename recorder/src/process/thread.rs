@@ -1,4 +1,4 @@
-//! A thread of a recorded process: what its program and its samples say of it, and what the output was told.
+//! A thread of a recorded process: its accounting, and the part of it that has been written to the output.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -23,42 +23,42 @@ pub const WALK_ENDS: usize = 9;
 
 /// A thread of a recorded process.
 pub struct Thread {
-    /// Kernel thread id.
+    /// The kernel's TID.
     pub tid: u32,
-    /// Slot and its generation, while it has one.
+    /// Its slot and the slot's generation, while it has one.
     pub(super) slot: Option<(u32, u32)>,
     pub(super) name: ThreadName,
-    /// Its account.
+    /// Its CPU time accounting.
     pub ledger: Ledger,
-    /// The program's side of the account.
+    /// The part of the accounting that the program maintains.
     pub(super) program: ProgramAccount,
-    /// CPU time without a sample because the signal is blocked.
+    /// CPU time without samples because the signal is blocked.
     pub(super) blocked: BlockedSignal,
-    /// Its recorded stacks.
+    /// Counts of its stacks.
     pub stacks: StackCounts,
-    /// The part of its account that has been written to the output.
+    /// The part of its totals that has been written to the output.
     pub told: ReportedThread,
-    /// CLOCK_MONOTONIC ns of start and, if it is over, of the end.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// See `start_ns`.
+    /// CLOCK_MONOTONIC ns of its end, if it has ended.
     pub end_ns: Option<u64>,
-    /// Its account went on in another image.
+    /// Its accounting continues in another image.
     pub moved: bool,
-    /// Whether it is recorded at all, once its name is known.
+    /// True if the thread is recorded; known once its name is known.
     selected: Option<bool>,
     load: LoadReading,
-    /// Its account of wall-clock time.
+    /// Its accounting of wall-clock time.
     pub wall: Share,
 }
 
-/// Numbers of stacks that were recorded.
+/// Counts of recorded stacks.
 #[derive(Clone, Default)]
 pub struct StackCounts {
     /// Truncated stacks, by [`flightline_in_signal::layout::walk_end`].
     pub cut: [u64; WALK_ENDS],
     /// Stacks of events other than CPU samples, whose truncated ones `cut` includes.
     pub other: u64,
-    /// Samples that a timer took.
+    /// Samples triggered by a timer.
     pub by_timer: u64,
 }
 
@@ -70,10 +70,10 @@ impl StackCounts {
     }
 }
 
-/// CPU time that goes by without a sample because the program blocks the signal.
+/// CPU time without samples because the program blocks the signal.
 #[derive(Default)]
 pub(super) struct BlockedSignal {
-    /// CPU time put down to a blocked signal until more is known, ns. The ledger has it as lost.
+    /// CPU time attributed to a blocked signal until more is known, ns. The ledger counts it as lost.
     pub ns: u64,
     /// Progress of the thread at the last search.
     searched_at: Option<u64>,
@@ -85,7 +85,7 @@ impl BlockedSignal {
         self.searched_at.replace(progress) == Some(progress)
     }
 
-    /// Takes the time back: it has another cause, or its cause is known exactly.
+    /// Removes this loss: the time has another cause, or its cause is known exactly.
     fn withdraw(&mut self, ledger: &mut Ledger) {
         ledger.unlose(loss::BLOCKED, std::mem::take(&mut self.ns));
     }
@@ -94,30 +94,30 @@ impl BlockedSignal {
 /// The last reading of a thread's CPU load.
 #[derive(Default)]
 struct LoadReading {
-    /// User and system time in clock ticks, and when they were read.
+    /// User and system time in clock ticks, and the time of the reading.
     ticks: Option<([u64; 2], u64)>,
-    /// Progress of the thread then.
+    /// Progress of the thread at the reading.
     progress: u64,
 }
 
-/// What has been written of a thread's account.
+/// The part of a thread's totals that has been written.
 #[derive(Default, Clone)]
 pub struct ReportedThread {
-    /// Whether ThreadStart was written.
+    /// ThreadStart has been written.
     pub start: bool,
-    /// Whether ThreadEnd was written.
+    /// ThreadEnd has been written.
     pub end: bool,
-    /// cpuTime, sampled, lost and samples by timer of the last ThreadCpu event.
+    /// The values of the last ThreadCpu event: cpuTime, sampled, lost, and samples by timer.
     pub cpu: [u64; 4],
     /// Samples and ns of all SampleLoss events, by cause.
     pub lost: ([u64; CAUSES], [u64; CAUSES]),
     /// Samples of all SampleTruncated events.
     pub cut: [u64; WALK_ENDS],
-    /// What of it the program counts itself, as [`Thread::accounted`] has it.
+    /// The part of it that the program counts itself, in the form of [`Thread::accounted`].
     pub counted: Counted,
 }
 
-/// What a thread keeps through exec.
+/// The totals that a thread retains after exec.
 #[derive(Clone)]
 pub struct Account {
     pub(super) ledger: Ledger,
@@ -125,7 +125,7 @@ pub struct Account {
     pub(super) stacks: StackCounts,
 }
 
-/// A signal that is blocked for so long, ns of CPU time, is blocked by the program.
+/// A signal that stays blocked for this CPU time is blocked by the program, ns.
 const CONFIRMED_NS: u64 = 200_000_000;
 
 impl Thread {
@@ -148,7 +148,8 @@ impl Thread {
         }
     }
 
-    /// A thread that is sampled from outside: its name is known, and its first sample comes after a whole period.
+    /// Returns a thread that is sampled from outside. Its name is known, and its first sample comes after a
+    /// whole period.
     pub fn outside(tid: u32, name: String, period_ns: u64, start_ns: u64) -> Thread {
         let mut thread = Thread::new(tid, period_ns, start_ns);
         thread.ledger.first_expiry(period_ns);
@@ -157,39 +158,40 @@ impl Thread {
         thread
     }
 
-    /// Its name as last seen.
+    /// Returns its last known name.
     pub fn name(&self) -> &str {
         self.name.text()
     }
 
-    /// Handle of its constant in the output under its present name, if it has one.
+    /// Returns the handle of its constant in the output under its current name, if it has one.
     pub fn handle(&self) -> Option<ThreadHandle> {
         self.name.handle()
     }
 
-    /// Counts a stack of an event other than CPU time.
+    /// Counts a stack of an event other than a CPU sample.
     pub fn count_other_stack(&mut self) {
         self.stacks.other += 1;
     }
 
-    /// Forgets its constants: it goes on in another process.
+    /// Drops its constants, because it continues in another process.
     pub fn leave_group(&mut self) {
         self.name.forget_constants();
     }
 
-    /// Another name from now on: another key in the output.
+    /// Renames the thread, which gets another key in the output.
     pub fn rename(&mut self, name: String) {
         self.name.rename(name);
     }
 
-    /// Another name from `time_ns` on. `waits`: samples of before may still have to be written.
+    /// Renames the thread from `time_ns` on. `waits`: earlier samples may still have to be written.
     pub(super) fn rename_at(&mut self, name: String, time_ns: u64, waits: bool) {
         if self.name.rename_at(name, time_ns, waits) {
             self.selected = None;
         }
     }
 
-    /// The thread's constant in the output under the name it had at `time_ns`. `titled` is the group of the process's title.
+    /// Returns the thread's constant in the output under its name at `time_ns`. `titled` is the group of the
+    /// process's title.
     #[inline]
     pub fn constant_at(
         &mut self,
@@ -205,19 +207,20 @@ impl Thread {
         if titled == group { constant } else { self.titled_constant(titled, recording) }
     }
 
-    /// The thread's constant in the output in the group of a title.
+    /// Returns the thread's constant in the output in the group of a title.
     pub fn titled_constant(&mut self, titled: u32, recording: &mut Recording) -> usize {
         self.name.titled_constant(self.tid, titled, recording)
     }
 
-    /// The thread's constant in the output under the name it has here.
+    /// Returns the thread's constant in the output under its current name.
     pub fn named_constant(&mut self, group: u32, recording: &mut Recording) -> usize {
         self.name.constant(self.tid, group, recording)
     }
 
-    /// Closes the account of a thread sampled from outside. `tail_ns` is the CPU time that its events counted after their last samples.
-    /// Each processor has an event of its own, so that up to `due_ns`, a period for each processor, is in no sample and not lost. CPU time
-    /// beyond it is lost by `cause`, if it is more than the clocks differ by.
+    /// Closes the accounting of a thread sampled from outside. `tail_ns` is the CPU time that its events
+    /// counted after their last samples. Each processor has its own event, so CPU time of up to `due_ns`, one
+    /// period per processor, may be in no sample without being lost. CPU time beyond it is lost by `cause`,
+    /// if it exceeds the difference between the clocks.
     pub fn close_outside(
         &mut self,
         tail_ns: u64,
@@ -233,11 +236,12 @@ impl Thread {
         if excess == 0 {
             return;
         }
-        // A busy machine interrupts late. And a sample may be due when sampling stops and the clock is read. Neither is lost: it would have
-        // come later.
+        // A busy machine interrupts late, and a sample may be due when sampling stops and the clock is read.
+        // Neither is a loss, because the sample would have come later.
         let clocks_differ_ns = (ledger.known_ns() / CLOCKS_DIFFER_PART).max(period_ns / 2);
         if cause != loss::RING_FULL && excess <= clocks_differ_ns {
-            // A total that was recorded already must not decrease: readers take that for another thread of the same id.
+            // A total that has already been recorded must not decrease: readers treat that as another thread
+            // with the same TID.
             let recorded_ns = ledger.before_ns.saturating_add(self.told.cpu[0]);
             ledger.cpu_ns = ledger.cpu_ns.saturating_sub(excess).max(recorded_ns);
             let rest = ledger.tail_ns().saturating_sub(due_ns);
@@ -248,7 +252,7 @@ impl Thread {
         }
     }
 
-    /// The thread's constant in the output.
+    /// Returns the thread's constant in the output.
     #[inline]
     pub fn constant(&mut self, file: &ProcFile, group: u32, recording: &mut Recording) -> usize {
         if self.name.handle().is_none() && !self.name.is_known {
@@ -257,7 +261,7 @@ impl Thread {
         self.named_constant(group, recording)
     }
 
-    /// Reads the program's side of the account. The recording began at `recording_ns`, monotonic.
+    /// Reads the program's part of the accounting. The recording began at `recording_ns`, monotonic.
     pub(super) fn read_slot(&mut self, slot: &ThreadSlot, recording_ns: u64) {
         if let Some((armed_ns, first_ns)) = self.program.read_armed(slot) {
             self.ledger.first_expiry(first_ns);
@@ -266,7 +270,7 @@ impl Thread {
         for cause in 0..CAUSES {
             let Some((samples, ns)) = self.program.read_lost(slot, cause) else { continue };
             if cause == loss::BLOCKED && ns > 0 {
-                // The handler knows exactly what was only estimated from outside.
+                // The handler has the exact value of what was only estimated from outside.
                 self.blocked.withdraw(&mut self.ledger);
             }
             self.ledger.lose(cause, samples, ns);
@@ -275,18 +279,20 @@ impl Thread {
         self.name.set_first(|| slot_name(slot));
     }
 
-    /// Losses that the program counted itself, as last read.
+    /// Returns the losses that the program counted itself, at the last reading.
     pub fn counted(&self) -> Counted {
         self.program.lost()
     }
 
-    /// CPU time that seems to be lost because the signal is blocked, and that is not recorded as lost yet. The next sample can show that it is
-    /// not lost: the recorder's own handler blocks the signal too.
+    /// Returns the CPU time that seems to be lost because the signal is blocked, and that is not recorded as
+    /// lost yet. The next sample can show that it is not lost: the recorder's own handler blocks the signal
+    /// too.
     pub fn unconfirmed_ns(&self) -> u64 {
         if self.end_ns.is_some() || self.blocked.ns >= CONFIRMED_NS { 0 } else { self.blocked.ns }
     }
 
-    /// The same, and what was recorded as lost because the signal is blocked, before the program counted it.
+    /// Returns the same losses, plus the time recorded as lost because of a blocked signal before the program
+    /// counted it.
     pub fn accounted(&self) -> Counted {
         let mut counted = self.counted();
         let recorded = self.blocked.ns - self.unconfirmed_ns();
@@ -294,17 +300,17 @@ impl Thread {
         counted
     }
 
-    /// Slot and its generation, if it had one.
+    /// Returns its slot and the slot's generation, if it had one.
     pub fn slot(&self) -> Option<(u32, u32)> {
         self.slot
     }
 
-    /// Its CPU clock when it was first seen by us, ns.
+    /// Returns its CPU clock when the drain first saw it, ns.
     pub fn armed_ns(&self) -> u64 {
         self.program.armed_ns()
     }
 
-    /// Whether it is one of those that are to be recorded.
+    /// Returns true if the thread is selected for recording.
     pub fn selected(&mut self, file: &ProcFile, selection: Option<&ThreadSelection>) -> bool {
         let Some(selection) = selection else { return true };
         if let Some(known) = self.selected {
@@ -318,35 +324,35 @@ impl Thread {
         selected
     }
 
-    /// The same for a thread that is recorded from outside, whose name is told whenever it changes.
+    /// Returns the same for a thread recorded from outside, whose name changes are reported.
     pub fn selected_outside(&mut self, selection: Option<&ThreadSelection>) -> bool {
         let selected = selection.is_none_or(|selection| selection.holds(self.tid, self.name.text()));
         self.selected = Some(selected);
         selected
     }
 
-    /// Whether it is known not to be one of those that are to be recorded.
+    /// Returns true if the thread is known not to be selected.
     pub fn left_out(&self) -> bool {
         self.selected == Some(false)
     }
 
-    /// Whether it did anything since its load was read last (outer), and what was read then, if it was (inner).
+    /// Returns the previous reading of its load (inner), if the thread has made progress since (outer).
     pub fn load_due(&mut self) -> Option<Option<([u64; 2], u64)>> {
         let progress = self.progress();
         (progress != std::mem::replace(&mut self.load.progress, progress)).then_some(self.load.ticks)
     }
 
-    /// Its load was read.
+    /// Stores a reading of its load.
     pub fn load_read(&mut self, ticks: [u64; 2], now_ns: u64) {
         self.load.ticks = Some((ticks, now_ns));
     }
 
-    /// Something that differs between threads.
+    /// Returns a number that differs between threads.
     pub fn seed(&self) -> u64 {
         self.start_ns.rotate_left(32) ^ u64::from(self.tid)
     }
 
-    /// Goes on with the account that the same thread had before exec.
+    /// Continues with the totals that the same thread had before exec.
     pub(super) fn resume(&mut self, account: Account, period_ns: u64) {
         let Account { mut ledger, told, stacks } = account;
         ledger.restart(period_ns);
@@ -356,15 +362,15 @@ impl Thread {
         self.stacks = stacks;
     }
 
-    /// CPU time that went by unseen because the signal is blocked, as of now.
+    /// Sets the CPU time without samples because the signal is blocked.
     pub(super) fn set_blocked(&mut self, ns: u64) {
         let new = ns.max(self.blocked.ns);
         self.ledger.lose(loss::BLOCKED, 0, new - self.blocked.ns);
         self.blocked.ns = new;
     }
 
-    /// The CPU time that a sample of `weight_ns` represents: the first one after our signal was unblocked carries the CPU time since
-    /// it was blocked too, which its stack has nothing to do with.
+    /// Returns the CPU time that a sample of `weight_ns` represents. The first sample after our signal was
+    /// unblocked also carries the CPU time while it was blocked, which is unrelated to its stack.
     pub fn own_weight(&mut self, weight_ns: u64, period_ns: u64) -> u64 {
         if self.blocked.ns == 0 {
             return weight_ns;
@@ -375,7 +381,7 @@ impl Thread {
         own
     }
 
-    /// Samples that the program wrote and that never came out of the ring.
+    /// Counts samples as lost that the program wrote but that never came out of the ring.
     pub(super) fn book_torn(&mut self) {
         let (written, written_ns) = self.program.written();
         let missing = written_ns.saturating_sub(self.ledger.arrived_ns);
@@ -385,10 +391,10 @@ impl Thread {
         }
     }
 
-    /// The thread is over: CPU time in which a sample was due has a cause too.
+    /// Closes the accounting: CPU time in which a sample was due is lost too.
     pub(super) fn close(&mut self, period_ns: u64, stopped: bool) {
         let tail = self.ledger.tail_ns();
-        // Before the first sample its random expiry says whether one was due.
+        // Before the first sample, its random expiry decides whether one was due.
         if tail <= period_ns && !self.program.first_sample_is_overdue(tail) {
             return;
         }
@@ -401,16 +407,17 @@ impl Thread {
         self.ledger.lose(cause, lost.div_ceil(period_ns.max(1)), lost);
     }
 
-    /// Samples and losses so far: a thread without progress is idle, or unseen.
+    /// Returns the number of samples and losses. A thread without progress is idle, or not sampled.
     pub(super) fn progress(&self) -> u64 {
         self.ledger.arrived + self.program.lost_samples()
     }
 }
 
-/// The scheduler's clock of a thread may be ahead of its events by one part in so many. On a busy virtual machine it was ahead by 6 %.
+/// The scheduler's clock of a thread may be ahead of its events by this fraction (1/8). On a busy virtual
+/// machine it was ahead by 6 %.
 const CLOCKS_DIFFER_PART: u64 = 8;
 
-/// The stack a thread was registered with, as its program says.
+/// Returns the stack with which a thread was registered, as reported by its program.
 pub fn registered_stack(slot: &ThreadSlot) -> (u64, u64) {
     (slot.stack_lo.load(Relaxed), slot.stack_hi.load(Relaxed))
 }
@@ -420,7 +427,7 @@ pub(super) fn slot_name(slot: &ThreadSlot) -> String {
     name_from_words([low.load(Relaxed), high.load(Relaxed)])
 }
 
-/// A name of up to 16 bytes out of two words.
+/// Returns a name of up to 16 bytes from two words.
 pub(super) fn name_from_words(words: [u64; 2]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -442,7 +449,7 @@ mod tests {
 
     #[test]
     fn tails_have_a_cause_only_if_a_sample_was_due() {
-        // (first expiry, samples, tail, seen blocked, stopped) → (cause, lost)
+        // (first expiry, samples, tail, blocked signal seen, stopped) → (cause, lost)
         let table = [
             (300, 0, 200, false, false, None),
             (300, 0, 400, false, false, Some((loss::UNSEEN, 400))),
@@ -472,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_last_cpu_total_is_not_below_one_already_recorded() {
-        // (CPU time, total recorded before, processors) → (total at the end, lost); a period is 1000 ns.
+        // (CPU time, total recorded before, processors) → (total at the end, lost). A period is 1000 ns.
         for ((cpu_ns, recorded_ns, processors), (total, lost)) in [
             ((1_300, 0, 1), (1_000, 0)),
             ((1_300, 1_300, 1), (1_300, 300)),

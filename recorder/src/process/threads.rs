@@ -1,4 +1,4 @@
-//! The threads of one process: who they are, what their clocks say, which key they have in the output.
+//! The threads of one process: their identity, their clocks, and their keys in the output.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,44 +13,45 @@ use crate::{os::clock::process_cpu_ns, shared_memory::proc_file::ProcFile};
 /// Index of a thread in its [`Threads`].
 pub type ThreadIndex = usize;
 
-/// Maximum number of threads of a process that have not ended or whose end is not written yet. Each takes less than a kilobyte.
+/// Limit of threads of a process that have not ended or whose end is not written yet. Each uses less than a
+/// kilobyte.
 const MOST_THREADS: usize = 1 << 17;
 
 /// The threads of one process.
 #[derive(Default)]
 pub struct Threads {
-    /// All that were seen and are not yet told to the end.
+    /// All threads that have not been written completely.
     pub list: Vec<Thread>,
     by_slot: Vec<Option<ThreadIndex>>,
     by_tid: HashMap<u32, ThreadIndex>,
-    /// Slots whose thread has ended, to be given back when the ring has been read up to `.1`.
+    /// Slots of threads that have ended. They are released once the ring has been read up to `.1`.
     ended: Vec<(u32, u64)>,
-    /// CPU time is not sampled: there are no accounts to keep.
+    /// CPU time is not sampled, so there is no accounting.
     pub cpu_off: bool,
-    /// Time from one sample to the next where it is more than what an event stands for, else 0.
+    /// Interval between samples if it is longer than the time that an event represents, otherwise 0.
     pub sampling_ns: u64,
-    /// Only these are recorded.
+    /// If set, only these threads are recorded.
     pub selection: Option<ThreadSelection>,
-    /// When the recording began, monotonic ns.
+    /// When the recording started, monotonic ns.
     pub recording_ns: u64,
-    /// One past the highest slot ever used.
+    /// One more than the highest slot ever used.
     used_slots: u32,
-    /// The account of the first thread before exec: its clock runs on in the new image.
+    /// The totals of the first thread before exec: its clock continues in the new image.
     before_exec: Option<(u32, Box<Account>)>,
-    /// CPU time of threads no longer in the list, ns.
+    /// CPU time of removed threads, ns.
     forgotten_ns: u64,
-    /// Samples and losses of those, ns.
+    /// Accounted CPU time of removed threads (samples and losses), ns.
     forgotten_booked_ns: u64,
-    /// Losses of those, ns.
+    /// Losses of removed threads, ns.
     forgotten_lost_ns: u64,
-    /// CPU time of the process that no thread accounts for, as of the last search, ns.
+    /// CPU time of the process that no thread accounts for, at the last search, ns.
     unseen_before: u64,
     /// The process's CPU clock at the last search, ns.
     searched_clock_ns: u64,
 }
 
 impl Threads {
-    /// The thread of a sample. `slot` as in the sample, `u32::MAX` for none.
+    /// Returns the thread of a sample. `slot` is the sample's slot, `u32::MAX` for none.
     pub fn index_for_sample(
         &mut self,
         file: &ProcFile,
@@ -94,12 +95,13 @@ impl Threads {
         }
     }
 
-    /// Returns true if samples name more threads than a process can have, which only damaged memory does.
+    /// Returns true if samples reference more threads than a process can have, which happens only with
+    /// damaged memory.
     pub fn are_too_many(&self) -> bool {
         self.list.len() > MOST_THREADS
     }
 
-    /// A thread by its id, if the program knows it; it may have ended a moment ago.
+    /// Returns a thread by its TID, if the program knows it. It may have ended a moment ago.
     pub fn by_id(&mut self, file: &ProcFile, tid: u32, period_ns: u64) -> Option<ThreadIndex> {
         if let Some(&index) = self.by_tid.get(&tid)
             && self.list.get(index).is_some_and(|t| t.tid == tid)
@@ -140,7 +142,7 @@ impl Threads {
         }
         thread.slot = Some((number, generation));
         thread.read_slot(slot, self.recording_ns);
-        // Each later name is in the ring, at its place among the samples.
+        // The ring contains each later name, at its position among the samples.
         thread.name.is_known = file.names_recorded && !thread.name().is_empty();
         let index = self.list.len();
         self.list.push(thread);
@@ -152,7 +154,7 @@ impl Threads {
         index
     }
 
-    /// Slots of running threads, with their generation, but for those that are known.
+    /// Returns the slots of running threads, with their generation, except for those that are `known`.
     pub fn new_live_slots(&self, file: &ProcFile, known: impl Fn(u32, u32) -> bool) -> Vec<(u32, u32)> {
         let mut new = Vec::new();
         let mut free = 0;
@@ -173,27 +175,28 @@ impl Threads {
         new
     }
 
-    /// The thread that holds a slot.
+    /// Returns the thread that uses a slot.
     pub fn at_slot(&mut self, file: &ProcFile, number: u32, period_ns: u64) -> Option<ThreadIndex> {
         let slot = file.slot(number)?;
         self.used_slots = self.used_slots.max(number + 1);
         Some(self.index_for_slot(file, number, slot, period_ns))
     }
 
-    /// The running thread of a slot, if it still is the one of that generation.
+    /// Returns the running thread of a slot, if it still has this generation.
     pub fn index_for_generation(&self, number: u32, generation: u32) -> Option<ThreadIndex> {
         let index = self.by_slot.get(number as usize).copied().flatten()?;
         self.list.get(index).filter(|t| t.slot == Some((number, generation))).map(|_| index)
     }
 
-    /// Before the ring is read: notes which slots have ended. Their samples are all in the ring by now.
+    /// Before the ring is read: notes which slots have ended. All their samples are in the ring by now.
     pub fn note_ended(&mut self, file: &ProcFile, period_ns: u64) {
         let mut free = 0;
         for number in 0..file.slots() {
             let Some(slot) = file.slot(number) else { break };
             let state = slot.state.load(Acquire) & slot_state::MASK;
             if state == slot_state::FREE {
-                // Slots are taken from the front: a run of free ones behind the last used is the end.
+                // Slots are allocated from the front, so a run of free slots after the last used one is the
+                // end.
                 free += 1;
                 if number >= self.used_slots && free > 64 {
                     break;
@@ -204,7 +207,8 @@ impl Threads {
             self.used_slots = self.used_slots.max(number + 1);
             if state == slot_state::ENDED && !self.ended.iter().any(|(n, _)| *n == number) {
                 let index = self.index_for_slot(file, number, slot, period_ns);
-                // The last name it gave itself: of a short thread we may have seen the one that it was started with.
+                // The last name that the thread set. For a short thread, we may only have seen its initial
+                // name.
                 let name = slot_name(slot);
                 if let Some(thread) = self.list.get_mut(index)
                     && !name.is_empty()
@@ -217,7 +221,7 @@ impl Threads {
         }
     }
 
-    /// After the ring was read up to `tail`: closes the accounts of ended threads and gives their slots back.
+    /// After the ring was read up to `tail`: closes the accounting of ended threads and releases their slots.
     pub fn settle_ended(&mut self, file: &ProcFile, tail: u64, period_ns: u64, stopped: bool) {
         let ended = std::mem::take(&mut self.ended);
         for (number, head) in ended {
@@ -241,7 +245,7 @@ impl Threads {
         }
     }
 
-    /// Reads the accounts of all slots in use.
+    /// Reads the counters of all slots in use.
     pub fn read_slots(&mut self, file: &ProcFile, period_ns: u64) {
         for number in 0..self.used_slots {
             let Some(slot) = file.slot(number) else { break };
@@ -254,7 +258,7 @@ impl Threads {
         }
     }
 
-    /// Once a second: names, and threads that are gone.
+    /// Once a second: looks up names and finds threads that are gone.
     pub fn look(&mut self, file: &ProcFile) {
         for thread in self.list.iter_mut().filter(|t| t.end_ns.is_none()) {
             let progress = thread.progress();
@@ -267,14 +271,14 @@ impl Threads {
         }
     }
 
-    /// Looks for threads whose CPU clock runs although no sample comes. All of them once a second (`all`), otherwise
-    /// only if the process's clock shows that there must be one.
+    /// Searches for threads whose CPU clock advances without samples. Checks all threads if `all` (once a
+    /// second), otherwise only if the process's clock shows that there must be one.
     pub fn search_blocked(&mut self, file: &ProcFile, period_ns: u64, all: bool) {
         if self.cpu_off || !file.trusted_pid() {
             return;
         }
         let clock_ns = process_cpu_ns(file.pid).unwrap_or(0);
-        // Where nothing ran nothing was missed.
+        // Without CPU time, no sample can be missing.
         if std::mem::replace(&mut self.searched_clock_ns, clock_ns) == clock_ns {
             return;
         }
@@ -295,19 +299,19 @@ impl Threads {
                 any |= look_for_blocked(thread, file, period_ns);
             }
         }
-        // What belongs to nobody (threads without a slot) must not make us search for ever.
+        // CPU time of threads without a slot must not cause endless searches.
         if all && !any {
             self.unseen_before = unseen;
         }
     }
 
-    /// Samples come this far apart from now on.
+    /// Changes the interval between samples.
     pub fn sampled_every(&mut self, sampling_ns: u64) {
         self.sampling_ns = sampling_ns;
         self.list.iter_mut().for_each(|thread| thread.ledger.sampled_every(sampling_ns));
     }
 
-    /// CPU clocks of all its threads, ended ones too, and what of it is lost, ns.
+    /// Returns the CPU time of all its threads, including ended ones, and the lost part of it, ns.
     pub fn clock_ns(&self) -> (u64, u64) {
         let own = self.list.iter().filter(|t| !t.moved);
         own.fold((self.forgotten_ns, self.forgotten_lost_ns), |(known, lost), thread| {
@@ -316,10 +320,10 @@ impl Threads {
         })
     }
 
-    /// Takes the account of thread `tid` out: after exec it goes on elsewhere.
+    /// Removes and returns the totals of thread `tid`, which continue elsewhere after exec.
     pub fn take_account(&mut self, tid: u32) -> Option<(u32, Box<Account>)> {
         let thread = self.list.iter_mut().find(|t| t.tid == tid && !t.told.end)?;
-        // What is left here is told already or by the successor.
+        // The totals here have been written, or will be by the successor.
         thread.told.end = true;
         thread.moved = true;
         let account = Account {
@@ -330,13 +334,14 @@ impl Threads {
         Some((tid, Box::new(account)))
     }
 
-    /// Gives the first thread the account it had before exec.
+    /// Sets the totals that the first thread had before exec.
     pub fn resume(&mut self, account: Option<(u32, Box<Account>)>) {
         self.before_exec = account;
     }
 
-    /// Drops threads that ended and are told to the end, unless somebody keeps their index (`held`); `report` gets them.
-    /// Returns the new index of each: indices change, so only call it between drains.
+    /// Removes threads that ended and have been written completely, unless their index is in use (`held`);
+    /// `report` receives them. Returns the new index of each thread. Indices change, so call this only
+    /// between drains.
     pub fn forget_complete(
         &mut self,
         held: &HashSet<ThreadIndex>,
@@ -375,7 +380,8 @@ impl Threads {
         Some(moved)
     }
 
-    /// The process is gone: whatever was claimed and never arrived is torn, and every thread has ended.
+    /// Closes all threads after the end of the process. Records that were claimed but never completed are
+    /// torn.
     pub fn close(&mut self, file: &ProcFile, now_ns: u64, period_ns: u64, stopped: bool) {
         self.read_slots(file, period_ns);
         let period_ns = period_ns.max(self.sampling_ns);
@@ -388,7 +394,8 @@ impl Threads {
         self.close_process(file, period_ns, stopped);
     }
 
-    /// Where samples stand for CPU time of the whole process: what is missing in all accounts together has a cause too.
+    /// For samples that represent CPU time of the whole process: counts the CPU time missing in the sum of
+    /// all threads as lost.
     fn close_process(&mut self, file: &ProcFile, period_ns: u64, stopped: bool) {
         if !counts_whole_process(file) {
             return;
@@ -405,7 +412,7 @@ impl Threads {
         }
     }
 
-    /// The same after exec, which ended all threads but goes on with the one that called it under id `first`.
+    /// Closes all threads after exec, except the one that called exec, which continues with TID `first`.
     pub fn close_others(&mut self, file: &ProcFile, first: u32, now_ns: u64, period_ns: u64) {
         self.read_slots(file, period_ns);
         let period_ns = period_ns.max(self.sampling_ns);
@@ -420,7 +427,7 @@ impl Threads {
     }
 }
 
-/// Whether samples of this process stand for CPU time of all its threads.
+/// Returns true if samples of this process represent CPU time of all its threads.
 fn counts_whole_process(file: &ProcFile) -> bool {
     file.engine().0 == engine::ITIMER
 }

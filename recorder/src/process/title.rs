@@ -1,10 +1,9 @@
-//! Titles of processes. A server writes over its arguments what a worker does: `postgres: bench [local] UPDATE`, `nginx: worker process`.
+//! Titles of processes. Servers overwrite their arguments to show the current work, such as
+//! `postgres: bench [local] UPDATE` or `nginx: worker process`.
 //!
-//! The title is read from `/proc/PID/cmdline` when a sample is written. Samples name it by their thread's group, whose parent it is.
-//!
-//! The title is read at most four times per second. Samples refer to it through a second constant of their
-//! thread, whose group has the title as parent. Accounts of the thread use the first constant, without the
-//! title.
+//! The title is read from `/proc/PID/cmdline` when a sample is written, at most four times per second.
+//! Samples refer to it through a second constant of their thread, whose group has the title as parent. The
+//! thread's totals use the first constant, without the title.
 
 use std::{fs::File, io::Read, path::PathBuf};
 
@@ -12,13 +11,14 @@ use crate::recording::Recording;
 
 /// Shortest time between two readings of a process's title, ns.
 const INTERVAL_NS: u64 = 250_000_000;
-/// Titles of a process that have a group in the output. A process with more keeps these; others get no group.
+/// Limit of titles of a process that get a group in the output. Later titles get none.
 const MOST: usize = 256;
-/// Longest title that is recorded, bytes.
+/// Limit of a recorded title, bytes.
 const MAX_BYTES: usize = 512;
-/// Readings of a title that changes.
+/// Number of readings of a title that keeps changing.
 const MOST_READINGS: usize = 4;
-/// Bytes of the arguments that are read. A title is filled up with NULs to the length of the arguments it replaced.
+/// Limit of arguments that are read, bytes. A title is padded with NULs to the length of the original
+/// arguments.
 const READ_BYTES: u64 = 4 << 10;
 
 /// The titles of a process.
@@ -29,13 +29,13 @@ pub struct Titles {
     exe: PathBuf,
     /// Time of the next reading, CLOCK_MONOTONIC ns.
     due_ns: u64,
-    /// Group of the present title.
+    /// Group of the current title.
     present: Option<u32>,
     known: Vec<(String, u32)>,
 }
 
 impl Titles {
-    /// The titles of a program. `arguments` are those at its start, empty if these are not known.
+    /// Returns the titles of a program. `arguments` are those at its start, empty if unknown.
     pub fn new(arguments: Vec<String>, exe: PathBuf) -> Titles {
         Titles { arguments, exe, ..Titles::default() }
     }
@@ -46,16 +46,17 @@ impl Titles {
         time_ns >= self.due_ns
     }
 
-    /// Reads the title of process `pid`, whose threads without a title are in `group`. A process that has ended (`None`) keeps its last title.
+    /// Reads the title of process `pid`; threads without a title are in `group`. A process that has ended
+    /// (`None`) retains its last title.
     #[cold]
     pub fn read(&mut self, pid: Option<u32>, group: u32, recording: &mut Recording, now_ns: u64) {
-        // A title often has arguments of the program.
+        // A title often contains arguments of the program.
         if recording.redacts_arguments() {
             self.due_ns = u64::MAX;
             return;
         }
         self.due_ns = now_ns.saturating_add(INTERVAL_NS);
-        // It may have ended.
+        // The process may have ended.
         let Some(bytes) = pid.and_then(|pid| read_steady(|| read_arguments(pid))) else { return };
         let Some(title) = title(&bytes, &self.arguments, &self.exe.to_string_lossy()) else {
             self.present = None;
@@ -69,7 +70,7 @@ impl Titles {
         });
     }
 
-    /// Returns the group of threads under the present title; `group` without one.
+    /// Returns the group of threads under the current title; `group` without one.
     #[inline]
     pub fn group(&self, group: u32) -> u32 {
         self.present.unwrap_or(group)
@@ -81,7 +82,7 @@ impl Titles {
     }
 }
 
-/// Returns the present arguments of a process.
+/// Returns the current arguments of a process.
 fn read_arguments(pid: u32) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(format!("/proc/{pid}/cmdline")).ok()?.take(READ_BYTES).read_to_end(&mut bytes).ok()?;
@@ -101,8 +102,9 @@ fn read_steady(mut read: impl FnMut() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     None
 }
 
-/// Returns the title in the arguments of a process: one text, with nothing but NULs behind it, that the program was not started with. Where the
-/// first arguments are not known, a title has a space or a colon, and is not the path of the program.
+/// Returns the title in the arguments of a process: a single text, followed only by NULs, that differs from
+/// the initial arguments. If these are unknown, a title must contain a space or a colon, and must not be the
+/// path of the program.
 fn title(bytes: &[u8], arguments: &[String], exe: &str) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(end);
@@ -135,11 +137,11 @@ mod tests {
         };
         let update = Some("postgres: bench [local] UPDATE".to_owned());
         assert_eq!(of("postgres: bench [local] UPDATE\0\0\0\0", &["postgres", "-D", "data"]), update);
-        // Attached to a process that runs already.
+        // Attached to a running process.
         assert_eq!(of("postgres: bench [local] UPDATE\0\0\0\0", &[]), update);
         assert_eq!(of("postgres: bench [local] UPDATE", &[]), update);
         assert_eq!(of("postgres: bench [local] UPDATE   \0", &[]), update);
-        // It ends in the name of a database, which is the program's too.
+        // It ends with the name of a database, which is also the name of the program.
         let vacuum = "postgres: autovacuum worker postgres";
         assert_eq!(of(&format!("{vacuum}\0\0"), &["postgres", "-D", "data"]).as_deref(), Some(vacuum));
         // A forked worker starts with its parent's title.

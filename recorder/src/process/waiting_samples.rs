@@ -1,4 +1,4 @@
-//! Samples and events of a process that wait for symbols, or for names of code that the program generated.
+//! Samples and events of a process that wait for symbols, or for names of JIT-compiled code.
 //!
 //! Allocations and frees are written in the order in which they were recorded, since readers match them by
 //! address.
@@ -15,15 +15,15 @@ use crate::{
     shared_memory::journal::Entry,
 };
 
-/// Maps of a process that may be stored for samples that wait; each has a few ten thousand bytes.
+/// Limit of maps of a process that are stored for waiting samples. Each has a few ten thousand bytes.
 const MAPS_WAITING: u64 = 256;
 
 /// A sample or event whose stack waits for a module's symbols.
 pub(super) struct WaitingSample {
-    /// The mappings when it came: another module may lie there by now.
+    /// The mappings when it was read, because another module may be mapped there by now.
     pub map: Arc<ModuleMap>,
     pub thread: ThreadIndex,
-    /// `None`: it has no stack, but comes after an event that waits.
+    /// `None` if it has no stack, but must follow a waiting event.
     pub stack: Option<u32>,
     pub time_ns: u64,
     pub payload: Payload,
@@ -42,7 +42,7 @@ impl WaitingSample {
 
 /// The events to write once the stack is resolved.
 pub(super) enum Payload {
-    /// So many equal samples of CPU time.
+    /// This number of equal CPU time samples.
     Cpu(u32),
     /// An event of another engine.
     Event(Box<events::Owned>),
@@ -58,20 +58,20 @@ impl Payload {
     }
 }
 
-/// Samples that wait, in the order in which they came.
+/// Waiting samples, in the order in which they were read.
 #[derive(Default)]
 pub(super) struct WaitingSamples {
-    /// Those that wait for symbols, or are to be tried again.
+    /// Samples that wait for symbols, or should be retried.
     for_symbols: Vec<WaitingSample>,
-    /// Samples in code whose name the program has not written down yet.
+    /// Samples in code for which the program has not written a name yet.
     for_names: Vec<WaitingSample>,
-    /// Allocations among both.
+    /// Number of allocations in both lists.
     allocations: usize,
-    /// Frees behind those.
+    /// Number of frees that follow them.
     frees: usize,
-    /// A copy of the present mappings for samples that wait.
+    /// A copy of the current mappings for waiting samples.
     map: Option<Arc<ModuleMap>>,
-    /// There are names that were not there when samples were added.
+    /// Names have been added since these samples were.
     news: bool,
 }
 
@@ -95,22 +95,22 @@ impl WaitingSamples {
         self.iter().map(|sample| sample.thread)
     }
 
-    /// Gives all samples the present indices of their threads.
+    /// Updates the thread indices of all samples.
     pub fn threads_moved(&mut self, now: impl Fn(ThreadIndex) -> ThreadIndex) {
         for sample in self.for_symbols.iter_mut().chain(&mut self.for_names) {
             sample.thread = now(sample.thread);
         }
     }
 
-    /// Mappings that samples refer to.
+    /// Returns the mappings that samples refer to.
     pub fn maps(&self) -> Vec<&Arc<ModuleMap>> {
-        // Samples that came one after the other mostly have the same map.
+        // Consecutive samples mostly have the same map.
         let mut maps: Vec<&Arc<ModuleMap>> = self.iter().map(|sample| &sample.map).chain(&self.map).collect();
         maps.dedup_by(|a, b| Arc::ptr_eq(a, b));
         maps
     }
 
-    /// The present mappings, copied once for all samples that wait since they changed.
+    /// Returns a copy of the current mappings, shared by all samples that wait since the last change.
     pub fn map(&mut self, modules: &ModuleMap) -> Arc<ModuleMap> {
         match &self.map {
             Some(map) if map.version == modules.version => map.clone(),
@@ -118,7 +118,7 @@ impl WaitingSamples {
         }
     }
 
-    /// Adds a sample that lacks symbols or names.
+    /// Adds a sample without symbols or names.
     pub fn add(&mut self, sample: WaitingSample, missing: Missing) {
         self.count(&sample.payload);
         match missing {
@@ -127,8 +127,8 @@ impl WaitingSamples {
         }
     }
 
-    /// Adds reports of live allocations, which no allocation or free has to follow. They are tried soon: most have symbols
-    /// already, and a program that does nothing more causes no other attempt.
+    /// Adds reports of live allocations, which need no order relative to allocations and frees. They are
+    /// tried soon: most have symbols already, and an idle program would cause no other attempt.
     pub fn add_live_allocations(&mut self, samples: impl Iterator<Item = WaitingSample>) {
         let before = self.for_symbols.len();
         self.for_symbols.extend(samples);
@@ -141,8 +141,8 @@ impl WaitingSamples {
         self.frees += usize::from(kind == event_kind::FREE);
     }
 
-    /// Returns true if an event would overtake an allocation or free that waits, and was before it at the same address. Readers
-    /// sort by time, and as both may have the same tick, the order in the file decides.
+    /// Returns true if an event must wait behind an allocation or free that may concern the same address.
+    /// Readers sort by time, and if both have the same tick, the order in the file decides.
     pub fn must_follow(&self, kind: u16) -> bool {
         let follows = match kind {
             event_kind::FREE => self.allocations + self.frees > 0,
@@ -162,26 +162,27 @@ impl WaitingSamples {
         !self.for_names.is_empty()
     }
 
-    /// Returns true if there is a reason to try the samples again.
+    /// Returns true if the samples should be retried.
     pub fn has_news(&self) -> bool {
         self.news
     }
 
-    /// Returns true if the oldest samples need too many copies of the mappings, which have version `version` now.
+    /// Returns true if the oldest samples need too many copies of the mappings, which now have version
+    /// `version`.
     pub fn have_too_many_maps(&self, version: u64) -> bool {
         let first = self.for_names.first().into_iter().chain(self.for_symbols.first());
         first.map(|sample| sample.map.version).min().is_some_and(|oldest| version > oldest + MAPS_WAITING)
     }
 
-    /// Names came: samples that wait for them are tried again.
+    /// Makes samples that wait for names ready to be retried, because names were added.
     pub fn names_came(&mut self) {
-        // They came first: frees and allocations keep their order.
+        // These came first, so frees and allocations remain in order.
         self.for_names.append(&mut self.for_symbols);
         std::mem::swap(&mut self.for_symbols, &mut self.for_names);
         self.news = !self.for_symbols.is_empty();
     }
 
-    /// Takes out the samples that are to be tried. Those that wait for names stay.
+    /// Removes and returns the samples to retry. Those that wait for names remain.
     pub fn take_for_symbols(&mut self) -> Vec<WaitingSample> {
         self.news = false;
         let samples = std::mem::take(&mut self.for_symbols);

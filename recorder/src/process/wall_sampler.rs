@@ -1,4 +1,4 @@
-//! Looks at the threads of one process for the wall clock: see [`crate::process::wall`].
+//! Samples the wall clock of one process: see [`crate::process::wall`].
 
 use std::{
     sync::atomic::{
@@ -29,31 +29,32 @@ use crate::{
     shared_memory::proc_file::ProcFile,
 };
 
-/// Threads from which on a process's CPU clock is made cheap to read.
+/// From this number of threads on, the process's CPU clock is made cheap to read.
 const MANY: usize = 64;
-/// CPU time that no thread looked at accounts for, before all are looked at, ns.
+/// All threads are examined once this much CPU time is not accounted for by examined threads, ns.
 const MISSING_NS: u64 = 2_000_000;
-/// Looking at all threads takes at most this part of a processor.
+/// A pass over all threads may use at most this fraction of a processor (1/50).
 const SCAN_PART: u32 = 50;
-/// Frames of a waiting thread's stack.
+/// Limit of frames of a waiting thread's stack.
 const DEPTH: usize = 1024;
 
-/// One event to write.
+/// A wall-clock sample to write.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// CLOCK_MONOTONIC ns of its start.
     pub time_ns: u64,
     /// [`thread_state`].
     pub state: u64,
-    /// Intervals that it represents.
+    /// Number of intervals that it represents.
     pub samples: u32,
-    /// How long it lasted, ns.
+    /// Its duration, ns.
     pub span_ns: u64,
-    /// What the thread worked for, as it was read; may be empty.
+    /// Words of the thread's context; may be empty.
     pub context: Vec<u64>,
 }
 
-/// What a thread that waits works for. Nothing is torn if it has not run when this is over.
+/// Reads the context of a waiting thread. The result is consistent if the thread has not run until the end of
+/// the call.
 fn read_context(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
     let pointer = file.slot(slot).map_or(0, |slot| slot.thread_pointer.load(Relaxed));
     let mut words = [0; MAX_CONTEXT];
@@ -61,12 +62,12 @@ fn read_context(pid: u32, slot: u32, file: &ProcFile) -> Vec<u64> {
     words.get(..len).unwrap_or_default().to_vec()
 }
 
-/// Looks at the threads of one process.
+/// Samples the wall clock of the threads of one process.
 pub struct Sampler {
     pid: u32,
     period_ns: u64,
     activity: ProcessActivity,
-    /// Some were not looked at since a thread ran: one of them may have.
+    /// Some threads have not been examined since a thread last ran. One of them may be the one that ran.
     behind: bool,
     scan: FullScan,
     threads: WatchedThreads,
@@ -77,22 +78,22 @@ pub struct Sampler {
     denied_reported: bool,
 }
 
-/// When all threads are looked at, whether it is their turn or not.
+/// Decides when all threads are examined, regardless of whether they are due.
 #[derive(Default)]
 struct FullScan {
-    /// CPU time that no thread looked at accounts for, ns.
+    /// CPU time that no examined thread accounts for, ns.
     missing_ns: u64,
-    /// Not before this time, CLOCK_MONOTONIC ns.
+    /// No scan before this time, CLOCK_MONOTONIC ns.
     after_ns: u64,
 }
 
 impl FullScan {
-    /// Returns true if so much CPU time is missing that a thread must have run before its turn.
+    /// Returns true if so much CPU time is missing that a thread must have run before it was due.
     fn is_due(&self, period_ns: u64, now_ns: u64) -> bool {
         self.missing_ns > MISSING_NS.max(period_ns / 2) && now_ns >= self.after_ns
     }
 
-    /// All threads were looked at, which took so long.
+    /// Notes that all threads were examined in the time `took`.
     fn done(&mut self, took: Duration, now_ns: u64) {
         self.missing_ns = 0;
         let pause_ns = u64::try_from((took * SCAN_PART).as_nanos()).unwrap_or(u64::MAX);
@@ -100,20 +101,20 @@ impl FullScan {
     }
 }
 
-/// The state of the process that is looked at, and where its waits go.
+/// The process that is sampled, and the destination of its waits.
 pub struct Output<'a> {
     /// The process's state.
     pub state: &'a mut ProcessState,
     /// The file, recording and images of the process.
     pub sink: SampleSink<'a>,
-    /// Rows arena.
+    /// The arena of unwind tables.
     pub rows: &'a [AtomicU64],
-    /// CLOCK_MONOTONIC ns.
+    /// The current time, CLOCK_MONOTONIC ns.
     pub now_ns: u64,
 }
 
 impl Sampler {
-    /// For process `pid`.
+    /// Returns a sampler for process `pid`.
     pub fn new(pid: u32, period_ns: u64) -> Sampler {
         Sampler {
             pid,
@@ -129,7 +130,7 @@ impl Sampler {
         }
     }
 
-    /// Begins again. Time since the last look is not recorded.
+    /// Restarts all waits. Time since the last examination is not recorded.
     pub fn restart(&mut self, now_ns: u64) {
         self.since_ns = now_ns;
         self.activity.restart();
@@ -137,7 +138,7 @@ impl Sampler {
         self.threads.remove_all();
     }
 
-    /// Looks at the threads whose turn it is. `false`: nothing of the process ran since the last call.
+    /// Examines the threads that are due. Returns false if no thread of the process ran since the last call.
     pub fn tick(&mut self, out: &mut Output<'_>) -> bool {
         if !out.sink.file.trusted_pid() {
             return false;
@@ -160,7 +161,7 @@ impl Sampler {
         true
     }
 
-    /// Looks at threads that were not looked at since a thread ran, if it is their turn.
+    /// Examines the due threads that were not examined since a thread last ran.
     fn look_at_those_behind(&mut self, out: &mut Output<'_>) {
         if !self.behind {
             return;
@@ -180,7 +181,7 @@ impl Sampler {
         }
     }
 
-    /// A thread ran before its turn to be looked at.
+    /// Examines all threads, because one ran before it was due.
     fn look_at_all(&mut self, out: &mut Output<'_>) {
         let begun = Instant::now();
         for index in 0..self.threads.len() {
@@ -194,7 +195,7 @@ impl Sampler {
     fn find_threads(&mut self, out: &mut Output<'_>) {
         let known = |slot: u32, generation: u32| self.threads.holds(slot, generation);
         let new = out.state.threads.new_live_slots(out.sink.file, known);
-        // A slot is used again: the waits of its last thread are recorded now.
+        // A slot was reused, so record the waits of its previous thread now.
         if new.iter().any(|(slot, _)| self.threads.holds_slot(*slot)) {
             self.finish(out, false);
         }
@@ -205,7 +206,8 @@ impl Sampler {
             let mut before = SchedStat { ran_ns: thread.armed_ns(), queued_ns: 0, slices: 0 };
             if self.since_ns > thread.start_ns {
                 let Ok(stat) = files.schedstat() else { continue };
-                // One slice less, so that the first look finds a change and sees where the thread is.
+                // Subtract one slice, so that the first examination finds a change and reads where the thread
+                // is.
                 before = SchedStat { slices: stat.slices.wrapping_sub(1), ..stat };
             }
             let start_ns = thread.start_ns.max(self.since_ns).min(out.now_ns);
@@ -240,11 +242,12 @@ impl Sampler {
         }
         entry.looked_ns = out.now_ns;
         let Ok(stat) = entry.files.schedstat() else {
-            // It has ended; its slot will say when.
+            // It has ended; its slot will have the time.
             self.threads.set_due(index, u64::MAX);
             return;
         };
-        // Read between two readings of the account: both are of one time if the account has not changed.
+        // Read between two readings of the statistics. If these are equal, all values belong to the same
+        // time.
         let readings = out.sink.file.slot(entry.slot).map_or([0; 2], |slot| {
             let now = slot.off_ns.load(Acquire);
             [now, slot.first_off_ns.load(Relaxed)]
@@ -278,7 +281,8 @@ impl Sampler {
         }
     }
 
-    /// Where a thread is whose account is `stat`, and whether its stack is worth another look.
+    /// Returns the state of a thread with the statistics `stat`, and true if its stack should be walked
+    /// again.
     fn observe(&mut self, index: usize, stat: SchedStat, out: &mut Output<'_>) -> (Doing, bool) {
         let running = (Doing::Running, false);
         let Some(entry) = self.threads.get_mut(index) else { return running };
@@ -309,20 +313,20 @@ impl Sampler {
             out.state.stacks.note_unknown_address();
         }
         let context = read_context(self.pid, entry.slot, out.sink.file);
-        // If the thread ran since its registers were read, its stack does not belong to them.
+        // If the thread ran after its registers were read, its stack does not belong to them.
         if entry.files.schedstat().ok() != Some(stat) {
             return running;
         }
         if !context.is_empty()
             && let Some(slot) = out.sink.file.slot(entry.slot)
         {
-            // The span may have ended when the wait is recorded.
+            // The span may have ended by the time the wait is recorded.
             slot.span_samples.fetch_add(1, Relaxed);
         }
         (Doing::Waiting(state, words, context), cut && out.sink.images.outstanding() > 0)
     }
 
-    /// Walks the stack of a wait again, as more modules are known now.
+    /// Walks the stack of a wait again, because more modules are known now.
     fn walk_again(&mut self, index: usize, stat: SchedStat, out: &mut Output<'_>) {
         let (doing, again) = self.observe(index, stat, out);
         if let Some(entry) = self.threads.get_mut(index) {
@@ -340,16 +344,17 @@ impl Sampler {
         if samples > 0 {
             let context = wait.context.clone();
             let (time_ns, state) = (wait.start_ns, wait.state);
-            // Times add up as samples do: what waited for less than an interval may have none.
+            // Times add up as those of samples do: a wait shorter than an interval may have no sample.
             let span_ns = u64::from(samples).saturating_mul(self.period_ns);
             let sample = Sample { time_ns, state, samples, span_ns, context };
             out.state.take_wait(thread, &sample, &wait.stack, &mut out.sink, out.now_ns);
         }
     }
 
-    /// Updates all waits and records those that last long; about once a second.
+    /// Updates all waits and records the long ones; called about once a second.
     pub fn settle(&mut self, out: &mut Output<'_>) {
-        // A thread that was looked at since something ran waits until something of the process runs.
+        // A thread that was examined after the last activity waits until there is new activity in the
+        // process.
         if self.tick(out) || self.activity.is_first() {
             return;
         }
@@ -374,7 +379,7 @@ impl Sampler {
         }
     }
 
-    /// Records the rest of threads that have ended; of all threads, if `all`.
+    /// Records the rest of threads that have ended, or of all threads if `all`.
     pub fn finish(&mut self, out: &mut Output<'_>, all: bool) {
         for index in 0..out.state.threads.list.len() {
             let Some(thread) = out.state.threads.list.get_mut(index) else { break };
@@ -388,10 +393,10 @@ impl Sampler {
             let noticed = thread.wall.slices.as_ref().map_or(0, |slices| slices.noticed_ns);
             let seen = entry.as_ref().map_or(0, |e| e.watch.idle_ns + e.watch.queued_ns);
             let seen = seen.saturating_add(noticed);
-            // Of a thread that was there before we began, only what was looked at is known.
+            // For a thread older than the recording, only the examined time is known.
             let whole = self.since_ns <= thread.start_ns;
             let rest = if whole { lived.saturating_sub(used).saturating_sub(seen) } else { 0 };
-            // It waited no longer than it lived.
+            // A thread cannot wait longer than it lived.
             let excess = if whole { seen.saturating_add(used).saturating_sub(lived) } else { 0 };
             if let Some(entry) = &mut entry {
                 entry.watch.take_back(excess);
@@ -401,7 +406,7 @@ impl Sampler {
                 self.record_wait(index, &wait, out);
             }
             let unplaced = if placed { 0 } else { rest };
-            // Waits that no look saw have no place, but their time counts.
+            // Waits that were never examined have an unknown place, but their time counts.
             let start_ns = end_ns.saturating_sub(unplaced);
             let (state, stack) = (thread_state::SLEEPING, Vec::new());
             self.record_wait(
@@ -429,7 +434,7 @@ impl Sampler {
         }
     }
 
-    /// A notice for the user; returned once.
+    /// Returns a message for the user, once.
     pub fn notice(&mut self) -> Option<String> {
         if self.denied && !std::mem::replace(&mut self.denied_reported, true) {
             return Some(format!(
@@ -442,8 +447,8 @@ impl Sampler {
     }
 }
 
-/// A thread that measures its own time without a processor was looked at.
-/// Returns what it used, and the waits that ended.
+/// Updates a thread that measures its own off-CPU time. Returns the time that it used, and the waits that
+/// ended.
 fn changed(
     entry: &mut WatchedThread,
     share: &mut Share,
@@ -461,7 +466,7 @@ fn changed(
     let (mut used, ended) = entry.watch.found(now_ns, stat, doing, ns);
     match entry.watch.place() {
         Some(place) => slices.at(slice_ns, place),
-        // A thread that works for long in one span makes no reading; its next sample has this time.
+        // A thread that stays in one span for long makes no reading; its next sample gets this time.
         None if slices.queued(slice_ns, used.queued_ns, now_ns) => {
             entry.watch.queued_ns += used.queued_ns;
             return (used, [before, ended]);

@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl ProcessState {
-    /// A sample of CPU time as the wall clock sees it: the thread runs; and before, it may have waited for a processor.
+    /// Writes the wall-clock samples for a CPU time sample: the thread was running, and may have waited for a
+    /// processor before.
     pub(super) fn write_running(
         &mut self,
         raw: &mut RawSample<'_>,
@@ -46,15 +47,15 @@ impl ProcessState {
         }
     }
 
-    /// Wall-clock time is recorded from now on: after a pause, or with another interval.
+    /// Starts recording wall-clock time: after a pause, or with another interval.
     pub fn begin_wall(&mut self, now_ns: u64) {
         self.sampling.wall_since_ns = now_ns;
         let slices = self.threads.list.iter_mut().filter_map(|thread| thread.wall.slices.as_mut());
         slices.for_each(|slices| slices.restart());
     }
 
-    /// A thread reported how long it was without a processor, before its context changed. Time that looks have recorded is not
-    /// recorded again.
+    /// Handles a thread's report of its off-CPU time, sent before its context changed. Time that the sampler
+    /// has already recorded is not recorded again.
     pub(super) fn take_off_cpu_time(
         &mut self,
         sample: &Sample,
@@ -72,7 +73,7 @@ impl ProcessState {
         let from_ns = off_ns.saturating_sub(waited_ns);
         let recorded_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(self.sampling.wall_since_ns);
         let (ns, place) = slices.ended(from_ns, waited_ns, sample.weight_ns, recorded_ns);
-        // No thread waited for longer than it lived: damaged times must not flood the output.
+        // A thread cannot wait longer than it lived: damaged times must not flood the output.
         let life = now_ns.saturating_sub(sink.file.start_mono_ns).saturating_add(1_000_000_000);
         let ns = ns.min(life.saturating_sub(slices.noticed_ns));
         slices.noticed_ns += ns;
@@ -88,7 +89,7 @@ impl ProcessState {
             if samples == 0 {
                 continue;
             }
-            // One for many short times began no earlier than its own.
+            // A sample that represents many short waits starts no earlier than its own wait.
             let time_ns = not_in_future(sample.time_ns, now_ns).saturating_sub(ns.min(waited_ns));
             let head = wall_head(state, samples);
             if sink.recording.full() {
@@ -105,7 +106,8 @@ impl ProcessState {
         }
     }
 
-    /// Writes a wait that the wall clock saw; `stack` is a raw stack, with 1 + the reason in front if it is truncated.
+    /// Writes a wait found by the sampler. `stack` is a raw stack, preceded by 1 + the reason if it is
+    /// truncated.
     pub(super) fn take_wait(
         &mut self,
         thread: ThreadIndex,
@@ -132,7 +134,7 @@ fn wall_head(state: u64, samples: u32) -> events::Head {
     events::Head { kind: event_kind::WALL, index: state as u16, value: u64::from(samples) }
 }
 
-/// Why a stack that the wall clock took is truncated, if it is.
+/// Returns the reason why a stack of the wall clock is truncated, if it is.
 fn truncation(stack: &[u64]) -> Option<u16> {
     stack.first().and_then(|reason| reason.checked_sub(1)).map(|reason| reason as u16)
 }

@@ -1,26 +1,26 @@
-//! The threads that the wall clock looks at, and when it looks at each.
+//! The threads examined by the wall clock, and when each is due.
 
 use crate::process::wall::schedstat::Files;
 use crate::process::wall::thread_timeline::Watch;
 use crate::process::wall::{Share, off_cpu_slices::OffCpuSlices};
 
-/// A thread that is looked at.
+/// A thread examined by the wall clock.
 pub(super) struct WatchedThread {
     pub slot: u32,
     pub generation: u32,
     pub files: Files,
     pub watch: Watch,
-    /// When it was looked at, ns.
+    /// When it was last examined, ns.
     pub looked_ns: u64,
-    /// The stack was cut while modules were still being read.
+    /// The stack was cut because modules were still being read.
     pub again: bool,
-    /// The reading with which the slice began that it was last seen in ([`crate::process::wall::off_cpu_slices`]); 0: the thread
-    /// makes no readings.
+    /// The reading that started the slice in which it was last seen
+    /// ([`crate::process::wall::off_cpu_slices`]); 0: the thread makes no readings.
     pub slice_ns: u64,
 }
 
 impl WatchedThread {
-    /// It has not run until `now_ns`.
+    /// Notes that it has not run until `now_ns`.
     pub fn stayed(&mut self, share: &mut Share, now_ns: u64) {
         let Some(slices) = share.slices.as_mut().filter(|_| self.slice_ns != 0) else {
             return self.watch.stayed(now_ns);
@@ -31,60 +31,61 @@ impl WatchedThread {
         }
     }
 
-    /// It waits at `now_ns`, its clock of time without a processor at `off_ns`. Returns the time that is not recorded yet, ns.
+    /// Notes that it waits at `now_ns`, with its off-CPU clock at `off_ns`. Returns the time that is not
+    /// recorded yet, ns.
     pub fn seen(&self, slices: &mut OffCpuSlices, off_ns: u64, now_ns: u64) -> u64 {
         let ns = slices.seen(self.slice_ns, off_ns, now_ns);
         self.watch.bounded(ns, now_ns, slices.noticed_ns)
     }
 }
 
-/// All threads of a process that are looked at.
+/// All examined threads of a process.
 #[derive(Default)]
 pub(super) struct WatchedThreads {
     list: Vec<WatchedThread>,
-    /// When each thread is looked at next, ns; apart from the list because all are read at every tick.
+    /// When each thread is due, ns. Separate from the list, because all values are read at every tick.
     due_ns: Vec<u64>,
     /// Generation and index in the list of the thread in each slot.
     by_slot: Vec<Option<(u32, usize)>>,
 }
 
 impl WatchedThreads {
-    /// Number of threads.
+    /// Returns the number of threads.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// A thread by its index.
+    /// Returns a thread by its index.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut WatchedThread> {
         self.list.get_mut(index)
     }
 
-    /// When a thread is looked at next, ns; `u64::MAX` if it has ended.
+    /// Returns when a thread is due, ns; `u64::MAX` if it has ended.
     pub fn due_ns(&self, index: usize) -> Option<u64> {
         self.due_ns.get(index).copied()
     }
 
-    /// Sets when a thread is looked at next.
+    /// Sets when a thread is due.
     pub fn set_due(&mut self, index: usize, due_ns: u64) {
         self.due_ns[index] = due_ns;
     }
 
-    /// All threads with the times at which they are looked at next.
+    /// Returns all threads with their due times.
     pub fn iter(&self) -> impl Iterator<Item = (&WatchedThread, u64)> {
         self.list.iter().zip(self.due_ns.iter().copied())
     }
 
-    /// Returns true if the thread with this slot and generation is looked at.
+    /// Returns true if the thread with this slot and generation is in the list.
     pub fn holds(&self, slot: u32, generation: u32) -> bool {
         self.by_slot.get(slot as usize).copied().flatten().is_some_and(|(g, _)| g == generation)
     }
 
-    /// Returns true if any thread with this slot is looked at.
+    /// Returns true if any thread with this slot is in the list.
     pub fn holds_slot(&self, slot: u32) -> bool {
         self.by_slot.get(slot as usize).is_some_and(Option::is_some)
     }
 
-    /// Adds a thread, to be looked at at once.
+    /// Adds a thread that is due immediately.
     pub fn push(&mut self, thread: WatchedThread) {
         let (at, generation) = (thread.slot as usize, thread.generation);
         self.list.push(thread);
@@ -95,7 +96,7 @@ impl WatchedThreads {
         self.by_slot[at] = Some((generation, self.list.len() - 1));
     }
 
-    /// Takes a thread out. Another one gets its index.
+    /// Removes a thread. Another one gets its index.
     pub fn remove(&mut self, slot: u32, generation: u32) -> Option<WatchedThread> {
         let known = self.by_slot.get_mut(slot as usize)?;
         let (_, index) = known.take_if(|(g, _)| *g == generation)?;
@@ -110,7 +111,7 @@ impl WatchedThreads {
         Some(thread)
     }
 
-    /// Takes all threads out.
+    /// Removes all threads.
     pub fn remove_all(&mut self) -> Vec<WatchedThread> {
         self.due_ns.clear();
         self.by_slot.clear();

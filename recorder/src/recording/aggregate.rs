@@ -1,7 +1,8 @@
-//! Samples of CPU time added up: one event for equal samples of an interval, with their number and the CPU time that they represent.
+//! Merges equal CPU time samples of an interval into one event, with their number and the CPU time that they
+//! represent.
 //!
-//! It is a `profiler.WallClockSample`, the one sample event with a weight that other readers know. What is added up counts as
-//! not written: it comes back from the journal if we are killed.
+//! The event is a `profiler.WallClockSample`, the only sample event with a weight that other readers support.
+//! Merged samples count as not written yet: if the recorder is killed, they are recovered from the journal.
 //!
 //! Sums are written before their chunk ends, because their keys are not valid afterwards. Until then the
 //! records stay in the journal.
@@ -13,21 +14,21 @@ use jfr_format::schema::{WALL_CLOCK_SAMPLE, thread_state};
 use super::Recording;
 use crate::{names::intern::TraceIndex, shared_memory::journal::Entry};
 
-/// Different samples held at most.
+/// Limit of distinct samples.
 const MAX_HELD: usize = 1 << 16;
 
-/// Samples held back.
+/// Samples that are held back.
 pub(super) struct Aggregate {
     every_ns: u64,
     since_ns: u64,
     period_ns: u64,
-    /// By thread and trace: their number, and the time of the first.
+    /// Number of samples and time of the first, by thread and trace.
     held: HashMap<(usize, TraceIndex), (u64, u64)>,
     /// Their records in the journal.
     entries: Vec<Entry>,
-    /// The newest sample is among them.
+    /// True if the newest sample is held back.
     pub(super) newest: bool,
-    /// They are being written.
+    /// The samples are being written.
     pub(super) writing: bool,
 }
 
@@ -55,7 +56,7 @@ impl Aggregate {
         self.held.len() >= MAX_HELD
     }
 
-    /// Forgets what is held; how much it was.
+    /// Drops the samples that are held back. Returns their number.
     pub(super) fn forget(&mut self) -> u64 {
         self.entries.clear();
         self.held.drain().map(|(_, (count, _))| count).sum()
@@ -67,20 +68,20 @@ impl Aggregate {
 }
 
 impl Recording {
-    /// Sets the CPU time that each sample represents from now on. Call it when a chunk has just begun.
+    /// Sets the CPU time that each sample represents from now on. Call this at the start of a chunk.
     pub fn change_period(&mut self, period_ns: u64) {
         if let Some(aggregate) = &mut self.aggregate {
             aggregate.period_ns = period_ns;
         }
     }
 
-    /// Returns true if the interval for which samples are added up is over.
+    /// Returns true if the interval in which samples are merged is over.
     pub fn sums_due(&self, now_ns: u64) -> bool {
         self.aggregate.as_ref().is_some_and(|a| now_ns.saturating_sub(a.since_ns) >= a.every_ns)
     }
 
-    /// Writes what was added up. Keys of threads and stacks hold for as long as the chunk does, so it is called before a chunk
-    /// ends, too.
+    /// Writes the merged samples. Keys of threads and stacks are valid only within a chunk, so this is also
+    /// called before a chunk ends.
     pub fn write_sums(&mut self, now_ns: u64) {
         let Some(aggregate) = &mut self.aggregate else { return };
         aggregate.since_ns = now_ns;

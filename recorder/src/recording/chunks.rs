@@ -1,4 +1,4 @@
-//! When a chunk is flushed, ended and followed by the next one.
+//! Decides when a chunk is flushed, ended, and followed by the next one.
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
@@ -10,19 +10,21 @@ use crate::{
     shared_memory::journal::Entry,
 };
 
-/// A fixed chunk is closed after this time even if there is room left, ns.
+/// A fixed chunk is closed after this time even if it has room left, ns.
 const FIXED_CHUNK_NS: u64 = 15_000_000_000;
 /// Time between clock anchors, ns.
 const ANCHOR_NS: u64 = 10_000_000_000;
 
-/// Bytes queued before they are written out ahead of the flush.
+/// Queued bytes that cause a write before the flush.
 const QUEUED_BYTES: usize = 32 << 10;
-/// The same in the midst of a round: many samples may come at once when symbols have been read.
+/// Queued bytes that cause a write within a round. Many samples may come at the same time when symbols have
+/// been read.
 const MOST_QUEUED_BYTES: usize = 128 << 10;
-/// The same in the midst of a record, where there is a journal: its events are committed together, unless they are that many.
+/// Queued bytes that cause a write within a record, if there is a journal. The events of a record are
+/// committed together, unless they exceed this.
 const MOST_OF_RECORD_BYTES: usize = 4 << 20;
 
-/// When the queue is flushed.
+/// The schedule of flushes.
 pub(super) struct FlushSchedule {
     interval_ns: u64,
     last_flush_ns: u64,
@@ -40,7 +42,7 @@ impl FlushSchedule {
         self.interval_ns.saturating_sub(now_ns.saturating_sub(self.last_flush_ns))
     }
 
-    /// Notes a flush; returns true if it is time for a clock anchor, too.
+    /// Notes a flush. Returns true if a clock anchor is due too.
     fn note_flush(&mut self, now_ns: u64) -> bool {
         self.last_flush_ns = now_ns;
         let anchor = now_ns.saturating_sub(self.last_anchor_ns) >= ANCHOR_NS;
@@ -52,8 +54,8 @@ impl FlushSchedule {
 }
 
 impl Recording {
-    /// Makes sure that an event of type `id` is declared, by the next chunk, and that `cost` bytes fit: by a flush, or by the
-    /// next chunk. `false` if the output is gone.
+    /// Ensures that an event of type `id` is declared, by the next chunk if necessary, and that `cost` bytes
+    /// fit, by a flush or the next chunk. Returns false if the output has failed.
     #[inline]
     pub(super) fn make_room(&mut self, id: TypeId, cost: impl Fn(&Recording) -> usize) -> bool {
         if !self.output.is_writable() {
@@ -75,7 +77,7 @@ impl Recording {
             || self.make_room_slowly(&cost)
     }
 
-    /// Before the events of a record are queued: all of them come into one batch, so that a recovery writes all or none.
+    /// Starts a record. All its events go into one batch, so that a recovery writes all or none.
     #[inline]
     pub fn begin_record(&mut self) {
         if self.chunk.writer.pending() >= MOST_QUEUED_BYTES && self.output.journal.is_some() {
@@ -83,7 +85,7 @@ impl Recording {
         }
     }
 
-    /// Writes out what is queued, in the midst of a round.
+    /// Writes out the queue within a round.
     #[cold]
     fn write_batch(&mut self) {
         if self.output.is_writable() {
@@ -91,7 +93,8 @@ impl Recording {
         }
     }
 
-    /// Copies a record to the journal, if there is one. If that is full, room is made by writing what is queued.
+    /// Copies a record to the journal, if there is one. If the journal is full, writes out the queue to make
+    /// room.
     pub fn keep(&mut self, process: u64, place: u64, kind: u8, payload: &[AtomicU64]) -> Option<Entry> {
         self.open_before_record();
         let entry = self.output.journal.as_mut()?.append(process, place, kind, payload);
@@ -106,13 +109,14 @@ impl Recording {
     fn make_room_slowly(&mut self, cost: &dyn Fn(&Recording) -> usize) -> bool {
         let now = crate::os::clock::monotonic_ns();
         self.write_out(now);
-        // At a chunk's end nothing begins another one.
+        // At a chunk's end, no other chunk may start.
         let may_end = !self.spans.is_writing_open();
         if !self.output.has_failed() && may_end && self.output.sink.repository().is_some() && self.big() {
-            // The caller has keys of stacks in hand: the dictionary stays.
+            // The caller holds keys of stacks, so the dictionary must not be cleared.
             self.next_chunk(now, 0, usize::MAX);
         }
-        // In a new chunk it costs more, as nothing is written there yet; so perhaps another, larger one.
+        // The cost is higher in a new chunk, which has no constants yet; so another, larger chunk may be
+        // needed.
         for _ in 0..2 {
             if self.chunk.writer.room() < cost(self) && !self.output.has_failed() && may_end {
                 self.next_chunk(now, cost(self) as u64, usize::MAX);
@@ -121,11 +125,11 @@ impl Recording {
         !self.output.has_failed() && self.chunk.writer.room() >= cost(self)
     }
 
-    /// After a round of the drain: writes out what is queued if it is much, so that little is lost by a full disk.
+    /// After a round of the drain: writes out the queue if it is long, so that a full disk loses little.
     pub fn settle(&mut self, now_ns: u64) {
         if self.chunk.writer.pending() > QUEUED_BYTES && self.output.is_writable() {
             self.write_out(now_ns);
-            // A repository must be able to remove what it holds before the next flush.
+            // A repository must be able to remove this chunk before the next flush.
             if self.big() && !self.output.has_failed() {
                 self.next_chunk(now_ns, 0, DICTIONARY_BYTES);
             }
@@ -137,12 +141,12 @@ impl Recording {
         self.flush_in(now_ns) == 0
     }
 
-    /// Time until then, ns.
+    /// Returns the time until the next flush, ns.
     pub fn flush_in(&self, now_ns: u64) -> u64 {
         self.flushes.due_in(now_ns)
     }
 
-    /// Writes out what is queued.
+    /// Writes out the queue.
     pub fn flush(&mut self, now_ns: u64) {
         if !self.output.is_writable() {
             return;
@@ -174,7 +178,7 @@ impl Recording {
         }
     }
 
-    /// Begins another chunk, for what is recorded otherwise from now on.
+    /// Starts another chunk, because the settings change.
     pub fn cut(&mut self, now_ns: u64) {
         if self.output.is_writable() {
             self.write_out(now_ns);
@@ -182,15 +186,15 @@ impl Recording {
         }
     }
 
-    /// Before a flush that a client requested: by its segment a reader of the stream knows that all before it has come, so there
-    /// must be something in it.
+    /// Before a flush that a client requested: queues an event, so that the flush writes a segment. The
+    /// segment shows the reader of a stream that everything before it has arrived.
     pub fn mark_flush(&mut self) {
         if self.chunk.writer.pending() == 0 && self.stream().is_some_and(|stream| !stream.has_no_reader()) {
             self.anchor();
         }
     }
 
-    /// Returns true if the chunk has the size at which it is closed.
+    /// Returns true if the chunk has reached the size at which it is closed.
     fn big(&mut self) -> bool {
         let size = self.chunk.size(&self.output.sink);
         match self.output.sink.repository() {
@@ -199,7 +203,7 @@ impl Recording {
         }
     }
 
-    /// Pushes what waits for slow readers, lets others in.
+    /// Writes queued bytes to slow readers, and accepts new readers.
     pub fn push(&mut self) {
         if !self.output.has_failed()
             && let Err(error) = self.output.sink.push()
@@ -209,12 +213,12 @@ impl Recording {
         self.begin_for_readers();
     }
 
-    /// Bytes that wait for a slow reader.
+    /// Returns the bytes queued for the slowest reader.
     pub fn waiting(&self) -> usize {
         if self.output.has_failed() { 0 } else { self.output.sink.waiting() }
     }
 
-    /// Both clocks, now.
+    /// Writes a clock anchor: both clocks at this time.
     fn anchor(&mut self) {
         let (mono, wall) = both_ns();
         let time = self.ticks(mono);
@@ -238,7 +242,7 @@ impl Recording {
         }
     }
 
-    /// Notes in the journal that what was queued is in the output.
+    /// Notes in the journal that the queued events are in the output.
     pub(super) fn commit(&mut self) {
         let (at, header) = self.chunk.writer.header();
         let OutputState { sink, journal, .. } = &mut self.output;

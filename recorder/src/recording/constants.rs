@@ -1,7 +1,8 @@
-//! Constants that events name: threads, their groups, classes, events, each once a chunk.
+//! Constants that events refer to: threads, their groups, classes, event names. Each is written once per
+//! chunk.
 //!
-//! Constants that were not named for a whole chunk are forgotten where there are many: a program may start threads for months.
-//! Keys are never given twice; a thread that is named again has the key that it had.
+//! If there are many, constants that were not referenced for a whole chunk are dropped, because a program may
+//! start threads for months. Keys are never reused; a thread that is referenced again gets its previous key.
 
 use jfr_format::schema;
 
@@ -11,11 +12,11 @@ use crate::{
     settings::PerfEvent,
 };
 
-/// A thread as the output knows it.
+/// A thread in the output.
 struct ThreadConstant {
-    /// The chunk that has it.
+    /// The chunk that contains it.
     chunk: u32,
-    /// The chunk in which an event named it last.
+    /// The chunk in which an event last referenced it.
     since: u32,
     key: u64,
     tid: u32,
@@ -27,7 +28,7 @@ struct Group {
     chunk: u32,
     key: u64,
     name: String,
-    /// Key and text of the title that the process has, which is the parent of the group; see [`crate::process::title`].
+    /// Key and text of the process's title, which is the parent of the group; see [`crate::process::title`].
     title: Option<(u64, String)>,
     /// Its process may still start threads.
     open: bool,
@@ -40,36 +41,37 @@ struct Interface {
     name: String,
 }
 
-/// Where a thread's constant is, and its key for when it is there no longer.
+/// A reference to a thread's constant, with its key in case the constant is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadHandle {
-    /// The number that events are given.
+    /// The index for events.
     pub index: usize,
     key: u64,
 }
 
-/// Where the first key for threads that cannot have their tid as key is.
+/// The first key for threads that cannot use their TID as key.
 const FIRST_FREE_KEY: u64 = 1 << 22;
-/// Thread constants below which none is forgotten, and how many more there may be before a chunk is closed for that.
+/// Number of thread constants up to which none is dropped, and the number of further ones that causes a new
+/// chunk.
 const MANY_THREADS: [usize; 2] = [4096, 16_384];
 
-/// The places of threads, by number and, above [`PLACE`] bits, how often the place was used before: a
-/// number given once never means another thread.
+/// Slots of thread constants. An index consists of the slot and, above [`PLACE`] bits, the number of times
+/// that the slot was used before, so that an index never refers to another thread.
 #[derive(Default)]
 struct ThreadTable {
     places: Vec<(u32, Option<ThreadConstant>)>,
     free: Vec<u32>,
-    /// Tids that are keys: a bit each, at most 512 KiB.
+    /// Bitmap of the TIDs that are used as keys, at most 512 KiB.
     keys_taken: Vec<u64>,
     last_key: u64,
-    /// How many were left when some were forgotten last.
+    /// Number of constants left when some were last dropped.
     limit: usize,
 }
 
 const PLACE: u32 = 32;
-/// Most bytes of a title's constant, without its text.
+/// Upper bound of a title's constant, without its text, bytes.
 const TITLE_COST: usize = 64;
-/// Network interfaces below which none is forgotten: containers have one each.
+/// Number of network interfaces up to which none is dropped. Each container has one.
 const MANY_INTERFACES: usize = 64;
 
 impl ThreadTable {
@@ -97,7 +99,7 @@ impl ThreadTable {
         self.places.len() - self.free.len()
     }
 
-    /// Its tid for the first thread that has it, one above all tids for any other.
+    /// Returns a new key: the TID for the first thread with it, otherwise a key above all TIDs.
     fn new_key(&mut self, tid: u32) -> u64 {
         let (word, bit) = (tid as usize / 64, 1 << (tid % 64));
         if tid > 0 && u64::from(tid) < FIRST_FREE_KEY {
@@ -113,7 +115,7 @@ impl ThreadTable {
         self.last_key
     }
 
-    /// Forgets threads that no event named in the chunk before `chunk`.
+    /// Drops threads that no event referenced in the chunk before `chunk`.
     fn trim(&mut self, chunk: u32) {
         if self.len() <= MANY_THREADS[0] {
             return;
@@ -121,7 +123,7 @@ impl ThreadTable {
         for (place, (used, held)) in self.places.iter_mut().enumerate() {
             if held.as_ref().is_some_and(|t| t.since + 1 < chunk) {
                 *held = None;
-                // A place whose numbers are used up stays empty.
+                // A slot with no indices left remains empty.
                 if let Some(next) = used.checked_add(1) {
                     *used = next;
                     self.free.push(place as u32);
@@ -173,7 +175,7 @@ impl ThreadConstants {
         }
     }
 
-    /// Adds a thread; `key` is the one that it had before, if there is one.
+    /// Adds a thread. `key` is its previous key, if it has one.
     fn add(&mut self, key: Option<u64>, tid: u32, name: &str, group: u32, since: u32) -> ThreadHandle {
         let key = key.unwrap_or_else(|| self.table.new_key(tid));
         let name = name.to_owned();
@@ -181,12 +183,12 @@ impl ThreadConstants {
         ThreadHandle { index, key }
     }
 
-    /// Returns true if so many threads are remembered that a new chunk is worth while.
+    /// Returns true if there are so many threads that a new chunk is worthwhile.
     pub(super) fn are_many(&self) -> bool {
         self.table.len() > self.table.limit + MANY_THREADS[1]
     }
 
-    /// In a new chunk: forgets what the one before did not name, if it is much.
+    /// In a new chunk: drops constants that the previous chunk did not reference, if there are many.
     pub(super) fn trim(&mut self, chunk: u32) {
         self.table.trim(chunk);
         if self.groups.iter().flatten().any(|group| !group.open) {
@@ -205,12 +207,12 @@ impl ThreadConstants {
         }
     }
 
-    /// Returns the most bytes that a thread's constant may take in a chunk that does not have it yet.
+    /// Returns an upper bound of the bytes of a thread's constant in a chunk that does not have it yet.
     fn most_bytes(&self, thread: usize) -> usize {
         self.table.get(thread).map_or(0, |t| t.name.len() + self.group_name_bytes(t.group) + 160)
     }
 
-    /// Returns the most bytes that a thread's constant may take in this chunk.
+    /// Returns an upper bound of the bytes of a thread's constant in this chunk.
     fn cost(&self, thread: usize, chunk: u32) -> usize {
         match self.table.get(thread) {
             Some(t) if t.chunk != chunk => self.most_bytes(thread),
@@ -224,7 +226,7 @@ impl ThreadConstants {
         })
     }
 
-    /// The thread's key; its constant is queued if this chunk does not have it yet.
+    /// Returns the thread's key, and queues its constant if this chunk does not have it yet.
     fn key(&mut self, thread: usize, chunk: &mut CurrentChunk) -> u64 {
         let Some(t) = self.table.get_mut(thread) else { return 0 };
         if t.chunk == chunk.number {
@@ -259,7 +261,7 @@ impl ThreadConstants {
     }
 }
 
-/// Constants that are names: of perf events and of network interfaces.
+/// Names as constants: of perf events and of network interfaces.
 #[derive(Default)]
 pub(super) struct NameConstants {
     /// Names of the perf events other than CPU time, by index, and the chunk that has their constant.
@@ -269,7 +271,7 @@ pub(super) struct NameConstants {
 }
 
 impl NameConstants {
-    /// In a new chunk: forgets what the one before did not name, if it is much.
+    /// In a new chunk: drops constants that the previous chunk did not reference, if there are many.
     pub(super) fn trim(&mut self, chunk: u32) {
         if self.interfaces.len() > MANY_INTERFACES {
             self.interfaces.retain(|interface| interface.chunk + 1 >= chunk);
@@ -312,27 +314,29 @@ impl NameConstants {
 }
 
 impl Recording {
-    /// A group for the threads of a process.
+    /// Adds a group for the threads of a process.
     pub fn add_group(&mut self, name: String) -> u32 {
         self.threads.add_group(name, None)
     }
 
-    /// A group for the threads of a process while it has this title. It has the name of `process_group`.
+    /// Adds a group for the threads of a process while it has this title. Its name is that of
+    /// `process_group`.
     pub fn add_titled_group(&mut self, process_group: u32, title: &str) -> u32 {
         self.threads.add_titled_group(process_group, title)
     }
 
-    /// The process of a group is over: no thread of it will be added.
+    /// Notes that the process of a group has ended, so that the group gets no more threads.
     pub fn end_group(&mut self, group: u32) {
         self.threads.end_group(group);
     }
 
-    /// A thread: its key is its tid for the first holder, a fresh one above all tids for any other or after a rename.
+    /// Adds a thread. Its key is its TID for the first thread with that TID; otherwise, or after a rename, a
+    /// new key above all TIDs.
     pub fn add_thread(&mut self, tid: u32, name: &str, group: u32) -> ThreadHandle {
         self.threads.add(None, tid, name, group, self.chunk.number)
     }
 
-    /// The number of a thread that was added, for events; it may have been forgotten since.
+    /// Returns the index of a thread for events. Adds the thread again if it has been dropped.
     #[inline]
     pub fn thread_index(&mut self, handle: &mut ThreadHandle, tid: u32, name: &str, group: u32) -> usize {
         match self.threads.table.get_mut(handle.index) {
@@ -342,62 +346,62 @@ impl Recording {
         handle.index
     }
 
-    /// How many threads and their groups it knows.
+    /// Returns the numbers of known threads and groups.
     pub fn counts(&self) -> [usize; 2] {
         [self.threads.table.len(), self.threads.groups.len()]
     }
 
-    /// The key of a class, queued if this chunk does not have it yet. The event's caller must make room for it: see
-    /// [`Interner::class_cost`](crate::names::intern::Interner::class_cost).
+    /// Returns the key of a class, and queues it if this chunk does not have it yet. The caller must make
+    /// room for it: see [`Interner::class_cost`](crate::names::intern::Interner::class_cost).
     pub fn class_key(&mut self, class: ClassIndex) -> u64 {
         self.interner.write_class(class, &mut self.chunk.writer)
     }
 
-    /// The key of a method, queued if this chunk does not have it yet. The event's caller must make room for it: see
-    /// [`Interner::method_cost`](crate::names::intern::Interner::method_cost).
+    /// Returns the key of a method, and queues it if this chunk does not have it yet. The caller must make
+    /// room for it: see [`Interner::method_cost`](crate::names::intern::Interner::method_cost).
     pub fn method_key(&mut self, method: MethodIndex) -> u64 {
         self.interner.write_method(method, &mut self.chunk.writer)
     }
 
-    /// The key of a further thread of an event, queued if this chunk does not have it yet. The event's caller
-    /// must make room for it: see [`Recording::other_thread_bytes`].
+    /// Returns the key of a second thread of an event, and queues it if this chunk does not have it yet. The
+    /// caller must make room for it: see [`Recording::other_thread_bytes`].
     pub fn other_thread_key(&mut self, thread: Option<usize>) -> u64 {
         thread.map_or(0, |thread| self.thread_key(thread))
     }
 
-    /// Most bytes that a further thread of an event may take.
+    /// Returns an upper bound of the bytes of a second thread of an event.
     pub fn other_thread_bytes(&self, thread: Option<usize>) -> usize {
         thread.map_or(0, |thread| self.threads.most_bytes(thread))
     }
 
-    /// The key of a further stack of an event, queued if this chunk does not have it yet. The event's caller must make
-    /// room for it: see [`Interner::most_cost`](crate::names::intern::Interner::most_cost).
+    /// Returns the key of a second stack of an event, and queues it if this chunk does not have it yet. The
+    /// caller must make room for it: see [`Interner::most_cost`](crate::names::intern::Interner::most_cost).
     pub fn other_stack_key(&mut self, trace: Option<TraceIndex>) -> u64 {
         let Some(trace) = trace else { return 0 };
         let key = self.interner.key(trace);
         if self.interner.write(trace, &mut self.chunk.writer).is_ok() { key } else { 0 }
     }
 
-    /// The key of a network interface, queued if this chunk does not have it yet. The event's caller must make room
-    /// for it.
+    /// Returns the key of a network interface, and queues it if this chunk does not have it yet. The caller
+    /// must make room for it.
     pub(super) fn interface_key(&mut self, name: &str) -> u64 {
         self.names.interface_key(name, &mut self.chunk)
     }
 
-    /// Perf events other than CPU time, by index; those that are known stay.
+    /// Adds the names of perf events other than CPU time, by index. Known names remain.
     pub fn name_events(&mut self, events: &[PerfEvent]) {
         let perf_events = &mut self.names.perf_events;
         let new = events.iter().skip(perf_events.len());
         perf_events.extend(new.map(|event| (event.name.clone(), 0)));
     }
 
-    /// The key of a perf event's name; its constant is queued if this chunk does not have it yet. The event's caller must
-    /// make room for it: see [`Recording::event_name_bytes`].
+    /// Returns the key of a perf event's name, and queues its constant if this chunk does not have it yet.
+    /// The caller must make room for it: see [`Recording::event_name_bytes`].
     pub fn event_name_key(&mut self, index: u16) -> u64 {
         self.names.perf_event_key(index, &mut self.chunk)
     }
 
-    /// Bytes that the name of a perf event may take.
+    /// Returns an upper bound of the bytes of a perf event's name.
     pub fn event_name_bytes(&self, index: u16) -> usize {
         self.names.perf_events.get(usize::from(index)).map_or(0, |(name, _)| name.len() + 32)
     }
@@ -406,7 +410,7 @@ impl Recording {
         self.threads.cost(thread, self.chunk.number)
     }
 
-    /// The thread's key; its constant is queued if this chunk does not have it yet.
+    /// Returns the thread's key, and queues its constant if this chunk does not have it yet.
     pub(super) fn thread_key(&mut self, thread: usize) -> u64 {
         self.threads.key(thread, &mut self.chunk)
     }

@@ -1,11 +1,11 @@
-//! What the recording itself costs.
+//! Events about the cost of recording.
 
 use jfr_format::schema;
 
 use super::Recording;
 use crate::cost::Sum;
 
-/// The cost since the last event that has it.
+/// The cost since the last cost event.
 pub struct CostInterval {
     sum: Sum,
     start_ns: u64,
@@ -18,19 +18,19 @@ impl CostInterval {
         CostInterval { sum: Sum::default(), start_ns: now_ns, start_bytes: 0 }
     }
 
-    /// Adds more cost.
+    /// Adds cost.
     pub fn add(&mut self, sum: &Sum) {
         self.sum.add(sum);
     }
 }
 
 impl Recording {
-    /// Returns the time since the last event with costs, ns.
+    /// Returns the time since the last cost event, ns.
     pub fn cost_age(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.cost.start_ns)
     }
 
-    /// Writes the cost since the last time. Samples come `sampling_ns` of CPU time apart now.
+    /// Writes the cost since the last event. `sampling_ns` is the current sampling interval.
     pub fn write_cost(&mut self, sampling_ns: u64, now_ns: u64) {
         let interval_ns = self.cost_age(now_ns);
         let bytes = self.bytes();

@@ -1,4 +1,4 @@
-//! The chunk that is being written: its writer, the event types that it declares, and its clock.
+//! The chunk that is being written: its writer, its declared event types, and its clock.
 
 use jfr_format::{
     ids::{Ticks, TypeId},
@@ -12,13 +12,13 @@ use crate::{
     settings::Settings,
 };
 
-/// Time for which the size of the next fixed chunk is chosen, ns.
+/// The duration for which the size of the next fixed chunk is chosen, ns.
 const AIM_NS: u64 = 3_000_000_000;
-/// Least age of a chunk whose size is used as a rate, ns.
+/// Minimum age of a chunk for its size to be used as a rate, ns.
 const LEAST_NS: u64 = 500_000_000;
-/// Smallest and largest content of a fixed chunk, without its frame, bytes.
+/// Smallest and largest content of a fixed chunk, without its overhead, bytes.
 const FIXED_BYTES: [u64; 2] = [48 << 10, 8 << 20];
-/// The wall clock of later chunks is corrected when it is off by this much, ns.
+/// The wall clock of later chunks is corrected if it is off by this much, ns.
 const DRIFT_NS: i64 = 1_000_000;
 
 /// The chunk that is being written.
@@ -34,16 +34,16 @@ pub(super) struct CurrentChunk {
     ticks: TickLine,
     /// Chunks have a fixed size: the output is a stream.
     pub(super) fixed: bool,
-    /// Counts from 1.
+    /// The chunk's number, from 1.
     pub(super) number: u32,
     pub(super) start_ns: u64,
     start_byte: u64,
-    /// Content that the next fixed chunk should have room for.
+    /// Content for which the next fixed chunk should have room, bytes.
     wished_bytes: u64,
 }
 
 impl CurrentChunk {
-    /// Begins the first chunk at `start`; it declares `types`.
+    /// Starts the first chunk at `start`. It declares `types`.
     pub(super) fn first(
         sink: &Sink,
         types: Vec<TypeId>,
@@ -78,7 +78,7 @@ impl CurrentChunk {
         })
     }
 
-    /// Begins the next chunk. This one had `size` bytes; the next one should have room for `need` bytes.
+    /// Starts the next chunk. This one had `size` bytes; the next one should have room for `need` bytes.
     pub(super) fn begin_next(
         &mut self,
         sink: &Sink,
@@ -86,12 +86,12 @@ impl CurrentChunk {
         size: u64,
         need: u64,
     ) -> Result<(), WriteError> {
-        // JMC takes two chunks that start at the same time for one, and what is drained at once may fill several. Between two of them
-        // there is a tick for one that records a stream reader's losses.
+        // JMC treats two chunks with the same start as one, and a single read of the ring may fill several
+        // chunks. The gap leaves a tick for a chunk that records the losses of a stream's reader.
         let start = Ticks(self.ticks(now_ns).0.max(self.writer.start().0 + 2));
         let geometry = if self.fixed {
             let age_ns = self.age_ns(now_ns);
-            // A chunk that was soon over is mostly its frame: it says nothing of the rate.
+            // A short chunk consists mostly of overhead, so its size is not a rate.
             if age_ns >= LEAST_NS {
                 let content = size.saturating_sub(u64::from(min_fixed_size(&self.declared)));
                 self.wished_bytes = content.saturating_mul(AIM_NS) / age_ns;
@@ -137,31 +137,32 @@ impl CurrentChunk {
         self.declared.has(id)
     }
 
-    /// The next chunk declares these event types too.
+    /// Makes the next chunk declare these event types too.
     pub(super) fn declare_next(&mut self, types: impl IntoIterator<Item = TypeId>) {
         self.types.extend(types);
         self.declared = Declared::new(self.types.iter().copied());
     }
 
-    /// Corrects the wall clock of the chunks that begin from now on.
+    /// Corrects the wall clock of later chunks.
     pub(super) fn correct_clock(&mut self) {
         let (mono, wall) = both_ns();
         let at = self.ticks(mono);
         let ahead = (wall as i64).saturating_sub(self.line.epoch_nanos(at));
-        // Never back: a chunk must not begin before the end of the one before it.
+        // Never backwards: a chunk must not start before the previous one ends.
         if ahead > DRIFT_NS {
             self.line = ClockLine { start_ticks: at, start_epoch_ns: wall as i64, ..self.line };
         }
     }
 }
 
-/// A size for a fixed chunk that leaves `content` bytes next to its frame.
+/// Returns the size of a fixed chunk with room for `content` bytes.
 fn fixed_size(content: u64, declared: &Declared) -> u32 {
     let size = content.clamp(FIXED_BYTES[0], FIXED_BYTES[1]) + u64::from(min_fixed_size(declared));
     (size.next_multiple_of(4096)) as u32
 }
 
-/// What the first chunk should have room for: names and stacks, and the samples that a busy thread makes in three seconds.
+/// Returns the content for which the first chunk needs room: names, stacks, and three seconds of samples of a
+/// busy thread.
 fn first_content(settings: &Settings) -> u64 {
     (settings.rate() * 3.0 * 14.0) as u64 + FIXED_BYTES[0]
 }

@@ -1,5 +1,5 @@
-//! Which event types a chunk declares: those that this recording's engines write. Another engine may be switched on later;
-//! its first event begins a chunk that declares its types too.
+//! The event types that a chunk declares: those of the engines in use. If another engine is enabled later,
+//! its first event starts a chunk that declares its types too.
 
 use jfr_format::{ids::TypeId, schema::*};
 
@@ -30,7 +30,7 @@ const ALWAYS: &[TypeId] = &[
 /// Event types about the stream itself.
 const STREAM: &[TypeId] = &[SEGMENT, STREAM_LOSS, DATA_LOSS];
 
-/// Events that come together: where one is needed the others will be.
+/// Events that are written together, so they are declared together.
 const METRICS: &[TypeId] = &[
     CPU_LOAD,
     THREAD_CPU_LOAD,
@@ -52,7 +52,7 @@ const WALL: &[TypeId] = &[WALL_CLOCK_SAMPLE];
 const ALLOC: &[TypeId] = &[MALLOC, FREE, ALLOCATION, LIVE_ALLOCATION, LIVE_MEMORY];
 const LOCK: &[TypeId] = &[JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK, BELOW_THRESHOLD];
 const OFF: &[TypeId] = &[OFF_CPU, OPEN_OFF_CPU, BELOW_THRESHOLD];
-/// Requests to disks, and growth of memory: few recordings have both.
+/// Block I/O requests, and memory growth: few recordings have both.
 const BLOCK: &[TypeId] = &[BLOCK_IO, BELOW_THRESHOLD];
 const GROWTH: &[TypeId] = &[MEMORY_GROWTH];
 const IO: &[TypeId] = &[
@@ -69,10 +69,10 @@ const THROW: &[TypeId] = &[JAVA_EXCEPTION_THROW, JAVA_ERROR_THROW];
 const TRACE: &[TypeId] = &[METHOD_TRACE];
 const EVENTS: &[TypeId] = &[EVENT_SAMPLE];
 const SIGNALS: &[TypeId] = &[FATAL_SIGNAL, CAUGHT_SIGNAL, LAST_SAMPLE, BELOW_THRESHOLD];
-/// Declared from the start only where all are requested: few programs have spans, and those with one pay for the beginning of one
-/// more chunk (some 10 KB, once), the others would pay 2 KB in each chunk.
+/// Declared from the start only if all are requested. Few programs have spans. Those with spans pay for one
+/// additional chunk header (some 10 KB, once); the others would pay 2 KB in each chunk.
 const SPANS: &[TypeId] = &[SAMPLE_CONTEXT, SPAN, SPAN_SCOPE, OPEN_SPAN, PROFILER_SPAN, WATERMARK, EVENT_LOSS];
-/// Everything but CPU samples may find the ring full.
+/// All events except CPU samples can be lost to a full ring.
 const LOSS: &[TypeId] = &[EVENT_LOSS];
 
 const GROUPS: &[&[TypeId]] =
@@ -110,7 +110,7 @@ pub(super) fn at_start(
 }
 
 impl Recording {
-    /// Begins a chunk that declares `id` too.
+    /// Starts a chunk that declares `id` too.
     #[cold]
     pub(super) fn declare(&mut self, id: TypeId) {
         self.open_before_record();
@@ -138,10 +138,10 @@ mod tests {
         assert!(bytes(&cpu) <= 8700, "{}", bytes(&cpu));
         let bare = Settings { metrics: None, ..Settings::default() };
         assert!(bytes(&bare) <= 6700, "{}", bytes(&bare));
-        // The bytes that spans would add.
+        // The additional bytes for spans.
         let spans = bytes(&Settings { spans: Spans::All, ..Settings::default() });
         assert!((1500..2500).contains(&(spans - bytes(&cpu))), "{spans}");
-        // The whole schema has 17 KB and more.
+        // The whole schema has more than 17 KB.
         assert!(2 * bytes(&cpu) < Declared::all().event().len());
     }
 
@@ -162,7 +162,8 @@ mod tests {
             ..Settings::default()
         };
         let declared = Declared::new(at_start(&all, true, || true));
-        // Foreign recordings have them, ours do not; that of outages is declared when there was one, and those of spans likewise.
+        // These occur only in recordings of other recorders. OUTAGE and the span events are declared once
+        // they are needed.
         let never = [NATIVE_METHOD_SAMPLE, INITIAL_ENVIRONMENT_VARIABLE, INITIAL_SYSTEM_PROPERTY, OUTAGE];
         let file = Declared::new(at_start(&all, false, || true));
         assert!(!STREAM.iter().any(|id| file.has(*id)));

@@ -1,5 +1,6 @@
-//! How a recording begins: at once, or in a repository with a process's first record or flush. Most processes that live for a
-//! moment have neither, and making folder, chunk and journal costs more than all else.
+//! The start of a recording: immediately, or, in a repository, with a process's first record or flush. Most
+//! short-lived processes have neither, and creating a folder, a chunk and a journal would be their largest
+//! cost.
 
 use std::path::Path;
 
@@ -19,24 +20,24 @@ use crate::{
 };
 
 impl Recording {
-    /// Opens the output of `owner` and begins its first chunk.
+    /// Opens the output of `owner` and starts its first chunk.
     pub fn open(target: &Target, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
         let (sink, refused) = match (Sink::open(target, owner, &settings.stream), target) {
             (Ok(sink), _) => (sink, None),
-            // A repository is tried again: the disk may be full just now.
+            // A repository is retried later, because the disk may be full only now.
             (Err(Error::Io { source, .. }), Target::Repository(repository)) => {
                 (Sink::later(repository, owner), Some(source))
             }
             (Err(error), _) => return Err(error),
         };
         let mut recording = Recording::from_now(sink, settings)?;
-        // The first bytes at once: an output that cannot be written is noticed before the program runs.
+        // Write the first bytes immediately, so that a failure is noticed before the program runs.
         match refused {
             Some(source) => recording.fail(&source),
             None => recording.write_out(recording.chunk.start_ns),
         }
         match recording.failure() {
-            // A pipe or device may fail at any time: the program's run is worth more than its recording.
+            // A pipe or device may fail at any time, and the program should run without it.
             Some(reason) if !recording.chunk.fixed && !recording.will_retry() => {
                 Err(Error::Unavailable { name: "output", problem: reason.to_owned() })
             }
@@ -44,14 +45,14 @@ impl Recording {
         }
     }
 
-    /// A recording into a folder of its own in a repository, of which nothing is made yet.
+    /// Returns a recording into its own folder in a repository, without creating anything yet.
     pub fn later(repository: &Repository, owner: &Owner, settings: &Settings) -> Result<Recording, Error> {
         let mut recording = Recording::from_now(Sink::later(repository, owner), settings)?;
         recording.output.stage = Stage::Lazy(Lazy::default());
         Ok(recording)
     }
 
-    /// A recording whose clock begins now.
+    /// Returns a recording whose clock starts now.
     fn from_now(sink: Sink, settings: &Settings) -> Result<Recording, Error> {
         let (mono, wall) = both_ns();
         let line = ClockLine {
@@ -62,7 +63,7 @@ impl Recording {
         Recording::with(sink, line, TickLine::new(mono), Ticks(0), mono, settings)
     }
 
-    /// Retains records whose events are not in the output yet, in the session directory.
+    /// Starts a journal in the session directory for records whose events are not in the output yet.
     pub fn keep_journal(&mut self, session: &Path, number: u64, pid: u32) {
         if self.chunk.fixed {
             return;
@@ -75,12 +76,12 @@ impl Recording {
         self.commit();
     }
 
-    /// The recording continues if the journal cannot be made.
+    /// Without a journal, the recording continues.
     fn make_journal(&mut self, session: &Path, number: u64, pid: u32) {
         self.output.journal = Journal::create(session, number, pid, self.chunk.origin_ns()).ok();
     }
 
-    /// Before the first record: opens a lazy output, and writes what is queued.
+    /// Before the first record: opens a lazy output, and writes the queue.
     #[inline]
     pub(super) fn open_before_record(&mut self) {
         if matches!(self.output.stage, Stage::Lazy(_)) {
@@ -101,7 +102,7 @@ impl Recording {
         }
     }
 
-    /// At the end: returns true if the output was never opened, and there is no reason to open it.
+    /// At the end: returns true if the output was never opened, and need not be.
     pub(super) fn discard_lazy(&mut self) -> bool {
         if self.counters.has_content || self.output.lazy().is_none() {
             return false;

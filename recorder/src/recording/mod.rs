@@ -1,4 +1,4 @@
-//! One output: its chunks, its clock, and everything that is written into it.
+//! One recording: its chunks, its clock, and all its events.
 
 use std::sync::Arc;
 
@@ -61,16 +61,16 @@ pub struct Recording {
     counters: Counters,
     pending_losses: PendingLosses,
     info_chunks: InfoChunks,
-    /// Equal samples are added up first.
+    /// Merges equal samples, if enabled.
     aggregate: Option<Aggregate>,
-    /// What it cost since the last event that has it.
+    /// The cost since the last cost event.
     pub cost: CostInterval,
     redact_arguments: bool,
     period_ns: u64,
 }
 
 impl Recording {
-    /// Goes on with a recording of a drain that was killed: a chunk begins at `start`, where its last one ended.
+    /// Continues a recording of a drain that was killed. A chunk starts at `start`, where the last one ended.
     pub fn resume(
         sink: Sink,
         line: ClockLine,
@@ -110,43 +110,43 @@ impl Recording {
         })
     }
 
-    /// Returns true if arguments of programs are left out.
+    /// Returns true if program arguments are omitted.
     pub fn redacts_arguments(&self) -> bool {
         self.redact_arguments
     }
 
-    /// Why nothing can be written any more, if so.
+    /// Returns the reason why nothing can be written any more, if so.
     pub fn failure(&self) -> Option<&str> {
         self.output.failure()
     }
 
-    /// Returns true if samples must be dropped: too much waits for the reader, or the output is gone.
+    /// Returns true if samples must be dropped, because too many bytes are queued or the output has failed.
     #[inline]
     pub fn full(&self) -> bool {
         self.output.has_failed() || self.output.sink.full()
     }
 
-    /// Why a sample that comes while it is [`full`](Self::full) is lost: an index of the causes.
+    /// Returns the cause of loss (an index) for samples that are dropped while it is [`full`](Self::full).
     pub fn full_cause(&self) -> usize {
         if self.output.has_no_reader() { loss::NO_READER } else { loss::OUTPUT_FULL }
     }
 
-    /// The stream, if the output is one.
+    /// Returns the stream, if the output is one.
     pub fn stream(&self) -> Option<&StreamSink> {
         self.output.stream()
     }
 
-    /// The same, to be changed.
+    /// Returns the mutable stream, if the output is one.
     pub fn stream_mut(&mut self) -> Option<&mut StreamSink> {
         self.output.stream_mut()
     }
 
-    /// Bytes of the output so far.
+    /// Returns the bytes of the output so far.
     pub fn bytes(&self) -> u64 {
         self.output.sink.bytes()
     }
 
-    /// The events of a record in the journal are queued, or it has none.
+    /// Notes that the events of a record in the journal are queued, or that it has none.
     #[inline]
     pub fn queued(&mut self, entry: Option<Entry>) {
         if let Some(aggregate) = &mut self.aggregate
@@ -157,12 +157,12 @@ impl Recording {
         self.output.queued(entry);
     }
 
-    /// The last batch that was committed and the one that events are queued for; `None` without a journal.
+    /// Returns the last committed batch and the one for which events are queued; `None` without a journal.
     pub fn batches(&self) -> Option<[u64; 2]> {
         self.output.journal.as_ref().map(Journal::batches)
     }
 
-    /// Returns true if the output is files, which can be copied.
+    /// Returns true if the output consists of files, which can be copied.
     pub fn can_be_copied(&self) -> bool {
         !self.chunk.fixed
     }
@@ -172,24 +172,24 @@ impl Recording {
         self.output.sink.name().display().to_string()
     }
 
-    /// Its process has these labels from now on.
+    /// Sets the labels of its process.
     pub fn relabel(&mut self, labels: &[crate::settings::labels::Label]) {
         if let Some(repository) = self.output.sink.repository() {
             repository.relabel(labels);
         }
     }
 
-    /// Ticks of a CLOCK_MONOTONIC time.
+    /// Converts a CLOCK_MONOTONIC time to ticks.
     pub fn ticks(&self, mono_ns: u64) -> Ticks {
         self.chunk.ticks(mono_ns)
     }
 
-    /// Ticks of a length of time.
+    /// Converts a duration to ticks.
     pub fn span(&self, ns: u64) -> Ticks {
         Ticks((ns / (1_000_000_000 / TICKS_PER_SECOND as u64)) as i64)
     }
 
-    /// Start and length of something, in ticks: rounded, as both ends are.
+    /// Converts start and duration to ticks, rounded like both ends.
     pub fn interval(&self, start_ns: u64, took_ns: u64) -> (Ticks, Ticks) {
         let (start, end) = (self.ticks(start_ns), self.ticks(start_ns.saturating_add(took_ns)));
         (start, Ticks(end.0.saturating_sub(start.0)))
@@ -231,7 +231,7 @@ impl Recording {
         }
     }
 
-    /// Writes another event; it may need `bytes` and belong to a thread (key 0: to none).
+    /// Writes another event, which may need `bytes` and belong to a thread (key 0: none).
     pub fn event(
         &mut self,
         id: TypeId,
@@ -247,8 +247,8 @@ impl Recording {
         debug_assert!(written.is_ok(), "{written:?}");
     }
 
-    /// Writes an event with a thread and, if there is one, a stack; it may need `bytes` in addition. `fields` gets the
-    /// keys of both (0: none).
+    /// Writes an event with a thread and, if there is one, a stack. It may need `bytes` in addition. `fields`
+    /// gets the keys of both (0: none).
     pub fn event_with_stack(
         &mut self,
         id: TypeId,
@@ -267,7 +267,7 @@ impl Recording {
         );
     }
 
-    /// The same, with further constants of the event's own: `constants` runs when there is room for `bytes`.
+    /// Writes such an event with constants of its own. `constants` runs when there is room for `bytes`.
     pub fn event_with_constants<K>(
         &mut self,
         id: TypeId,
@@ -311,18 +311,18 @@ impl Recording {
         debug_assert!(event.is_ok(), "{event:?}");
     }
 
-    /// Returns the counts of events that were written or could not be written.
+    /// Returns the counts of events that were or could not be written.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Flushed bytes are written through to the disk by `syncer`.
+    /// Sets the thread that synchronizes flushed bytes with the disk.
     pub fn set_syncer(&mut self, syncer: Option<&Arc<Syncer>>) {
         self.output.syncer = syncer.cloned();
     }
 }
 
-/// Most bytes of an event without text: size, type, time, keys, a few numbers.
+/// Upper bound of an event without text: size, type, time, keys, a few numbers.
 const EVENT_BYTES: usize = 96;
 
 fn defect(error: WriteError) -> Error {

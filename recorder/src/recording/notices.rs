@@ -1,11 +1,11 @@
-//! Notices and losses of samples.
+//! Messages, and losses of samples.
 
 use jfr_format::schema;
 
 use super::Recording;
 
 impl Recording {
-    /// Records a sentence for the reader of the recording.
+    /// Records a message for the reader of the recording.
     pub fn notice(&mut self, message: &str, now_ns: u64) {
         let now = self.ticks(now_ns);
         self.event(schema::NOTICE, None, message.len(), |e, _| {
@@ -13,7 +13,7 @@ impl Recording {
         });
     }
 
-    /// Records samples of a thread that were lost, and the CPU time that they stood for.
+    /// Records lost samples of a thread, and the CPU time that they represented.
     pub fn sample_loss(
         &mut self,
         constant: usize,

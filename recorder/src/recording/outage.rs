@@ -1,7 +1,7 @@
-//! Outputs that fail: a file keeps what it has, a pipe without a reader ends, a repository is tried again.
+//! Failing outputs: a file retains its contents, a pipe without a reader ends, a repository is retried.
 //!
 //! While a repository refuses data, its recording pauses. The failure is reported once, and the output is
-//! tried again after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
+//! retried after 1 s to 30 s. Samples in between are counted as lost. The outputs of ended processes are
 //! closed (`Drain::retire`).
 
 use flightline_in_signal::layout::loss::{NAMES, OUTPUT_FULL};
@@ -14,28 +14,29 @@ use super::{
 };
 use crate::{names::intern::Interner, settings::DICTIONARY_BYTES};
 
-/// Why a pipe failed.
+/// The reason for the failure of a pipe.
 const READER_GONE: &str = "the reader is gone";
-/// First and longest time after which an output that refused is tried again, ns.
+/// First and longest time after which a failed output is retried, ns.
 const RETRY_NS: [u64; 2] = [1_000_000_000, 30_000_000_000];
 
-/// A time in which the output took nothing.
+/// A time in which the output accepted nothing.
 pub(super) struct Outage {
-    /// Why it began.
+    /// The reason.
     pub(super) reason: String,
-    /// The output had not been opened yet: its deferred parts.
+    /// The deferred parts of an output that had not been opened yet.
     pub(super) lazy: Option<Lazy>,
     since_ns: u64,
     pub(super) retry_ns: u64,
     wait_ns: u64,
-    /// Samples that had been queued when it began.
+    /// Number of samples that were queued at its start.
     samples: u64,
-    /// Samples that came since, and the CPU time they stood for.
+    /// Samples since its start, and the CPU time that they represented.
     refused: (u64, u64),
 }
 
 impl Outage {
-    /// Another attempt failed: this outage, which it began, becomes the continuation of `before`.
+    /// Continues the outage `before` after another failed attempt: adopts its start and counts, and waits
+    /// longer.
     fn prolong(&mut self, before: Outage, now_ns: u64) {
         self.wait_ns = (before.wait_ns * 2).min(RETRY_NS[1]);
         self.retry_ns = now_ns + self.wait_ns;
@@ -45,7 +46,7 @@ impl Outage {
 }
 
 impl Recording {
-    /// In a repository each chunk is a file of its own, whose wall clock is that of its beginning.
+    /// Starts the next file. In a repository, each chunk is a file with its own wall-clock start.
     pub(super) fn next_file(&mut self) -> std::io::Result<()> {
         let Some(repository) = self.output.sink.repository() else { return Ok(()) };
         repository.next_chunk()?;
@@ -53,12 +54,12 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns true if the output failed, other than by a reader that left, which it may do.
+    /// Returns true if the output failed for another reason than a reader that disconnected.
     pub fn broken(&self) -> bool {
         self.failure().is_some_and(|reason| !reason.ends_with(READER_GONE))
     }
 
-    /// The output is gone or full: keeps what is valid and says why, once.
+    /// Handles a failed or full output: retains the valid contents, and reports the reason once.
     pub(super) fn fail(&mut self, error: &std::io::Error) {
         if self.output.has_failed() {
             return;
@@ -77,11 +78,11 @@ impl Recording {
         if let Some(journal) = &mut self.output.journal {
             journal.give_up();
         }
-        // The reader of a stream has what it has.
+        // The reader of a stream already has its data.
         if self.chunk.fixed {
             return self.output.set_failed(reason);
         }
-        // A file keeps what it has: the header must only say where that ends.
+        // A file retains its contents; only the header must mark their end.
         self.chunk.writer.discard();
         let now_ns = crate::os::clock::monotonic_ns();
         let now = self.ticks(now_ns);
@@ -101,29 +102,29 @@ impl Recording {
         });
     }
 
-    /// A sample came that the output has no room for, and is counted as lost.
+    /// Counts a sample for which the output has no room.
     pub fn refuse(&mut self, weight_ns: u64) {
         if let Stage::Outage(outage) = &mut self.output.stage {
             outage.refused = (outage.refused.0 + 1, outage.refused.1 + weight_ns);
         }
     }
 
-    /// Returns true if the output failed and is tried again from time to time.
+    /// Returns true if the output failed and is retried from time to time.
     pub fn will_retry(&self) -> bool {
         self.output.will_retry()
     }
 
-    /// Tries an output again that refused, when it is time; says what happened if it takes bytes now.
+    /// Retries a failed output if that is due. Returns a message if it accepts bytes again.
     pub fn retry(&mut self, now_ns: u64) -> Option<String> {
         let outage = self.output.take_due_outage(now_ns)?;
         if !self.chunk.next_declares(schema::OUTAGE) {
-            // The event is in the chunk that now begins.
+            // The chunk that starts now contains the event.
             self.chunk.declare_next([schema::OUTAGE]);
         }
         match self.next_file() {
             Ok(()) => {
                 self.begin_chunk(now_ns, 0, 0, DICTIONARY_BYTES);
-                // The first bytes decide.
+                // The first write decides.
                 self.write_out(now_ns);
             }
             Err(error) => self.fail(&error),
@@ -150,7 +151,7 @@ impl Recording {
         Some(format!("recording again after {seconds:.1} s ({reason})"))
     }
 
-    /// Ends the recording and lets its memory go; what it counted stays.
+    /// Ends the recording and releases its memory. The counters remain.
     pub fn retire(&mut self) {
         self.finish();
         self.output.end_outage();
@@ -163,7 +164,7 @@ impl Recording {
         }
     }
 
-    /// Gives back what was set aside for the last chunk of a repository.
+    /// Releases the disk space reserved for the last chunk of a repository.
     pub fn close_file(&mut self) {
         if let Some(repository) = self.output.sink.repository() {
             repository.end(false);
@@ -194,7 +195,7 @@ mod tests {
         assert_eq!(ended.chunk.writer.buffer_capacity(), 0);
     }
 
-    /// A repository whose root is a file, so that no folder can be made in it.
+    /// Returns a repository whose root is a file, so that no folder can be created in it.
     fn blocked_repository(dir: &Path) -> (PathBuf, Repository) {
         let root = dir.join("root");
         std::fs::write(&root, "in the way").unwrap();

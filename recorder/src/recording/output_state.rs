@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | – | `Lazy` | [`Recording::later`](super::Recording::later) |
 //! | – | `Open` | [`Recording::open`](super::Recording::open), [`Recording::resume`](super::Recording::resume) |
-//! | `Lazy` | `Open` | the first record or flush: folder, chunk and journal are made |
+//! | `Lazy` | `Open` | the first record or flush: folder, chunk and journal are created |
 //! | `Lazy`, `Open` | `Outage` | a repository refuses bytes, a file or a folder |
 //! | `Lazy`, `Open` | `Failed` | any other output refuses bytes |
 //! | `Outage` | `Lazy`, `Open` | it is time for another attempt; the stage before the outage is restored |
@@ -20,10 +20,11 @@ use crate::{
     shared_memory::journal::{Entry, Journal},
 };
 
-/// The arguments of [`Journal::create`] for a journal that is made later: session directory, number, process.
+/// The arguments of [`Journal::create`] for a journal that is created later: session directory, number,
+/// process.
 pub(super) type JournalRequest = (PathBuf, u64, u32);
 
-/// An output of which nothing is made yet.
+/// An output that has not been created yet.
 #[derive(Default)]
 pub(super) struct Lazy {
     pub(super) journal: Option<JournalRequest>,
@@ -31,15 +32,15 @@ pub(super) struct Lazy {
 
 /// The stage of an output's life; the module's documentation has the transitions.
 pub(super) enum Stage {
-    /// Nothing is made yet.
+    /// Not created yet.
     Lazy(Lazy),
-    /// Takes bytes.
+    /// Accepts bytes.
     Open,
-    /// Refuses bytes; it is tried again from time to time.
+    /// The output refuses bytes; it is retried from time to time.
     Outage(Outage),
-    /// Refused bytes, for this reason, and is not tried again.
+    /// The output refused bytes, for this reason, and is not retried.
     Failed(String),
-    /// Is complete.
+    /// Complete.
     Finished(Finished),
 }
 
@@ -63,7 +64,7 @@ pub(super) struct OutputState {
 }
 
 impl OutputState {
-    /// An output that takes bytes.
+    /// Returns an output that accepts bytes.
     pub(super) fn new(sink: Sink) -> OutputState {
         OutputState { sink, stage: Stage::Open, journal: None, syncer: None }
     }
@@ -88,7 +89,7 @@ impl OutputState {
         matches!(self.stage, Stage::Finished(_))
     }
 
-    /// Returns true if the output failed and is tried again, or would be if it were not finished.
+    /// Returns true if the output failed and is retried, or would be if it were not finished.
     pub(super) fn will_retry(&self) -> bool {
         match &self.stage {
             Stage::Outage(_) => true,
@@ -155,14 +156,14 @@ impl OutputState {
         self.stage = Stage::Finished(Finished { failure, in_outage });
     }
 
-    /// A finished output will not be tried again.
+    /// A finished output will not be retried.
     pub(super) fn end_outage(&mut self) {
         if let Stage::Finished(end) = &mut self.stage {
             end.in_outage = false;
         }
     }
 
-    /// Returns what was put off when the output was created, also if it failed since.
+    /// Returns the deferred parts of the output, even if it has failed since.
     pub(super) fn lazy(&mut self) -> Option<&mut Lazy> {
         match &mut self.stage {
             Stage::Lazy(lazy) => Some(lazy),
@@ -171,7 +172,7 @@ impl OutputState {
         }
     }
 
-    /// `Lazy` → `Open`; returns what was put off.
+    /// `Lazy` → `Open`; returns the deferred parts.
     pub(super) fn take_lazy(&mut self) -> Option<Lazy> {
         if !matches!(self.stage, Stage::Lazy(_)) {
             return None;

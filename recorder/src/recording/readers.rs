@@ -1,5 +1,5 @@
-//! Readers of a stream that come and go: a chunk for those who wait for one, the losses that no reader has been sent, and the
-//! chunks that describe machine, settings and processes.
+//! Support for readers of a stream that connect and disconnect: a chunk for waiting readers, losses that were
+//! not sent to any reader, and the information events about machine, settings and processes.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use jfr_format::{ids::TypeId, schema};
 
 use super::Recording;
 
-/// Least age of a chunk that is closed for a reader that waits for the next one, ns.
+/// Minimum age of a chunk that is closed for a reader that waits for the next one, ns.
 const EARLY_NS: u64 = 1_000_000_000;
 
-/// Losses that no reader has been sent, by type of event and cause or kind: number and sum of the values.
+/// Losses that were not sent to any reader, by event type and cause or kind: number and sum of the values.
 #[derive(Default)]
 pub(super) struct PendingLosses {
     sums: BTreeMap<(TypeId, &'static str), (u64, u64)>,
@@ -23,17 +23,18 @@ impl PendingLosses {
     }
 }
 
-/// The chunks that describe machine, settings and processes.
+/// The chunks with information events.
 #[derive(Default)]
 pub(super) struct InfoChunks {
-    /// The last chunk that has the description.
+    /// The last chunk with information events.
     written: u32,
-    /// The chunk that was begun for readers who have seen nothing before, or a later one.
+    /// The chunk that started for new readers, or a later one.
     newcomers: u32,
 }
 
 impl InfoChunks {
-    /// Returns true if `chunk` needs the description and does not have it yet; it counts as written then.
+    /// Returns true if `chunk` needs information events and does not have them yet; they count as written
+    /// then.
     fn begin(&mut self, chunk: u32, alone: bool) -> bool {
         let begin = self.written != chunk && (alone || self.newcomers > self.written);
         if begin {
@@ -44,7 +45,7 @@ impl InfoChunks {
 }
 
 impl Recording {
-    /// Begins a chunk early for readers who wait for one; not too often while others follow.
+    /// Starts a chunk early for waiting readers, but not too often while others follow.
     pub(super) fn begin_for_readers(&mut self) {
         let Some(stream) = self.stream().filter(|stream| stream.wants_chunk()) else { return };
         let now_ns = crate::os::clock::monotonic_ns();
@@ -57,12 +58,12 @@ impl Recording {
         if self.output.has_failed() {
             return;
         }
-        // Its first bytes, by which the reader gets it.
+        // Write its first bytes, so that the reader gets it.
         self.write_out(now_ns);
         self.write_pending_losses(now_ns);
     }
 
-    /// Retains a loss, which is written only once, while the output is a stream without a reader.
+    /// Retains a loss that is written only once, while the output is a stream without a reader.
     pub fn defer_unread_loss(&mut self, id: TypeId, cause: &'static str, loss: (u64, u64)) -> bool {
         let keep = self.output.has_no_reader();
         if keep {
@@ -71,7 +72,7 @@ impl Recording {
         keep
     }
 
-    /// Writes the losses that were retained, of all threads together: those that they belong to may be over.
+    /// Writes the retained losses as a sum over all threads, because their threads may have ended.
     fn write_pending_losses(&mut self, now_ns: u64) {
         if self.stream().is_none_or(|stream| stream.has_no_reader()) {
             return;
@@ -88,8 +89,8 @@ impl Recording {
         }
     }
 
-    /// Returns true if machine, settings and processes are not in this chunk yet, although a reader needs them there: it is read
-    /// alone (`alone`), or it is the first one of a new reader. They count as written then.
+    /// Returns true if this chunk needs information events and does not have them yet: it must be complete in
+    /// itself (`alone`), or it is the first chunk of a new reader. They count as written then.
     pub fn begin_info_events(&mut self, alone: bool) -> bool {
         self.info_chunks.begin(self.chunk.number, alone)
     }

@@ -1,7 +1,8 @@
-//! The recordings of a session, addressed by keys that never lead to another recording.
+//! The recordings of a session, with keys that never refer to another recording.
 //!
-//! A process that ended leaves a free slot, which the next recording fills: there are no more slots than recordings were open at the
-//! same time. The generation of a slot changes when its recording is retired, so that a key of that recording finds nothing.
+//! A process that ended leaves a free slot, which the next recording fills, so there are never more slots
+//! than recordings that were open at the same time. The generation of a slot changes when its recording is
+//! retired, so that old keys become invalid.
 
 use super::Recording;
 
@@ -13,7 +14,7 @@ pub struct RecordingId {
 }
 
 impl RecordingId {
-    /// Returns the key of the first recording in a slot, for a list of recordings none of which is ever retired.
+    /// Returns the key of the first recording in a slot, for lists in which no recording is retired.
     pub fn first(index: usize) -> RecordingId {
         RecordingId { index: u32::try_from(index).unwrap_or(u32::MAX), generation: FIRST_GENERATION }
     }
@@ -34,7 +35,7 @@ struct Slot<R> {
     recording: R,
 }
 
-/// Open recordings, and those retired ones whose slots are not filled yet.
+/// Open recordings, and retired ones whose slots are not filled yet.
 pub struct RecordingSlots<R = Recording> {
     slots: Vec<Slot<R>>,
 }
@@ -78,7 +79,8 @@ impl<R> RecordingSlots<R> {
         self.iter().find(|(_, owner, _)| *owner == pid).map(|(id, ..)| id)
     }
 
-    /// Retires an open recording: its key is invalid from now on. The recording itself remains until another one takes its slot.
+    /// Retires an open recording, whose key becomes invalid. The recording itself remains until another one
+    /// fills its slot.
     pub fn retire(&mut self, id: RecordingId) -> Option<&mut R> {
         let slot = self.slots.get_mut(id.index())?;
         if slot.generation != id.generation {
@@ -126,7 +128,7 @@ impl<R> RecordingSlots<R> {
         self.slots.iter_mut().map(|slot| &mut slot.recording)
     }
 
-    /// Returns the number of slots, those of retired recordings included.
+    /// Returns the number of slots, including those of retired recordings.
     pub fn slot_count(&self) -> usize {
         self.slots.len()
     }

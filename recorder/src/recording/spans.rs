@@ -10,18 +10,18 @@ use jfr_format::{ids::Ticks, schema};
 
 use super::{EVENT_BYTES, Recording, current_chunk::CurrentChunk};
 
-/// A span and what is known of it while it is active.
+/// A span, as far as it is known while it is active.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SpanContext {
-    /// Its id, as all here a number whose big-endian bytes are W3C's.
+    /// Its ID: like all IDs here, a number whose big-endian bytes are W3C's.
     pub span: u64,
-    /// The outermost span of its trace in the process, 0: not known.
+    /// The outermost span of its trace in the process, 0: unknown.
     pub local_root: u64,
-    /// Id of its trace, high half first.
+    /// ID of its trace, high half first.
     pub trace: [u64; 2],
     /// W3C trace flags.
     pub flags: u8,
-    /// A JSON object's text, empty without labels.
+    /// The labels as a JSON object, empty without labels.
     pub labels: String,
 }
 
@@ -37,26 +37,26 @@ pub struct Worked {
 /// A span that ended.
 #[derive(Clone, Debug)]
 pub struct Span<'a> {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// How long it lasted, ns.
+    /// Its duration, ns.
     pub took_ns: u64,
     /// Its name.
     pub name: &'a str,
-    /// The span it is a child of, 0: none.
+    /// Its parent span, 0: none.
     pub parent: u64,
-    /// Samples within it; not known of one that is not over.
+    /// Number of samples in it; unknown for an unfinished span.
     pub samples: Option<u32>,
-    /// The rest.
+    /// Its IDs and labels.
     pub context: SpanContext,
 }
 
 /// An activation of a span on one thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// How long it lasted, ns.
+    /// Its duration, ns.
     pub took_ns: u64,
     /// The span.
     pub span: u64,
@@ -64,37 +64,37 @@ pub struct Scope {
     pub previous: u64,
     /// Number of the activation.
     pub seq: u64,
-    /// The activation was not over yet.
+    /// The activation has not ended.
     pub open: bool,
 }
 
-/// A span that goes on, as far as it is known.
+/// An unfinished span, as far as it is known.
 #[derive(Clone, Debug)]
 pub struct OpenSpan {
-    /// The thread that it is active on.
+    /// The thread on which it is active.
     pub thread: usize,
     /// The activation.
     pub scope: Scope,
-    /// Its name; empty if the span's maker records it.
+    /// Its name; empty if the library that created the span records it.
     pub name: String,
-    /// The span it is a child of, 0: none.
+    /// Its parent span, 0: none.
     pub parent: u64,
-    /// The rest.
+    /// Its IDs and labels.
     pub context: SpanContext,
 }
 
-/// Spans that are active, for chunks that are read alone, by process.
+/// Active spans by process, for chunks that must be complete in themselves.
 #[derive(Default)]
 struct OpenSpans {
     processes: HashMap<u64, Vec<OpenSpan>>,
-    /// They are being written.
+    /// The spans are being written.
     writing: bool,
 }
 
-/// The span that a thread's samples belong to.
+/// The span of a thread's samples.
 struct SampledSpan {
     thread: usize,
-    /// When the samples begin.
+    /// Start time of the samples.
     start_ns: u64,
     worked: Arc<Worked>,
 }
@@ -103,7 +103,7 @@ struct SampledSpan {
 #[derive(Default)]
 pub(super) struct Spans {
     constants: Constants,
-    /// The span that the samples being written belong to.
+    /// The span of the samples that are being written.
     sampled: Option<SampledSpan>,
     open: OpenSpans,
 }
@@ -114,7 +114,7 @@ impl Spans {
         self.open.writing
     }
 
-    /// Returns the bytes to leave free behind a sample for its context.
+    /// Returns the bytes to reserve after a sample for its context.
     #[inline]
     pub(super) fn sampled_context_bytes(&self) -> usize {
         let bytes =
@@ -123,9 +123,9 @@ impl Spans {
     }
 }
 
-/// Contexts and texts that are remembered at most, each.
+/// Limit of remembered contexts, and of texts.
 const MOST: usize = 1 << 15;
-/// Bytes of texts that are remembered at most.
+/// Limit of remembered texts, bytes.
 const MOST_BYTES: usize = 4 << 20;
 
 /// Constants of spans: their keys, and the chunks that have them.
@@ -136,12 +136,12 @@ struct Constants {
     texts: HashMap<Box<str>, (u64, u32)>,
     last_text: u64,
     bytes: usize,
-    /// Thread, time and chunk of the last context: several samples may have one time.
+    /// Thread, time and chunk of the last context, because several samples may have the same time.
     last_written: Option<(usize, i64, u32)>,
 }
 
 impl Constants {
-    /// Forgets all if it is much. Keys are never given twice, so what comes again has another one.
+    /// Drops all constants if there are many. Keys are never reused, so the same text gets another key later.
     fn trim(&mut self) {
         if self.contexts.len() > MOST || self.texts.len() > MOST || self.bytes > MOST_BYTES {
             self.contexts.clear();
@@ -150,12 +150,13 @@ impl Constants {
         }
     }
 
-    /// How many are remembered.
+    /// Returns the number of remembered constants.
     fn len(&self) -> usize {
         self.contexts.len() + self.texts.len()
     }
 
-    /// The key of a text, queued if this chunk does not have it yet; 0 for none. The caller must have made room.
+    /// Returns the key of a text, and queues it if this chunk does not have it yet; 0 for an empty text. The
+    /// caller must have made room.
     fn text_key(&mut self, text: &str, chunk: &mut CurrentChunk) -> u64 {
         if text.is_empty() {
             return 0;
@@ -202,14 +203,14 @@ impl Constants {
 }
 
 impl Recording {
-    /// Sets the span that the samples of a thread that begin at `start_ns` and are written from now on belong to: it is written to the
-    /// chunk of each of them. Samples that are added up have lost it.
+    /// Sets the span of the following samples of a thread, which start at `start_ns`. The span is written to
+    /// the chunk of each sample. Merged samples have no span.
     pub fn note_sampled_span(&mut self, thread: usize, start_ns: u64, worked: Option<&Arc<Worked>>) {
         let worked = worked.filter(|_| self.aggregate.is_none());
         self.spans.sampled = worked.map(|worked| SampledSpan { thread, start_ns, worked: worked.clone() });
     }
 
-    /// A sample has been written: its context follows, in the same chunk.
+    /// Writes the context of a sample that has just been written to the same chunk.
     #[inline]
     pub(super) fn write_sampled_spans(&mut self) {
         if let Some(sampled) = self.spans.sampled.take() {
@@ -238,7 +239,8 @@ impl Recording {
         self.spans.constants.last_written = Some((*thread, time.0, self.chunk.number));
     }
 
-    /// Writes a span, as ours and as async-profiler has it; `thread` is where it ended, or goes on.
+    /// Writes a span in our form and in async-profiler's. `thread` is the thread on which it ended, or is
+    /// active.
     pub fn span_end(&mut self, thread: usize, span: &Span<'_>) {
         self.own_span(thread, span);
         let (start, took) = self.interval(span.start_ns, span.took_ns);
@@ -282,12 +284,12 @@ impl Recording {
         );
     }
 
-    /// Returns true if chunks are read alone, so that each ends with the spans that are open.
+    /// Returns true if chunks must be complete in themselves, so that each ends with the open spans.
     pub fn writes_open_spans(&mut self) -> bool {
         self.output.sink.repository().is_some()
     }
 
-    /// Sets the spans that are active in a process now.
+    /// Sets the active spans of a process.
     pub fn open_now(&mut self, process: u64, open: Vec<OpenSpan>) {
         if open.is_empty() {
             self.spans.open.processes.remove(&process);
@@ -296,14 +298,15 @@ impl Recording {
         }
     }
 
-    /// An activation ended.
+    /// Removes an activation that ended.
     pub fn open_no_more(&mut self, process: u64, seq: u64, span: u64) {
         if let Some(open) = self.spans.open.processes.get_mut(&process) {
             open.retain(|open| (open.scope.seq, open.scope.span) != (seq, span));
         }
     }
 
-    /// Writes the open spans at a chunk's end. Not as `profiler.Span`: its readers would count them again at their end.
+    /// Writes the open spans at a chunk's end. They are not written as `profiler.Span`, whose readers would
+    /// count them again at their end.
     pub(super) fn write_open_spans(&mut self) {
         let declared = self.chunk.writer.declares(schema::OPEN_SPAN);
         if self.spans.open.processes.is_empty() || !declared || self.output.has_failed() {
@@ -336,7 +339,7 @@ impl Recording {
         });
     }
 
-    /// All events that ended before `time_ns` have been written; recorded where spans are.
+    /// Records that all events that ended before `time_ns` have been written, if the recording has spans.
     pub fn watermark(&mut self, time_ns: u64) {
         if self.chunk.next_declares(schema::WATERMARK) {
             let time: Ticks = self.ticks(time_ns);
@@ -346,13 +349,13 @@ impl Recording {
         }
     }
 
-    /// How many contexts and texts of spans it knows.
+    /// Returns the number of remembered contexts and texts.
     pub fn span_constants(&self) -> usize {
         self.spans.constants.len()
     }
 }
 
-/// Most bytes of a constant here, without its text.
+/// Upper bound of a constant without its text, bytes.
 const CONSTANT_BYTES: usize = 96;
 
 #[cfg(test)]
@@ -383,7 +386,8 @@ mod tests {
         SpanContext { span, local_root: span, trace: [1, span], flags: 1, labels }
     }
 
-    /// For each chunk and event type the start times, and for [`SpanContext`]s of samples too.
+    /// Returns, for each chunk, the start times by event type, including those of the samples'
+    /// [`SpanContext`]s.
     fn chunks(path: &Path) -> Vec<HashMap<String, Vec<i64>>> {
         let mut input = Input::open(path).unwrap();
         let mut chunks: Vec<HashMap<String, Vec<i64>>> = Vec::new();
@@ -454,7 +458,7 @@ mod tests {
             without += all(chunk, "jdk.ExecutionSample").difference(&contexts).count();
         }
         assert_eq!(without, 51, "samples whose context is elsewhere");
-        // The first one began a chunk, which its sample is in.
+        // The first span starts a chunk, which contains its sample.
         assert_eq!(all(&chunks[0], "flightline.SampleContext").len(), 0);
         assert_eq!(all(&chunks[0], "jdk.ExecutionSample").len(), 51);
     }
@@ -476,7 +480,7 @@ mod tests {
             context: context(9),
         };
         assert!(recording.writes_open_spans());
-        // Known before the chunk that declares them.
+        // Spans known before the chunk that declares them.
         recording.open_now(7, vec![open(1, "shop")]);
         let worked = Arc::new(Worked { context: context(9), seq: 3 });
         recording.note_sampled_span(thread, start_ns, Some(&worked));
@@ -507,7 +511,7 @@ mod tests {
                 told.push(["flightline.OpenSpan", "flightline.SpanScope", "profiler.Span"].map(count));
             }
         }
-        // The first chunk did not declare them yet.
+        // The first chunk does not declare them yet.
         assert_eq!(told, [[0; 3], [1, 2, 0], [1, 2, 0], [0; 3], [0; 3]]);
     }
 }

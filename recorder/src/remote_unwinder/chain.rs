@@ -1,8 +1,10 @@
-//! Goes on with a walk where its copy of the stack ends, by the chain of frame pointers that the kernel followed when it took
-//! the sample: stacks deeper than the copy, and Go's, which change from the thread's stack to a goroutine's.
+//! Continues a walk beyond the copy of the stack, with the chain of frame pointers that the kernel followed
+//! when it took the sample. This serves stacks deeper than the copy, and Go's, which switch from the thread's
+//! stack to a goroutine's.
 //!
-//! Code without frame pointers leaves anything in that chain. It is believed from where it meets the walked frames, as long
-//! as each address follows a call instruction, and leads to a root only where the function that it ends in is one.
+//! For code without frame pointers, the chain contains arbitrary values. It is used from where it meets the
+//! walked frames, as long as each address follows a call instruction. It leads to a root only if it ends in a
+//! function that is one.
 
 use std::{collections::HashMap, sync::atomic::AtomicU64};
 
@@ -11,49 +13,52 @@ use flightline_in_signal::{sys, walk::follows_call};
 use super::RemoteUnwinder;
 use crate::{names::images::Images, names::modules::ModuleMap};
 
-/// Functions of Go's runtime in which its own tracebacks end. Go's linker writes no unwind information that says so.
+/// Functions of Go's runtime at which its own tracebacks end. Go's linker writes no unwind information for
+/// this.
 const GO_ROOTS: [&str; 3] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go"];
-/// Addresses remembered at most.
+/// Limit of remembered addresses.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// What an address in a chain is.
+/// The kind of an address in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AddressKind {
-    /// Behind no call: nothing returns there.
+    /// Not after a call, so no function returns there.
     Wrong,
-    /// Behind a call.
+    /// After a call.
     Return,
-    /// Behind a call, in a function that nothing calls.
+    /// After a call, in a function that has no caller.
     Root,
 }
 
-/// What is known of the addresses in a process's chains.
+/// Cached kinds of the addresses in a process's chains.
 #[derive(Default)]
 pub struct Chains {
     places: HashMap<u64, AddressKind>,
-    /// Version of the modules, and files that were still being read, when that was found out.
+    /// Version of the modules, and number of pending files, for which the cache is valid.
     state: (u64, usize),
 }
 
-/// What the addresses are looked up in.
+/// The data for looking up addresses.
 pub struct World<'a> {
-    /// The process.
+    /// The PID.
     pub pid: u32,
-    /// What is mapped.
+    /// The mappings.
     pub modules: &'a ModuleMap,
-    /// Files.
+    /// The files.
     pub images: &'a mut Images,
-    /// Unwind rows.
+    /// Unwind tables.
     pub rows: &'a [AtomicU64],
-    /// Asked for rules.
+    /// Finds unwind rules.
     pub walker: &'a mut RemoteUnwinder,
 }
 
 impl Chains {
-    /// Appends to the walked `frames` those of `chain` above them, up to `depth` in all. Returns true if they lead to the root.
+    /// Appends the frames of `chain` above the walked `frames`, up to a total of `depth`. Returns true if
+    /// they lead to the root.
     ///
-    /// `above` is the part of the chain above the last walked frame by its frame pointer, if that is known. It is used where the
-    /// chain does not have the last frame itself: code without frame pointers, such as C called from Go, is not in it.
+    /// `above` is the part of the chain above the last walked frame according to its frame pointer, if that
+    /// is known. It is used if the chain does not contain the last frame: code without frame pointers, such
+    /// as C called from Go, is not in it.
     pub fn go_on(
         &mut self,
         frames: &mut Vec<u64>,
@@ -87,9 +92,9 @@ impl Chains {
     }
 }
 
-/// Where in `chain` the last of the walked frames is. Recursion repeats addresses: the place before which most agrees is right,
-/// and of several the first, for the chain may have left out frames (of functions that were being entered) but none was
-/// added to it.
+/// Returns the position in `chain` of the last walked frame. Recursion repeats addresses, so the position
+/// with the longest match before it is right. Of several, it is the first, because the chain may omit frames
+/// (of functions that are being entered) but has no additional ones.
 fn meet(frames: &[u64], chain: &[u64]) -> Option<usize> {
     let last = frames.last()?;
     let agree = |at: usize| {
@@ -112,7 +117,7 @@ fn look(address: u64, world: &mut World<'_>) -> AddressKind {
     let mut before = [0; 8];
     // SAFETY: the buffer has eight bytes.
     let got = unsafe { sys::read_process(*pid, address.wrapping_sub(8), before.as_mut_ptr(), before.len()) };
-    // Of a process that is gone there is nothing left to read, but it did return there.
+    // After the end of the process, its code cannot be read, but the address is a valid return address.
     let gone = got != before.len() && name.is_some();
     // Go enters goroutines by a return to the second instruction of their root.
     let root = name.is_some_and(|name| GO_ROOTS.contains(&name.strip_suffix(".abi0").unwrap_or(&name)));
@@ -130,13 +135,13 @@ mod tests {
     #[test]
     fn where_chain_and_walk_meet() {
         assert_eq!(meet(&[1, 2, 3], &[1, 2, 3, 4]), Some(2));
-        // A frame that the chain left out.
+        // A frame that the chain omits.
         assert_eq!(meet(&[1, 2, 3], &[1, 3, 4]), Some(1));
-        // Recursion: all that was walked is in the chain, so none of what follows is.
+        // Recursion: the chain contains all walked frames, so the frames after them are new.
         assert_eq!(meet(&[1, 5, 5, 5], &[1, 5, 5, 5, 5, 5, 6]), Some(3));
         assert_eq!(meet(&[1, 2, 5, 5, 5], &[1, 5, 5, 5, 5, 5, 6]), Some(3));
         assert_eq!(meet(&[1, 5, 6, 5, 6], &[1, 5, 6, 5, 6, 5, 6, 7]), Some(4));
-        // Only where the program was interrupted.
+        // Only the interrupted frame was walked.
         assert_eq!(meet(&[1], &[1, 2]), Some(0));
         for (frames, chain) in [(&[1, 2][..], &[1, 3][..]), (&[], &[1]), (&[1], &[]), (&[1], &[2, 1])] {
             assert_eq!(meet(frames, chain), None, "{frames:?} {chain:?}");

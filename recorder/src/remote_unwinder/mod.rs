@@ -1,7 +1,9 @@
-//! Walks stacks of another process: of threads that wait in the kernel, or whose registers and stack were copied.
+//! Walks stacks of another process: of threads that wait in the kernel, or whose registers and stack were
+//! copied.
 //!
-//! The walker is that of the handlers, over a module table of our own and the rows arena, which is mapped here too. What the
-//! other process's memory holds decides where a walk goes, never where it reads: every word comes by `process_vm_readv`.
+//! The walker is the same as in handlers, with our own module table and the arena of unwind tables, which is
+//! mapped here too. The memory of the other process can only affect where a walk goes, never what it reads
+//! here: every word is read with `process_vm_readv`.
 //!
 //! The registers of a thread that waits in the kernel may be unknown. If the frame pointer is missing, it is
 //! searched above the stack pointer, and accepted if the call before its return address leads to the current
@@ -32,12 +34,12 @@ mod chain;
 pub(crate) mod stacks;
 
 const PAGE: usize = 4096;
-/// Pages of one stack that are copied at most: deeper ones are rare in threads that wait.
+/// Limit of copied pages of one stack; waiting threads rarely have deeper stacks.
 const MAX_PAGES: usize = 256;
-/// How far above the stack pointer a frame with a frame pointer is looked for, bytes.
+/// How far above the stack pointer to search for a frame with a frame pointer, bytes.
 const SEARCH: u64 = 64 << 10;
 
-/// What walks of one process need and keep.
+/// Walks the stacks of one process.
 pub struct RemoteUnwinder {
     table: Box<ModuleTable>,
     rule_cache: Box<RuleCache>,
@@ -46,21 +48,21 @@ pub struct RemoteUnwinder {
     pages: Pages,
     code: Code,
     frames: Box<[u64; MAX_DEPTH]>,
-    /// Version of the modules and number of rows the table was made of.
+    /// Version of the modules and number of unwind tables for which the module table was built.
     state: Option<(u64, usize)>,
 }
 
 /// Registers and memory of the thread to walk.
 pub struct Stopped<'a> {
-    /// Process id for `process_vm_readv`.
+    /// The PID for `process_vm_readv`.
     pub pid: u32,
-    /// What is known of its registers.
+    /// The known registers.
     pub regs: &'a Regs,
-    /// Known stack, (0, 0) if unknown.
+    /// Range of the stack, (0, 0) if unknown.
     pub stack: (u64, u64),
     /// A copied part of the stack: its address, its bytes; empty if there is none.
     pub copied: (u64, &'a [u8]),
-    /// The thread runs on: what is not copied is no longer what it was.
+    /// The thread continues to run, so memory outside of the copy may have changed.
     pub runs_on: bool,
 }
 
@@ -71,9 +73,10 @@ impl Default for RemoteUnwinder {
 }
 
 impl RemoteUnwinder {
-    /// Nothing known yet.
+    /// Returns an unwinder with empty caches.
     pub fn new() -> RemoteUnwinder {
-        // SAFETY: all zero is an empty table, rule cache, interpreter state and array: these live in zeroed memory in programs.
+        // SAFETY: all zero is an empty table, rule cache, interpreter state and array: in programs, these
+        // live in zeroed memory.
         unsafe {
             RemoteUnwinder {
                 table: Box::new_zeroed().assume_init(),
@@ -88,7 +91,7 @@ impl RemoteUnwinder {
         }
     }
 
-    /// Takes in what is mapped now.
+    /// Updates the module table to the current mappings.
     fn learn(&mut self, modules: &ModuleMap, images: &Images) {
         let ready = modules.current().iter().filter(|m| images.get(m.image).rows_off != 0).count();
         if self.state == Some((modules.version, ready)) {
@@ -102,7 +105,8 @@ impl RemoteUnwinder {
         self.table.generation.fetch_add(1, Relaxed);
     }
 
-    /// Walks; the addresses, leaf first, stay readable until the next walk. `rows` is the arena.
+    /// Walks a stack. The addresses, leaf first, can be read until the next walk. `rows` is the arena of
+    /// unwind tables.
     pub fn walk(
         &mut self,
         thread: &Stopped<'_>,
@@ -113,7 +117,7 @@ impl RemoteUnwinder {
     ) -> (Walked, &[u64]) {
         self.learn(modules, images);
         let modules_now = Modules::new(&self.table);
-        // The rule cache's tag has 16 bits; when they come around, rules of long ago must not match.
+        // The rule cache's tag has 16 bits. When they wrap, old rules must not match.
         if modules_now.generation() & 0xffff == 0 {
             // SAFETY: all zero is an empty cache.
             self.rule_cache = unsafe { Box::new_zeroed().assume_init() };
@@ -137,7 +141,8 @@ impl RemoteUnwinder {
         let frames = &mut self.frames[..depth];
         let walked = walk(&lookup, thread.regs, &mut memory, &mut self.machine, frames);
         let found = &self.frames[..walked.depth.min(depth)];
-        // Whatever a walk meets is read, so that the next one finds its rows and the names are there when they are needed.
+        // Request all files that the walk met, so that the next walk has their unwind tables and the symbols
+        // are available later.
         for mapping in found.iter().filter_map(|address| modules.find(*address)) {
             if mapping.image != ANONYMOUS {
                 images.want(mapping.image);
@@ -146,7 +151,8 @@ impl RemoteUnwinder {
         (walked, found)
     }
 
-    /// Whether unwind information says that the function before a return address is one that nothing calls.
+    /// Returns true if unwind information marks the function before a return address as a root, which has no
+    /// caller.
     pub fn is_root(
         &mut self,
         pid: u32,
@@ -157,7 +163,7 @@ impl RemoteUnwinder {
     ) -> bool {
         let mut regs = Regs::unknown();
         regs.pc = address.wrapping_sub(1);
-        // Without a stack the only way to go is none.
+        // Without a stack, the unwinder can only report a root.
         regs.set(arch::SP, PAGE as u64);
         let nothing = Stopped { pid, regs: &regs, stack: (0, 0), copied: (0, &[]), runs_on: true };
         self.walk(&nothing, modules, images, rows, 1).0.end == walk_end::ROOT
@@ -205,12 +211,13 @@ impl Pages {
     }
 }
 
-/// Code and unwind information that walks have read: the last samples of a process are walked when it is gone.
+/// Code and unwind information that walks have read, because the last samples of a process are walked after
+/// its end.
 #[derive(Default)]
 struct Code(HashMap<u64, Box<[u8; PAGE]>>);
 
 impl Code {
-    /// Pages kept of one process; beyond that all are forgotten.
+    /// Limit of pages of one process; above it, all are dropped.
     const MAX: usize = 256;
 
     fn keep(&mut self, pid: u32, address: u64) {
@@ -228,7 +235,7 @@ impl Code {
         }
     }
 
-    /// `bytes` (1..=8) little-endian bytes of one page.
+    /// Returns `bytes` (1..=8) little-endian bytes of one page.
     fn read(&self, address: u64, bytes: u32) -> Option<u64> {
         let at = (address & (PAGE as u64 - 1)) as usize;
         let page = self.0.get(&(address - at as u64))?;
@@ -249,15 +256,15 @@ struct Remote<'a> {
 }
 
 impl Remote<'_> {
-    /// First address of the function that holds `address`.
+    /// Returns the first address of the function that contains `address`.
     fn function(&self, address: u64) -> Option<u64> {
         let mapping = self.modules.find(address)?;
         let function = self.images.get(mapping.image).symbols.find(address.wrapping_sub(mapping.bias));
         Some(function.start.wrapping_add(mapping.bias))
     }
 
-    /// Whether the call instruction before `ra` leads to `function` (`Some(true)`), to who knows where (`Some(false)`), or is
-    /// none.
+    /// Checks the instruction before `ra`: `Some(true)` for a call of `function`, `Some(false)` for an
+    /// indirect call, `None` if it is no such call.
     fn called(&mut self, ra: u64, function: u64) -> Option<bool> {
         self.modules.find(ra.checked_sub(1)?)?;
         let five = self.windows.read(self.thread.pid, ra.checked_sub(5)?, 5)?;
@@ -315,8 +322,9 @@ impl Memory for Remote<'_> {
         known(a) == known(b)
     }
 
-    /// The nearest pair of (caller's frame pointer, return address) above `sp` whose call leads to the function of `pc`. An
-    /// indirect call leads anywhere: it is taken where no direct one is found and its frame pointer leads upwards.
+    /// Returns the nearest pair of (caller's frame pointer, return address) above `sp` whose call leads to
+    /// the function of `pc`. An indirect call may lead anywhere, so it is used only if there is no direct one
+    /// and its frame pointer leads upwards.
     fn frame_pointer(&mut self, pc: u64, sp: u64) -> Option<u64> {
         if cfg!(not(target_arch = "x86_64")) {
             return None;

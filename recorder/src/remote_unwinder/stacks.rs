@@ -1,5 +1,5 @@
-//! Stacks of one process that come with registers and a copy of the stack, or as a chain of the kernel's: walked, then
-//! named.
+//! Stacks of one process that consist of registers and a copy of the stack, or of a call chain from the
+//! kernel: walks and symbolizes them.
 
 use std::sync::atomic::AtomicU64;
 
@@ -21,52 +21,52 @@ use crate::{
     settings,
 };
 
-/// What is known of a process's code, and what its stacks became.
+/// The code of a process, and its symbolized stacks.
 #[derive(Default)]
 pub struct Stacks {
-    /// What is mapped.
+    /// The mappings.
     pub modules: ModuleMap,
     /// Frames of addresses.
     pub frames: Frames,
-    /// Made with the first stack: most processes of a machine are never looked at.
+    /// Created for the first stack, because most processes of a machine have none.
     walker: Option<Box<RemoteUnwinder>>,
     chains: Chains,
     versions: (u64, u32, u64, RecordingId),
-    /// Walked stacks, each behind its two other words, and what they are in the output.
+    /// Walked stacks, each preceded by its two other words, and their traces in the output.
     seen: StackTable<u64>,
     traces: Vec<TraceIndex>,
     words: Vec<u64>,
 }
 
-/// A stack as the kernel hands it over.
+/// A stack from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
-    /// Registers in the program; none if the thread has no program or one of 32 bits.
+    /// User registers; `None` for kernel threads and 32-bit programs.
     pub regs: Option<&'a Regs>,
-    /// The stack from the stack pointer on.
+    /// The user stack, from the stack pointer on.
     pub copy: &'a [u8],
     /// Return addresses in the kernel, leaf first.
     pub kernel: &'a [u64],
-    /// The kernel's walk along the program's frame pointers, leaf first.
+    /// The kernel's walk along frame pointers of the program, leaf first.
     pub user: &'a [u64],
 }
 
 /// A walked stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Stack {
-    /// Why it is cut, if it is ([`walk_end`]).
+    /// The reason why it is cut, if it is ([`walk_end`]).
     pub truncated: Option<u16>,
-    /// Bit i: frame i (of the first 64) is no return address.
+    /// Bit i: frame i (of the first 64) is not a return address.
     pub exact: u64,
     /// Addresses, leaf first.
     pub frames: Vec<u64>,
 }
 
-/// Number of frames that a chain of frame pointers from `regs` has in the copied stack before it reaches the frame pointer `last`.
-/// `None` if it does not reach it.
+/// Returns the number of frames that a chain of frame pointers from `regs` has in the copied stack before it
+/// reaches the frame pointer `last`; `None` if it does not reach it.
 fn frames_below(last: u64, regs: &Regs, copy: &[u8]) -> Option<usize> {
     let mut fp = regs.get(arch::FP)?;
-    // Each frame pointer of a chain within one stack is higher than the one before.
+    // Each frame pointer of a chain within one stack is higher than the previous one.
     for count in 0..copy.len() / 16 {
         if fp == last {
             return Some(count);
@@ -81,24 +81,25 @@ fn frames_below(last: u64, regs: &Regs, copy: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns true if the kernel copied as much of the stack as the event allows. Otherwise it stopped at a page that it could not read.
+/// Returns true if the kernel copied as much of the stack as the event allows. Otherwise it stopped at an
+/// unreadable page.
 fn is_full(sp: u64, copy: &[u8]) -> bool {
     const PAGE: u64 = 4096;
     !copy.is_empty() && !sp.wrapping_add(copy.len() as u64).is_multiple_of(PAGE)
 }
 
 impl Stacks {
-    /// Takes over what a forked child has of its parent.
+    /// Copies the state that a forked child inherits from its parent.
     pub fn inherit(&mut self, parent: &Stacks) {
         self.modules = parent.modules.clone();
     }
 
-    /// Looks at what is mapped now.
+    /// Reads the current mappings.
     pub fn read_maps(&mut self, pid: u32, images: &mut Images) {
         let _ = self.modules.read_process_maps(pid, images);
     }
 
-    /// A mapping appeared.
+    /// Adds a mapping.
     pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
         let path = String::from_utf8_lossy(mapped.path);
         let line = Line {
@@ -113,8 +114,8 @@ impl Stacks {
         self.modules.mapped(mapped.pid, &line, images);
     }
 
-    /// Walks a copied stack. `None`, if it may `wait`, when it does not get to the root before the rows of a module on its way
-    /// are read. `rows` is the arena of all unwind rows.
+    /// Walks a copied stack. Returns `None`, if it may `wait`, when the walk does not reach the root and
+    /// unwind tables of a module on its way are still being read. `rows` is the arena of unwind tables.
     pub fn walk(
         &mut self,
         pid: u32,
@@ -126,7 +127,7 @@ impl Stacks {
     ) -> Option<Stack> {
         let Copied { regs, copy, kernel, user } = *copied;
         let Some(regs) = regs else {
-            // In the kernel with the program's memory given up, or a program of 32 bits.
+            // In the kernel after the program's memory was released, or a 32-bit program.
             let truncated = kernel.is_empty().then_some(walk_end::NO_INFO);
             return Some(Stack { truncated, exact: 1, frames: kernel.to_vec() });
         };
@@ -140,7 +141,7 @@ impl Stacks {
         let Stacks { modules, walker, chains, .. } = self;
         let walker = walker.get_or_insert_with(|| Box::new(RemoteUnwinder::new()));
         let (walked, frames) = walker.walk(&stopped, modules, images, rows, depth);
-        // A guess may take for a root what the rows of a file that is not read yet know better.
+        // A guess may stop at a wrong root, which the unwind table of a pending file will correct.
         let doubtful = walked.end != walk_end::ROOT || walked.flags & sample_flags::GUESSED != 0;
         let image = |address: &u64| modules.find(*address).map(|m| m.image);
         let unread = doubtful && frames.iter().filter_map(image).any(|image| !images.want(image));
@@ -172,7 +173,7 @@ impl Stacks {
         Some(Stack { truncated: truncated.then_some(end), exact, frames: all })
     }
 
-    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    /// Walks the stack of a sleeping thread, from its program counter and stack pointer.
     pub fn walk_asleep(
         &mut self,
         pid: u32,
@@ -192,7 +193,8 @@ impl Stacks {
         Stack { truncated: cut.then_some(walked.end), exact: walked.exact_frames, frames: frames.to_vec() }
     }
 
-    /// The stack in a recording. `None`, unless it is wanted `anyway`, as long as names are being read.
+    /// Returns the trace of the stack in a recording; `None` while symbols are being read, unless `anyway` is
+    /// set.
     pub fn trace(
         &mut self,
         stack: &Stack,
@@ -220,7 +222,7 @@ impl Stacks {
         let (mut complete, mut known) = (true, true);
         for (i, &address) in stack.frames.iter().enumerate() {
             let exact = i < 64 && stack.exact >> i & 1 == 1;
-            // A return address may already belong to the next function.
+            // A return address may be the first address of the next function.
             let address = if exact { address } else { address.wrapping_sub(1) };
             let resolved =
                 self.frames.resolve(address, &self.modules, interner, images, anyway, &mut sequence);
@@ -260,7 +262,7 @@ mod tests {
         {
             assert_eq!(frames_below(last, &regs, &copy), count, "{last:#x}");
         }
-        // A frame pointer that the code uses for something else.
+        // A frame pointer register that the code uses for another purpose.
         regs.set(arch::FP, 5);
         assert_eq!(frames_below(OTHER_STACK, &regs, &copy), None);
         // A chain that does not lead upwards.

@@ -1,4 +1,4 @@
-//! Runs a program and records it: what `flightline record` does.
+//! Runs a program and records it, for `flightline record`.
 
 use std::{
     env,
@@ -33,33 +33,33 @@ use crate::{
     shared_memory::proc_file::pidfd,
 };
 
-/// A program to be run and recorded.
+/// A program to run and record.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Name or path.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// The shared object it shall load.
+    /// The shared object to preload.
     pub preload: PathBuf,
-    /// Its standard output goes to our standard error, as ours carries the recording.
+    /// Redirects its standard output to our standard error, because ours contains the recording.
     pub stdout_to_stderr: bool,
-    /// Record until all processes that the program left behind have ended too.
+    /// Records until all remaining descendants of the program have ended too.
     pub wait_for_children: bool,
 }
 
-/// How it went.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Ended {
-    /// Status of the program as shells have it: its exit code, or 128 + signal.
+    /// Exit status of the program as in shells: its exit code, or 128 + signal.
     pub code: u8,
-    /// What was recorded.
+    /// The totals of the recording.
     pub report: Report,
     /// The program never joined the recording.
     pub unseen: bool,
 }
 
-/// Runs and records. `say` gets messages for the user as they come up.
+/// Runs and records a program. `say` receives messages for the user.
 pub fn record(
     recorded: &Recorded,
     settings: Settings,
@@ -91,7 +91,7 @@ pub fn record(
     sigbus::survive();
     memory::keep_little();
     let settings = Settings { program: Some(path.clone()), ..settings };
-    // From before the output is made: a signal in between would leave it cut.
+    // Before the output is created, because a signal in between would truncate it.
     let signals = Signals::catch(&settings.trigger_signals())?;
     let mut drain = Drain::start(settings, target)?;
     if let Some(refusal) = &outside {
@@ -114,11 +114,12 @@ pub fn record(
     if outside.is_some_and(|r| matches!(r.reason, program::Reason::ChangesUser(_)))
         && let Err(error) = drain.attach_again(child.id())
     {
-        // The kernel takes the events away from a program that changes its user.
+        // The kernel removes the events of a program that changes its user.
         say(&format!("{error}; the program runs on unrecorded"));
     }
     let outcome = supervise(&mut child, &mut drain, &signals, recorded.wait_for_children, say);
-    // A signal from now on cuts the waiting for symbols and readers short; if the program still runs, it is the program's.
+    // From now on, a signal shortens the wait for symbols and readers; if the program still runs, the signal
+    // is for the program.
     let stopped = matches!(outcome, Outcome::Stopped);
     let report = drain.finish(&|| !stopped && !signals.take().is_empty());
     for notice in &report.notices {
@@ -137,7 +138,7 @@ pub fn record(
         Outcome::Interrupted(signal) => 128 + signal,
         Outcome::Stopped => 0,
     };
-    // A reader that leaves at once ends the recording before the program has joined.
+    // If a reader disconnects immediately, the recording ends before the program has joined.
     let unseen = report.processes == 0 && !stopped && report.output.failures.is_empty();
     Ok(Ended { code, unseen, report })
 }
@@ -145,11 +146,11 @@ pub fn record(
 enum Outcome {
     Ended(ExitStatus),
     Interrupted(u8),
-    /// The recording was ended from outside or by its schedule; the program runs on.
+    /// The recording was ended from outside or by its schedule. The program continues.
     Stopped,
 }
 
-/// Waits for a program that is not recorded any more; its signals are passed on.
+/// Waits for a program that is no longer recorded, and passes signals on to it.
 fn outlive(child: &mut Child, signals: &Signals) -> Outcome {
     let pidfd = pidfd(child.id());
     loop {
@@ -188,7 +189,7 @@ fn supervise(
         let mut wake = vec![signals.reader()];
         wake.extend(pidfd.iter().filter(|_| ended.is_none()).map(AsFd::as_fd));
         drain.wait(&wake);
-        // Before the round that lets go of its recording.
+        // Before the round that retires its recording.
         if ended.is_none()
             && let Ok(Some(status)) = child.try_wait()
         {
@@ -204,7 +205,7 @@ fn supervise(
                 continue;
             }
             asked += 1;
-            // The terminal has told the program already. Later ones mean: enough.
+            // The terminal has sent it to the program already. A second signal ends the recording.
             if ended.is_none() && !from_terminal {
                 pass_on(child, signal);
             }
@@ -240,7 +241,7 @@ fn spawn(recorded: &Recorded, path: &Path, drain: &Drain, preloads: bool) -> Res
     }
     let mut command = Command::new(path);
     command.arg0(&recorded.program).args(&recorded.arguments);
-    // What our object preloads into records itself, a static program's children too.
+    // A program with the preloaded recorder records itself, even if a static program started it.
     if preloads {
         command.env("LD_PRELOAD", preload).env(SESSION_ENV, drain.session_dir());
     }
@@ -260,13 +261,14 @@ fn spawn(recorded: &Recorded, path: &Path, drain: &Drain, preloads: bool) -> Res
     })
 }
 
-/// Exit status as shells have it.
+/// Returns the exit status as in shells.
 fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|s| 128 + s)).unwrap_or(1);
     u8::try_from(code).unwrap_or(1)
 }
 
-/// Many processes and their modules mean many open files; the program keeps the limit it had.
+/// Raises the limit of open files, because many processes and modules need many. The program keeps its own
+/// limit.
 pub(crate) fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
@@ -275,7 +277,7 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-/// Where the handler writes.
+/// The descriptor to which the handler writes.
 static WRITER: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -288,7 +290,8 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c
     Errno::set_raw(errno);
 }
 
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT as bytes of a pipe, unless they were ignored; undone on drop.
+/// Signals SIGINT, SIGTERM, SIGHUP and SIGQUIT as bytes of a pipe, unless they were ignored. Restored on
+/// drop.
 pub(crate) struct Signals {
     reader: OwnedFd,
     /// Kept open for the handler.
@@ -297,7 +300,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// `more`: signals that mean something by the schedule, caught even if they were ignored.
+    /// Catches the signals. `more`: signals of the schedule, caught even if they were ignored.
     pub(crate) fn catch(more: &[Signal]) -> Result<Signals, Error> {
         let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)
             .map_err(|e| Error::Io { doing: "make a pipe".into(), source: e.into() })?;
@@ -311,10 +314,10 @@ impl Signals {
         let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
         let more = more.iter().filter(|signal| !usual.contains(signal));
         for &signal in usual.iter().chain(more) {
-            // SAFETY: the handler only calls write and keeps errno.
+            // SAFETY: the handler only calls write and preserves errno.
             let Ok(before) = (unsafe { sigaction(signal, &action) }) else { continue };
             if matches!(before.handler(), SigHandler::SigIgn) && usual.contains(&signal) {
-                // SAFETY: puts back what was there.
+                // SAFETY: restores the previous action.
                 let _ = unsafe { sigaction(signal, &before) };
             } else {
                 old.push((signal, before));
@@ -323,20 +326,20 @@ impl Signals {
         Ok(Signals { reader, _writer: writer, old })
     }
 
-    /// Whoever started us may hold signals back for itself, and children inherit that. Not where a program is run: it is to
-    /// have what it would have without us.
+    /// Unblocks these signals, because our parent may have blocked them for itself, and children inherit
+    /// that. Not used when we run a program, which must get the same mask as without us.
     pub(crate) fn let_through() {
         let usual = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
         // It cannot fail with a valid set.
         let _ = usual.into_iter().collect::<SigSet>().thread_unblock();
     }
 
-    /// For waiting.
+    /// Returns the descriptor to wait for.
     pub(crate) fn reader(&self) -> BorrowedFd<'_> {
         self.reader.as_fd()
     }
 
-    /// Signals that came, and whether the kernel (a terminal) sent them.
+    /// Returns the received signals, and whether the kernel (a terminal) sent them.
     pub(crate) fn take(&self) -> Vec<(u8, bool)> {
         let mut bytes = [0u8; 64];
         let n = nix::unistd::read(&self.reader, &mut bytes).unwrap_or(0);
@@ -347,7 +350,7 @@ impl Signals {
 impl Drop for Signals {
     fn drop(&mut self) {
         for (signal, before) in &self.old {
-            // SAFETY: puts back what was there.
+            // SAFETY: restores the previous action.
             let _ = unsafe { sigaction(*signal, before) };
         }
         WRITER.store(-1, Ordering::Relaxed);

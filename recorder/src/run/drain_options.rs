@@ -11,8 +11,8 @@ use crate::{
     settings::{Settings, Spans, schedule::Schedule, schedule::Trigger, units::format_duration},
 };
 
-/// Returns the options with which `flightline drain` records with `settings`. Settings that its options cannot express are left out:
-/// the token of a stream, which is passed in the environment, and what is only recorded from outside.
+/// Returns the options with which `flightline drain` records with `settings`. Omits settings without an
+/// option: the token of a stream, which is passed in the environment, and those for recording from outside.
 pub fn drain_options(settings: &Settings) -> Vec<OsString> {
     let mut options = Options::default();
     let events = settings.spec();
@@ -66,7 +66,7 @@ pub fn drain_options(settings: &Settings) -> Vec<OsString> {
     options.0
 }
 
-/// Options with their values, as `--name=value`: a value may begin with a hyphen.
+/// Options in the form `--name=value`, because a value may begin with a hyphen.
 #[derive(Default)]
 struct Options(Vec<OsString>);
 
@@ -139,7 +139,8 @@ impl Options {
     }
 }
 
-/// The condition as its parser reads it. Its `Display` writes times as Rust does, which the parser need not accept.
+/// Returns the condition in the syntax of its parser. Its `Display` prints times as Rust does, which the
+/// parser may not accept.
 fn condition_text(condition: &Condition) -> String {
     match condition {
         Condition::Cpu(percent, over) => format!("cpu>{percent}%/{}", format_duration(*over)),

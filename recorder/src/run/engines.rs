@@ -1,4 +1,4 @@
-//! Which engines work here, tried out.
+//! Tests which engines work on this machine.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::{
     settings::{Engine, OffCpu},
 };
 
-/// One engine and whether it works.
+/// An engine, and whether it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Availability {
     /// Name as on the command line.
     pub name: &'static str,
-    /// What it does.
+    /// A description.
     pub about: &'static str,
-    /// Why not, if it does not.
+    /// The reason why it does not work, if so.
     pub refused: Option<String>,
     /// The part that is missing, if it works in part.
     pub limited: Option<String>,
 }
 
-/// Tries every engine in the calling thread, for a moment.
+/// Tries every engine briefly in the calling thread.
 pub fn list() -> Vec<Availability> {
     let engines = [
         (engine::PERF, "perf", "perf_event_open with sigtrap; user and kernel time, up to 10000 Hz"),
@@ -61,7 +61,8 @@ pub fn list() -> Vec<Availability> {
         .collect()
 }
 
-/// Tries the options of `record` that use the kernel's tracepoints, for a moment: `--off-cpu` and those that go with it.
+/// Briefly tries the options of `record` that use the kernel's tracepoints: `--off-cpu` and its related
+/// options.
 pub fn tracepoint_options() -> Vec<Availability> {
     let none = OffCpu { switches: false, ..OffCpu::default() };
     let options = [
@@ -100,7 +101,7 @@ pub fn tracepoint_options() -> Vec<Availability> {
 /// Checks that a requested engine works in the calling thread.
 ///
 /// # Errors
-/// It does not; the error has the reason and the remedy.
+/// The engine does not work; the error has the reason and the remedy.
 pub fn check(engine: Engine, period: Duration) -> Result<(), Error> {
     let code = engine.code();
     let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);

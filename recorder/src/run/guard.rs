@@ -1,4 +1,4 @@
-//! Recording the own process: `Recorder::builder()…start()?` gives a guard.
+//! Records the own process: `Recorder::builder()…start()?` returns a guard.
 
 use std::{
     env,
@@ -24,13 +24,13 @@ use crate::output::sink::stream::{Address, TOKEN_ENV, Token};
 use crate::run::drain_options::drain_options;
 use crate::{Drain, Engine, Error, Settings, Target, output::repository::Repository, session::SessionClient};
 
-/// Time between two looks for threads that started meanwhile.
+/// Time between two checks for new threads.
 const THREADS_EVERY: Duration = Duration::from_millis(10);
-/// The same while nobody records.
+/// Time between two checks for new threads while nothing is recorded.
 const WAITING_EVERY: Duration = Duration::from_millis(100);
-/// Time the helper has to be ready.
+/// Time limit for the helper to become ready.
 const READY_WAIT: Duration = Duration::from_secs(2);
-/// Time the helper has to complete the output.
+/// Time limit for the helper to complete the output.
 const FINISH_WAIT: Duration = Duration::from_secs(10);
 
 /// Records the process it is used in.
@@ -45,7 +45,7 @@ const FINISH_WAIT: Duration = Duration::from_secs(10);
 pub struct Recorder;
 
 impl Recorder {
-    /// Default settings, to be changed and [started](Builder::start).
+    /// Returns default settings, to be changed and [started](Builder::start).
     pub fn builder() -> Builder {
         Builder {
             settings: Settings::default(),
@@ -57,10 +57,11 @@ impl Recorder {
         }
     }
 
-    /// Begins a unit of work, such as a task attempt, and enters it on this thread: until it is dropped each sample of the thread has
-    /// these labels, and so have those of other threads that [enter](flightline_context::Scope::enter) it. Where no recorder is in the
-    /// process, which is so before the first [`Builder::start`] in a program without `libflightline.so`, it does nothing: the labels are
-    /// not even looked at. See [`flightline_context::Scope`], which needs no more than that crate.
+    /// Begins a unit of work, such as a task attempt, and enters it on this thread. Until the unit is
+    /// dropped, each sample of the thread has these labels, as do those of other threads that
+    /// [enter](flightline_context::Scope::enter) it. Without a recorder in the process (before the first
+    /// [`Builder::start`] in a program without `libflightline.so`), this does nothing and does not evaluate
+    /// the labels. See [`flightline_context::Scope`], which needs only that crate.
     ///
     /// ```
     /// use flightline_recorder::Recorder;
@@ -80,7 +81,7 @@ impl Recorder {
     }
 }
 
-/// Settings of a recording of the own process.
+/// Settings for recording the own process.
 #[derive(Clone, Debug)]
 pub struct Builder {
     settings: Settings,
@@ -92,27 +93,29 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Uses these settings instead of the defaults and of what was set before.
+    /// Uses these settings instead of the defaults and of all earlier changes.
     pub fn settings(mut self, settings: Settings) -> Builder {
         self.settings = settings;
         self
     }
 
-    /// Samples per second of CPU time, 1 to 10,000; default 99.
+    /// Sets the sampling rate: samples per second of CPU time, 1 to 10,000; default 99.
     pub fn rate(mut self, rate: f64) -> Builder {
         self.rate = Some(rate);
         self
     }
 
-    /// File to write; `%p` stands for the process id. Or a stream, as on the command line: a FIFO, `unix:PATH`, `tcp:HOST:PORT` (the
-    /// token is in `FLIGHTLINE_TOKEN`), and, [in this process](Builder::in_process), `fd:N` or `-`. Default `flightline.jfr`.
-    /// A file that exists is renamed to `NAME.old`.
+    /// Sets the output: a file, in whose name `%p` is replaced by the PID, or a stream as on the command
+    /// line: a FIFO, `unix:PATH`, `tcp:HOST:PORT` (the token is in `FLIGHTLINE_TOKEN`), and, [in this
+    /// process](Builder::in_process), `fd:N` or `-`. Default `flightline.jfr`. An existing file is renamed to
+    /// `NAME.old`.
     pub fn output(mut self, path: impl Into<PathBuf>) -> Builder {
         self.output = path.into();
         self
     }
 
-    /// Record into a rolling repository instead of a file: the last hours, for as long as the program runs.
+    /// Records into a rolling repository instead of a file, which retains the last hours while the program
+    /// runs.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -128,57 +131,60 @@ impl Builder {
         self
     }
 
-    /// Adds a label, in every chunk, to those that the recorder finds; see [`crate::settings::labels`].
+    /// Adds a label to those that the recorder detects. It is in every chunk; see
+    /// [`crate::settings::labels`].
     pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Builder {
         self.settings.labels.push((name.into(), value.into()));
         self
     }
 
-    /// How to sample; default: the best that works.
+    /// Sets how CPU time is sampled. Default: the best engine that works.
     pub fn engine(mut self, engine: Engine) -> Builder {
         self.settings.engine = engine;
         self
     }
 
-    /// What to record instead of CPU time, as `cpu@10ms,wall,alloc@512k,lock`; see [`crate::settings::ENGINES`].
+    /// Sets what to record instead of CPU time, such as `cpu@10ms,wall,alloc@512k,lock`; see
+    /// [`crate::settings::ENGINES`].
     ///
     /// # Errors
-    /// A name or interval that cannot be understood.
+    /// An invalid name or interval.
     pub fn events(mut self, list: &str) -> Result<Builder, Error> {
         self.settings = self.settings.without_engines();
         self.settings.add(list)?;
         Ok(self)
     }
 
-    /// Frames kept per stack; default 1024.
+    /// Sets the limit of frames per stack; default 1024.
     pub fn depth(mut self, frames: u32) -> Builder {
         self.settings.depth = frames;
         self
     }
 
-    /// Time between flushes; default one second.
+    /// Sets the time between flushes; default one second.
     pub fn flush(mut self, every: Duration) -> Builder {
         self.settings.flush = every;
         self
     }
 
-    /// The `flightline` program that shall write the recording in a process of its own. Default: `FLIGHTLINE_BIN`, else
-    /// next to this program, else on `PATH`.
+    /// Sets the `flightline` program that writes the recording in a separate process. Default:
+    /// `FLIGHTLINE_BIN`, then next to this program, then on `PATH`.
     pub fn helper(mut self, program: impl Into<PathBuf>) -> Builder {
         self.program = Some(program.into());
         self
     }
 
-    /// Write the recording in a thread of this process, with all signals blocked, although a helper process could do it.
+    /// Writes the recording in a thread of this process, with all signals blocked, instead of a helper
+    /// process.
     pub fn in_process(mut self) -> Builder {
         self.in_process = true;
         self
     }
 
-    /// Starts recording: all threads that exist, and later ones within some 10 ms of their start.
+    /// Starts recording all existing threads, and later ones within about 10 ms of their start.
     ///
     /// # Errors
-    /// A setting out of range, an output that cannot be written, a process that is being recorded already.
+    /// A setting is out of range, the output cannot be written, or the process is already being recorded.
     pub fn start(mut self) -> Result<Recording, Error> {
         if let Some(rate) = self.rate {
             self.settings.period = Settings::period_for_rate(rate)?;
@@ -248,7 +254,7 @@ impl Builder {
         }
     }
 
-    /// Drains in a thread of this process.
+    /// Runs the drain in a thread of this process.
     fn with_thread(&self, stop: &Arc<AtomicBool>) -> Result<(PathBuf, Option<JoinHandle<()>>), Error> {
         let mut settings = self.settings.clone();
         if settings.stream.token.is_none() {
@@ -281,7 +287,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Has everything recorded so far written to the output.
+    /// Writes everything recorded so far to the output.
     ///
     /// # Errors
     /// The recorder did not do it within ten seconds.
@@ -298,7 +304,7 @@ impl Recording {
         self.end()
     }
 
-    /// Records nothing until [`Recording::resume`].
+    /// Pauses recording until [`Recording::resume`].
     ///
     /// # Errors
     /// The recorder does not answer.
@@ -306,7 +312,7 @@ impl Recording {
         crate::control::client::ask(&self.session, "pause").map(drop)
     }
 
-    /// Records again.
+    /// Resumes recording.
     ///
     /// # Errors
     /// The recorder does not answer.
@@ -314,7 +320,8 @@ impl Recording {
         crate::control::client::ask(&self.session, "resume").map(drop)
     }
 
-    /// The directory by which [`crate::control::client::ask`] reaches the recorder of this process.
+    /// Returns the session directory, with which [`crate::control::client::ask`] reaches the recorder of this
+    /// process.
     pub fn session(&self) -> &Path {
         &self.session
     }
@@ -356,7 +363,7 @@ fn wait_until(limit: Duration, done: impl Fn() -> bool, doing: &str) -> Result<(
     Ok(())
 }
 
-/// The `flightline` program: the one that is named, else next to this program, else on `PATH`.
+/// Returns the `flightline` program: `named` or `FLIGHTLINE_BIN`, then next to this program, then on `PATH`.
 pub(crate) fn find_program(named: Option<&Path>) -> Option<PathBuf> {
     let named = named.map(Path::to_owned).or_else(|| env::var_os("FLIGHTLINE_BIN").map(PathBuf::from));
     let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("flightline")));
@@ -366,7 +373,8 @@ pub(crate) fn find_program(named: Option<&Path>) -> Option<PathBuf> {
     places.find(|p| nix::unistd::access(p.as_path(), nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file())
 }
 
-/// A command that starts `program` through a shell that ends at once, so that no `wait` of this program meets it.
+/// Returns a command that starts `program` through a shell that exits immediately, so that `program` is not a
+/// child of this process and no `wait` returns it.
 pub(crate) fn nobodys_child(program: &Path) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", r#""$@" & "#, "flightline"]).arg(program);
@@ -375,7 +383,7 @@ pub(crate) fn nobodys_child(program: &Path) -> Command {
     command
 }
 
-/// Has threads that start later recorded, too: nothing tells us of them.
+/// Starts a thread that registers new threads, because there is no notification of them.
 pub(crate) fn watch_threads(stop: Arc<AtomicBool>) -> std::io::Result<JoinHandle<()>> {
     spawn_blocked("fl-threads", move || {
         while !stop.load(Ordering::Relaxed) {
@@ -386,9 +394,9 @@ pub(crate) fn watch_threads(stop: Arc<AtomicBool>) -> std::io::Result<JoinHandle
     })
 }
 
-/// A thread that takes no signal meant for the program.
+/// Starts a thread that blocks all signals, so that it receives none meant for the program.
 fn spawn_blocked(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
-    // Blocked before the thread exists: no moment in which it could take one.
+    // Block the signals before the thread exists, so that it can never receive one.
     let mut old = SigSet::empty();
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut old))?;
     let spawned = thread::Builder::new().name(name.into()).spawn(work);
@@ -427,13 +435,14 @@ fn read_ready(reader: &OwnedFd) -> std::io::Result<PathBuf> {
     }
 }
 
-/// Whether a preloaded libflightline.so records this process: two recorders would take each other's signals.
+/// Returns true if a preloaded libflightline.so records this process. Two recorders would receive each
+/// other's signals.
 fn preloaded() -> bool {
-    // SAFETY: it only looks at its own state.
+    // SAFETY: the function only reads its own state.
     library().is_some_and(|active| unsafe { active() } != 0)
 }
 
-/// `flightline_active` of a libflightline.so in this process.
+/// Returns `flightline_active` of a libflightline.so in this process.
 pub(crate) fn library() -> Option<unsafe extern "C" fn() -> libc::c_int> {
     // SAFETY: the name is NUL-terminated.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"flightline_active".as_ptr()) };

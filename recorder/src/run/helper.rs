@@ -1,9 +1,10 @@
-//! The drain as a process of its own for programs that record themselves (the linked library, a bare preload), and for
-//! programs that already run and are told to join.
+//! The drain as a separate process, for programs that record themselves (the linked library, a bare preload),
+//! and for running programs that receive the command to join.
 //!
-//! The program starts `flightline drain --ready-fd N --pid PID -o FILE`, reads one line from the descriptor (the session
-//! directory, or `!` and a reason) and joins the session like any other. The drain ends when the program and its
-//! recorded children have ended, or when the program or somebody at the socket asks for it.
+//! The program starts `flightline drain --ready-fd N --pid PID -o FILE`, reads one line from the descriptor
+//! (the session directory, or `!` and a reason) and joins the session like any other program. The drain ends
+//! when the program and its recorded children have ended, or when the program or a client of the socket
+//! requests it.
 
 use std::{
     fs::File,
@@ -21,25 +22,25 @@ use crate::{
     shared_memory::proc_file,
 };
 
-/// Time a program has to join after it was told the session.
+/// How long a program may take to join after it received the session directory.
 const JOIN_WAIT: Duration = Duration::from_secs(10);
 
-/// A program to be recorded.
+/// A program to record.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// Its id.
+    /// Its PID.
     pub pid: u32,
-    /// It runs already and waits for the command to join.
+    /// It already runs and waits for the command to join.
     pub waiting: bool,
     /// A thread of it may see an `EINTR` that it would not see otherwise.
     pub interrupt: bool,
 }
 
-/// Serves a program until it ends or the end is asked for. Who waits at `ready_fd` is told the session, or why there is
-/// none. `say` gets messages for the user.
+/// Records a program until it ends or the end is requested. Writes the session directory, or the reason for a
+/// failure, to `ready_fd`. `say` receives messages for the user.
 ///
 /// # Errors
-/// The output or the session could not be made, or the program did not join.
+/// The output or the session could not be created, or the program did not join.
 pub fn serve(
     program: &Program,
     ready_fd: Option<RawFd>,
@@ -47,7 +48,7 @@ pub fn serve(
     target: Target,
     say: &mut dyn FnMut(&str),
 ) -> Result<Report, Error> {
-    // SAFETY: the program that started us passes this descriptor for us to own.
+    // SAFETY: the program that started us passes the ownership of this descriptor to us.
     let mut ready = ready_fd.map(|fd| unsafe { File::from_raw_fd(fd) });
     sigbus::survive();
     memory::keep_little();
@@ -74,7 +75,7 @@ pub fn serve(
     Ok(report)
 }
 
-/// Has a waiting program join.
+/// Makes a waiting program join.
 fn have_join(program: &Program, drain: &mut Drain, signals: &Signals) -> Result<(), Error> {
     let wrong = |problem: String| Error::Unavailable { name: "pid", problem };
     let found = control::find(program.pid)?;
@@ -127,24 +128,24 @@ fn follow(pid: u32, drain: &mut Drain, signals: &Signals, say: &mut dyn FnMut(&s
     }
 }
 
-/// Time for a child that has not joined when all others have ended.
+/// How long to wait for a child that has not joined after all others have ended.
 const LEFT_WAIT: Duration = Duration::from_secs(2);
 
-/// Whether to wait for children that are still to join, when nobody is recorded any more.
+/// Decides whether to wait for children that have not joined yet, when no process is recorded any more.
 #[derive(Default)]
 pub(crate) struct Left {
     since: Option<Instant>,
 }
 
 impl Left {
-    /// Asked in each round in which nobody is recorded.
+    /// Returns true if such a child may still join. Called in each round without recorded processes.
     pub(crate) fn wait(&mut self, drain: &Drain) -> bool {
-        // After somebody else has joined and ended, the time begins anew.
+        // The time restarts after another process has joined and ended.
         let since = *self.since.get_or_insert_with(Instant::now);
         since.elapsed() < LEFT_WAIT && unjoined_children::any(drain.session_dir())
     }
 
-    /// Somebody is recorded.
+    /// Notes that a process is recorded.
     pub(crate) fn joined(&mut self) {
         self.since = None;
     }

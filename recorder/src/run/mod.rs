@@ -1,4 +1,5 @@
-//! Ways to run a recorder: a command with a program (`command`, `helper`), running processes (`running`), the own process (`guard`), a service.
+//! Ways to run a recorder: with a command (`command`, `helper`), for running processes (`running`), for the
+//! own process (`guard`), for a service.
 
 pub mod command;
 pub mod drain_options;

@@ -1,7 +1,11 @@
-//! Where the shared object is that a recorded program loads.
+//! Finds the shared object to preload into recorded programs.
 //!
-//! In order: `FLIGHTLINE_PRELOAD`; next to the command, as in a source tree; `../lib/flightline` and `../lib`, as in a
-//! package; the copy that the command carries in itself, unpacked into the user's cache, as after `cargo install`.
+//! The locations are, in this order:
+//!
+//! * `FLIGHTLINE_PRELOAD`,
+//! * next to the command, as in a source tree,
+//! * `../lib/flightline` and `../lib`, as in a package,
+//! * the copy embedded in the command, unpacked into the user's cache, as after `cargo install`.
 
 use std::{
     env, fs,
@@ -14,10 +18,10 @@ use crate::error::Error;
 
 /// Name of the shared object.
 pub const NAME: &str = "libflightline.so";
-/// Overrides where it is looked for.
+/// Overrides the location.
 pub const ENV: &str = "FLIGHTLINE_PRELOAD";
 
-/// Finds it. `embedded` is the copy in the command itself, empty if it has none.
+/// Returns its path. `embedded` is the copy in the command itself, empty if it has none.
 pub fn find(embedded: &[u8]) -> Result<PathBuf, Error> {
     if let Some(path) = env::var_os(ENV).filter(|p| !p.is_empty()) {
         let path = PathBuf::from(path);
@@ -44,7 +48,8 @@ pub fn find(embedded: &[u8]) -> Result<PathBuf, Error> {
     })
 }
 
-/// Writes the embedded object where it stays: programs that outlive the recording may load it again.
+/// Writes the embedded object to a permanent location, because programs that outlive the recording may load
+/// it again.
 fn unpack(bytes: &[u8]) -> Result<PathBuf, Error> {
     let mut refused = None;
     for dir in caches() {
@@ -73,7 +78,7 @@ fn caches() -> Vec<PathBuf> {
 fn unpack_into(dir: &Path, bytes: &[u8]) -> std::io::Result<PathBuf> {
     fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let meta = fs::symlink_metadata(dir)?;
-    // In /tmp anyone could have made it first.
+    // In /tmp, another user could have created it first.
     if meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o022 != 0 || !meta.is_dir() {
         return Err(std::io::ErrorKind::PermissionDenied.into());
     }
@@ -90,7 +95,7 @@ fn unpack_into(dir: &Path, bytes: &[u8]) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// FNV-1a: tells builds apart; the contents are compared as well.
+/// FNV-1a, to distinguish builds; the contents are compared as well.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! Records processes that run already: those that wait for the recorder join it, all others are recorded from outside.
+//! Records running processes: those that wait for the recorder join it, all others are recorded from outside.
 
 use std::{
     collections::HashSet,
@@ -17,18 +17,19 @@ use crate::{
 
 /// The shortest time between two searches for further processes.
 const LOOK: Duration = Duration::from_secs(1);
-/// The CPU time of a search is at most one part in so many of the time until the next one: a machine may have thousands of processes.
+/// A search may use at most this fraction (1/100) of the time until the next one as CPU time. A machine may
+/// have thousands of processes.
 const LOOK_SHARE: u32 = 100;
 
 /// Processes that can be recorded, and those that cannot.
 #[derive(Default)]
 struct Chosen {
-    /// They wait for a command to join.
+    /// Processes that wait for a command to join.
     waiting: Vec<u32>,
     outside: Vec<u32>,
-    /// Why the others are not recorded.
+    /// The reasons why the others are not recorded.
     refused: Vec<Error>,
-    /// Processes that ended before they were recorded.
+    /// Number of processes that ended before they were recorded.
     gone: usize,
 }
 
@@ -39,7 +40,7 @@ impl Chosen {
             match control::find(pid) {
                 Ok(found) => match found.condition {
                     Condition::Waiting if !settings.outside => chosen.waiting.push(pid),
-                    // From outside there may be any number.
+                    // Several recorders may record a process from outside.
                     Condition::Recorded(_) if !settings.outside => chosen.refused.push(Error::Unavailable {
                         name: "pid",
                         problem: format!(
@@ -49,7 +50,8 @@ impl Chosen {
                     }),
                     _ => chosen.outside.push(pid),
                 },
-                // Its files in /proc cannot be read. The attempt to record it gives the reason and the remedy.
+                // Its files in /proc cannot be read. The attempt to record it returns the reason and the
+                // remedy.
                 Err(_) if exists(pid) => chosen.outside.push(pid),
                 Err(error) => chosen.leave_out(pid, error),
             }
@@ -64,7 +66,7 @@ impl Chosen {
         }
     }
 
-    /// Begins to record, and returns the processes that have to join.
+    /// Starts to record the processes. Returns those that have to join.
     fn begin(&mut self, drain: &mut Drain) -> Result<Vec<(u32, control::Joining)>, Error> {
         let mut joining = Vec::new();
         for pid in std::mem::take(&mut self.waiting) {
@@ -88,7 +90,7 @@ impl Chosen {
         Ok(joining)
     }
 
-    /// Takes the reason why nothing can be recorded.
+    /// Takes the reason why no process can be recorded.
     fn reason(&mut self, pids: &[u32]) -> Error {
         match self.refused.is_empty() {
             true => Error::Unavailable {
@@ -102,7 +104,7 @@ impl Chosen {
         }
     }
 
-    /// Prints why processes are not recorded.
+    /// Prints the reasons why processes are not recorded.
     fn say_refused(&self, say: &mut dyn FnMut(&str)) {
         if let Some(first) = self.refused.first() {
             say(&format!("{} not recorded: {first}", processes(self.refused.len())));
@@ -118,12 +120,12 @@ fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Records running processes until they end, the recording is over or a signal comes: those that wait for it by having
-/// them join, all others from outside.
+/// Records running processes until they end, the recording is over, or a signal arrives. Processes that wait
+/// for the recorder join; all others are recorded from outside.
 ///
-/// `find` returns the ids of the processes. It is called again every second or less often, and processes that it returns twice in a row are
-/// recorded from then on. `say` gets the number of processes that ended before they were recorded, and the reason why others are not
-/// recorded.
+/// `find` returns the PIDs. It is called again every second or less often, and processes that it returns
+/// twice in a row are recorded from then on. `say` receives the number of processes that ended before they
+/// were recorded, and the reason why others are not recorded.
 ///
 /// # Errors
 /// None of the processes can be recorded, or the output cannot be written.
@@ -154,7 +156,7 @@ pub fn watch(
     let mut next_look = Instant::now() + LOOK;
     let mut later = Later { known: first.iter().copied().collect(), seen: HashSet::new() };
     while !drain.is_stop_requested() {
-        // From outside there is no pause: a delay is a later beginning.
+        // Recording from outside cannot pause, so a delay postpones the start.
         if !begun && !drain.paused() {
             begun = true;
             if all {
@@ -211,7 +213,7 @@ pub fn watch(
     Ok(Ended { code, unseen: report.processes == 0 && !all, report })
 }
 
-/// Processes that are recorded later than others.
+/// Finds processes to record after the start.
 struct Later {
     /// Processes that are recorded or refused.
     known: HashSet<u32>,
@@ -220,20 +222,21 @@ struct Later {
 }
 
 impl Later {
-    /// Begins to record processes that this search and the last one found, and returns those that have to join. The kernel records children
-    /// of recorded processes from their start; they are known when the records of their start have been read.
+    /// Starts to record processes found by both this search and the last one. Returns those that have to
+    /// join. The kernel records children of recorded processes from their start; the drain knows them once it
+    /// has read the records of their start.
     fn begin(
         &mut self,
         find: &mut dyn FnMut() -> Result<Vec<u32>, Error>,
         drain: &mut Drain,
         say: &mut dyn FnMut(&str),
     ) -> Result<Vec<(u32, control::Joining)>, Error> {
-        // All processes of a name may have ended.
+        // All processes with the name may have ended.
         let mut new = find().unwrap_or_default();
         new.retain(|pid| !self.known.contains(pid) && !drain.records(*pid) && !drain.watches(*pid));
         let twice: Vec<u32> = new.iter().copied().filter(|pid| self.seen.contains(pid)).collect();
         self.seen = new.into_iter().collect();
-        // The kernel uses the ids of ended processes again.
+        // The kernel reuses the PIDs of ended processes.
         self.known.retain(|pid| exists(*pid));
         self.known.extend(&twice);
         let mut chosen = Chosen::classify(&twice, drain.settings());

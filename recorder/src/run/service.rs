@@ -1,4 +1,4 @@
-//! Has a profiling service record the own process whenever it is asked to: `Service::at(…)…join()?`.
+//! Lets a profiling service record the own process on request: `Service::at(…)…join()?`.
 
 use std::{
     io,
@@ -13,7 +13,7 @@ use crate::{Error, run::guard, settings::labels};
 
 static JOINED: AtomicBool = AtomicBool::new(false);
 
-/// A profiling service (`flightline serve`), and what it is to know of this process.
+/// A profiling service (`flightline serve`), with the settings for this process.
 ///
 /// ```no_run
 /// use flightline_recorder::Service;
@@ -28,51 +28,52 @@ pub struct Service {
 }
 
 impl Service {
-    /// The service at this address, as `http://127.0.0.1:7070`.
+    /// Returns the service at this address, such as `http://127.0.0.1:7070`.
     pub fn at(url: impl Into<String>) -> Service {
         Service { options: vec!["--join".into(), url.into()], labels: Vec::new(), program: None }
     }
 
-    /// File whose first line is the service's token.
+    /// Sets the file whose first line is the service's token.
     pub fn token_file(self, path: impl Into<PathBuf>) -> Service {
         self.file("--token-file", path.into())
     }
 
-    /// Certificates (PEM) that the service's is signed by, instead of those that are always believed.
+    /// Sets the CA certificates (PEM) for the service's certificate, instead of the system's.
     pub fn ca_file(self, path: impl Into<PathBuf>) -> Service {
         self.file("--ca-file", path.into())
     }
 
-    /// Adds a label to those that the recorder finds; see [`crate::settings::labels`].
+    /// Adds a label to those that the recorder detects; see [`crate::settings::labels`].
     pub fn label(mut self, name: &str, value: &str) -> Service {
         self.labels.push(format!("{name}={value}"));
         self
     }
 
-    /// Record CPU time all the time, too, at so many samples a second, 1 to 1,000.
+    /// Also records CPU time continuously, at this number of samples per second, 1 to 1,000.
     pub fn continuous(mut self, rate: f64) -> Service {
         self.options.extend(["--rate".into(), rate.to_string()]);
         self
     }
 
-    /// The `flightline` program. Default: `FLIGHTLINE_BIN`, else next to this program, else on `PATH`.
+    /// Sets the `flightline` program. Default: `FLIGHTLINE_BIN`, then next to this program, then on `PATH`.
     pub fn helper(mut self, program: impl Into<PathBuf>) -> Service {
         self.program = Some(program.into());
         self
     }
 
     fn file(mut self, option: &str, path: PathBuf) -> Service {
-        // A path that is no UTF-8 cannot be told by the agent's words either; it says so.
+        // The agent cannot use a path that is not UTF-8, and reports that.
         self.options.extend([option.into(), path.to_string_lossy().into_owned()]);
         self
     }
 
-    /// From now until this process ends. An agent process is started, which is nobody's child; whether the service is there is its affair.
-    /// Here a thread looks for new threads, every 100 ms, and every 10 ms while somebody records.
+    /// Joins the service until this process ends. Starts an agent process, which is not a child of this
+    /// process and handles the connection to the service. In this process, a thread checks for new threads
+    /// every 100 ms, and every 10 ms during a recording.
     ///
     /// # Errors
-    /// A label that is none; no `flightline` program; a process that has joined, or has `libflightline.so` loaded, whose way is
-    /// `FLIGHTLINE_JOIN` or `flightline_join`.
+    /// A label is invalid; there is no `flightline` program; the process has already joined, or has
+    /// `libflightline.so` loaded, which joins by `FLIGHTLINE_JOIN` or `flightline_join`.
     pub fn join(self) -> Result<(), Error> {
         for label in &self.labels {
             let checked = labels::parse(label);

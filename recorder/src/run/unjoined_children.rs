@@ -1,5 +1,5 @@
-//! Children that have not joined yet when everybody else has ended: a daemon's first process ends as soon as it has forked, and the
-//! second may still be on its way.
+//! Finds children that have not joined yet when all other processes have ended: a daemon's first process
+//! exits right after it has forked, and the second one may not have joined yet.
 //!
 //! The recorder waits for every process that still maps the session or was started to join it.
 
@@ -13,7 +13,8 @@ use flightline_in_signal::layout::SESSION_ENV;
 
 use crate::cost::is_measuring;
 
-/// Whether a process of this user still maps the session (it forked, and has not told yet) or was started to join it.
+/// Returns true if a process of this user still maps the session (it forked and has not announced itself yet)
+/// or was started to join it.
 pub fn any(session: &Path) -> bool {
     let user = nix::unistd::geteuid().as_raw();
     let own = std::process::id();
@@ -34,7 +35,7 @@ fn has(path: &str, separator: u8, wanted: impl Fn(&[u8]) -> bool) -> bool {
     fs::read(path).is_ok_and(|text| text.split(|b| *b == separator).any(wanted))
 }
 
-/// Whether a line of `maps` names a file of the session.
+/// Returns true if a line of `maps` contains a file of the session.
 fn ends_below(line: &[u8], session: &Path) -> bool {
     let session = session.as_os_str().as_bytes();
     line.windows(session.len() + 1).any(|part| part.starts_with(session) && part.ends_with(b"/"))
@@ -75,14 +76,14 @@ mod tests {
 
     #[test]
     fn the_child_that_measures_is_not_left_behind() {
-        // What other tests fork maps the session, too, until it executes something.
+        // Processes forked by other tests map the session, too, until they exec.
         if !alone(module_path!(), "the_child_that_measures_is_not_left_behind") {
             return;
         }
         let session = tempfile::tempdir().unwrap();
         let path = session.path().join("1-1.proc");
         fs::write(&path, [0; 64]).unwrap();
-        // SAFETY: nobody else changes the file.
+        // SAFETY: no other process changes the file.
         let _mapped = unsafe { memmap2::Mmap::map(&fs::File::open(&path).unwrap()).unwrap() };
         let _delivery = crate::cost::Delivery::measure();
         let begun = Instant::now();

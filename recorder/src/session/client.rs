@@ -1,4 +1,4 @@
-//! A program's view of its session, and a reader's.
+//! The view that a program or a reader has of a session.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -9,7 +9,7 @@ use memmap2::MmapRaw;
 
 use crate::{error::Error, settings::Settings};
 
-/// A program's view of its session.
+/// A program's or reader's view of a session.
 pub struct SessionClient {
     page: MmapRaw,
 }
@@ -31,30 +31,30 @@ impl SessionClient {
         unsafe { &*field(self.page.as_ptr().cast()) }
     }
 
-    /// Asks the drain for the end.
+    /// Requests the end of the recording.
     pub fn ask_stop(&self) {
-        // SAFETY: projection to an atomic inside the mapped page; so below.
+        // SAFETY: projection to an atomic inside the mapped page; likewise below.
         self.word(|p| unsafe { &raw const (*p).stop }).store(1, Ordering::Release);
     }
 
-    /// Asks for a flush; returns its number.
+    /// Requests a flush; returns its number.
     pub fn ask_flush(&self) -> u64 {
         // SAFETY: as in `ask_stop`.
         self.word(|p| unsafe { &raw const (*p).flush_wanted }).fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Whether sampling is over.
+    /// Returns true if sampling is over.
     pub fn stopped(&self) -> bool {
         // SAFETY: as in `ask_stop`.
         self.word(|p| unsafe { &raw const (*p).stop }).load(Ordering::Acquire) != 0
     }
 
-    /// When the session began, monotonic ns.
+    /// Returns when the session started, monotonic ns.
     pub fn begun_ns(&self) -> u64 {
         super::begun_ns(&self.page)
     }
 
-    /// What an event of CPU time stands for in ns, never 0, and how far apart samples are.
+    /// Returns the CPU time that an event represents, never 0, and the sampling interval, ns.
     pub fn periods_ns(&self) -> (u64, u64) {
         // SAFETY: as in `ask_stop`.
         let event = self.word(|p| unsafe { &raw const (*p).event_ns }).load(Ordering::Relaxed).max(1);
@@ -63,7 +63,7 @@ impl SessionClient {
         (event, period.max(event))
     }
 
-    /// What a recovery has to know of how it was recorded.
+    /// Returns the settings that a recovery needs.
     pub fn settings(&self) -> Settings {
         // SAFETY: as in `ask_stop`.
         let aggregate = self.word(|p| unsafe { &raw const (*p).aggregate_ns }).load(Ordering::Relaxed);
@@ -74,19 +74,19 @@ impl SessionClient {
         }
     }
 
-    /// Number of the last flush done.
+    /// Returns the number of the last flush done.
     pub fn flushed(&self) -> u64 {
         // SAFETY: as in `ask_stop`.
         self.word(|p| unsafe { &raw const (*p).flush_done }).load(Ordering::Acquire)
     }
 
-    /// Process id of the drain, 0 when it has ended in good order.
+    /// Returns the PID of the drain, 0 if it has ended regularly.
     pub fn drain_pid(&self) -> u32 {
         // SAFETY: as in `ask_stop`.
         self.word(|p| unsafe { &raw const (*p).drain_pid }).load(Ordering::Acquire)
     }
 
-    /// Whether the drain has completed the output.
+    /// Returns true if the drain has completed the output.
     pub fn drain_ended(&self) -> bool {
         let pid = self.drain_pid();
         pid == 0 || !Path::new(&format!("/proc/{pid}")).exists()

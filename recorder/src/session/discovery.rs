@@ -1,4 +1,4 @@
-//! Sessions on this machine: in use, or left by a drain that was killed.
+//! Finds sessions on this machine: in use, or abandoned by a killed drain.
 
 use std::env;
 use std::fs;
@@ -18,12 +18,12 @@ use super::outputs::{abandoned_in, has_unwritten};
 use super::{KEPT_FOR, LOCK_WAIT, PREFIX, SessionClient, YOUNG, is_named};
 use crate::error::Error;
 
-/// Sessions of this user whose drain was killed.
+/// Returns sessions of this user whose drain was killed.
 pub fn abandoned() -> Vec<PathBuf> {
     let uid = nix::unistd::getuid().as_raw();
     let ours = |dir: &PathBuf| fs::symlink_metadata(dir).is_ok_and(|m| m.uid() == uid && m.is_dir());
     let all = || parents().into_iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
-    // Whatever the drain has just started may hold its lock for a moment after it.
+    // Processes that the drain has just started may hold its lock for a moment longer.
     let until = Instant::now() + LOCK_WAIT;
     while Instant::now() < until && all().map(|e| e.path()).any(|dir| is_named(&dir) && is_being_left(&dir)) {
         std::thread::sleep(Duration::from_millis(5));
@@ -31,7 +31,7 @@ pub fn abandoned() -> Vec<PathBuf> {
     parents().iter().flat_map(|parent| abandoned_in(parent)).filter(ours).collect()
 }
 
-/// Whether a session that was begun a moment ago is held although its drain is dead.
+/// Returns true if a recent session is locked although its drain is dead.
 fn is_being_left(dir: &Path) -> bool {
     let modified = fs::symlink_metadata(dir).ok().and_then(|meta| meta.modified().ok());
     let age = modified.and_then(|at| at.elapsed().ok());
@@ -41,25 +41,26 @@ fn is_being_left(dir: &Path) -> bool {
         && !is_abandoned(dir)
 }
 
-/// Whether a session is complete and no drain holds it: that was killed. Who only looks locks with others, so that two who look do
-/// not take each other for a drain; and not before there is a page, which is written under the drain's lock.
+/// Returns true if a session is complete but no drain holds its lock, so the drain was killed. The check
+/// takes a shared lock, so that two checks at the same time do not mistake each other for a drain. The page
+/// must exist first; it is written under the drain's lock.
 pub(crate) fn is_abandoned(dir: &Path) -> bool {
     let free = |page: File| !matches!(page.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
     SessionClient::open(dir).is_ok() && File::open(dir.join(SESSION_FILE)).is_ok_and(free)
 }
 
-/// A session that was found.
+/// A session on this machine.
 #[derive(Clone, Debug)]
 pub struct OnMachine {
     /// Its directory.
     pub dir: PathBuf,
-    /// Its user.
+    /// The ID of its user.
     pub uid: u32,
-    /// Its drain: 0 if that was killed, `None` if the directory is closed to us.
+    /// The PID of its drain: 0 if that was killed, `None` if we have no access to the directory.
     pub drain: Option<u32>,
 }
 
-/// All sessions on this machine whose directories can be seen, also of other users.
+/// Returns all sessions on this machine whose directories are visible, including those of other users.
 pub fn on_machine() -> Vec<OnMachine> {
     let entries = parents().into_iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
     let dirs = entries.map(|entry| entry.path()).filter(|dir| is_named(dir));
@@ -69,7 +70,7 @@ pub fn on_machine() -> Vec<OnMachine> {
             let drain = match SessionClient::open(&dir) {
                 Ok(seen) => Some(if is_abandoned(&dir) { 0 } else { seen.drain_pid() }),
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => None,
-                // Being made, or being removed.
+                // The session is being created or removed.
                 Err(_) => return None,
             };
             Some(OnMachine { dir, uid: meta.uid(), drain })
@@ -80,7 +81,7 @@ pub fn on_machine() -> Vec<OnMachine> {
     found
 }
 
-/// Directories tried for a session, best first: memory file systems before disks.
+/// Returns the directories for sessions, best first: memory file systems before disks.
 pub fn parents() -> Vec<PathBuf> {
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
@@ -91,7 +92,7 @@ pub fn parents() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes session directories of this user whose drain died without doing it.
+/// Removes session directories of this user whose drain was killed.
 pub(super) fn remove_stale(parent: &Path, uid: u32) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let prefix = format!("{PREFIX}{uid}-");
@@ -102,21 +103,21 @@ pub(super) fn remove_stale(parent: &Path, uid: u32) {
         }
         let dir = entry.path();
         let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
-        // Ours only, and really directories.
+        // Only our own entries, and only real directories.
         if meta.uid() != uid || !meta.is_dir() {
             continue;
         }
         let page = File::open(dir.join(SESSION_FILE)).ok();
         let complete = page.as_ref().is_some_and(|p| p.metadata().is_ok_and(|m| m.len() > 0));
         let unused = page.is_none_or(|p| Flock::lock(p, FlockArg::LockSharedNonblock).is_ok());
-        // A young one without a page may be just being made.
+        // A recent session without a page may be just being created.
         let age = meta.modified().ok().and_then(|t| t.elapsed().ok()).unwrap_or_default();
         if unused && (complete || age > Duration::from_secs(5)) {
             // Programs that still map its page may join another session.
             if let Ok(seen) = SessionClient::open(&dir) {
                 seen.ask_stop();
             }
-            // What was not written yet is wanted by whoever reads the recording.
+            // A recovery still needs data that was not written.
             if age > KEPT_FOR || !has_unwritten(&dir) {
                 let _ = fs::remove_dir_all(&dir);
             }
@@ -136,7 +137,7 @@ mod tests {
         let session = Session::create(&Settings::default()).unwrap();
         let dir = session.dir();
         assert!(!is_being_left(dir), "its drain lives");
-        // No process has that id.
+        // No process has this PID.
         let page = OpenOptions::new().write(true).open(dir.join(SESSION_FILE)).unwrap();
         let at = std::mem::offset_of!(SessionPage, drain_pid) as u64;
         page.write_all_at(&(i32::MAX as u32).to_le_bytes(), at).unwrap();

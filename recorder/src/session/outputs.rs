@@ -1,4 +1,4 @@
-//! Outputs of a session, as far as its journals and its files say, also after its drain was killed.
+//! The outputs of a session according to its journals and files, even after its drain was killed.
 
 use std::{
     fs,
@@ -13,14 +13,14 @@ use crate::{
     shared_memory::journal::{self, Left},
 };
 
-/// Sessions in `parent` whose drain is dead.
+/// Returns sessions in `parent` whose drain is dead.
 pub(super) fn abandoned_in(parent: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let dirs = entries.flatten().map(|e| e.path()).filter(|dir| is_named(dir));
     dirs.filter(|dir| is_abandoned(dir)).collect()
 }
 
-/// The outputs that a session writes to, as far as its journals say.
+/// Returns the outputs that a session writes to, according to its journals.
 pub fn outputs(session: &Path) -> Vec<PathBuf> {
     let left = journals(session);
     let has_one = |pid: u32| left.iter().any(|left| left.pid == 0 || left.pid == pid);
@@ -30,7 +30,8 @@ pub fn outputs(session: &Path) -> Vec<PathBuf> {
     left.into_iter().map(|left| left.commit.path).chain(root).collect()
 }
 
-/// Returns true if a session may hold records that its outputs do not have, also if its journals are damaged.
+/// Returns true if a session may contain records that its outputs do not have, including sessions with
+/// damaged journals.
 pub(crate) fn has_unwritten(session: &Path) -> bool {
     files(session, journal::SUFFIX).iter().any(|p| journal::read(p).is_err()) || !outputs(session).is_empty()
 }
@@ -39,11 +40,12 @@ fn journals(session: &Path) -> Vec<Left> {
     files(session, journal::SUFFIX).iter().filter_map(|p| journal::read(p).ok().flatten()).collect()
 }
 
-/// Returns the output of a process, as far as it has been written: a file, or the process's folder in a repository. If `pid` is the recorder, it
-/// is all that the recorder writes to one repository. `None` for a program of which nothing is written yet.
+/// Returns the output of a process, as far as it has been written: a file, or the process's folder in a
+/// repository. If `pid` is the recorder, this is everything that the recorder writes to one repository.
+/// `None` for a program without written data.
 pub fn process_output(session: &Path, pid: u32) -> Option<PathBuf> {
     let found = journals(session);
-    // The last of several with its id is the one being written.
+    // If several have this PID, the last one is the one being written.
     let own = found.iter().rfind(|left| left.pid == pid).or_else(|| found.iter().find(|left| left.pid == 0));
     let folder_of = |path: &Path| path.parent().filter(|p| p.join(OWNER_FILE).exists()).map(Path::to_owned);
     if let Some(left) = own {
@@ -77,7 +79,8 @@ mod tests {
     use super::*;
     use crate::session::ROOT_FILE;
 
-    /// Such a program once had the output of the recorder, so that its follower waited after its end.
+    /// The function once returned the recorder's output for such a program, so that `follow` waited after the
+    /// program's end.
     #[test]
     fn program_without_records_has_no_output() {
         let work = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How much memory the processes of a session may have together. Each has a fixed size, but they may begin and end faster than
-//! the drain removes what they leave.
+//! Limits the memory of all processes of a session together. Each process has a limit, but processes may
+//! start and end faster than the drain removes their memory.
 //!
 //! A process that joins counts itself. One that exceeds the limit is refused and reported, so the limit holds
 //! however fast processes start and however slow the drain is.
@@ -12,16 +12,18 @@ use nix::sys::statvfs::statvfs;
 use super::Session;
 use crate::error::Error;
 
-/// As many are recorded wherever a session can be made at all.
+/// At least this number of processes is recorded, wherever a session can be created at all.
 const FEWEST: u64 = 8;
-/// The start of a process's file, whose owner was killed meanwhile, is kept this long.
+/// How long an incomplete process file is retained, whose process may have been killed while it created the
+/// file.
 const UNFINISHED: Duration = Duration::from_secs(60);
 
-/// Memory of a process with a few threads, without its ring: thread slots, module names and module tables. More pages are made
-/// present on demand.
+/// Memory of a process with a few threads, without its ring: thread slots, module names and module tables.
+/// More pages are allocated on demand.
 const WITHOUT_RING: u64 = 256 << 10;
 
-/// Processes that may have memory in `dir` at once: an eighth of the machine's memory, at most three quarters of the file system.
+/// Returns how many processes may have memory in `dir` at the same time: an eighth of the machine's memory,
+/// at most three quarters of the file system.
 pub(super) fn most_processes(dir: &Path, ring_bytes: u64) -> u64 {
     let system = nix::sys::sysinfo::sysinfo().map_or(1 << 30, |info| info.ram_total());
     let room = statvfs(dir).map_or(u64::MAX, |fs| fs.blocks().saturating_mul(fs.fragment_size()));
@@ -44,7 +46,8 @@ pub(super) fn check(dir: &Path) -> Result<(), Error> {
 }
 
 impl Session {
-    /// A message for processes that found no memory in the session directory: the reason and the remedy.
+    /// Returns the message for processes that got no memory in the session directory: the reason and the
+    /// remedy.
     pub(crate) fn no_room(&self) -> String {
         let dir = self.dir.parent().unwrap_or(&self.dir).display();
         let mega = |blocks: u64, size: u64| blocks.saturating_mul(size) >> 20;
@@ -59,24 +62,24 @@ impl Session {
         format!("some programs are not recorded (the last line has their number): {full}")
     }
 
-    /// The drain has removed the memory of a process.
+    /// Notes that the drain has removed the memory of a process.
     pub(crate) fn process_gone(&self) {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).processes_gone }).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Processes that were not recorded because too many were there, as they say themselves.
+    /// Returns the number of processes that were not recorded because of the limit, as counted by themselves.
     pub(crate) fn refused(&self) -> u64 {
         // SAFETY: as in `stop`.
         self.word(|p| unsafe { &raw const (*p).processes_refused }).load(Ordering::Relaxed)
     }
 
-    /// Counts anew what has memory here, for those that were killed while they joined; to be called now and then with what it
-    /// returned the last time.
+    /// Recounts the processes with memory here, to correct for processes that were killed while they joined.
+    /// Call this now and then with the previous result.
     pub(crate) fn count_processes(&self, before: u64) -> u64 {
         // SAFETY: as in `stop`.
         let begun = self.word(|p| unsafe { &raw const (*p).processes }).load(Ordering::Relaxed);
-        // While some join it cannot be told who of them will have a file.
+        // While processes join, it is unknown which of them will have a file.
         if begun == before
             && let Some(files) = self.process_files()
         {

@@ -1,7 +1,8 @@
-//! Labels: to which service, version, host and container a recording belongs.
+//! Labels: the service, version, host and container of a recording.
 //!
-//! What is found by itself comes first, then what the process's own environment says (OpenTelemetry's variables, then
-//! `FLIGHTLINE_LABELS`), then what the user says to the recorder; of one name the last value counts.
+//! Detected labels come first, then those of the process's environment (OpenTelemetry's variables, then
+//! `FLIGHTLINE_LABELS`), then those given to the recorder. If a name occurs several times, the last value
+//! counts.
 
 use std::{fs::File, io::Read};
 
@@ -12,17 +13,17 @@ pub type Label = (String, String);
 
 /// The environment variable: `name=value`, with commas between several.
 pub const ENV: &str = "FLIGHTLINE_LABELS";
-/// Labels of a process; more are left out.
+/// Limit of labels per process; further ones are dropped.
 pub const MAX_LABELS: usize = 32;
-/// Longest name and value, bytes.
+/// Limits of names and values, bytes.
 const MAX_TEXT: [usize; 2] = [63, 1024];
-/// So much of a process's environment or files is looked at.
+/// Limit of bytes read of a process's environment or files.
 const MAX_FILE: u64 = 4 << 20;
 
-/// A label as users write it: `name=value`.
+/// Parses a label: `name=value`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the problem.
 pub fn parse(text: &str) -> Result<Label, String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
     let (name, value) = (name.trim(), value.trim());
@@ -36,17 +37,17 @@ pub fn parse(text: &str) -> Result<Label, String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Several with commas between them.
+/// Parses several labels, separated by commas.
 ///
 /// # Errors
-/// What is wrong with the first one that is wrong.
+/// A description of the first invalid label.
 pub fn parse_list(text: &str) -> Result<Vec<Label>, Error> {
     let parts = text.split(',').filter(|part| !part.trim().is_empty());
     let parsed: Result<Vec<Label>, String> = parts.map(parse).collect();
     parsed.map_err(|problem| Error::Setting { name: "label", problem })
 }
 
-/// The labels of a process called `name`, and those `given` to the recorder.
+/// Returns the labels of a process called `name`, and those `given` to the recorder.
 pub fn process_labels(pid: u32, name: &str, given: &[Label]) -> Vec<Label> {
     let read = |what: &str| {
         let mut bytes = Vec::new();
@@ -70,20 +71,20 @@ pub fn process_labels(pid: u32, name: &str, given: &[Label]) -> Vec<Label> {
     merge(found.into_iter().chain(given.iter().cloned()))
 }
 
-/// The same where only the id is known yet.
+/// Returns the labels of a process of which only the PID is known yet.
 pub(crate) fn program_labels(pid: u32, given: &[Label]) -> Vec<Label> {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
     process_labels(pid, &exe.file_name().unwrap_or_default().to_string_lossy(), given)
 }
 
-/// The last value of each name, sorted by name.
+/// Returns the last value of each name, sorted by name.
 fn merge(all: impl Iterator<Item = Label>) -> Vec<Label> {
     let map: std::collections::BTreeMap<String, String> =
         all.filter(|(_, value)| !value.is_empty()).collect();
     map.into_iter().take(MAX_LABELS).collect()
 }
 
-/// What a process's environment says. It is the program's: what cannot be understood is left out.
+/// Parses the labels in a process's environment. The program controls it, so invalid labels are ignored.
 fn parse_environment(environ: &[u8]) -> Vec<Label> {
     let value = |name: &str| {
         let entries = environ.split(|b| *b == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
@@ -107,7 +108,7 @@ fn parse_environment(environ: &[u8]) -> Vec<Label> {
     found
 }
 
-/// The systemd unit in which a process runs, without `.service`.
+/// Returns the systemd unit of a process, without `.service`.
 fn unit(cgroup: &str) -> Option<&str> {
     let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut units = paths.filter_map(|path| path.rsplit('/').find_map(|part| part.strip_suffix(".service")));
@@ -115,7 +116,7 @@ fn unit(cgroup: &str) -> Option<&str> {
     units.find(|unit| !unit.starts_with("user@"))
 }
 
-/// The id of a container in the names of control groups: `/docker/<id>`, `cri-containerd-<id>.scope`.
+/// Returns the container ID in the names of control groups: `/docker/<id>`, `cri-containerd-<id>.scope`.
 fn container(cgroup: &str) -> Option<String> {
     cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2)).find_map(|path| {
         path.rsplit('/').find_map(|part| {
@@ -126,7 +127,8 @@ fn container(cgroup: &str) -> Option<String> {
     })
 }
 
-/// Inside a control group namespace the names do not tell; where the runtime mounts its files from does.
+/// Returns the container ID from the mounts, for processes in a control group namespace, whose group names
+/// lack it.
 fn container_from_mounts(mountinfo: &str) -> Option<String> {
     mountinfo.lines().find_map(|line| {
         let mut fields = line.split(' ').skip(3);

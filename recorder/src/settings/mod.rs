@@ -1,4 +1,4 @@
-//! Every option of a recording with its default and limits, in one place.
+//! All options of a recording, with their defaults and limits.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -21,15 +21,15 @@ pub use off_cpu::OffCpu;
 pub use selection::ThreadSelection;
 pub use spec::{ENGINES, EngineHelp};
 
-/// Which way samples are taken.
+/// The sampling method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
-    /// The best one the kernel allows, chosen in the program and told at the end.
+    /// The best one that the kernel permits, chosen in the program and reported at the end.
     #[default]
     Auto,
     /// `perf_event_open` with `sigtrap`, including time in the kernel.
     Perf,
-    /// The same without time in the kernel, which a timer beside it covers at the kernel's tick.
+    /// Like `Perf`, without time in the kernel, which an additional timer samples at the kernel's tick.
     PerfUser,
     /// One CPU-time timer per thread.
     Timer,
@@ -37,23 +37,23 @@ pub enum Engine {
     ProcessTimer,
 }
 
-/// What of spans is recorded.
+/// The spans to record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spans {
-    /// Nothing, and samples do not know theirs.
+    /// None, and samples have no span.
     Off,
-    /// Those that a sample fell into.
+    /// Spans that contain a sample.
     #[default]
     Sampled,
-    /// All.
+    /// All spans.
     All,
 }
 
 impl Spans {
-    /// `off`, `sampled` or `all`.
+    /// Parses `off`, `sampled` or `all`.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// A description of the problem.
     pub fn parse(text: &str) -> Result<Spans, String> {
         match text {
             "off" => Ok(Spans::Off),
@@ -83,7 +83,7 @@ impl Engine {
         }
     }
 
-    /// As on the command line.
+    /// Returns the name, as used on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Engine::Auto => "auto",
@@ -99,37 +99,38 @@ impl Engine {
 pub const MIN_RATE: f64 = 1.0;
 /// Highest sampling rate, per second of CPU time.
 pub const MAX_RATE: f64 = 10_000.0;
-/// Default sampling rate: off the beat of work done a hundred times a second.
+/// Default sampling rate, which avoids lockstep with work done a hundred times per second.
 pub const DEFAULT_RATE: f64 = 99.0;
-/// Longest interval that a budget leads to.
+/// Longest interval caused by a budget.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(1);
 /// Smallest and largest budget, as a share.
 const BUDGETS: [f64; 2] = [0.0001, 0.5];
 /// Default depth of a stack, in frames.
 pub const DEFAULT_DEPTH: u32 = 1024;
-/// Threads that can be recorded at the same time in one process.
+/// Limit of threads of one process that are recorded at the same time.
 pub const THREAD_SLOTS: u32 = 4096;
 /// Smallest and largest ring of a process, in bytes.
 pub const RING_BYTES: [u64; 2] = [64 << 10, 256 << 20];
-/// Memory that the recorder takes in a program with default settings, at most: all but two pages a thread and event.
+/// Limit of the recorder's memory in a program with default settings, except for two pages per thread and
+/// event.
 pub const PROGRAM_BYTES: u64 = 16 << 20;
-/// Least memory for the unwind rows of all modules, where rings are large.
+/// Minimum memory for unwind tables of all modules, if rings are large.
 const MIN_ROWS_BYTES: u64 = 4 << 20;
-/// Bytes of remembered stacks per recording before the dictionary is thrown away at a chunk boundary.
+/// Bytes of cached stacks per recording above which the dictionary is cleared at a chunk boundary.
 pub const DICTIONARY_BYTES: usize = 32 << 20;
-/// Bytes of remembered raw stacks of all processes together.
+/// Limit of cached raw stacks of all processes together, bytes.
 pub const STACKS_BYTES: usize = 64 << 20;
-/// Least and most of them for one process before they are forgotten.
+/// Smallest and largest share of this for one process, above which its stacks are dropped.
 pub const STACK_BYTES: [usize; 2] = [512 << 10, 16 << 20];
-/// Samples per process that may wait for the symbols of a module being read.
+/// Limit of samples per process that wait for the symbols of a module.
 pub const PENDING_SAMPLES: usize = 200_000;
 
 /// A perf event to sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfEvent {
-    /// As the user named it: `page-faults`, `sched:sched_switch`, `uprobe:libc.so.6:malloc`, `r1a8`.
+    /// The user's name for it: `page-faults`, `sched:sched_switch`, `uprobe:libc.so.6:malloc`, `r1a8`.
     pub name: String,
-    /// Events from one sample to the next; a default by kind if not given.
+    /// Number of events per sample; the default depends on the kind.
     pub period: Option<u64>,
 }
 
@@ -147,76 +148,78 @@ pub struct Trace {
 pub struct Settings {
     /// Sampling period: CPU time of a thread between two of its samples.
     pub period: Duration,
-    /// Whether CPU time is sampled.
+    /// CPU time is sampled.
     pub cpu: bool,
     /// How CPU time is sampled.
     pub engine: Engine,
-    /// Most that recording may cost, as a share of the programs' CPU time, or of one processor where they use less: intervals
-    /// get longer while it costs more.
+    /// Limit of the cost of recording, as a share of the programs' CPU time, or of one processor if they use
+    /// less. Intervals are stretched while the cost is higher.
     pub budget: Option<f64>,
-    /// Equal samples of CPU time are added up for so long and written as one.
+    /// Equal CPU time samples are merged over this time and written as one.
     pub aggregate: Option<Duration>,
-    /// With [`Settings::aggregate`]: stacks that differ by lines or inlined functions alone are not the same.
+    /// With [`Settings::aggregate`]: stacks that differ only in lines or inlined functions are distinct.
     pub aggregate_lines: bool,
-    /// Frames have the addresses of their code instead of source lines and inlined functions.
+    /// Frames contain code addresses instead of source lines and inlined functions.
     pub addresses: bool,
-    /// Where metrics about the recorder itself are told.
+    /// The destinations of the recorder's own metrics.
     pub exposition: Places,
-    /// Wall-clock time of all threads, looked at this often.
+    /// Wall-clock time of all threads, sampled at this interval.
     pub wall: Option<Duration>,
-    /// Allocations, one sample in so many bytes on average.
+    /// Allocations: one sample per this number of bytes on average.
     pub alloc: Option<u64>,
-    /// Frees of sampled allocations too: what is never freed is told at the end.
+    /// Frees of sampled allocations too. Allocations that are never freed are recorded at the end.
     pub live: bool,
-    /// With [`Settings::live`]: how often it is told meanwhile what is alive, by stack.
+    /// With [`Settings::live`]: interval between summaries of live memory by stack.
     pub live_interval: Duration,
     /// Waits for locks at least this long.
     pub lock: Option<Duration>,
     /// Reads and writes at least this long.
     pub io: Option<Duration>,
-    /// Times that threads are without a processor, from outside.
+    /// Off-CPU time, recorded from outside.
     pub off_cpu: Option<OffCpu>,
     /// Exceptions and panics.
     pub throw: bool,
     /// Calls of functions by name that take at least this long.
     pub trace: Vec<Trace>,
-    /// The program to be recorded, where it is known: functions to trace are looked for in it.
+    /// The program to record, if known: functions to trace are looked up in it.
     pub program: Option<std::path::PathBuf>,
     /// Perf events by name.
     pub events: Vec<PerfEvent>,
-    /// Metrics of process and machine, this often.
+    /// Interval of process and machine metrics.
     pub metrics: Option<Duration>,
-    /// Frames kept per stack, at most [`MAX_DEPTH`].
+    /// Limit of frames per stack, at most [`MAX_DEPTH`].
     pub depth: u32,
-    /// Time between two flushes: how old a sample can be before a reader sees it.
+    /// Time between two flushes: the age of the oldest sample that a reader has not got yet.
     pub flush: Duration,
-    /// How streams are written, if the output is one.
+    /// Options of streams, if the output is one.
     pub stream: crate::output::sink::stream::Options,
-    /// Whether each flush goes on to the disk at once (`fdatasync`), by a thread that nobody waits for.
+    /// Each flush is synchronized with the disk (`fdatasync`), in a thread of its own.
     pub sync: bool,
-    /// Overwrite an output file that exists. Otherwise it is renamed to `NAME.old` before the recording begins.
+    /// Overwrite an output file that exists. Otherwise it is renamed to `NAME.old` before the recording
+    /// begins.
     pub overwrite: bool,
-    /// Bytes of each process's ring, a power of two; chosen from rate and CPUs if not given.
+    /// Bytes of each process's ring, a power of two; `None` derives it from rate and processors.
     pub ring_bytes: Option<u64>,
     /// Record children (fork, exec) too.
     pub follow: bool,
-    /// Only these threads.
+    /// Only these threads are recorded.
     pub threads: Option<ThreadSelection>,
-    /// A running process that waits to be recorded is recorded from outside all the same.
+    /// Processes that wait for the recorder are recorded from outside as well.
     pub outside: bool,
     /// An engine that cannot record a program is left out with a message. Otherwise it ends the recording with an error.
     pub best_effort: bool,
     /// Leave the arguments of the recorded programs out of the recording.
     pub redact_args: bool,
-    /// Last samples of all threads when a signal ends a program; if not given, in a repository.
+    /// Record the last samples of all threads when a signal ends a program. By default, only in a repository.
     pub fatal_signals: Option<bool>,
-    /// What of spans is recorded.
+    /// The spans to record.
     pub spans: Spans,
-    /// Labels of each process, in addition to those that the recorder finds; see [`crate::settings::labels`].
+    /// Labels of each process, in addition to those that the recorder detects; see
+    /// [`crate::settings::labels`].
     pub labels: Vec<crate::settings::labels::Label>,
-    /// When sampling begins and ends.
+    /// When sampling starts and ends.
     pub schedule: Schedule,
-    /// When it is copied without being asked.
+    /// When the recorder copies the recording on its own.
     pub dumps: Option<Policy>,
     /// Count the cost of the signal handler (for measurements of Flightline itself).
     pub measure: bool,
@@ -266,7 +269,7 @@ impl Default for Settings {
     }
 }
 
-/// An error about the setting `name` unless `holds`.
+/// Returns an error about the setting `name` unless `holds`.
 fn hold(holds: bool, name: &'static str, problem: impl FnOnce() -> String) -> Result<(), Error> {
     if holds { Ok(()) } else { Err(Error::Setting { name, problem: problem() }) }
 }
@@ -276,14 +279,14 @@ fn between(value: Duration, range: &RangeInclusive<Duration>) -> String {
 }
 
 impl Settings {
-    /// Signals that mean something by the schedule or ask for a dump.
+    /// Returns the signals of the schedule and of dumps.
     pub(crate) fn trigger_signals(&self) -> Vec<nix::sys::signal::Signal> {
         let mut signals = self.schedule.signals();
         signals.extend(self.dumps.as_ref().and_then(|policy| policy.signal));
         signals
     }
 
-    /// The period of `rate` samples per second of CPU time.
+    /// Returns the period for `rate` samples per second of CPU time.
     pub fn period_for_rate(rate: f64) -> Result<Duration, Error> {
         if !(MIN_RATE..=MAX_RATE).contains(&rate) {
             return Err(Error::Setting {
@@ -299,8 +302,8 @@ impl Settings {
         self.samples_cpu_time() || !self.events.is_empty()
     }
 
-    /// Checks that what is selected can be recorded from outside. `others`: some of the processes are recorded from inside. `say` gets a
-    /// message about the engines that are left out.
+    /// Checks that the selection can be recorded from outside. `others`: some of the processes are recorded
+    /// from inside. `say` receives a message about the engines that are left out.
     ///
     /// # Errors
     /// An engine cannot record any of the processes, unless [`Settings::best_effort`]; or nothing is left.
@@ -317,8 +320,8 @@ impl Settings {
         }
     }
 
-    /// Returns a message with the selected engines that cannot record a process from outside, and what to use instead. `None` if all of
-    /// them can.
+    /// Returns a message with the selected engines that cannot record a process from outside, and the
+    /// alternatives. `None` if all of them can.
     pub fn unseen_from_outside(&self) -> Option<String> {
         const OFF_CPU: &str = "--off-cpu records where threads wait";
         const NOTHING: &str = "";
@@ -344,39 +347,40 @@ impl Settings {
         })
     }
 
-    /// Whether programs sample their CPU time: for itself, or as the running part of wall-clock time.
+    /// Returns true if programs sample their CPU time: as events, or as the running part of wall-clock time.
     pub fn samples_cpu_time(&self) -> bool {
         self.cpu || self.wall.is_some()
     }
 
-    /// Interval of the wall clock in ns, if it is recorded.
+    /// Returns the interval of the wall clock in ns, if it is recorded.
     pub fn wall_ns(&self) -> Option<u64> {
         self.wall.map(|wall| u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Whether frames tell lines, addresses within functions, and inlined functions.
+    /// Returns true if frames contain lines, addresses within functions, and inlined functions.
     pub fn records_lines(&self) -> bool {
         self.aggregate.is_none() || self.aggregate_lines
     }
 
-    /// Time for which equal samples are added up in ns, if they are.
+    /// Returns the time over which equal samples are merged in ns, if they are.
     pub fn aggregate_ns(&self) -> Option<u64> {
         self.aggregate.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1))
     }
 
-    /// Samples per second of CPU time.
+    /// Returns the samples per second of CPU time.
     pub fn rate(&self) -> f64 {
         1e9 / self.period_ns() as f64
     }
 
-    /// Sampling period of CPU time in ns, never 0: [`Settings::period`], or the interval of the wall clock if that is all
-    /// CPU time is sampled for.
+    /// Returns the sampling period of CPU time in ns, never 0: [`Settings::period`], or the interval of the
+    /// wall clock if CPU time is sampled only for it.
     pub fn period_ns(&self) -> u64 {
         let period = self.wall.filter(|_| !self.cpu).unwrap_or(self.period);
         u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The same with intervals of sampling that are longer by a factor: CPU time, allocations; and thresholds of waits.
+    /// Returns the settings with sampling intervals (CPU time, allocations) and thresholds of waits stretched
+    /// by a factor.
     pub fn stretched(&self, by: f64) -> Settings {
         let longer = |time: Duration| time.mul_f64(by).min(LONGEST_INTERVAL.max(time));
         Settings {
@@ -388,7 +392,7 @@ impl Settings {
         }
     }
 
-    /// What is recorded, as bits of [`engines`].
+    /// Returns the enabled engines as bits of [`engines`].
     pub fn engine_bits(&self) -> u32 {
         let bits = [
             (self.samples_cpu_time(), engines::CPU),
@@ -404,7 +408,7 @@ impl Settings {
         bits.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit)
     }
 
-    /// Refuses values out of range.
+    /// Returns an error for values out of range.
     pub fn check(&self) -> Result<(), Error> {
         self.check_times()?;
         self.check_limits()?;
@@ -471,8 +475,9 @@ impl Settings {
         Ok(())
     }
 
-    /// Bytes of each process's ring: about half a second of samples of 60 frames on every CPU, 128 KiB to 16 MiB. Each
-    /// process makes its ring present when it starts, which costs about 3 µs of CPU time per 4 KiB.
+    /// Returns the bytes of each process's ring: about half a second of samples of 60 frames on every CPU,
+    /// 128 KiB to 16 MiB. Each process allocates the pages of its ring when it starts, which costs about 3 µs
+    /// of CPU time per 4 KiB.
     pub fn ring_size(&self) -> u64 {
         self.ring_with(std::thread::available_parallelism().map_or(1, |n| n.get()))
     }
@@ -480,14 +485,15 @@ impl Settings {
     fn ring_with(&self, cpus: usize) -> u64 {
         self.ring_bytes.unwrap_or_else(|| {
             let bytes = self.rate() * cpus as f64 * 540.0 * 0.5;
-            // Allocations come in bursts, between two looks of a drain that was idle.
+            // Allocations come in bursts, while an idle drain pauses.
             let least = if self.alloc.is_some() { 1 << 20 } else { 128 << 10 };
             let most = if self.rate() < DEFAULT_RATE * 1.01 { 4 << 20 } else { 16 << 20 };
             (bytes as u64).next_power_of_two().clamp(least, most)
         })
     }
 
-    /// Bytes for the unwind rows of all modules: what the rest leaves of [`PROGRAM_BYTES`]. Only what is used takes memory.
+    /// Returns the bytes for the unwind tables of all modules: the remainder of [`PROGRAM_BYTES`]. Only used
+    /// pages take memory.
     pub fn rows_size(&self) -> u64 {
         Settings::rows_for_ring(self.ring_size())
     }
@@ -506,7 +512,8 @@ mod tests {
     fn the_usual_rate_keeps_step_with_no_timer() {
         let Settings { period, .. } = Settings::default();
         assert_eq!(period.as_nanos(), 10_101_010);
-        // Timers of programs and kernels go by whole milliseconds: each sample falls elsewhere between two of their beats.
+        // Timers of programs and kernels use whole milliseconds, so each sample falls at another point
+        // between two ticks.
         assert!((1..=100).all(|beats| period.as_nanos() * beats % 1_000_000 != 0));
     }
 

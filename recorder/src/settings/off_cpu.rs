@@ -1,4 +1,4 @@
-//! How off-CPU time is recorded, and what else tracepoints tell.
+//! Options of off-CPU recording and of the other tracepoints.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use crate::error::Error;
 
 /// Smallest and largest ring of a processor, bytes.
 const RING_BYTES: [u64; 2] = [64 << 10, 256 << 20];
-/// Bytes of a program's stack that are copied at each switch at most: a record fits into 64 KiB.
+/// Limit of a program's stack that is copied at each switch, bytes: a record must fit into 64 KiB.
 const STACK_BYTES: u32 = 32 << 10;
 
-/// Options of what is recorded by tracepoints.
+/// Options of recording with tracepoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OffCpu {
-    /// Times that threads are without a processor.
+    /// Off-CPU time of threads.
     pub switches: bool,
     /// System calls that read, write, connect or accept and take at least this long.
     pub calls: Option<Duration>,
     /// Requests to block devices that take at least this long.
     pub block: Option<Duration>,
-    /// Address space that programs get.
+    /// Growth of programs' address space.
     pub growth: bool,
     /// Shortest interval that is recorded.
     pub min: Duration,
-    /// Who wakes, and how long threads then wait for a processor.
+    /// Wakers, and how long threads then wait in the run queue.
     pub wakeups: bool,
-    /// Of all processes of the machine.
+    /// Record all processes of the machine.
     pub all: bool,
     /// Bytes of each processor's ring, a power of two.
     pub ring_bytes: u64,
     /// Bytes of a program's stack that are copied with each record, a multiple of 8.
     pub stack_bytes: u32,
-    /// Switches, wake-ups, calls and requests a second that are looked at at most; 0: any number.
+    /// Limit of switches, wake-ups, calls and requests read per second; 0: unlimited.
     pub rate: u32,
 }
 
@@ -52,27 +52,27 @@ impl Default for OffCpu {
 }
 
 impl OffCpu {
-    /// Shortest interval that is recorded, ns.
+    /// Returns the shortest recorded interval, ns.
     pub fn min_ns(&self) -> u64 {
         nanos(self.min)
     }
 
-    /// Shortest system call that is recorded, ns.
+    /// Returns the shortest recorded system call, ns.
     pub fn call_ns(&self) -> u64 {
         self.calls.map_or(u64::MAX, nanos)
     }
 
-    /// Shortest request that is recorded, ns.
+    /// Returns the shortest recorded request, ns.
     pub fn block_ns(&self) -> u64 {
         self.block.map_or(u64::MAX, nanos)
     }
 
-    /// Whether anything but switches is recorded.
+    /// Returns true if anything other than switches is recorded.
     pub fn io(&self) -> bool {
         self.calls.is_some() || self.block.is_some() || self.growth
     }
 
-    /// The option that asked for it, the first of several.
+    /// Returns the option that requested it, the first of several.
     pub fn option(&self) -> &'static str {
         match (self.switches, self.calls, self.block) {
             (true, ..) => "off-cpu",
@@ -82,7 +82,7 @@ impl OffCpu {
         }
     }
 
-    /// Refuses values out of range.
+    /// Returns an error for values out of range.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |problem: String| Err(Error::Setting { name: self.option(), problem });
         let [least, most] = RING_BYTES;

@@ -1,4 +1,4 @@
-//! When sampling begins and ends, if not with the program.
+//! When sampling starts and ends, if not with the program.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 
-/// What somebody does to start or stop.
+/// A trigger that starts or stops sampling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// This signal is sent to the process that writes the recording.
@@ -18,26 +18,26 @@ pub enum Trigger {
     File(PathBuf),
 }
 
-/// Beginning and end of sampling.
+/// The start and end of sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// Time after which it begins.
+    /// Delay of the start.
     pub delay: Option<Duration>,
-    /// Time from its beginning to the end of the recording.
+    /// Time from the start to the end of the recording.
     pub duration: Option<Duration>,
-    /// What it waits for, beside `delay`.
+    /// The trigger that starts it, in addition to `delay`.
     pub start_on: Option<Trigger>,
-    /// What ends the recording; a signal only pauses it if another signal starts it.
+    /// The trigger that ends the recording; a signal only pauses it if another signal starts it.
     pub stop_on: Option<Trigger>,
 }
 
 impl Schedule {
-    /// Whether sampling does not begin at once.
+    /// Returns true if sampling does not start immediately.
     pub fn waits(&self) -> bool {
         self.delay.is_some() || self.start_on.is_some()
     }
 
-    /// Signals that mean something.
+    /// Returns the signals that are triggers.
     pub(crate) fn signals(&self) -> Vec<Signal> {
         let triggers = [&self.start_on, &self.stop_on].into_iter().flatten();
         let signals = triggers.filter_map(|t| match t {
@@ -51,7 +51,7 @@ impl Schedule {
 impl FromStr for Trigger {
     type Err = String;
 
-    /// `USR1` or `SIGUSR1`; anything with a slash is a file.
+    /// Parses `USR1` or `SIGUSR1`; any text with a slash is a file.
     fn from_str(text: &str) -> Result<Trigger, String> {
         if text.contains('/') {
             return Ok(Trigger::File(PathBuf::from(text)));
@@ -78,18 +78,18 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Something to do now.
+/// An action that is due now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Sampling begins.
+    /// Start sampling.
     Start,
-    /// Sampling pauses until the next start.
+    /// Pause sampling until the next start.
     Pause,
-    /// The recording ends.
+    /// End the recording.
     Stop,
 }
 
-/// A schedule under way.
+/// A running schedule.
 #[derive(Debug)]
 pub(crate) struct Clockwork {
     schedule: Schedule,
@@ -98,7 +98,7 @@ pub(crate) struct Clockwork {
     looked: Option<Instant>,
 }
 
-/// Time between two looks for a file.
+/// Time between two checks for a file.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Clockwork {
@@ -108,7 +108,7 @@ impl Clockwork {
         Clockwork { schedule, made: now, begun, looked: None }
     }
 
-    /// Time until something is due by the clock, or a file is to be looked for.
+    /// Returns the time until the next action or the next check for a file.
     pub(crate) fn next(&self) -> Option<Duration> {
         let left = |from: Instant, time: Duration| time.saturating_sub(from.elapsed());
         let file = |t: &Option<Trigger>| matches!(t, Some(Trigger::File(_))).then_some(LOOK_EVERY);
@@ -119,7 +119,7 @@ impl Clockwork {
         times.into_iter().flatten().min()
     }
 
-    /// What is due by now.
+    /// Returns the action that is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Due> {
         let look = self.looked.is_none_or(|last| now.duration_since(last) >= LOOK_EVERY);
         let appeared = |t: &Option<Trigger>| match t {
@@ -142,13 +142,13 @@ impl Clockwork {
         }
     }
 
-    /// What a signal asks for; `None` if it means nothing here.
+    /// Returns the action for a signal; `None` if it is not a trigger.
     pub(crate) fn signal(&mut self, signal: i32, now: Instant) -> Option<Due> {
         let is = |t: &Option<Trigger>| matches!(t, Some(Trigger::Signal(s)) if *s as i32 == signal);
         let (start, stop) = (is(&self.schedule.start_on), is(&self.schedule.stop_on));
         match self.begun {
             None if start => Some(self.start(now)),
-            // One signal for both: it turns sampling on and off.
+            // The same signal starts and stops, so it toggles sampling.
             Some(_) if stop && matches!(self.schedule.start_on, Some(Trigger::Signal(_))) => {
                 self.begun = None;
                 self.schedule.delay = None;
@@ -159,7 +159,7 @@ impl Clockwork {
         }
     }
 
-    /// Somebody started it by other means.
+    /// Notes a start by other means.
     pub(crate) fn start(&mut self, now: Instant) -> Due {
         self.begun = Some(now);
         Due::Start

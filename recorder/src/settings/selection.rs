@@ -1,4 +1,4 @@
-//! Which threads are recorded.
+//! The selection of threads to record.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::error::Error;
 
-/// Threads by name or id.
+/// Threads by name or TID.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadSelection {
     names: Vec<Regex>,
@@ -14,10 +14,11 @@ pub struct ThreadSelection {
 }
 
 impl ThreadSelection {
-    /// Each text is a list of thread ids and ranges of them (`17,20-30`), or a regular expression for a part of the name.
+    /// Parses a selection. Each text is a list of TIDs and ranges (`17,20-30`), or a regular expression for a
+    /// part of the name.
     ///
     /// # Errors
-    /// The expression that cannot be understood.
+    /// The invalid expression.
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<ThreadSelection, Error> {
         let mut selection = ThreadSelection::default();
         for text in texts.iter().map(AsRef::as_ref) {
@@ -32,7 +33,7 @@ impl ThreadSelection {
         Ok(selection)
     }
 
-    /// Adds the threads with ids in this range.
+    /// Adds the threads with TIDs in this range.
     pub fn add_ids(&mut self, ids: RangeInclusive<u32>) {
         self.ids.push(ids);
     }
@@ -40,7 +41,7 @@ impl ThreadSelection {
     /// Adds the threads whose names match a regular expression.
     ///
     /// # Errors
-    /// The expression that cannot be understood.
+    /// The invalid expression.
     pub fn add_pattern(&mut self, pattern: &str) -> Result<(), Error> {
         self.names.push(Regex::new(pattern).map_err(|e| Error::Setting {
             name: "threads",
@@ -59,7 +60,7 @@ impl ThreadSelection {
         ids.chain(names).collect()
     }
 
-    /// Whether a thread is meant.
+    /// Returns true if a thread is selected.
     pub fn holds(&self, tid: u32, name: &str) -> bool {
         self.ids.iter().any(|range| range.contains(&tid))
             || self.names.iter().any(|regex| regex.is_match(name))

@@ -1,22 +1,23 @@
-//! `-e NAME[@INTERVAL]`: what to record, in the words of the command line, the environment and the C API.
+//! `-e NAME[@INTERVAL]`: the engines to record, in the syntax of the command line, the environment and the C
+//! API.
 
 use std::time::Duration;
 
 use super::{Engine, PerfEvent, Settings, Trace};
 use crate::{error::Error, settings::units};
 
-/// An engine as it is told to users.
+/// The description of an engine for users.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineHelp {
     /// Name in `-e`.
     pub name: &'static str,
-    /// What its interval means, with the default.
+    /// The meaning of its interval, with the default.
     pub interval: &'static str,
-    /// What it records.
+    /// A description.
     pub about: &'static str,
 }
 
-/// The engines with a name of their own; every other name is a perf event.
+/// The engines with their own names; every other name is a perf event.
 pub const ENGINES: &[EngineHelp] = &[
     EngineHelp {
         name: "cpu",
@@ -65,7 +66,7 @@ const IO: Duration = Duration::from_millis(10);
 const METRICS: Duration = Duration::from_secs(1);
 
 impl Settings {
-    /// Everything that can be recorded together.
+    /// Returns settings with all engines that can be combined.
     pub fn all() -> Settings {
         Settings {
             wall: Some(WALL),
@@ -78,7 +79,7 @@ impl Settings {
         }
     }
 
-    /// Takes out every engine, so that only what is then named by [`Settings::add`] is recorded.
+    /// Disables every engine, so that only those added later by [`Settings::add`] are recorded.
     pub fn without_engines(self) -> Settings {
         Settings {
             cpu: false,
@@ -94,10 +95,10 @@ impl Settings {
         }
     }
 
-    /// Adds what a list of `NAME[@INTERVAL]` names, separated by commas.
+    /// Adds the engines in a list of `NAME[@INTERVAL]`, separated by commas.
     ///
     /// # Errors
-    /// The name or interval that cannot be understood.
+    /// The invalid name or interval.
     pub fn add(&mut self, list: &str) -> Result<(), Error> {
         for one in split(list) {
             self.add_one(one)?;
@@ -153,10 +154,10 @@ impl Settings {
         Ok(())
     }
 
-    /// Adds `FUNCTION:THRESHOLD`, or `LIBRARY:FUNCTION:THRESHOLD`.
+    /// Adds a function to trace: `FUNCTION:THRESHOLD`, or `LIBRARY:FUNCTION:THRESHOLD`.
     ///
     /// # Errors
-    /// What cannot be understood.
+    /// A description of the problem.
     pub fn add_trace(&mut self, text: &str) -> Result<(), Error> {
         let wrong =
             |problem: String| Error::Setting { name: "trace", problem: format!("{text:?}: {problem}") };
@@ -168,7 +169,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What [`Settings::add`] would have to be told to come to these engines.
+    /// Returns the list with which [`Settings::add`] selects these engines.
     pub fn spec(&self) -> String {
         let mut list = Vec::new();
         if self.cpu {
@@ -193,7 +194,7 @@ impl Settings {
     }
 }
 
-/// Parts between commas; `pmu/a=1,b=2/` is one.
+/// Splits a list at commas; `pmu/a=1,b=2/` is one part.
 fn split(list: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut inside) = (0, false);
@@ -213,7 +214,7 @@ fn split(list: &str) -> Vec<&str> {
     parts
 }
 
-/// A time, or a rate as `99hz`.
+/// Parses a time, or a rate such as `99hz`.
 fn cpu_period(text: &str) -> Result<Duration, String> {
     let lower = text.to_ascii_lowercase();
     let Some(rate) = lower.strip_suffix("hz") else { return units::duration(text) };
@@ -221,7 +222,7 @@ fn cpu_period(text: &str) -> Result<Duration, String> {
     Settings::period_for_rate(rate).map_err(|e| e.to_string())
 }
 
-/// What [`cpu_period`] takes for exactly this period, as people write it: `99hz`, `1ms`.
+/// Returns the shortest text that [`cpu_period`] parses to exactly this period: `99hz`, `1ms`.
 fn rate_or_time(period: Duration) -> String {
     let time = units::format_duration(period);
     let rate = (1e9 / period.as_nanos() as f64).round();
@@ -231,7 +232,7 @@ fn rate_or_time(period: Duration) -> String {
     }
 }
 
-/// `1000`, `1k`, `2m`: decimal, unlike sizes.
+/// Parses `1000`, `1k`, `2m`; decimal, unlike sizes.
 fn count(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let (digits, scale) = match lower.chars().last()? {

@@ -1,11 +1,11 @@
-//! Times, sizes and rates as users write them.
+//! Parses times, sizes and rates.
 
 use std::time::Duration;
 
-/// `10ms`, `500us`, `1.5s`, `100000ns`.
+/// Parses `10ms`, `500us`, `1.5s`, `100000ns`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the problem.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic() || c == 'µ').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -23,7 +23,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * scale).map_err(|_| format!("{text:?} is out of range"))
 }
 
-/// A time as [`duration`] takes it, exactly: `1ms`, `1.5s`, `10101010ns`.
+/// Formats a time exactly, in the syntax of [`duration`]: `1ms`, `1.5s`, `10101010ns`.
 pub fn format_duration(time: Duration) -> String {
     let ns = time.as_nanos();
     let units = [("s", 1_000_000_000, 3), ("ms", 1_000_000, 1), ("us", 1_000, 0)];
@@ -36,10 +36,10 @@ pub fn format_duration(time: Duration) -> String {
     format!("{ns}ns")
 }
 
-/// `0.5%` as 0.005.
+/// Parses `0.5%` as 0.005.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the problem.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
     number
@@ -48,10 +48,10 @@ pub fn percent(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{text:?} is not a share such as 0.5%"))
 }
 
-/// `65536`, `64k`, `4M`.
+/// Parses `65536`, `64k`, `4M`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A description of the problem.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let lower = text.to_ascii_lowercase();
     let lower = lower.trim_end_matches('b').trim_end_matches('i');

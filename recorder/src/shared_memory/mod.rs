@@ -1,4 +1,5 @@
-//! Files in shared memory: a program's own (`proc_file`), the unwind rows for its handlers (`rows`), and what is not in the output yet (`journal`).
+//! Files in shared memory: a program's own file (`proc_file`), the unwind tables for its handlers (`rows`),
+//! and data that is not in the output yet (`journal`).
 
 #[cfg(not(feature = "fuzzing"))]
 pub(crate) mod journal;

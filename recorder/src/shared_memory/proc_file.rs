@@ -1,7 +1,7 @@
-//! One recorded process: its shared file, mapped and mistrusted.
+//! The shared file of one recorded process, mapped and untrusted.
 //!
-//! Whatever the file says is read once, checked, and only then used. The program can write anything into it at any
-//! time; the worst it can do is lose its own samples.
+//! Every value in the file is read once, checked, and only then used. The program can write anything into it
+//! at any time, but can only lose its own samples that way.
 
 use std::{
     cell::{Cell, RefCell},
@@ -37,23 +37,23 @@ use crate::{
 /// A process file of the session.
 pub struct ProcFile {
     memory: Memory,
-    /// Where it was found.
+    /// Its path.
     pub path: PathBuf,
-    /// Inode, by which the process's own mapping of it is recognised.
+    /// Its inode, which identifies the process's own mapping of it.
     pub inode: u64,
-    /// Process id by the file's name.
+    /// The PID, from the file's name.
     pub pid: u32,
     /// CLOCK_MONOTONIC ns when the program opened it.
     pub start_mono_ns: u64,
-    /// Inode of the pid namespace that `pid` counts in.
+    /// Inode of the PID namespace of `pid`.
     pub pid_namespace: u64,
-    /// True if each name that the program gives to a thread is in the ring.
+    /// True if the ring contains each name that the program gives to a thread.
     pub names_recorded: bool,
     strings: HeaderStrings,
     process: ProcessHandle,
 }
 
-/// The mapping of a file. Its parts are inside it: that is checked once, when the file is opened.
+/// The mapping of a file. All its parts are inside; this is checked once, when the file is opened.
 struct Memory {
     map: MmapRaw,
     present: Present,
@@ -62,14 +62,14 @@ struct Memory {
     ring_bytes: u64,
 }
 
-/// Strings that the header names: offset and length in the string area.
+/// Strings referenced by the header: offset and length in the string area.
 struct HeaderStrings {
     exe: [u32; 2],
     cmdline: [u32; 2],
     directory: [u32; 2],
 }
 
-/// The process that a file belongs to.
+/// The process to which a file belongs.
 struct ProcessHandle {
     pidfd: Option<OwnedFd>,
     /// Our `/proc/<pid>` is another process.
@@ -78,10 +78,11 @@ struct ProcessHandle {
 
 /// The pages of a file that are present.
 ///
-/// Reading an absent page of a tmpfs allocates it, and raises SIGBUS if the file system is full. The file has room for thousands of
-/// threads and modules, most of which no program needs, so pages are made present only before they are accessed.
+/// Reading an absent page of a tmpfs allocates it, and raises SIGBUS if the file system is full. The file has
+/// room for thousands of threads and modules, most of which no program needs, so pages are made present only
+/// before they are accessed.
 struct Present {
-    /// A bit for each page; empty: all of them.
+    /// A bit for each page; empty if all are present.
     pages: RefCell<Vec<u64>>,
 }
 
@@ -96,7 +97,8 @@ impl Present {
         Present { pages: RefCell::default() }
     }
 
-    /// Makes the pages of a range present; the errno if there is no memory for them, or if the kernel cannot (before Linux 5.14).
+    /// Makes the pages of a range present. Returns the errno if there is no memory for them, or if the kernel
+    /// does not support it (before Linux 5.14).
     fn reach(&self, map: &MmapRaw, from: usize, bytes: usize) -> Result<(), Errno> {
         let mut pages = self.pages.borrow_mut();
         let (first, end) = (from / PAGE, (from + bytes).div_ceil(PAGE));
@@ -105,7 +107,7 @@ impl Present {
             return Ok(());
         }
         let at = map.as_mut_ptr().wrapping_add(first * PAGE);
-        // SAFETY: whole pages of the mapping, whose contents stay.
+        // SAFETY: whole pages of the mapping, whose contents do not change.
         let done = unsafe { libc::madvise(at.cast(), (end - first) * PAGE, libc::MADV_POPULATE_WRITE) };
         Errno::result(done)?;
         for page in first..end {
@@ -116,7 +118,7 @@ impl Present {
 }
 
 impl ProcFile {
-    /// Identifies the process, as the program itself describes it.
+    /// Returns the description of the process that the program wrote.
     pub fn info(&self) -> ProcessInfo {
         ProcessInfo {
             pid: self.pid,
@@ -146,8 +148,8 @@ impl ProcFile {
             done => done.map_err(none)?,
         }
         let header = map.as_ptr().cast::<ProcHeader>();
-        // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain integers
-        // are defined whatever another process writes meanwhile.
+        // SAFETY: the mapping is at least a ProcHeader long and page aligned; volatile reads of plain
+        // integers are defined even if another process writes at the same time.
         let (magic, slots, ring_bytes, start_mono_ns, pid_namespace, names_recorded, exe, cmdline, directory) = unsafe {
             (
                 ptr::addr_of!((*header).magic).cast::<u64>().read_volatile(),
@@ -205,38 +207,38 @@ impl ProcFile {
         self.memory.map.as_ptr().cast()
     }
 
-    /// Reads through to the header's atomics.
+    /// Returns an atomic of the header.
     fn word<T>(&self, field: fn(*const ProcHeader) -> *const T) -> &T {
         // SAFETY: `field` projects into the header, which is mapped for as long as self lives; it is only used
         // with atomic fields, which any number of processes may write.
         unsafe { &*field(self.header()) }
     }
 
-    /// What it is called in journals: process id << 32 | number of the file.
+    /// Returns its key in journals: PID << 32 | number of the file.
     pub fn key(&self) -> u64 {
         let name = self.path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
         let number = name.rsplit('-').next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
         u64::from(self.pid) << 32 | u64::from(number)
     }
 
-    /// Where the map of the process is kept for a recovery.
+    /// Returns the path where the process's memory map is saved for a recovery.
     pub fn maps_path(&self) -> PathBuf {
         self.path.with_extension("maps")
     }
 
-    /// Where it is kept what of the program's own counts was told.
+    /// Returns the path where the reported part of the program's own counters is saved.
     pub fn reported_path(&self) -> PathBuf {
         self.path.with_extension(reported_counters::EXTENSION)
     }
 
-    /// Removes all that the session has of the process.
+    /// Removes all data of the process from the session.
     pub fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(self.maps_path());
         let _ = std::fs::remove_file(self.reported_path());
     }
 
-    /// The sample ring.
+    /// Returns the sample ring.
     pub fn ring(&self) -> Option<Ring<'_>> {
         // SAFETY: the ring header is all atomics (its padding is never read) and mapped; see `word`.
         let header = unsafe { &(*self.header()).ring };
@@ -252,36 +254,36 @@ impl ProcFile {
         Ring::new(header, words)
     }
 
-    /// Leaves out what lies before `place` in the ring, after another drain was killed and nobody writes any more.
+    /// Skips the ring up to `place`, after another drain was killed and the program has stopped writing.
     pub fn skip_to(&self, place: u64) {
         if let Some(ring) = self.ring() {
             ring.resume(place);
         }
     }
 
-    /// Bytes of the ring.
+    /// Returns the bytes of the ring.
     pub fn ring_bytes(&self) -> u64 {
         self.memory.ring_bytes
     }
 
-    /// Where producers are, as far as they pushed the head.
+    /// Returns the producers' position, as far as they have advanced the head.
     pub fn head(&self) -> u64 {
         // SAFETY: projection to an atomic inside the mapped header.
         self.word(|h| unsafe { ptr::addr_of!((*h).ring.head) }).load(Ordering::Acquire)
     }
 
-    /// Where the drain is.
+    /// Returns the drain's position.
     pub fn tail(&self) -> u64 {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).ring.tail) }).load(Ordering::Acquire)
     }
 
-    /// Number of thread slots.
+    /// Returns the number of thread slots.
     pub fn slots(&self) -> u32 {
         self.memory.slots
     }
 
-    /// One thread's ledger; `None` out of range, or without memory.
+    /// Returns a thread's slot; `None` out of range, or without memory.
     pub fn slot(&self, index: u32) -> Option<&ThreadSlot> {
         if index >= self.memory.slots {
             return None;
@@ -295,7 +297,7 @@ impl ProcFile {
         Some(unsafe { &*self.memory.map.as_ptr().wrapping_add(at).cast::<ThreadSlot>() })
     }
 
-    /// [`proc_state`], unknown values as LIVE.
+    /// Returns the [`proc_state`]; unknown values become LIVE.
     pub fn state(&self) -> u32 {
         // SAFETY: as in `head`.
         match self.word(|h| unsafe { ptr::addr_of!((*h).state) }).load(Ordering::Acquire) {
@@ -304,7 +306,7 @@ impl ProcFile {
         }
     }
 
-    /// Engine in force and the errno with which `perf_event_open` was refused (0: not refused).
+    /// Returns the engine in use, and the errno with which `perf_event_open` was refused (0: not refused).
     pub fn engine(&self) -> (u32, i32) {
         // SAFETY: as in `head`.
         let engine = self.word(|h| unsafe { ptr::addr_of!((*h).engine) }).load(Ordering::Relaxed);
@@ -313,20 +315,21 @@ impl ProcFile {
         (engine, errno)
     }
 
-    /// The change of the session that the program has applied; `None` if it takes no commands.
+    /// Returns the number of the last settings change that the program has applied; `None` if it accepts no
+    /// commands.
     pub fn controlled(&self) -> Option<u32> {
         // SAFETY: as in `head`.
         let word = self.word(|h| unsafe { ptr::addr_of!((*h).controlled) }).load(Ordering::Acquire);
         (word & LISTENS != 0).then_some(word & !LISTENS)
     }
 
-    /// Threads that found no slot.
+    /// Returns the number of threads that found no slot.
     pub fn no_slot(&self) -> u64 {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).no_slot) }).load(Ordering::Relaxed)
     }
 
-    /// Events that found no room, by kind: number and Σ value.
+    /// Returns the events for which there was no room, by kind: number and sum of values.
     pub fn events_lost(&self) -> [(u64, u64); event_kind::KINDS] {
         std::array::from_fn(|kind| {
             // SAFETY: as in `head`.
@@ -337,7 +340,7 @@ impl ProcFile {
         })
     }
 
-    /// errno with which the kernel refused each perf event beside CPU time, 0 if it did not.
+    /// Returns the errno with which the kernel refused each perf event other than CPU time, 0 if it did not.
     pub fn event_errno(&self) -> [i32; MAX_EVENTS] {
         std::array::from_fn(|index| {
             // SAFETY: as in `head`.
@@ -346,7 +349,7 @@ impl ProcFile {
         })
     }
 
-    /// errno with which each traced function's breakpoint was refused, 0 if it was not.
+    /// Returns the errno with which each traced function's breakpoint was refused, 0 if it was not.
     pub fn trace_errno(&self) -> [i32; MAX_TRACES] {
         std::array::from_fn(|index| {
             // SAFETY: as in `head`.
@@ -355,14 +358,15 @@ impl ProcFile {
         })
     }
 
-    /// What recording costs the process, by kind: runs, timed ones, their CPU time in ns.
+    /// Returns the cost of recording in the process, by kind: calls, timed calls, CPU time of the timed ones
+    /// in ns.
     pub fn costs(&self) -> [[u64; 3]; event_kind::KINDS] {
         // SAFETY: as in `head`; structs of atomics.
         let costs = self.word(|h| unsafe { ptr::addr_of!((*h).costs) });
         costs.each_ref().map(|c| [&c.runs, &c.timed, &c.timed_ns].map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// Events below their threshold, by kind: number and Σ value.
+    /// Returns the events below their threshold, by kind: number and sum of values.
     pub fn events_short(&self) -> [(u64, u64); event_kind::KINDS] {
         std::array::from_fn(|kind| {
             // SAFETY: as in `head`.
@@ -373,7 +377,7 @@ impl ProcFile {
         })
     }
 
-    /// Distances from a thread's thread pointer to the words that lead to its context, see
+    /// Returns the offsets from a thread's thread pointer to the words that lead to its context, see
     /// [`flightline_in_signal::context`].
     pub fn context_offsets(&self) -> [u64; 2] {
         // SAFETY: as in `head`.
@@ -381,14 +385,15 @@ impl ProcFile {
         words.each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Where other writers' variables were found, for handlers; see [`flightline_in_signal::context::place`].
+    /// Returns the locations of other libraries' variables, for handlers; see
+    /// [`flightline_in_signal::context::place`].
     pub fn context_places(&self) -> [[u64; 2]; CONTEXT_PLACES] {
         // SAFETY: as in `head`.
         let places = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
         places.each_ref().map(|place| place.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
-    /// Tells handlers where: each with the generation first.
+    /// Publishes these locations for handlers, each with its generation first.
     pub fn set_context_places(&self, places: &[[u64; 2]; CONTEXT_PLACES]) {
         // SAFETY: as in `head`.
         let words = self.word(|h| unsafe { ptr::addr_of!((*h).context_places) });
@@ -401,7 +406,7 @@ impl ProcFile {
         }
     }
 
-    /// Name of the labels with this index.
+    /// Returns the name of the labels with this index.
     pub fn label_name(&self, index: u8) -> Option<String> {
         // SAFETY: as in `head`.
         let places = self.word(|h| unsafe { ptr::addr_of!((*h).label_names) });
@@ -409,25 +414,25 @@ impl ProcFile {
         (len != 0).then(|| String::from_utf8_lossy(&self.string([at, len])).into_owned())
     }
 
-    /// Addresses seen by handlers in no known module.
+    /// Returns the number of addresses that handlers found in no known module.
     pub fn unknown_pcs(&self) -> u64 {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).unknown_pcs) }).load(Ordering::Relaxed)
     }
 
-    /// Whether the program loaded or unloaded something since the last call.
+    /// Returns true if the program loaded or unloaded a module since the last call.
     pub fn take_maps_dirty(&self) -> bool {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).maps_dirty) }).swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Sequence of `dlclose` calls; odd while one runs.
+    /// Returns the sequence number of `dlclose` calls, which is odd during one.
     pub fn dlclose_seq(&self) -> u32 {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).dlclose_seq) }).load(Ordering::Acquire)
     }
 
-    /// CLOCK_MONOTONIC ns of the program's own exit, if it came by its exit hook.
+    /// Returns CLOCK_MONOTONIC ns of the program's exit, if its exit hook ran.
     pub fn exit_mono_ns(&self) -> Option<u64> {
         // SAFETY: as in `head`.
         match self.word(|h| unsafe { ptr::addr_of!((*h).exit_mono_ns) }).load(Ordering::Acquire) {
@@ -436,13 +441,14 @@ impl ProcFile {
         }
     }
 
-    /// Number of notices so far.
+    /// Returns the number of notices so far.
     pub fn notice_seq(&self) -> u32 {
         // SAFETY: as in `head`.
         self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire)
     }
 
-    /// Number of notices so far, and the newest: a path that could not be recorded and the reason.
+    /// Returns the number of notices so far, and the latest: a path that could not be recorded and the
+    /// reason.
     pub fn notice(&self) -> (u32, String, u32) {
         // SAFETY: as in `head`.
         let seq = self.word(|h| unsafe { ptr::addr_of!((*h).notice_seq) }).load(Ordering::Acquire);
@@ -454,7 +460,7 @@ impl ProcFile {
         (seq, String::from_utf8_lossy(&self.string([off, len])).into_owned(), reason)
     }
 
-    /// A copy of a string of the string area, cut to what is inside it; empty without memory.
+    /// Returns a copy of a string in the string area, cut at its end; empty without memory.
     pub fn string(&self, [off, len]: [u32; 2]) -> Vec<u8> {
         let off = (off as usize).min(STRING_BYTES);
         let len = (len as usize).min(STRING_BYTES - off);
@@ -468,14 +474,15 @@ impl ProcFile {
         (0..len).map(|i| unsafe { start.wrapping_add(i).read_volatile() }).collect()
     }
 
-    /// The executable's path.
+    /// Returns the executable's path.
     pub fn exe(&self) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         PathBuf::from(std::ffi::OsString::from_vec(self.string(self.strings.exe)))
     }
 
-    /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the program's first working directory. The
-    /// loader's own objects, such as the vDSO, have names without a slash.
+    /// Returns the path of a module that the program's loader calls `path`. A relative path starts at the
+    /// program's first working directory. The loader's own objects, such as the vDSO, have names without a
+    /// slash.
     pub fn module_path(&self, path: PathBuf) -> PathBuf {
         use std::os::unix::ffi::OsStringExt;
         if path.is_absolute() || path.components().nth(1).is_none() {
@@ -485,14 +492,14 @@ impl ProcFile {
         directory.join(path).components().collect()
     }
 
-    /// The command line, split into arguments.
+    /// Returns the command line, split into arguments.
     pub fn arguments(&self) -> Vec<String> {
         let bytes = self.string(self.strings.cmdline);
         let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
         bytes.split(|b| *b == 0).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
     }
 
-    /// What the program's loader told of its modules so far, from entry `from` on.
+    /// Returns the modules that the program's loader has logged so far, from entry `from` on.
     pub fn init_modules(&self, from: usize) -> Vec<InitModule> {
         // SAFETY: as in `head`.
         let count = self.word(|h| unsafe { ptr::addr_of!((*h).init_modules) }).load(Ordering::Acquire);
@@ -545,43 +552,44 @@ impl ProcFile {
         true
     }
 
-    /// Whether our `/proc/<pid>` is the process that wrote this file (it may live in another pid namespace).
+    /// Returns true if our `/proc/<pid>` is the process that wrote this file (it may be in another PID
+    /// namespace).
     pub fn trusted_pid(&self) -> bool {
         !self.process.foreign.get()
     }
 
-    /// Called when `/proc/<pid>` turned out to be somebody else.
+    /// Notes that `/proc/<pid>` is another process.
     pub fn distrust_pid(&self) {
         self.process.foreign.set(true);
     }
 
-    /// For waiting: readable when the process has ended.
+    /// Returns a descriptor that is readable when the process has ended.
     pub fn pidfd(&self) -> Option<BorrowedFd<'_>> {
         self.process.pidfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the process still runs (a zombie does not).
+    /// Returns true if the process still runs (a zombie does not).
     pub fn alive(&self) -> bool {
         self.process.pidfd.as_ref().is_some_and(|fd| !ended(fd.as_fd()))
     }
 }
 
-/// Whether the process of a pidfd has ended.
+/// Returns true if the process of a pidfd has ended.
 pub fn ended(pidfd: BorrowedFd<'_>) -> bool {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds = [PollFd::new(pidfd, PollFlags::POLLIN)];
     matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
 }
 
-/// A descriptor that stands for a process.
+/// Opens a pidfd for a process.
 pub fn pidfd(pid: u32) -> Option<OwnedFd> {
     // SAFETY: pidfd_open takes two integers and returns a new close-on-exec descriptor or -1.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
-    // SAFETY: a non-negative result is a descriptor nobody else owns.
+    // SAFETY: a non-negative result is a descriptor without another owner.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// `<pid>-<n>.proc` → pid.
+/// Returns the PID in `<pid>-<n>.proc`.
 pub fn pid_from_name(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?.strip_suffix(flightline_in_signal::layout::PROC_SUFFIX)?;
     let (pid, n) = name.split_once('-')?;

@@ -1,4 +1,5 @@
-//! A well-behaved program as the drain sees it: a process file, written with the real layout and ring.
+//! A well-behaved program from the drain's point of view: a process file, written with the real layout and
+//! ring.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::{
@@ -18,7 +19,7 @@ pub const RING: u64 = 64 << 10;
 /// Age of the fake process, ns.
 const HOURS_NS: u64 = 5 * 3600 * 1_000_000_000;
 
-/// Its side of a process file.
+/// The program's side of a process file.
 pub struct Fake {
     map: MmapRaw,
     pub layout: ProcLayout,
@@ -38,7 +39,7 @@ impl Fake {
         // SAFETY: the file was sized for the layout and is zeroed, which is valid for these integers and atomics.
         unsafe {
             (*header).pid = pid;
-            // Its samples have more CPU time than passes during a test: it has run for hours.
+            // Its samples carry more CPU time than passes during a test, so it must have run for hours.
             (*header).start_mono_ns = now().saturating_sub(HOURS_NS);
             (*header).thread_slots = SLOTS;
             (*header).ring_bytes = RING;
@@ -82,7 +83,7 @@ impl Fake {
         slot.state.store(0x100 | slot_state::LIVE, Ordering::Release);
     }
 
-    /// What the handler does; `false` if the ring was full and the loss was counted.
+    /// Writes a sample like the handler. Returns false if the ring was full and the loss was counted.
     pub fn sample(&self, index: u32, weight: u64, frames: &[u64], flags: u16) -> bool {
         let slot = self.slot(index);
         slot.last_cpu_ns.fetch_add(weight, Ordering::Relaxed);

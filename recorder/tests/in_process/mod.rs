@@ -1,4 +1,4 @@
-//! The handler inside this very process: shared memory on the heap, real signals, the ring read back.
+//! Runs the handler in this process: shared memory on the heap, real signals, and the ring read back.
 #![allow(dead_code, reason = "each user takes its part")]
 
 use std::ffi::c_void;
@@ -22,13 +22,14 @@ fn zeroed<T>() -> &'static mut T {
     Box::leak(unsafe { Box::<T>::new_zeroed().assume_init() })
 }
 
-/// A sample read back.
+/// A sample from the ring.
 pub struct Sample {
     pub fixed: SampleRecord,
     pub frames: Vec<u64>,
 }
 
-/// Installs a session with `period_ns`, `wished` engine and session flags; once per process, later calls return the first.
+/// Installs a session with `period_ns`, engine `wished` and session flags, once per process. Later calls
+/// return the first one.
 pub fn install(period_ns: u64, wished: u32, flags: u32, with_rows: bool) -> &'static ProcState {
     static STATE: OnceLock<&'static ProcState> = OnceLock::new();
     STATE.get_or_init(|| {
@@ -150,11 +151,11 @@ fn fill_tables(tables: &mut [ModuleTable; MODULE_TABLES], with_rows: bool) -> &'
     arena.into_iter().map(AtomicU64::new).collect::<Vec<_>>().leak()
 }
 
-/// Registers the calling thread with its stack bounds as the C library knows them.
+/// Registers the calling thread with its stack bounds from the C library.
 pub fn register() -> &'static ThreadSlot {
     let mut address = std::ptr::null_mut();
     let mut bytes = 0;
-    // SAFETY: asks for the attributes of the calling thread.
+    // SAFETY: queries the attributes of the calling thread.
     unsafe {
         let mut attr = std::mem::zeroed();
         assert_eq!(libc::pthread_getattr_np(libc::pthread_self(), &mut attr), 0);
@@ -166,7 +167,7 @@ pub fn register() -> &'static ThreadSlot {
     thread::register(&info).expect("a free slot")
 }
 
-/// Everything in the ring.
+/// Returns all samples in the ring.
 pub fn drain(state: &ProcState) -> Vec<Sample> {
     let mut samples = Vec::new();
     while let Next::Ready { payload, len, .. } = state.ring.next() {

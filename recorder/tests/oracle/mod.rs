@@ -1,4 +1,4 @@
-//! Another, stopped process as the walker's memory, and framehop on the same process as the oracle.
+//! Walks another, stopped process, and compares with framehop on the same process as the oracle.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ pub fn read(pid: u32, address: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The stack of a stopped process, copied once; the rest by windows.
+/// The stack of a stopped process, copied once; other memory is read in windows.
 pub struct Remote {
     pid: u32,
     stack: (u64, Vec<u8>),
@@ -93,7 +93,7 @@ impl Memory for Remote {
 
 type HopUnwinder = framehop::x86_64::UnwinderX86_64<Vec<u8>>;
 
-/// Everything both unwinders know of one process's modules.
+/// The modules of one process, for both unwinders.
 pub struct Process {
     pub pid: u32,
     pub maps: Vec<Map>,
@@ -106,14 +106,14 @@ pub struct Process {
     hop_cache: framehop::x86_64::CacheX86_64,
 }
 
-/// Which way the walker takes.
+/// The unwinding method of the walker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Mapped unwind information only, nothing remembered.
+    /// Mapped unwind information only, without cache.
     Interpreter,
-    /// Rows of every module, nothing remembered.
+    /// Unwind tables of every module, without cache.
     Rows,
-    /// Rows, and a rule cache that is kept from walk to walk.
+    /// Unwind tables, and a rule cache that persists between walks.
     RuleCache,
 }
 
@@ -148,7 +148,7 @@ impl Process {
             if let Some(module) = hop_module(&elf, map, entry.bias) {
                 hop.add_module(module);
             }
-            // Table 0 carries rows, table 1 the same modules without.
+            // Table 0 has unwind tables; table 1 has the same modules without.
             tables[0].entries[count] = entry;
             tables[1].entries[count] = ModuleEntry { rows_off: 0, ..entry };
             count += 1;
@@ -174,7 +174,7 @@ impl Process {
         (frames, walked)
     }
 
-    /// framehop's frames and whether it says that it reached the root.
+    /// Returns framehop's frames, and true if it reached the root.
     pub fn framehop(&mut self, regs: &Regs) -> (Vec<u64>, bool) {
         let mut memory = Remote::new(self.pid, regs.sp(), &self.maps);
         let mut word = |address: u64| memory.word(address).ok_or(());

@@ -1,5 +1,5 @@
-//! Process and machine every second or so: load, memory, context switches, control group, network. All from `/proc` and
-//! the control group's files; nothing is asked of the program.
+//! Periodic metrics of processes and the machine: load, memory, context switches, control groups, network.
+//! They are read from `/proc` and the control groups' files, without involving the program.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,13 +16,13 @@ mod network;
 use crate::os::cgroup::{self, Configuration, Group, Usage};
 use network::Network;
 
-/// Threads whose load is read at one time at most.
+/// Limit of threads whose load is read at one time.
 const MAX_THREADS: usize = 1024;
 
-/// What was read last time.
+/// The values of the last reading.
 pub struct Metrics {
     period_ns: Option<u64>,
-    /// How many times that long it is between two readings.
+    /// Factor for the interval between two readings.
     rarer: u32,
     at_ns: u64,
     machine: Option<Machine>,
@@ -31,7 +31,7 @@ pub struct Metrics {
     groups: HashMap<RecordingId, (Group, Configuration)>,
 }
 
-/// What is the same for many processes is read once in a round.
+/// Values shared by many processes, read once per round.
 #[derive(Default)]
 struct Round {
     memory: Option<Memory>,
@@ -48,7 +48,7 @@ impl Round {
 }
 
 impl Metrics {
-    /// Every `period`, if at all.
+    /// Reads every `period`, or never.
     pub fn new(period: Option<Duration>) -> Metrics {
         let period_ns = period.map(|p| u64::try_from(p.as_nanos()).unwrap_or(u64::MAX).max(1));
         Metrics {
@@ -62,24 +62,24 @@ impl Metrics {
         }
     }
 
-    /// A recording is retired.
+    /// Forgets a recording that is retired.
     pub fn forget(&mut self, id: RecordingId) {
         self.groups.remove(&id);
     }
 
-    /// Reads only every so many periods from now on.
+    /// Reads only every `periods` periods from now on.
     pub fn every(&mut self, periods: u32) {
         self.rarer = periods.max(1);
     }
 
-    /// Whether it is time for [`Metrics::read`].
+    /// Returns true if [`Metrics::read`] is due.
     pub fn due(&self, now_ns: u64) -> bool {
         self.period_ns.is_some_and(|period| {
             now_ns.saturating_sub(self.at_ns) >= period.saturating_mul(u64::from(self.rarer))
         })
     }
 
-    /// Reads everything and writes what changed since the last time. `outside`: processes recorded from outside and their
+    /// Reads everything and writes the changes. `outside`: processes recorded from outside, with their
     /// recordings.
     pub fn read(
         &mut self,
@@ -105,7 +105,7 @@ impl Metrics {
                 let pids = processes.iter().filter(|p| p.state.recording == id).map(|p| p.file.pid);
                 let inside =
                     pids.filter_map(|pid| Some((pid, *self.processes.get(&pid)?, old.get(&pid).copied())));
-                // What these used before they were recorded is of no interest.
+                // Exclude what these processes used before they were recorded.
                 let pids = outside.iter().filter(move |(_, recording)| *recording == id);
                 inside.chain(pids.filter_map(|(pid, _)| {
                     let stat = *self.processes.get(pid)?;
@@ -145,7 +145,7 @@ impl Metrics {
                         }
                     }
                 }
-                // All processes of a recording share a network in all but odd cases.
+                // The processes of a recording nearly always share one network namespace.
                 for (name, read, written) in self.network.interfaces(pid) {
                     recording.network_utilization(name, *read, *written, now_ns);
                 }
@@ -217,7 +217,7 @@ fn write_container_configuration(
 fn container(usage: Usage, recording: &mut Recording, now_ns: u64) {
     let now = recording.ticks(now_ns);
     let mut three = |id, [a, b, c]: [i64; 3]| {
-        // A group that does not count this has nothing to say.
+        // This control group does not count this value.
         if a != cgroup::UNSUPPORTED {
             recording.event(id, None, 32, |e, _| {
                 e.ticks(now).long(a).long(b).long(c);
@@ -235,7 +235,7 @@ fn container(usage: Usage, recording: &mut Recording, now_ns: u64) {
     }
 }
 
-/// Load of the threads that did anything.
+/// Writes the load of threads that used CPU time.
 fn threads(processes: &mut [Process], recordings: &mut RecordingSlots, now_ns: u64) {
     let cpus = system::processors() as f64;
     let mut left = MAX_THREADS;
@@ -252,7 +252,8 @@ fn threads(processes: &mut [Process], recordings: &mut RecordingSlots, now_ns: u
             let (old, at_ns) = since.unwrap_or(([0; 2], thread.start_ns));
             thread.load_read(used, now_ns);
             let seconds = now_ns.saturating_sub(at_ns) as f64 / 1e9 * cpus;
-            // The first reading of a thread that was there before us says nothing of its load.
+            // The first reading of a thread that is older than the recording has no interval to compute a
+            // load from.
             if seconds <= 0.0 || since.is_none() && thread.armed_ns() > 100_000_000 {
                 continue;
             }

@@ -1,16 +1,17 @@
-//! Traffic of network interfaces, read once for each network namespace, whatever the number of processes in it.
+//! Traffic of network interfaces, read once per network namespace, regardless of the number of processes in
+//! it.
 
 use std::{collections::HashMap, fs, os::unix::fs::MetadataExt};
 
 use crate::os::system;
 
-/// Interfaces remembered.
+/// Limit of remembered interfaces.
 const MANY_INTERFACES: usize = 4096;
 
-/// Bits received and sent a second by interface.
+/// Bits per second received and sent, by interface.
 type Rates = Vec<(String, i64, i64)>;
 
-/// What was read last time, and in this round.
+/// The values of the last reading and of this round.
 #[derive(Default)]
 pub(super) struct Network {
     /// Bytes received and sent, by namespace and interface.
@@ -20,17 +21,17 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// A new round; `per_second`: rounds in a second, `None` in the first one.
+    /// Starts a round. `per_second`: rounds per second, `None` in the first one.
     pub fn begin(&mut self, per_second: Option<f64>) {
         self.round.clear();
         self.per_second = per_second;
-        // Interfaces of containers that are gone: the next reading of the others begins anew.
+        // Drops interfaces of removed containers. The others start over with the next reading.
         if self.old.len() > MANY_INTERFACES {
             self.old.clear();
         }
     }
 
-    /// The interfaces that a process sees and that had traffic: as the JDK, one without is not told.
+    /// Returns the interfaces that a process sees and that had traffic. Like the JDK, omits those without.
     pub fn interfaces(&mut self, pid: u32) -> &[(String, i64, i64)] {
         let namespace = fs::metadata(format!("/proc/{pid}/ns/net")).map_or(0, |meta| meta.ino());
         let Network { old, round, per_second } = self;

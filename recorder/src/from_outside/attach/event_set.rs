@@ -1,4 +1,4 @@
-//! The perf events of threads that are recorded from outside, and the rings that they write into.
+//! The perf events of threads that are recorded from outside, and the ring buffers of these events.
 
 use std::{
     collections::HashMap,
@@ -23,22 +23,23 @@ use crate::{
     settings::Settings,
 };
 
-/// Bytes of a stack that are copied: at least, for most stacks, at most.
+/// Bytes of a stack that are copied: the minimum, the usual size, the maximum.
 const STACK_BYTES: [u32; 3] = [8 << 10, 32 << 10, LARGEST_COPY];
 /// Smallest and largest ring of a processor, bytes.
 const RING_BYTES: [usize; 2] = [64 << 10, 16 << 20];
-/// All rings together, bytes.
+/// Limit of all rings together, bytes.
 const ALL_RINGS_BYTES: usize = 512 << 20;
-/// What an ordinary user may have mapped per processor beside what the memory-lock limit allows
-/// (`kernel.perf_event_mlock_kb` less the first page).
+/// Ring memory per processor that an ordinary user may lock in addition to the memory-lock limit
+/// (`kernel.perf_event_mlock_kb` minus the first page).
 const USER_RING_BYTES: usize = 512 << 10;
 
-/// A ring and how many records it had no room for since the last sample that told.
+/// A ring, and the number of records lost since the last sample that reported losses.
 pub(super) struct Source {
     pub(super) ring: Ring,
-    /// The thread of its event (0: our own); when that has ended there is no waking by it.
+    /// The thread of its event (0: this process). Once the thread has ended, the event no longer wakes the
+    /// drain.
     owner: u32,
-    /// Nothing is woken by it.
+    /// Its event no longer wakes the drain.
     deaf: bool,
     cpu: u32,
     pub(super) missing: u64,
@@ -50,21 +51,21 @@ pub struct NamedEvent {
     pub index: u16,
     /// Its name in `-e`.
     pub name: String,
-    /// The event as the kernel knows it.
+    /// The event's attributes for the kernel.
     pub spec: EventSpec,
-    /// The kernel left out samples because they came too fast.
+    /// The kernel dropped samples because they came too fast.
     pub(super) throttled: bool,
     /// The user was informed of that.
     reported: bool,
-    /// The events that samples represent, whether they were written or not. `None` if a sample was of a process that is no longer recorded
-    /// from outside.
+    /// Number of events that samples represent, whether the samples were written or not. `None` if a sample
+    /// belonged to a process that is no longer recorded from outside.
     pub(super) represented: Option<u64>,
-    /// The definition of a uprobe, which lasts as long as its events.
+    /// The definition of a uprobe. It must exist as long as its events.
     _uprobe: Option<UprobeDefinition>,
 }
 
 impl NamedEvent {
-    /// Returns the event `spec`. A uprobe is defined in the kernel, so that the recorded threads can inherit it.
+    /// Returns the event `spec`. Defines a uprobe in the kernel, so that child threads inherit it.
     ///
     /// # Errors
     /// The kernel does not accept the definition.
@@ -89,10 +90,10 @@ impl NamedEvent {
     }
 }
 
-/// An event that writes into the ring of another one.
+/// An event that writes to the ring of another event.
 struct Opened {
     event: OwnedFd,
-    /// The index of its perf event; none if it samples CPU time.
+    /// The index of its perf event; `None` if it samples CPU time.
     named: Option<usize>,
 }
 
@@ -102,15 +103,16 @@ pub(super) struct EventSet {
     ring_bytes: usize,
     cpus: Vec<u32>,
     pub(super) sources: Vec<Source>,
-    /// The events that do not own a ring. They last as long as their descriptors.
+    /// The events without a ring of their own. They exist as long as their descriptors.
     opened: Vec<Opened>,
-    /// Perf events in addition to CPU time. Dropped after their descriptors: a uprobe that is in use cannot be removed.
+    /// Perf events in addition to CPU time. They are dropped after their descriptors, because a uprobe in use
+    /// cannot be removed.
     pub(super) named: Vec<NamedEvent>,
     /// Indices in `named` by the numbers in the events' records.
     pub(super) numbers: HashMap<u64, usize>,
 }
 
-/// How many events were open at a time.
+/// Numbers of open events at a point in time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     opened: usize,
@@ -118,14 +120,14 @@ pub(super) struct Mark {
 }
 
 impl EventSet {
-    /// Nothing is open yet. `named`: the perf events that are recorded in addition to CPU time.
+    /// Returns an empty set. `named`: the perf events that are recorded in addition to CPU time.
     pub(super) fn new(settings: &Settings, named: Vec<NamedEvent>) -> EventSet {
         let period_ns = settings.period_ns();
         let privileged = nix::unistd::geteuid().is_root();
         let most = if privileged { RING_BYTES[1] } else { USER_RING_BYTES };
         let cpus = online();
         let most = most.min(ALL_RINGS_BYTES / cpus.len().next_power_of_two()).max(RING_BYTES[0]);
-        // Half a second of full records.
+        // Room for half a second of the largest records.
         let wished = (settings.rate() * f64::from(STACK_BYTES[2]) / 2.0) as usize;
         let ring_bytes = wished.next_power_of_two().clamp(RING_BYTES[0], most);
         EventSet {
@@ -149,18 +151,18 @@ impl EventSet {
         }
     }
 
-    /// Returns how many events are open.
+    /// Returns a mark of the events that are open now.
     pub(super) fn mark(&self) -> Mark {
         Mark { opened: self.opened.len(), sources: self.sources.len() }
     }
 
-    /// Closes all events opened since.
+    /// Closes all events opened since `mark`.
     pub(super) fn truncate(&mut self, mark: Mark) {
         self.opened.truncate(mark.opened);
         self.sources.truncate(mark.sources);
     }
 
-    /// Opens the events of a thread, with less where the kernel does not allow all.
+    /// Opens the events of a thread, with fewer features if the kernel does not permit all.
     pub(super) fn open(&mut self, tid: u32, from_exec: bool) -> io::Result<()> {
         for (cpu, event) in self.open_clock(tid, from_exec)? {
             self.add_event(tid, cpu, event, None)?;
@@ -176,7 +178,7 @@ impl EventSet {
         let Some(named) = self.named.get(index) else { return Ok(()) };
         let sampling = Sampling { from_exec, ..self.sampling };
         let event = sampling.open_event(&named.spec, tid, cpu).map_err(|error| {
-            // The thread has ended, or the limit of descriptors is reached: as with CPU time.
+            // The thread has ended, or the limit of descriptors is reached: handled as for CPU time.
             let common = [libc::ESRCH, libc::EMFILE, libc::ENFILE];
             match error.raw_os_error().filter(|errno| !common.contains(errno)) {
                 Some(_) => io::Error::new(
@@ -190,16 +192,16 @@ impl EventSet {
         self.add_event(tid, cpu, event, Some(index))
     }
 
-    /// Opens the events of a thread's CPU time on each processor.
+    /// Opens the CPU time events of a thread, one per processor.
     fn open_clock(&mut self, tid: u32, from_exec: bool) -> io::Result<Vec<(u32, OwnedFd)>> {
         let mut opened = Vec::with_capacity(self.cpus.len());
         let mut i = 0;
         while let Some(&cpu) = self.cpus.get(i) {
             match (Sampling { from_exec, ..self.sampling }).open(tid, cpu) {
                 Ok(event) => opened.push((cpu, event)),
-                // A processor that went off line.
+                // The processor went offline.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
-                // How to sample is only open to choice before the first ring.
+                // The sampling mode can only change before the first ring is open.
                 Err(e) if self.sources.is_empty() && opened.is_empty() && self.make_do(&e) => continue,
                 Err(e) => return Err(e),
             }
@@ -208,7 +210,7 @@ impl EventSet {
         Ok(opened)
     }
 
-    /// Asks for less after a refusal; `false` if there is nothing less.
+    /// Requests fewer features after a refusal. Returns false if there is nothing left to drop.
     fn make_do(&mut self, refusal: &io::Error) -> bool {
         match refusal.raw_os_error() {
             Some(libc::EACCES | libc::EPERM) if self.sampling.kernel => self.sampling.kernel = false,
@@ -244,7 +246,7 @@ impl EventSet {
         }
     }
 
-    /// Lets all events opened since count.
+    /// Enables all events opened since `mark`.
     pub(super) fn enable(&self, mark: Mark) -> io::Result<()> {
         for opened in self.opened.get(mark.opened..).unwrap_or(&[]) {
             attr::enable(opened.event.as_fd())?;
@@ -255,18 +257,18 @@ impl EventSet {
         Ok(())
     }
 
-    /// Descriptors that are readable when a ring fills up.
+    /// Returns the descriptors that are readable when a ring fills up.
     pub(super) fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().filter(|s| !s.deaf).map(|s| s.ring.event())
     }
 
-    /// All events that were opened.
+    /// Returns the descriptors of all open events.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let others = self.opened.iter().map(|opened| opened.event.as_fd());
         others.chain(self.sources.iter().map(|source| source.ring.event()))
     }
 
-    /// Lets all events count, or none.
+    /// Enables or disables all events.
     pub(super) fn count(&self, enabled: bool) {
         for event in self.descriptors() {
             let _ = if enabled { attr::enable(event) } else { attr::disable(event) };
@@ -277,20 +279,20 @@ impl EventSet {
         PerProcessor { period_ns: self.sampling.period_ns, processors: self.sources.len() }
     }
 
-    /// A thread ended: nothing is woken by its events.
+    /// Notes that a thread ended, so that its events no longer wake the drain.
     pub(super) fn thread_ended(&mut self, tid: u32) {
         self.sources.iter_mut().filter(|source| source.owner == tid).for_each(|source| source.deaf = true);
     }
 
-    /// Finds threads that ended without a record.
+    /// Finds threads whose end was not recorded.
     pub(super) fn find_ended_threads(&mut self) {
         for source in self.sources.iter_mut().filter(|s| s.owner != 0 && !s.deaf) {
-            // Its end may have been among lost records.
+            // The record of its end may be among the lost ones.
             source.deaf = !Path::new(&format!("/proc/{}", source.owner)).exists();
         }
     }
 
-    /// Returns messages for the user about events that the kernel leaves out.
+    /// Returns messages for the user about events that the kernel dropped.
     pub(super) fn notices(&mut self) -> Vec<String> {
         let throttled = self.named.iter_mut().filter(|event| event.throttled && !event.reported);
         throttled
@@ -305,14 +307,15 @@ impl EventSet {
             .collect()
     }
 
-    /// Returns as lost the perf events that no sample represents: of each thread, those after the last record that had room in its
-    /// ring. Where only one of several events is sampled, the rest of a period is not a loss.
+    /// Returns the perf events that no sample represents, as lost. For each thread, these are the events
+    /// after the last record that its ring had room for. If only one of several events is sampled, the rest
+    /// of its period is not a loss.
     pub(super) fn lost_rest(&self) -> Engines {
         let mut engines = Engines::default();
         for (at, event) in self.named.iter().enumerate().filter(|(_, event)| event.spec.period == 1) {
             let Some(represented) = event.represented else { continue };
             let opened = self.opened.iter().filter(|opened| opened.named == Some(at));
-            // With all that threads inherited, also those that have ended.
+            // The count includes all threads that inherited the event, even if they have ended.
             let counts: Option<Vec<u64>> = opened.map(|o| attr::read_count(o.event.as_fd()).ok()).collect();
             let counted = counts.iter().flatten().fold(0u64, |sum, count| sum.saturating_add(*count));
             let rest = counted.saturating_sub(represented);
@@ -329,8 +332,8 @@ impl EventSet {
     }
 }
 
-/// As much of a stack as lets a ring hold the samples of half a second, or, of what most stacks need, those of a quarter; thirty
-/// at least.
+/// Returns how much of a stack to copy: the ring should hold half a second of such samples, or a quarter of a
+/// second at the usual stack size, and never fewer than thirty samples.
 fn stack_bytes(ring_bytes: usize, rate: f64) -> u32 {
     let [least, enough, most] = STACK_BYTES;
     let room = |part: f64| (ring_bytes as f64 / (rate / part).max(32.0)) as u32;

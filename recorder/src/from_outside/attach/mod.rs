@@ -1,21 +1,22 @@
-//! Records processes that nothing was loaded into: static programs, Go, set-user-id, whatever already runs.
+//! Records processes without preloaded code: static, Go and set-user-id programs, and processes that already
+//! run.
 //!
 //! ```text
 //! open.rs    attaches to a running process, or to the program that is started next
-//! event_set.rs the perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by what a thread starts, with
-//!            less where the kernel allows less; each processor has a ring (`perf_events/ring.rs`)
-//! target.rs  a process: its accounts; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
+//! event_set.rs the perf events of CPU time (`perf_events/attr.rs`), one per thread and processor, inherited by child threads, with
+//!            fewer features if the kernel permits fewer; each processor has a ring (`perf_events/ring.rs`)
+//! target.rs  a process: its totals; its modules and stacks are in `remote_unwinder/stacks.rs`; watched.rs: a thread
 //! waits.rs   where its threads wait (the wall clock)
-//! refused.rs why the kernel refuses, and what to do
-//! startup.rs a preloaded program up to where it samples itself
+//! refused.rs why the kernel refuses, and the remedy
+//! startup.rs a preloaded program until it samples itself
 //! ```
-//! The recorded program notices nothing: no signal, no memory, no descriptor of its own.
+//! The recorded program is not affected: it gets no signal, no memory and no descriptor.
 //!
-//! **Weights.** A sample carries what its thread's event of its processor has counted; the difference to the sample before
-//! is its weight, so that samples which the kernel leaves out (a full ring, throttling) leave no gap: they are
-//! counted as lost. An event begins with a whole period on each processor. When a thread ends, the kernel reports its CPU time after the
-//! last sample. The perf events that no sample represents are known at the end, from
-//! the counts of all their descriptors, and reported as lost.
+//! **Weights.** A sample carries the count of its thread's event on its processor. The difference to the
+//! previous sample is its weight, so samples that the kernel drops (a full ring, throttling) leave no gap:
+//! they are counted as lost. An event begins with a whole period on each processor. When a thread ends, the
+//! kernel reports its CPU time after the last sample. The perf events that no sample represents are known at
+//! the end, from the counts of all their descriptors, and reported as lost.
 //!
 //! Everything that the kernel writes is parsed with checked lengths. A process that records itself is not
 //! sampled from outside.
@@ -51,7 +52,7 @@ pub use event_set::NamedEvent;
 use event_set::{EventSet, Source};
 use target::{Kinds, RecordingContext, Target};
 
-/// A record may appear in its ring this long after the time it carries, ns.
+/// A record may appear in its ring up to this long after its timestamp, ns.
 const SETTLE_NS: u64 = 2_000_000;
 
 /// A record in a ring.
@@ -63,23 +64,23 @@ struct RecordPosition {
     len: usize,
 }
 
-/// Everything recorded from outside.
+/// All processes recorded from outside.
 pub struct Watch {
     kinds: Kinds,
     events: EventSet,
     targets: Vec<Target>,
-    /// The output that reports the perf events that no sample represents.
+    /// The output that receives the loss of perf events that no sample represents.
     rest_in: Option<RecordingId>,
     /// Processes that record themselves, and since when.
     themselves: HashMap<u32, u64>,
     found: Vec<RecordPosition>,
     written_libraries: HashSet<(RecordingId, u64, u32)>,
     depth: usize,
-    /// Which threads are recorded.
+    /// The selection of threads, if not all are recorded.
     threads: Option<ThreadSelection>,
     stopped: bool,
     paused: bool,
-    /// A ring had no room left when it was read last: what came after is lost, and nothing says how much.
+    /// A ring was full when it was last read, so an unknown number of later records is lost.
     overflowed: bool,
 }
 
@@ -87,33 +88,34 @@ pub struct Watch {
 const FULL_ROOM: u64 = 64 << 10;
 
 impl Watch {
-    /// Whether time in the kernel is seen.
+    /// Returns true if time in the kernel is recorded.
     pub fn sees_kernel(&self) -> bool {
         self.events.sampling.kernel
     }
 
-    /// Bytes of each stack that are copied with a sample of CPU time.
+    /// Returns the bytes of each stack that are copied with a CPU time sample.
     pub fn stack_bytes(&self) -> u32 {
         self.events.sampling.stack_bytes
     }
 
-    /// For waiting: readable when a ring fills up.
+    /// Returns the descriptors that are readable when a ring fills up.
     pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.events.wake()
     }
 
-    /// Processes whose samples are taken, and their recordings.
+    /// Returns the sampled processes and their recordings.
     pub fn processes(&self) -> Vec<(u32, RecordingId)> {
         let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
         live.map(|t| (t.pid(), t.recording)).collect()
     }
 
-    /// Processes that still run.
+    /// Returns the number of processes that still run.
     pub fn running(&self) -> usize {
         self.targets.iter().filter(|t| !t.over).count()
     }
 
-    /// Returns true if a process still runs. Unlike [`Self::running`], this does not count processes that have ended since the last look.
+    /// Returns true if a process still runs. Unlike [`Self::running`], this does not count processes that
+    /// have ended since the last check.
     pub fn any_alive(&self) -> bool {
         let exists = |pid: u32| nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), None).is_ok();
         self.targets.iter().any(|t| !t.over && exists(t.pid()))
@@ -129,7 +131,7 @@ impl Watch {
         self.targets.push(target);
     }
 
-    /// A process begins to record itself (the preloaded kind): what it does from `from_ns` on is not ours.
+    /// Stops recording a preloaded process at `from_ns`, when it begins to record itself.
     pub fn give_up(&mut self, pid: u32, from_ns: u64) {
         // Its first records may still be in the rings.
         self.themselves.insert(pid, from_ns);
@@ -138,7 +140,8 @@ impl Watch {
         }
     }
 
-    /// A process that could not record itself after all (Go). `false` if it is not watched yet.
+    /// Resumes recording a process that could not record itself after all (Go). Returns false if it is not
+    /// watched yet.
     pub fn take_back(&mut self, pid: u32) -> bool {
         self.themselves.remove(&pid);
         let mut targets = self.targets.iter_mut().filter(|t| !t.over && t.pid() == pid);
@@ -148,12 +151,12 @@ impl Watch {
         })
     }
 
-    /// Whether samples of `pid` are taken.
+    /// Returns true if process `pid` is sampled.
     pub fn samples(&self, pid: u32) -> bool {
         self.targets.iter().any(|t| !t.over && t.pid() == pid && t.records_itself_ns.is_none())
     }
 
-    /// The processes whose samples are taken: id, name and threads.
+    /// Returns the sampled processes: PID, name and threads.
     pub fn sampled(&self) -> impl Iterator<Item = (u32, String, Vec<&Thread>)> {
         let live = self.targets.iter().filter(|t| !t.over && t.records_itself_ns.is_none());
         live.map(|target| {
@@ -162,7 +165,8 @@ impl Watch {
         })
     }
 
-    /// The constant of a thread in a recording, and the group of its process; `name` is its newest.
+    /// Returns the constant of a thread in a recording and the group of its process. `name` is the thread's
+    /// latest name.
     pub fn known_thread(
         &mut self,
         pid: u32,
@@ -184,7 +188,7 @@ impl Watch {
         Some(KnownThread { thread, group: Some(group) })
     }
 
-    /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
+    /// Reads the rings. Returns how full the fullest was, in 1/256.
     pub fn round(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> u32 {
         self.read(outputs, now_ns, now_ns.saturating_sub(SETTLE_NS))
     }
@@ -204,7 +208,7 @@ impl Watch {
             let time_at =
                 if self.events.sampling.numbered { record::numbered_time_at } else { record::time_at };
             while let Some((len, time_ns)) = source.ring.look(at, head, time_at) {
-                // Within a ring the order is that of writing.
+                // Within a ring, records are in the order in which they were written.
                 last_ns = time_ns.max(last_ns);
                 if last_ns > until_ns {
                     break;
@@ -223,7 +227,7 @@ impl Watch {
         self.found = found;
         let (sampling, cause) = (self.events.per_processor(), self.cause());
         for target in self.targets.iter_mut().filter(|t| !t.over) {
-            // The counts of a thread that ended come right behind its end.
+            // The counts of a thread that ended follow immediately after its end.
             target.settle(until_ns.saturating_sub(SETTLE_NS), sampling, cause);
         }
         self.finish_waits(outputs);
@@ -256,7 +260,7 @@ impl Watch {
         }
     }
 
-    /// Lets the wall clock look at the threads of all processes. Returns true if any of them ran since the last look.
+    /// Samples the wall clock of all processes. Returns true if any of them ran since the last call.
     pub fn look_at_waits(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> bool {
         let mut ran = false;
         let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
@@ -268,14 +272,14 @@ impl Watch {
         ran
     }
 
-    /// Returns messages for the user that are new.
+    /// Returns the new messages for the user.
     pub fn notices(&mut self) -> Vec<String> {
         let mut notices: Vec<String> = self.targets.iter_mut().filter_map(Target::notice).collect();
         notices.extend(self.events.notices());
         notices
     }
 
-    /// Why CPU time at the end of a thread is in no sample.
+    /// Returns the cause of loss for CPU time at the end of a thread.
     fn cause(&self) -> usize {
         match (self.overflowed, self.stopped) {
             (true, _) => loss::RING_FULL,
@@ -324,7 +328,7 @@ impl Watch {
             }
             Record::Lost(count) => {
                 *missing += count;
-                // A mapping may have been among them.
+                // The lost records may include mappings.
                 for target in targets.iter_mut().filter(|t| !t.over) {
                     target.read_maps(outputs.images());
                 }
@@ -366,7 +370,7 @@ impl Watch {
         }
     }
 
-    /// A process forked.
+    /// Handles a fork.
     fn begun(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -389,7 +393,7 @@ impl Watch {
         self.add(outputs, target, now_ns);
     }
 
-    /// A process executed a program: the old image is done with, its first thread's account goes on.
+    /// Handles an exec: the old image is complete, and the totals of its first thread continue.
     fn executed(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -416,7 +420,7 @@ impl Watch {
         self.add(outputs, target, now_ns);
     }
 
-    /// Once a second: clocks, names, processes that went without a word.
+    /// Once a second: reads clocks and names, and finds processes whose end was not reported.
     pub fn look(&mut self, now_ns: u64) {
         let sampling = self.events.per_processor();
         self.events.find_ended_threads();
@@ -425,7 +429,7 @@ impl Watch {
         }
     }
 
-    /// Files were read: what waited for them goes on.
+    /// Continues with samples that waited for files which have been read.
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         let (period_ns, depth, threads) = (self.events.sampling.period_ns, self.depth, self.threads.as_ref());
         for target in self.targets.iter_mut().filter(|t| t.waiting() > 0) {
@@ -437,17 +441,17 @@ impl Watch {
         }
     }
 
-    /// Whether a process is recorded into this output.
+    /// Returns true if a process is recorded into this output.
     pub fn uses(&self, recording: RecordingId) -> bool {
         self.rest_in == Some(recording) || self.targets.iter().any(|t| t.recording == recording)
     }
 
-    /// Samples that wait for files being read.
+    /// Returns the number of samples that wait for files.
     pub fn waiting(&self) -> usize {
         self.targets.iter().map(Target::waiting).sum()
     }
 
-    /// Writes the accounts of the processes of a recording.
+    /// Writes the thread totals of the processes of a recording.
     pub fn write_accounts(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -472,17 +476,17 @@ impl Watch {
         }
     }
 
-    /// Keeps in mind only which of the processes that `run` record themselves.
+    /// Forgets which processes record themselves, except for those for which `run` returns true.
     pub fn forget_others(&mut self, run: impl Fn(u32) -> bool) {
         self.themselves.retain(|pid, _| run(*pid));
     }
 
-    /// The images that samples may name.
+    /// Returns the images that samples may reference.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
         self.targets.iter().flat_map(Target::images)
     }
 
-    /// Forgets which libraries of these outputs were told, if they are many.
+    /// Forgets which libraries were written to these outputs, if they are many.
     pub fn repeat_libraries(&mut self) {
         info_events::forget_libraries(
             &mut self.written_libraries,
@@ -515,7 +519,7 @@ impl Watch {
         }
     }
 
-    /// Switches sampling off for a while, or on again. CPU time used meanwhile is lost.
+    /// Pauses or resumes sampling. CPU time used during the pause is lost.
     pub fn pause(&mut self, paused: bool) {
         if paused == self.paused || self.stopped {
             return;
@@ -531,8 +535,8 @@ impl Watch {
     pub fn stop(&mut self) {
         if !self.stopped {
             self.stopped = true;
-            // The threads run on. CPU time that they use from here on is no part of the recording. The clocks are read first, so that no
-            // sample is due that did not come.
+            // The threads continue to run, but their CPU time from here on is not part of the recording. Read
+            // the clocks first, so that no sample is expected that will not come.
             for target in self.targets.iter_mut().filter(|t| !t.over) {
                 target.read_last_clocks();
             }
@@ -540,7 +544,7 @@ impl Watch {
         }
     }
 
-    /// The end: reads the rest and closes all accounts.
+    /// Reads the rest of the rings and closes all accounts at the end.
     pub fn close(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         self.stop();
         self.read(outputs, now_ns, u64::MAX);
@@ -563,7 +567,7 @@ impl Watch {
         outputs.report_kinds(&engines.counts());
     }
 
-    /// After the last symbols.
+    /// Completes the recordings, after the last symbols.
     pub fn finish(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         self.remove_settled(outputs, now_ns);
         self.events.close();

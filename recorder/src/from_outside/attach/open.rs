@@ -1,4 +1,4 @@
-//! Begins to record a running process, or the program that is started next.
+//! Starts to record a running process, or the program that is started next.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +15,11 @@ use crate::os::process_info::{ProcessInfo, cpu_ns, thread_name};
 use crate::perf_events::machine::list_threads;
 use crate::{error::Error, os::clock::monotonic_ns, settings::Settings};
 
-/// Lists of a process's threads read at most until no new one shows up.
+/// How often to list a process's threads until no new one appears.
 const MAX_LISTS: usize = 50;
 
 impl Watch {
-    /// Nothing watched yet. `named`: the perf events that are recorded in addition to CPU time.
+    /// Returns an empty set. `named`: the perf events that are recorded in addition to CPU time.
     pub fn new(settings: &Settings, named: Vec<NamedEvent>) -> Watch {
         Watch {
             kinds: Kinds { cpu: settings.cpu, wall_ns: settings.wall_ns() },
@@ -37,8 +37,8 @@ impl Watch {
         }
     }
 
-    /// Begins to record a running process. CPU time it used before is of no interest, or, if it is `ours` from the
-    /// beginning, lost.
+    /// Starts to record a running process. Its earlier CPU time is ignored, or counted as lost if it is
+    /// `ours` from the start.
     pub fn attach(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -52,7 +52,7 @@ impl Watch {
         let mut target = Target::new(about, self.kinds, id, recording);
         let mut known = HashSet::new();
         let period_ns = self.events.sampling.period_ns;
-        // Threads that start while we look are inherited from those whose events are open already, or seen next time.
+        // Threads that start during this loop inherit the events of their parent, or appear in the next list.
         for _ in 0..MAX_LISTS {
             let new: Vec<u32> = list_threads(pid).into_iter().filter(|tid| known.insert(*tid)).collect();
             if new.is_empty() {
@@ -61,7 +61,7 @@ impl Watch {
             for tid in new {
                 match self.events.open(tid, false) {
                     Ok(()) => {}
-                    // It ended meanwhile.
+                    // It has ended in the meantime.
                     Err(e) if e.raw_os_error() == Some(libc::ESRCH) => continue,
                     Err(e) => {
                         self.events.truncate(mark);
@@ -76,11 +76,12 @@ impl Watch {
                 }
             }
         }
-        // All ended meanwhile, or the process is one already that only waits to be collected.
+        // All threads have ended in the meantime, or the process is a zombie.
         if target.threads.is_empty() {
             return Err(refused::gone(pid));
         }
-        // The kernel may have taken earlier events away in exec; what those told last (exec, the end) is still in the rings.
+        // The kernel may have removed earlier events in exec. Their last records (exec, end) are still in the
+        // rings.
         target.since_ns = monotonic_ns();
         self.events.enable(mark).map_err(|e| refused::explain(pid, &e))?;
         target.read_maps(outputs.images());
@@ -89,8 +90,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Records the program that the calling thread starts next, from its first instruction on. Our own events stay
-    /// switched off: we do not execute anything.
+    /// Records the program that the calling thread starts next, from its first instruction on. The events of
+    /// this process remain disabled, because it does not exec.
     pub fn attach_child(&mut self) -> Result<(), Error> {
         self.events.open(0, true).map_err(|e| refused::explain(std::process::id(), &e))
     }

@@ -1,10 +1,10 @@
-//! Why a process cannot be recorded from outside, and what to do about it.
+//! Explains why a process cannot be recorded from outside, and the remedy.
 
 use std::{fs, io, os::unix::fs::MetadataExt};
 
 use crate::error::Error;
 
-/// There is no such process.
+/// Returns the error that there is no such process.
 pub fn gone(pid: u32) -> Error {
     refusal(format!("there is no process {pid}"))
 }
@@ -13,20 +13,20 @@ fn refusal(problem: String) -> Error {
     Error::Unavailable { name: "pid", problem }
 }
 
-/// What is known of the process and of us.
+/// What is relevant about the process and this one.
 #[derive(Debug)]
 struct Facts {
     pid: u32,
-    /// Owner of the process, if it can be seen.
+    /// Owner of the process, if it is visible.
     owner: Option<u32>,
-    /// The process may not be looked at even by its owner (set-user-id, prctl).
+    /// The process denies access even to its owner (set-user-id, prctl).
     closed: bool,
     us: u32,
     /// `kernel.perf_event_paranoid`.
     paranoid: Option<i32>,
 }
 
-/// Explains the kernel's refusal to watch a process.
+/// Explains why the kernel refused to open events of a process.
 pub fn explain(pid: u32, error: &io::Error) -> Error {
     let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|m| m.uid());
     let real = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -36,7 +36,7 @@ pub fn explain(pid: u32, error: &io::Error) -> Error {
     let facts = Facts {
         pid,
         owner: real.or(owner),
-        // What may not be dumped belongs to root in /proc.
+        // In /proc, a process that is not dumpable belongs to root.
         closed: real.is_some() && owner == Some(0) && real != Some(0),
         us: nix::unistd::geteuid().as_raw(),
         paranoid: paranoid.and_then(|t| t.trim().parse().ok()),

@@ -1,5 +1,6 @@
-//! A program's CPU time from its exec to the moment when it begins to sample itself: what the kernel and the dynamic
-//! loader do before any preloaded code runs. Perf events that the exec switches on, read here, and closed at the hand-over.
+//! Samples a program from its exec until it samples itself: the time of the kernel and the dynamic loader
+//! before any preloaded code runs. Uses perf events that the exec enables; they are read here and closed at
+//! the hand-over.
 
 use std::{io, os::fd::AsFd};
 
@@ -12,18 +13,18 @@ use crate::perf_events::{
 };
 use crate::process::pre_registration_samples::Early;
 
-/// Shortest and longest CPU time from sample to sample: a start is short, and weights are true at any period.
+/// Limits of the sampling interval. A start is short, and samples carry correct weights at any interval.
 const PERIOD_NS: [u64; 2] = [500_000, 1_000_000];
-/// Bytes of stack copied: the loader's stack is small.
+/// Bytes of stack copied. The loader's stack is small.
 const STACK_BYTES: u32 = 16 << 10;
-/// Bytes of a processor's ring: what an ordinary user may map.
+/// Ring size per processor, bytes: the amount that an ordinary user may map.
 const RING_BYTES: usize = 512 << 10;
-/// Bytes of copied stacks that are kept.
+/// Limit of copied stacks, bytes.
 const KEPT_BYTES: usize = 16 << 20;
 
 struct Source {
     ring: Ring,
-    /// What its event had counted at the last sample, ns.
+    /// Count of its event at the last sample, ns.
     counted_ns: u64,
     missing: u64,
 }
@@ -34,13 +35,13 @@ pub struct Startup {
     sources: Vec<Source>,
     samples: Vec<Early>,
     bytes: usize,
-    /// The program, once it is started.
+    /// The PID of the program, once it is started.
     pub pid: u32,
 }
 
 impl Startup {
-    /// Opens the events, disabled until the exec. `None` if the kernel does not allow them: the time is lost then and told
-    /// so, as without all this.
+    /// Opens the events, disabled until the exec. Returns `None` if the kernel does not permit them; the
+    /// startup time is then lost and reported as such.
     pub fn open(period_ns: u64) -> Option<Startup> {
         let mut sampling = Sampling {
             clock: true,
@@ -59,7 +60,7 @@ impl Startup {
                 match sampling.open(0, cpu) {
                     Ok(event) => break event,
                     Err(refusal) if sources.is_empty() && less(&mut sampling, &refusal) => {}
-                    // A processor that went off line would be missing only if the program started there.
+                    // An offline processor would matter only if the program started there.
                     Err(_) => return None,
                 }
             };
@@ -69,7 +70,7 @@ impl Startup {
         Some(Startup { sampling, sources, samples: Vec::new(), bytes: 0, pid: 0 })
     }
 
-    /// Takes in what the rings hold.
+    /// Reads the rings.
     pub fn read(&mut self) {
         let Startup { sampling, sources, samples, bytes, pid } = self;
         for Source { ring, counted_ns, missing } in sources {
@@ -81,7 +82,7 @@ impl Startup {
                         let counted = sample.count.map(|count| count.saturating_sub(*counted_ns));
                         *counted_ns = sample.count.unwrap_or(0);
                         let period_ns = sampling.period_ns;
-                        // What belongs to other samples than this one stays lost.
+                        // Weight that belongs to lost samples remains lost.
                         let split =
                             split(counted.unwrap_or(period_ns), period_ns, *missing, !sampling.kernel);
                         *missing -= split.lost.0;
@@ -99,7 +100,7 @@ impl Startup {
         }
     }
 
-    /// Switches the events off and takes the samples from before `until_ns`, in order of time.
+    /// Disables the events and takes the samples before `until_ns`, in order of time.
     pub fn end(mut self, until_ns: u64) -> Vec<Early> {
         for source in &self.sources {
             let _ = attr::disable(source.ring.event().as_fd());
@@ -111,7 +112,7 @@ impl Startup {
     }
 }
 
-/// Asks for less after a refusal; `false` if there is nothing less.
+/// Requests fewer features after a refusal. Returns false if there is nothing left to drop.
 fn less(sampling: &mut Sampling, refusal: &io::Error) -> bool {
     match refusal.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) if sampling.kernel => sampling.kernel = false,

@@ -1,4 +1,4 @@
-//! One process recorded from outside: its modules, its threads' accounts, its stacks.
+//! A process recorded from outside: its modules, its threads' totals, its stacks.
 
 use std::{collections::HashMap, sync::atomic::AtomicU64};
 
@@ -28,16 +28,16 @@ use crate::{
     settings::ThreadSelection,
 };
 
-/// Bytes of copied stacks of one process that may wait for unwind rows being read.
+/// Limit of copied stacks of one process that wait for unwind tables, bytes.
 const WAITING_BYTES: usize = 32 << 20;
-/// Samples of one process that may wait for symbols being read.
+/// Limit of samples of one process that wait for symbols.
 const WAITING_SAMPLES: usize = 50_000;
 
-/// What a sample still waits for.
+/// The data that a sample waits for.
 enum Wait {
-    /// Unwind rows: registers and stack to walk.
+    /// Unwind tables: registers and stack to walk.
     Rows { regs: Box<Regs>, stack: Box<[u8]>, kernel: Box<[u64]>, user: Box<[u64]> },
-    /// Names of these addresses.
+    /// Symbols of these addresses.
     Names(Stack),
 }
 
@@ -49,12 +49,12 @@ struct Pending {
     wait: Wait,
 }
 
-/// The events that are written when a stack has its names.
+/// The events to write once a stack has its symbols.
 #[derive(Clone, Copy)]
 pub enum Sampled {
     /// CPU time.
     Cpu(CpuSamples),
-    /// Another event, and its extra word.
+    /// Another event, and its additional word.
     Event(Head, u64),
 }
 
@@ -63,28 +63,28 @@ pub enum Sampled {
 pub struct CpuSamples {
     /// `jdk.ExecutionSample`.
     cpu: u32,
-    /// The wall clock's: the thread ran.
+    /// Wall-clock samples: the thread was running.
     ran: u32,
-    /// The wall clock's: before, the thread was ready without a processor.
+    /// Wall-clock samples: the thread was runnable before, but waited for a processor.
     queued: u32,
 }
 
 /// The kinds of samples that are recorded of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Kinds {
-    /// Samples of CPU time are events of their own.
+    /// CPU time samples are written as events.
     pub cpu: bool,
     /// Interval of the wall clock, ns, if that is recorded.
     pub wall_ns: Option<u64>,
 }
 
 impl Kinds {
-    /// Returns true if CPU time is sampled: for itself, or as the running part of wall-clock time.
+    /// Returns true if CPU time is sampled: as events, or as the running part of wall-clock time.
     pub fn samples_cpu_time(self) -> bool {
         self.cpu || self.wall_ns.is_some()
     }
 
-    /// The events that `events` periods of CPU time become.
+    /// Returns the events that `events` periods of CPU time become.
     fn samples(self, thread: &mut Thread, events: u32, period_ns: u64) -> CpuSamples {
         let cpu_ns = u64::from(events).saturating_mul(period_ns);
         let wall = |wall_ns| thread.wall.running(thread.seed(), cpu_ns, wall_ns);
@@ -93,35 +93,35 @@ impl Kinds {
     }
 }
 
-/// What a process needs of the drain to take a sample in.
+/// The parts of the drain that a process needs to record a sample.
 pub struct RecordingContext<'a> {
     /// Its output.
     pub recording: &'a mut Recording,
     /// Files.
     pub images: &'a mut Images,
-    /// Unwind rows of all modules.
+    /// Unwind tables of all modules.
     pub rows: &'a [AtomicU64],
     /// Sampling period, ns.
     pub period_ns: u64,
-    /// Frames kept.
+    /// Limit of frames per stack.
     pub depth: usize,
-    /// Which threads are recorded, if not all.
+    /// The selection of threads, if not all are recorded.
     pub threads: Option<&'a ThreadSelection>,
 }
 
 /// A process.
 pub struct Target {
-    /// Who it is.
+    /// Its PID, name and start.
     pub about: ProcessInfo,
     /// Its threads by id.
     pub threads: HashMap<u32, Watched>,
-    /// Index of its recording.
+    /// Key of its recording.
     pub recording: RecordingId,
-    /// Nothing comes from it any more.
+    /// No more records will come from it.
     pub over: bool,
-    /// It records itself from this CLOCK_MONOTONIC time on.
+    /// From this CLOCK_MONOTONIC time on, it records itself.
     pub records_itself_ns: Option<u64>,
-    /// Records of before this CLOCK_MONOTONIC time come from events that it had earlier.
+    /// Records before this CLOCK_MONOTONIC time come from earlier events of the process.
     pub since_ns: u64,
     kinds: Kinds,
     waits: Option<Box<Waits>>,
@@ -129,14 +129,14 @@ pub struct Target {
     stacks: Stacks,
     group: u32,
     titles: Titles,
-    /// The names it wrote last are read.
+    /// The names that it wrote last (perf map, jitdump) have been read.
     named: bool,
     pending: Vec<Pending>,
     waiting_bytes: usize,
 }
 
 impl Target {
-    /// A process that was found or has just begun.
+    /// Returns a process that was found or has just started.
     pub fn new(
         about: ProcessInfo,
         kinds: Kinds,
@@ -145,7 +145,7 @@ impl Target {
     ) -> Target {
         let inside = id_inside(about.pid).map_or_else(String::new, |id| format!(", {id} in its namespace"));
         let group = recording.add_group(format!("{} ({}{inside})", about.called(), about.pid));
-        // Its arguments at its start are not known.
+        // The arguments at its start are not known.
         let titles = Titles::new(Vec::new(), about.exe.clone());
         Target {
             about,
@@ -166,27 +166,27 @@ impl Target {
         }
     }
 
-    /// Its process id.
+    /// Its PID.
     pub fn pid(&self) -> u32 {
         self.about.pid
     }
 
-    /// Takes over what a forked child has of its parent.
+    /// Copies the state that a forked child inherits from its parent.
     pub fn inherit(&mut self, parent: &Target) {
         self.stacks.inherit(&parent.stacks);
     }
 
-    /// Looks at what is mapped now.
+    /// Reads the current mappings.
     pub fn read_maps(&mut self, images: &mut Images) {
         self.stacks.read_maps(self.about.pid, images);
     }
 
-    /// A mapping appeared.
+    /// Adds a mapping.
     pub fn mapped(&mut self, mapped: &Mapped<'_>, images: &mut Images) {
         self.stacks.mapped(mapped, images);
     }
 
-    /// The thread, known from now on if it was not.
+    /// Returns a thread, and adds it if it is new.
     pub fn thread(&mut self, tid: u32, time_ns: u64, period_ns: u64) -> &mut Watched {
         let pid = self.about.pid;
         self.threads.entry(tid).or_insert_with(|| {
@@ -195,19 +195,19 @@ impl Target {
         })
     }
 
-    /// Name of its first thread, which others are born with.
+    /// Returns the name of its first thread, which new threads inherit.
     pub fn first_thread_name(&self) -> String {
         self.threads.get(&self.about.pid).map(|w| w.thread.name().to_owned()).unwrap_or_default()
     }
 
-    /// After exec: the account of the thread that goes on moves to the process's new image.
+    /// After exec: moves the totals of the continuing thread to the new image.
     pub fn hand_over(&mut self, to: &mut Target, name: &str, time_ns: u64) {
         let pid = self.about.pid;
         for watched in self.threads.values_mut().filter(|w| w.thread.tid != pid) {
             watched.ended_ns.get_or_insert(time_ns);
         }
         if let Some(mut watched) = self.threads.remove(&pid) {
-            // Another program is another group in the output, even under the same name.
+            // Another program is another group in the output, even with the same name.
             watched.thread.leave_group();
             watched.thread.rename(name.to_owned());
             if let (Some(before), Some(after)) = (&mut self.waits, &mut to.waits) {
@@ -217,13 +217,13 @@ impl Target {
         }
     }
 
-    /// A thread whose events are being opened: its account begins now.
+    /// Starts the totals of a thread whose events are being opened.
     pub fn begin(&mut self, tid: u32, name: String, base_ns: u64, time_ns: u64, period_ns: u64) {
         let thread = Thread::outside(tid, name, period_ns, time_ns);
         self.threads.insert(tid, Watched::new(thread, base_ns));
     }
 
-    /// A sample of ring `ring`; `missing` counts records that had no room before it.
+    /// Handles a CPU time sample of ring `ring`; `missing` counts the records lost before it.
     pub fn take(
         &mut self,
         sample: &Sample<'_>,
@@ -241,7 +241,7 @@ impl Target {
         let Some(watched) = self.threads.get_mut(&sample.tid) else { return };
         let split = match counted {
             Some(counted) => split(counted, period_ns, *missing, blind),
-            // An old kernel tells no counts: what is missing is put down to the thread that comes next.
+            // Old kernels report no counts; attribute the lost records to the thread that comes next.
             None => {
                 watched.samples_count = false;
                 let lost = (*missing, missing.saturating_mul(period_ns));
@@ -276,8 +276,9 @@ impl Target {
         self.take_stack(sample, constant, Sampled::Cpu(events), context);
     }
 
-    /// A sample of perf event `index` in ring `ring`, which comes every `period` events; `missing` counts records that had no room before
-    /// it. Returns the events since the thread's last sample; `None` if the kernel does not report them.
+    /// Handles a sample of perf event `index` in ring `ring`, which occurs every `period` events; `missing`
+    /// counts the records lost before it. Returns the events since the thread's last sample; `None` if the
+    /// kernel does not report them.
     pub fn take_event(
         &mut self,
         sample: &Sample<'_>,
@@ -296,7 +297,8 @@ impl Target {
         if !thread.selected_outside(context.threads) {
             return counted;
         }
-        // An old kernel reports no counts: the sample represents a period, and records without room may be of anything.
+        // Old kernels report no counts: the sample represents one period, and the lost records may belong to
+        // any event.
         let split = split(counted.unwrap_or(period), period, *missing, false);
         *missing -= split.lost.0;
         self.engines.lose_many(event_kind::PERF, split.lost.0, split.lost.1);
@@ -312,7 +314,8 @@ impl Target {
         counted
     }
 
-    /// The constant of thread `tid` under the title that its process has at `time_ns`. `None` if the thread is unknown.
+    /// Returns the constant of thread `tid` under the title that its process has at `time_ns`. `None` if the
+    /// thread is unknown.
     fn thread_constant_at(
         &mut self,
         tid: u32,
@@ -330,7 +333,8 @@ impl Target {
         }
     }
 
-    /// Walks the stack of a sample, and writes the sample or puts it aside until rows and names are read.
+    /// Walks the stack of a sample. Writes the sample, or stores it until unwind tables and symbols have been
+    /// read.
     fn take_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -341,7 +345,7 @@ impl Target {
         let (tid, time_ns) = (sample.tid, sample.time_ns);
         let pending = |wait| Pending { tid, constant, time_ns, sampled, wait };
         let Some(regs) = &sample.regs else {
-            // In the kernel with the program's memory given up, or a program of 32 bits.
+            // In the kernel after the program's memory was released, or a 32-bit program.
             let truncated = sample.kernel.is_empty().then_some(walk_end::NO_INFO);
             let exact = 1;
             let stack = Stack { truncated, exact, frames: sample.kernel.clone() };
@@ -362,7 +366,7 @@ impl Target {
         }
     }
 
-    /// Writes an event of thread `tid` whose stack is walked; without a stack if it is unknown.
+    /// Writes an event of thread `tid` with a walked stack, or without a stack if that is unknown.
     pub fn record(
         &mut self,
         tid: u32,
@@ -390,7 +394,7 @@ impl Target {
         }
     }
 
-    /// Walks the stack of a thread that sleeps, by its program counter and stack pointer.
+    /// Walks the stack of a sleeping thread, from its program counter and stack pointer.
     pub fn walk_asleep(
         &mut self,
         registers: (u64, u64),
@@ -400,7 +404,7 @@ impl Target {
         self.stacks.walk_asleep(self.about.pid, registers, depth, context.images, context.rows)
     }
 
-    /// Lets the wall clock look at the threads. Returns true if the process ran since the last look.
+    /// Samples the wall clock of the threads. Returns true if the process ran since the last call.
     pub fn look_at_waits(&mut self, context: &mut RecordingContext<'_>, now_ns: u64) -> bool {
         let Some(mut waits) = self.waits.take() else { return false };
         let ran = self.records_itself_ns.is_none() && waits.tick(self, context, now_ns);
@@ -471,7 +475,7 @@ impl Target {
         self.stacks.walk(self.about.pid, &copied, wait, context.depth, context.images, context.rows)
     }
 
-    /// Writes a sample whose stack is walked, or keeps it until its names are read.
+    /// Writes a sample whose stack is walked, or stores it until its symbols have been read.
     fn finish(&mut self, pending: Pending, anyway: bool, context: &mut RecordingContext<'_>) {
         let Wait::Names(stack) = &pending.wait else { return self.pending.push(pending) };
         let anyway = anyway || self.pending.len() >= WAITING_SAMPLES;
@@ -484,7 +488,7 @@ impl Target {
         self.write(pending.tid, pending.constant, trace, pending.time_ns, pending.sampled, context);
     }
 
-    /// Tries again what waits for files being read; `anyway`: with what is known.
+    /// Retries samples that wait for files. `anyway`: writes them with the symbols available.
     pub fn resolve(&mut self, anyway: bool, context: &mut RecordingContext<'_>) {
         let pending = std::mem::take(&mut self.pending);
         self.waiting_bytes = 0;
@@ -503,7 +507,7 @@ impl Target {
         }
     }
 
-    /// Looks whether it has written down names of code made at run time; for the last time when it is over.
+    /// Checks whether it has written names of JIT-compiled code; for the last time when it is over.
     pub fn read_names(&mut self, images: &Images, now_ns: u64) -> bool {
         let pid = self.about.pid;
         if !self.over {
@@ -517,12 +521,12 @@ impl Target {
         true
     }
 
-    /// Samples that wait for files being read.
+    /// Returns the number of samples that wait for files.
     pub fn waiting(&self) -> usize {
         self.pending.len()
     }
 
-    /// A thread ended. Its last counts come after this.
+    /// Notes the end of a thread. Its last counts follow.
     pub fn ended(&mut self, tid: u32, time_ns: u64) {
         let pid = self.about.pid;
         if let Some(watched) = self.threads.get_mut(&tid) {
@@ -531,15 +535,15 @@ impl Target {
         }
     }
 
-    /// What an event of a thread that ended had counted.
+    /// Adds the final count of an event of a thread that ended.
     pub fn counted(&mut self, tid: u32, ring: usize, count_ns: u64) {
         if let Some(watched) = self.threads.get_mut(&tid) {
             watched.tail_ns += watched.counted(ring, count_ns);
         }
     }
 
-    /// Closes the accounts of threads that ended before `before_ns`, and the process when it has no others. `cause`: why what
-    /// they used last is in no sample.
+    /// Closes the accounts of threads that ended before `before_ns`, and the process when it has no others.
+    /// `cause`: the cause of loss for the CPU time after their last sample.
     pub fn settle(&mut self, before_ns: u64, sampling: PerProcessor, cause: usize) {
         if let Some(from_ns) = self.records_itself_ns.filter(|from| *from < before_ns) {
             self.leave(from_ns);
@@ -560,7 +564,8 @@ impl Target {
         }
     }
 
-    /// Sampling was switched off or on again: what threads used meanwhile has a cause.
+    /// Notes that sampling was paused or resumed, so that the CPU time of the pause is lost with the right
+    /// cause.
     pub fn paused(&mut self, paused: bool, period_ns: u64) {
         if let Some(waits) = &mut self.waits {
             waits.restart();
@@ -582,7 +587,8 @@ impl Target {
         }
     }
 
-    /// It records itself: what was sampled of it stays, everything else is told by itself.
+    /// Completes a process that now records itself: keeps the samples so far, and writes no ends or totals,
+    /// which the process writes itself.
     fn leave(&mut self, from_ns: u64) {
         for watched in self.threads.values_mut() {
             let thread = &mut watched.thread;
@@ -594,7 +600,7 @@ impl Target {
         self.over = true;
     }
 
-    /// Once a second: clocks and names; threads of which no end was told.
+    /// Once a second: reads clocks and names, and finds threads whose end was not reported.
     pub fn look(&mut self, now_ns: u64, sampling: PerProcessor) {
         let pid = self.about.pid;
         for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
@@ -608,7 +614,7 @@ impl Target {
         }
     }
 
-    /// Reads the CPU clocks of its threads for the last time: sampling stops.
+    /// Reads the CPU clocks of its threads for the last time, because sampling stops.
     pub fn read_last_clocks(&mut self) {
         let pid = self.about.pid;
         for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
@@ -617,7 +623,7 @@ impl Target {
         }
     }
 
-    /// The recording ends here for it.
+    /// Closes all accounts at the end of the recording.
     pub fn close(&mut self, now_ns: u64, sampling: PerProcessor, cause: usize) {
         let pid = self.about.pid;
         for watched in self.threads.values_mut().filter(|w| w.ended_ns.is_none()) {
@@ -628,7 +634,7 @@ impl Target {
         self.over = true;
     }
 
-    /// Tells the news of its threads.
+    /// Writes starts, ends and changed totals of its threads.
     pub fn write_accounts(
         &mut self,
         recording: &mut Recording,
@@ -645,41 +651,41 @@ impl Target {
         self.engines.write_losses(recording, &[(0, 0); event_kind::KINDS], now_ns);
     }
 
-    /// Events other than CPU time so far, by kind: recorded, lost.
+    /// Returns the number of events other than CPU time, by kind: recorded, lost.
     pub fn counts(&self) -> [(u64, u64); event_kind::KINDS] {
         self.engines.counts()
     }
 
-    /// Takes out the threads that are told to the end.
+    /// Removes and returns the threads that have been written completely.
     pub fn take_complete_threads(&mut self) -> Vec<Thread> {
         let told: Vec<u32> =
             self.threads.iter().filter(|(_, w)| w.thread.told.end).map(|(tid, _)| *tid).collect();
         told.iter().filter_map(|tid| self.threads.remove(tid)).map(|w| w.thread).collect()
     }
 
-    /// Ends its groups: no thread of it will be added.
+    /// Ends its groups, which get no more threads.
     pub fn end_groups(&self, recording: &mut Recording) {
         recording.end_group(self.group);
         self.titles.end(recording);
     }
 
-    /// The group of its threads.
+    /// Returns the group of its threads.
     pub fn group(&self) -> u32 {
         self.group
     }
 
-    /// The images that its samples may name.
+    /// Returns the images that its samples may reference.
     pub fn images(&self) -> impl Iterator<Item = ImageId> {
         self.stacks.modules.images()
     }
 
-    /// What is mapped.
+    /// Returns its mappings.
     pub fn modules(&self) -> &ModuleMap {
         &self.stacks.modules
     }
 }
 
-/// The stack of CPU time in the kernel that we may not look at.
+/// Returns the stack for CPU time in the kernel that we may not see.
 fn hidden_trace(recording: &mut Recording) -> TraceIndex {
     const HIDDEN: u64 = u64::MAX;
     let interner = &mut recording.interner;

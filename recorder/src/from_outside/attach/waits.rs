@@ -1,7 +1,8 @@
-//! The waits of a process recorded from outside: the wall clock without the process's help.
+//! The waits of a process recorded from outside: the wall clock without code in the process.
 //!
-//! Running time comes from the process's CPU samples. Waits come from here, as for processes that record themselves
-//! ([`crate::process::wall`]): a thread whose scheduler account stands still has waited, and its stack is read once for each wait.
+//! Running time comes from the process's CPU samples. Waits come from here, as for processes that record
+//! themselves ([`crate::process::wall`]): a thread whose scheduler statistics do not change has waited, and
+//! its stack is read once for each wait.
 
 use std::{collections::HashMap, time::Instant};
 
@@ -21,33 +22,34 @@ use crate::{
     recording::events::Head,
 };
 
-/// A look at all threads takes at most this part of a processor.
+/// A pass over all threads may use at most this fraction of a processor (1/50).
 const SCAN_PART: u32 = 50;
-/// Frames of a waiting thread's stack.
+/// Limit of frames of a waiting thread's stack.
 const DEPTH: usize = 1024;
 
 struct Entry {
     files: Files,
     watch: Watch,
-    /// When it is looked at next, CLOCK_MONOTONIC ns.
+    /// When it is examined next, CLOCK_MONOTONIC ns.
     due_ns: u64,
-    /// The stack was cut while modules were still being read.
+    /// The stack was cut because modules were still being read; walk it again.
     again: bool,
 }
 
 /// The waits of the threads of one process.
 pub struct Waits {
     period_ns: u64,
-    /// CPU time of the process at the last look, ns.
+    /// CPU time of the process at the last pass, ns.
     cpu_ns: Option<u64>,
     scan_after_ns: u64,
     entries: HashMap<u32, Entry>,
-    /// The kernel does not allow to see where threads wait.
+    /// The kernel does not permit us to see where threads wait.
     denied: bool,
     reported: bool,
 }
 
-/// A walked stack as the wall clock stores it: 1 + the reason if it is cut, its exact frames, its addresses.
+/// Encodes a walked stack as the wall clock stores it: 1 + the reason if it is cut, its number of exact
+/// frames, its addresses.
 fn stack_words(stack: Stack) -> Vec<u64> {
     let mut words = Vec::with_capacity(stack.frames.len() + 2);
     words.push(stack.truncated.map_or(0, |reason| 1 + u64::from(reason)));
@@ -56,7 +58,7 @@ fn stack_words(stack: Stack) -> Vec<u64> {
     words
 }
 
-/// The reverse of [`stack_words`]; an empty stack has no words.
+/// The inverse of [`stack_words`]; an empty stack has no words.
 fn stack_from_words(words: &[u64]) -> Option<Stack> {
     let [cut, exact, frames @ ..] = words else { return None };
     Some(Stack {
@@ -67,7 +69,7 @@ fn stack_from_words(words: &[u64]) -> Option<Stack> {
 }
 
 impl Waits {
-    /// Looks at threads every `period_ns`.
+    /// Returns a sampler that examines threads every `period_ns`.
     pub fn new(period_ns: u64) -> Waits {
         Waits {
             period_ns,
@@ -79,13 +81,14 @@ impl Waits {
         }
     }
 
-    /// Time until now belongs to no wait: sampling was paused.
+    /// Restarts all waits, because sampling was paused until now.
     pub fn restart(&mut self) {
         self.entries.clear();
         self.cpu_ns = None;
     }
 
-    /// Goes on with a thread of `before` that executed another program. Its stack is that of the old program, and unknown from here on.
+    /// Continues with a thread of `before` that executed another program. Its recorded stack belongs to the
+    /// old program, so its stack is unknown.
     pub fn take_over(&mut self, tid: u32, before: &mut Waits) {
         let Some(mut entry) = before.entries.remove(&tid) else { return };
         if entry.watch.waits() {
@@ -104,7 +107,8 @@ impl Waits {
         })
     }
 
-    /// Looks at the threads that are due, and at all if the process ran. Returns true if it ran since the last call.
+    /// Examines the threads that are due, and all threads if the process ran. Returns true if it ran since
+    /// the last call.
     pub fn tick(&mut self, target: &mut Target, context: &mut RecordingContext<'_>, now_ns: u64) -> bool {
         let cpu_ns = process_cpu_ns(target.pid());
         let ran = cpu_ns != self.cpu_ns;
@@ -132,8 +136,8 @@ impl Waits {
             }
             let Ok(files) = Files::open(pid, *tid) else { continue };
             let Ok(stat) = files.schedstat() else { continue };
-            // One slice less, so that the first look finds a change and sees where the thread is. Time before the thread's events were
-            // opened is not recorded.
+            // Subtract one slice, so that the first pass finds a change and reads where the thread is. Time
+            // before the thread's events were opened is not recorded.
             let start_ns = watched.thread.start_ns.min(now_ns);
             let ran_ns = watched.base_ns.max(stat.ran_ns.saturating_sub(now_ns - start_ns));
             let before = SchedStat { ran_ns, slices: stat.slices.wrapping_sub(1), ..stat };
@@ -190,7 +194,7 @@ impl Waits {
             let mut entry = self.entries.remove(&tid);
             let seen = entry.as_ref().map_or(0, |e| e.watch.idle_ns + e.watch.queued_ns);
             let rest = lived_ns.saturating_sub(used_ns).saturating_sub(seen);
-            // It waited no longer than it lived.
+            // A thread cannot wait longer than it lived.
             let excess = seen.saturating_add(used_ns).saturating_sub(lived_ns);
             let mut placed = false;
             if let Some(entry) = &mut entry {
@@ -201,7 +205,7 @@ impl Waits {
                 }
             }
             let unplaced_ns = if placed { 0 } else { rest };
-            // Their places are unknown; their time counts.
+            // Where these waits happened is unknown, but their time counts.
             for (state, ns) in
                 [(thread_state::SLEEPING, unplaced_ns), (thread_state::WAITING_FOR_CPU, queued_ns)]
             {
@@ -222,7 +226,7 @@ impl Waits {
         if samples == 0 {
             return;
         }
-        // Times add up as samples do: a wait shorter than an interval may have none.
+        // Times add up as those of samples do: a wait shorter than an interval may have no sample.
         let extra = u64::from(samples).saturating_mul(self.period_ns);
         let head = Head { kind: event_kind::WALL, index: wait.state as u16, value: u64::from(samples) };
         target.record(
@@ -235,7 +239,7 @@ impl Waits {
     }
 }
 
-/// Returns what a thread with the account `stat` does, and true if its stack is worth another look.
+/// Returns what a thread with the statistics `stat` does, and true if its stack should be walked again.
 fn observe(
     entry: &mut Entry,
     stat: SchedStat,
@@ -256,7 +260,7 @@ fn observe(
     let state = if disk { thread_state::DISK_SLEEP } else { thread_state::SLEEPING };
     let stack = target.walk_asleep((pc, sp), DEPTH, context);
     let again = stack.truncated.is_some() && context.images.outstanding() > 0;
-    // A thread that ran in the meantime has another stack than when its registers were read.
+    // If the thread ran in the meantime, its stack is not the one that its registers belong to.
     if entry.files.schedstat().ok() != Some(stat) {
         return running;
     }

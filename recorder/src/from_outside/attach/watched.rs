@@ -1,42 +1,42 @@
-//! A thread sampled from outside and what its events counted.
+//! A thread sampled from outside, and the counts of its events.
 
 use std::collections::HashMap;
 
 use crate::{os::process_info::cpu_ns, process::thread::Thread};
 
-/// How CPU time is sampled: each thread has an event for each processor.
+/// The sampling mode: each thread has an event for each processor.
 #[derive(Clone, Copy, Debug)]
 pub struct PerProcessor {
-    /// CPU time of a thread on one processor from sample to sample.
+    /// Sampling interval in CPU time of a thread on one processor, ns.
     pub period_ns: u64,
-    /// Processors with a ring.
+    /// Number of processors with a ring.
     pub processors: usize,
 }
 
-/// A thread and what its events counted.
+/// A thread and the counts of its events.
 pub struct Watched {
-    /// Its account.
+    /// Its totals.
     pub thread: Thread,
-    /// Last count of its event of each processor, ns.
+    /// Last count of its event on each processor, ns.
     pub counts: Vec<u64>,
     /// Last counts of its perf events, by event and ring.
     pub event_counts: HashMap<(u16, usize), u64>,
-    /// CPU time it had used when its events were opened.
+    /// CPU time that it had used before its events were opened.
     pub base_ns: u64,
-    /// What its events counted after its last samples; known when it has ended.
+    /// Final counts after its last samples, ns; known once it has ended.
     pub tail_ns: u64,
-    /// Its samples tell what was counted.
+    /// Its samples carry the count of their event.
     pub samples_count: bool,
-    /// CPU time in no sample when sampling was switched off.
+    /// CPU time in no sample at the start of the pause.
     pub before_pause_ns: u64,
-    /// Sampling stops: its CPU clock is no longer read.
+    /// Sampling has stopped, so its CPU clock is no longer read.
     pub clock_is_final: bool,
-    /// CLOCK_MONOTONIC ns of its end, once told.
+    /// CLOCK_MONOTONIC ns of its end, once reported.
     pub ended_ns: Option<u64>,
 }
 
 impl Watched {
-    /// Nothing counted yet.
+    /// Returns a thread with all counts at zero.
     pub fn new(thread: Thread, base_ns: u64) -> Watched {
         Watched {
             thread,
@@ -51,7 +51,7 @@ impl Watched {
         }
     }
 
-    /// CPU time of its event of ring `ring` since the last call.
+    /// Returns the CPU time that its event of ring `ring` counted since the last call.
     pub fn counted(&mut self, ring: usize, count_ns: u64) -> u64 {
         if self.counts.len() <= ring {
             self.counts.resize(ring + 1, 0);
@@ -70,7 +70,8 @@ impl Watched {
         new
     }
 
-    /// What its events counted and no sample told. Where samples tell no counts, the end told of everything.
+    /// Returns the counted CPU time that no sample reported. If samples carry no counts, the end reports all
+    /// of it.
     pub fn rest_ns(&self) -> u64 {
         let ledger = &self.thread.ledger;
         let told = ledger.sampled_ns.saturating_add(ledger.lost_total_ns());
@@ -82,16 +83,16 @@ impl Watched {
         self.read_clock_up_to(pid, u64::MAX);
     }
 
-    /// Returns the CPU time that can be in no sample although nothing is lost: a period for each processor. For a thread that ended, only the
-    /// processors count on which it ran; its last counts are from them.
+    /// Returns the CPU time that may be in no sample although nothing is lost: one period per processor. For
+    /// a thread that ended, only processors on which it ran count, because its final counts come from these.
     pub fn due_ns(&self, sampling: PerProcessor) -> u64 {
         let ran_on = self.counts.iter().filter(|count| **count > 0).count();
         let events = if self.tail_ns > 0 { ran_on } else { sampling.processors };
         sampling.period_ns.saturating_mul(events.max(1) as u64)
     }
 
-    /// Reads its CPU clock while sampling goes on. Time of more than `due_ns` beyond the samples belongs to a
-    /// sample that is due. It counts when that sample is read.
+    /// Reads its CPU clock while sampling continues. CPU time of more than `due_ns` after the last sample
+    /// belongs to a sample that is due, and counts when that sample is read.
     pub fn read_clock_while_sampled(&mut self, pid: u32, due_ns: u64) {
         let most_ns = self.thread.ledger.booked_ns().saturating_add(due_ns);
         self.read_clock_up_to(pid, most_ns);
@@ -108,19 +109,20 @@ impl Watched {
     }
 }
 
-/// How many samples a weight stands for beside the one at hand.
+/// The parts of a sample's weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// Weight of the sample itself, ns.
     pub own_ns: u64,
-    /// Samples, and their CPU time, that the full ring had no room for.
+    /// Lost samples for which the ring had no room, and their CPU time.
     pub lost: (u64, u64),
-    /// CPU time in the kernel that the kernel does not let us see, ns.
+    /// Hidden CPU time in the kernel, ns.
     pub hidden_ns: u64,
 }
 
-/// Splits the CPU time counted since the last sample: a period each belongs to `missing` records that the ring had
-/// no room for; without permission to see the kernel (`blind`), what then remains beyond a period was spent there.
+/// Splits the CPU time counted since the last sample. Each of the `missing` records that the ring had no room
+/// for gets one period. Without permission to see the kernel (`blind`), the rest beyond one period was spent
+/// there.
 pub fn split(counted_ns: u64, period_ns: u64, missing: u64, blind: bool) -> Split {
     let beyond = counted_ns.saturating_sub(period_ns);
     let periods = (beyond + period_ns / 2) / period_ns.max(1);

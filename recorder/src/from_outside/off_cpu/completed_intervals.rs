@@ -1,5 +1,5 @@
-//! Intervals that are over, on their way into the recording: stacks are walked and named, and files may have to be read for
-//! that.
+//! Completed intervals on their way into the recording. Their stacks are walked and symbolized, for which
+//! files may have to be read first.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -14,14 +14,14 @@ use crate::{
     recording::RecordingId, remote_unwinder::stacks::Stack,
 };
 
-/// Intervals that may wait for names, and bytes of their stacks.
+/// Limits of intervals that wait for symbols, and of the bytes of their stacks.
 const WAITING: [usize; 2] = [200_000, 64 << 20];
-/// So many times as long as trying it takes what waits is left alone.
+/// Waiting intervals are retried after this many times the duration of the last attempt.
 const AGAIN: u64 = 4;
-/// Time that a program which we started gets to join the recording, ns: its threads are known by then.
+/// How long a program that we started may take to join the recording, ns. Until then its threads are unknown.
 const JOIN_NS: u64 = 2_000_000_000;
 
-/// An interval, or what goes on at the end.
+/// An interval to write; at the end of the recording it may still be open.
 pub struct Ready {
     interval: Interval<SampledStack>,
     open: bool,
@@ -35,18 +35,18 @@ impl Ready {
     }
 }
 
-/// Intervals that wait for names.
+/// Intervals that wait for symbols.
 #[derive(Default)]
 pub struct PendingIntervals {
     list: Vec<Ready>,
     /// Bytes of their stacks.
     bytes: usize,
-    /// When they are tried again, CLOCK_MONOTONIC ns.
+    /// Time of the next attempt, CLOCK_MONOTONIC ns.
     again_ns: u64,
 }
 
 impl PendingIntervals {
-    /// Returns how many wait.
+    /// Returns the number of waiting intervals.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -67,7 +67,7 @@ impl PendingIntervals {
 }
 
 impl OffCpu {
-    /// An interval is over; or several, if records are missing.
+    /// Adds a completed interval. If records are missing, it may be several.
     pub(super) fn ended(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -84,7 +84,7 @@ impl OffCpu {
         }
     }
 
-    /// Tells of a process that no other engine tells of.
+    /// Describes a process that no other engine describes.
     pub(super) fn describe_unknown_process(&mut self, outputs: &mut dyn Outputs, pid: u32) {
         if self.options.joins || self.tasks.process(pid).told {
             return;
@@ -95,7 +95,7 @@ impl OffCpu {
         }
     }
 
-    /// The output of a process.
+    /// Returns the recording of a process.
     pub(super) fn output(&mut self, outputs: &mut dyn Outputs, pid: u32) -> Option<RecordingId> {
         let process = self.tasks.process(pid);
         if process.output.is_none() {
@@ -111,7 +111,7 @@ impl OffCpu {
         process.output
     }
 
-    /// An interval is lost.
+    /// Counts a lost interval.
     pub(super) fn lose(&mut self, outputs: &mut dyn Outputs, pid: u32, cause: Cause, ns: u64) {
         if let Some(id) = self.output(outputs, pid) {
             self.ledger.lose(id, cause, ns);
@@ -127,7 +127,7 @@ impl OffCpu {
         }
     }
 
-    /// Tries again what waits; `anyway`: with what is known.
+    /// Retries waiting intervals. `anyway`: writes them with the symbols available.
     pub fn resolve(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         let begun_ns = monotonic_ns();
         self.now_ns = begun_ns;
@@ -141,12 +141,12 @@ impl OffCpu {
         }
         self.resolve_io(outputs, anyway);
         self.forget(outputs);
-        // Much that waits must not take the time that rings need.
+        // Retrying many intervals must not take the time needed for the rings.
         let now_ns = monotonic_ns();
         self.pending.again_ns = now_ns + AGAIN * (now_ns - begun_ns);
     }
 
-    /// Lets go of threads and processes that are over.
+    /// Forgets threads and processes that have ended.
     fn forget(&mut self, outputs: &mut dyn Outputs) {
         if !self.tasks.any_over() {
             return;
@@ -167,7 +167,7 @@ impl OffCpu {
         }
     }
 
-    /// The end: what is out by now.
+    /// Handles the threads that are off CPU at the end of the recording.
     pub fn close(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         self.release(outputs, now_ns);
         let blind_ns = monotonic_ns();
@@ -190,7 +190,7 @@ impl OffCpu {
         self.resolve(outputs, false);
     }
 
-    /// Looks whether names of code made at run time are written by now.
+    /// Checks whether processes have written names of JIT-compiled code.
     pub(super) fn read_names(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         for (pid, process) in self.tasks.all().filter(|(_, p)| p.recorded && !p.over) {
             let stacks = &mut process.stacks;
@@ -198,14 +198,15 @@ impl OffCpu {
         }
     }
 
-    /// Whether a process may still join the recording, so that what waits since then for it keeps waiting.
+    /// Returns true if a process may still join the recording, so that intervals waiting since `since_ns` go
+    /// on waiting.
     pub(super) fn may_join(&self, outputs: &dyn Outputs, pid: u32, since_ns: u64) -> bool {
-        // At the end nobody joins any more, and names have to be asked for.
+        // At the end no process joins any more, so names must be read from /proc.
         let may = self.options.joins && !self.stopped && self.now_ns.saturating_sub(since_ns) < JOIN_NS;
         may && self.tasks.recorded(pid) && !outputs.knows(pid)
     }
 
-    /// Writes an interval; gives it back if it has to wait.
+    /// Writes an interval; returns it if it has to wait.
     fn write(&mut self, outputs: &mut dyn Outputs, mut ready: Ready, anyway: bool) -> Option<Ready> {
         let pid = ready.interval.out.pid;
         if !anyway && self.may_join(outputs, pid, ready.since_ns) {
@@ -243,7 +244,8 @@ impl OffCpu {
         None
     }
 
-    /// The stacks in the output: of the thread, if it has one, and what woke it, if something was seen to.
+    /// Returns the stacks in the output: that of the thread, if it has one, and that of its waker, if there
+    /// was one.
     fn traces<'a>(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -259,7 +261,7 @@ impl OffCpu {
         (own, found.map(|found| Some((found, wake.time_ns, who))))
     }
 
-    /// A stack of a process in the output; `None` if it is empty.
+    /// Returns a stack of a process in the output; `None` if it is empty.
     pub(super) fn stack_in(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -274,7 +276,7 @@ impl OffCpu {
         stacks.trace(stack, anyway, id, &mut recording.interner, images).map(Some).ok_or(Waiting)
     }
 
-    /// The constant of a thread: that which another engine has given it, if it is called so now.
+    /// Returns the constant of a thread: the one from another engine, if the name is still the same.
     pub(super) fn constant(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -290,8 +292,9 @@ impl OffCpu {
     }
 }
 
-/// Names are being read.
+/// Symbols are still being read.
 pub(super) struct Waiting;
 
-/// Where it was woken from, when, and by which process and thread of which name, if by one.
+/// Stack of the waker, time of the wake-up, and the waker's process, thread and name, if a thread was the
+/// waker.
 type Woken<'a> = (Option<TraceIndex>, u64, Option<((u32, u32), &'a Arc<str>)>);

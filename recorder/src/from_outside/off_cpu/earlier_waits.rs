@@ -1,5 +1,6 @@
-//! Waits that began before the recording. People attach to programs that hang; threads of such a program are not switched, so no event
-//! reports them. A thread whose scheduler statistics have not changed since the attach is waiting: its wait counts from the attach on.
+//! Waits that began before the recording. People attach to programs that hang; threads of such a program are
+//! not switched, so no event reports them. A thread whose scheduler statistics have not changed since the
+//! attach is waiting: its wait counts from the attach on.
 
 use std::time::Duration;
 
@@ -12,15 +13,16 @@ use crate::{
     process::wall::schedstat::{Files, SchedStat, SyscallState},
 };
 
-/// Time after which threads are looked at, ns: events of those that ran have been read by then.
+/// Delay before threads are examined, ns. Events of threads that ran have been read by then.
 const WAIT_NS: u64 = 100_000_000;
-/// Threads looked at in one round at most.
+/// Limit of threads examined in one round.
 const MANY: usize = 64;
-/// Time within which the files that a stack needs are read, ns. Then the stack is recorded as far as it can be walked.
+/// Time limit for reading the files that a stack needs, ns. After it, the stack is recorded as far as it can
+/// be walked.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// The same at the end of the recording, ns. The thread that reads files has a low priority.
 const LAST_PATIENCE_NS: u64 = 10_000_000_000;
-/// Longest pause between two looks at the end.
+/// Longest pause between two attempts at the end.
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A thread that existed at the attach.
@@ -32,13 +34,13 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// `None` if the thread is gone.
+    /// Returns `None` if the thread is gone.
     pub fn observe(pid: u32, tid: u32) -> Option<Before> {
         let account = Files::open(pid, tid).and_then(|files| files.schedstat()).ok()?;
         Some(Before { pid, tid, since_ns: monotonic_ns(), account })
     }
 
-    /// Where the thread waits, if it has not run since.
+    /// Returns where the thread waits, if it has not run since.
     fn place(&self) -> Option<(u64, u64)> {
         let mut files = Files::open(self.pid, self.tid).ok()?;
         let Ok(SyscallState::Waiting { sp, pc, .. }) = files.place() else { return None };
@@ -47,7 +49,7 @@ impl Before {
 }
 
 impl OffCpu {
-    /// Looks at the threads that may have been waiting at the attach.
+    /// Examines the threads that may have been waiting at the attach.
     pub(super) fn find_earlier_waits(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         let due = |before: &Before| now_ns.saturating_sub(before.since_ns) >= WAIT_NS;
         let from = self.before.iter().position(due).unwrap_or(self.before.len());
@@ -57,8 +59,8 @@ impl OffCpu {
         self.look_at_earlier_waits(outputs, looked_at, &patient);
     }
 
-    /// Looks at all that are left when the recording ends. In a short recording or on a busy machine, the files that their stacks
-    /// need are still being read.
+    /// Examines all remaining threads when the recording ends. In a short recording or on a busy machine, the
+    /// files that their stacks need are still being read.
     pub(super) fn find_last_earlier_waits(&mut self, outputs: &mut dyn Outputs) {
         let end_ns = monotonic_ns().saturating_add(LAST_PATIENCE_NS);
         while !self.before.is_empty() {
@@ -71,7 +73,8 @@ impl OffCpu {
         }
     }
 
-    /// Threads whose stacks need files that are still being read are kept for another time if `patient` allows it.
+    /// Examines threads. Those whose stacks need files that are still being read are retained if `patient`
+    /// allows it.
     fn look_at_earlier_waits(
         &mut self,
         outputs: &mut dyn Outputs,

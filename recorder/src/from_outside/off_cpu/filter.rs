@@ -1,31 +1,32 @@
-//! Filters that the kernel applies to tracepoints before it takes a sample.
+//! Filters that the kernel applies to tracepoints before it writes a sample.
 //!
 //! All known threads pass, and all whose TID is above the highest one allocated so far. No thread is
 //! therefore missed between its start and the time at which the recorder learns of it.
 
 use std::{ffi::CString, fs};
 
-/// Longest text, bytes: the kernel takes a page, and other conditions may come with it.
+/// Limit of the text, bytes: the kernel accepts one page, which other conditions share.
 const LONGEST: usize = 3600;
-/// Numbers begin anew here (RESERVED_PIDS of the kernel).
+/// After the highest TID, the kernel continues here (RESERVED_PIDS).
 const FIRST: u32 = 300;
-/// Threads that may begin before the filters are looked at again and their numbers have begun anew.
+/// Number of threads that may start between the wrap of TIDs and the next update of the filters.
 const AHEAD: u32 = 4096;
 
-/// Threads that pass: those known and all that begin later, whose numbers are higher, or low where they soon begin anew. So none is
-/// missed between its beginning and our hearing of it.
+/// TIDs accepted by the kernel filter: all known threads, and every TID above the highest allocated so far,
+/// or from 1 if TIDs are about to wrap. So new threads are recorded from their start, before the drain knows
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Threads {
-    /// Sorted.
+    /// Known TIDs, sorted.
     tids: Vec<u32>,
-    /// Numbers above this one belong to threads that begin later.
+    /// TIDs above this one belong to new threads.
     last: u32,
-    /// And those below this one.
+    /// TIDs below this one also belong to new threads, after a wrap.
     anew: u32,
 }
 
 impl Threads {
-    /// Known threads, `last` being the number given out last when their listing began.
+    /// Returns a filter of known threads. `last` is the TID allocated last before they were listed.
     pub fn new(tids: impl IntoIterator<Item = u32>, last: Last) -> Threads {
         let (anew, last) = (last.anew(), last.number);
         let mut tids: Vec<u32> = tids.into_iter().filter(|tid| (anew..=last).contains(tid)).collect();
@@ -34,12 +35,13 @@ impl Threads {
         Threads { tids, last, anew }
     }
 
-    /// Whether those that begin after `last` may not all pass, or too many do.
+    /// Returns true if the filter may miss threads that start after `last`, or passes too many.
     pub fn is_old(&self, last: Last) -> bool {
         self.last > last.number || (self.anew == 0) != (last.anew() == 0)
     }
 
-    /// The filter on a field: as exact as fits, never too narrow. Where it does not fit, neighbours become ranges.
+    /// Returns the filter on a field: as exact as the limit permits, never too narrow. If it is too long,
+    /// neighbouring TIDs become ranges.
     pub fn text(&self, field: &str) -> CString {
         let mut ranges: Vec<(u32, u32)> = self.tids.iter().map(|tid| (*tid, *tid)).collect();
         let mut gap = 1;
@@ -68,7 +70,7 @@ impl Threads {
     }
 }
 
-/// The number of a process or thread that the kernel gave out last, and the highest.
+/// The TID or PID that the kernel allocated last, and the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Last {
     number: u32,
@@ -76,7 +78,7 @@ pub struct Last {
 }
 
 impl Last {
-    /// Of now.
+    /// Reads the current values.
     pub fn now() -> Option<Last> {
         let number =
             fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next_back()?.parse().ok()?;
@@ -84,7 +86,7 @@ impl Last {
         Some(Last { number, most })
     }
 
-    /// Below which numbers may soon be given out anew: 0 if they are not near their end.
+    /// Returns the bound below which TIDs may be reused soon; 0 if a wrap is not near.
     fn anew(self) -> u32 {
         let left = self.most.saturating_sub(self.number);
         if left < AHEAD { (FIRST + AHEAD).min(self.number) } else { 0 }
@@ -113,7 +115,8 @@ mod tests {
         let last = |number| Last { number, most: 32_768 };
         let before = Threads::new([400, 24_000], last(28_672));
         assert_eq!(text(&before), "pid==400||pid==24000||pid>28672");
-        // As soon as it is near: it is not looked at again before the end comes.
+        // The filter accepts low TIDs as soon as a wrap is near, because it may not be updated before the
+        // wrap.
         let near = Threads::new([400, 24_000], last(28_673));
         assert_eq!(text(&near), "pid<4396||pid==24000||pid>28673");
         assert!(before.is_old(last(28_673)) && !near.is_old(last(32_767)) && near.is_old(last(500)));

@@ -1,29 +1,29 @@
-//! What the recording of switches may cost is bounded: where threads are switched more often than asked for, nothing is looked at
-//! for the rest of each tenth of a second, and what passes meanwhile is counted. What sleeps through such a pause is not lost: the
-//! scheduler's own account says that the thread did not run in it.
+//! Limits the cost of recording switches. If there are more switches than the limit, recording stops for the
+//! rest of each tenth of a second, and the skipped switches are counted. Waits that span such a pause are not
+//! lost: the scheduler's statistics show that the thread did not run in it.
 
 use std::collections::HashMap;
 
 use super::{OffCpu, ledger::Cause, open};
 use crate::{from_outside::outputs::Outputs, os::clock::monotonic_ns, process::wall::schedstat::Files};
 
-/// Time in which so many switches are looked at as may be, ns.
+/// The window to which the limit applies, ns.
 const WINDOW_NS: u64 = 100_000_000;
-/// Threads whose account is asked at most, before and after a pause.
+/// Limit of threads whose statistics are read before and after a pause.
 const MANY: usize = 512;
 
-/// How many switches are looked at.
+/// Counts the switches in a window.
 #[derive(Debug, Default)]
 pub struct Guard {
-    /// At most in a window; 0: any number.
+    /// Limit per window; 0: unlimited.
     most: u64,
     began_ns: u64,
     taken: u64,
-    /// Nothing is looked at, and how often threads had run when that began.
+    /// If recording is held back: how often threads had run at the start of the pause.
     held: Option<HashMap<u32, u64>>,
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
@@ -32,18 +32,18 @@ enum Step {
 }
 
 impl Guard {
-    /// So many switches a second; 0: any number.
+    /// Returns a guard with a limit of switches per second; 0: unlimited.
     pub fn new(rate: u32) -> Guard {
         let most = u64::from(rate) * WINDOW_NS / 1_000_000_000;
         Guard { most: if rate == 0 { 0 } else { most.max(1) }, ..Guard::default() }
     }
 
-    /// A sample was looked at.
+    /// Counts a sample.
     pub fn took(&mut self) {
         self.taken += 1;
     }
 
-    /// Whether nothing is looked at now.
+    /// Returns true if recording is held back now.
     pub fn holds(&self) -> bool {
         self.held.is_some()
     }
@@ -62,13 +62,13 @@ impl Guard {
     }
 }
 
-/// How often a thread was put on a processor.
+/// Returns how often a thread was put on a processor.
 fn slices(pid: u32, tid: u32) -> Option<u64> {
     Files::open(pid, tid).and_then(|files| files.schedstat()).ok().map(|stat| stat.slices)
 }
 
 impl OffCpu {
-    /// Once a round.
+    /// Applies the limit once per round.
     pub(super) fn guard(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         if self.stopped || self.paused {
             return;
@@ -81,13 +81,14 @@ impl OffCpu {
     }
 
     fn hold(&mut self, outputs: &mut dyn Outputs) {
-        // First: whoever is still out when all is read has not run since.
+        // Read the statistics first: a thread that is still off CPU after the rings are read has not run
+        // since.
         let asked: Vec<(u32, u32)> = match self.kernel.points {
             Some(_) => {
                 let asleep = self.intervals.all_out().filter(|(_, out)| !out.runnable);
                 asleep.map(|(tid, out)| (out.pid, tid)).take(MANY).collect()
             }
-            // There is nothing else to count by.
+            // Without tracepoints, there is no other way to count switches.
             None => self.tasks.recorded_pairs().take(MANY).collect(),
         };
         let ran = asked.into_iter().filter_map(|(pid, tid)| Some((tid, slices(pid, tid)?))).collect();
@@ -98,7 +99,7 @@ impl OffCpu {
         self.guard.held = Some(ran);
     }
 
-    /// Looks again.
+    /// Resumes recording.
     pub(super) fn release(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         let Some(ran) = self.guard.held.take() else { return };
         let counted = open::resume_and_counted(&self.kernel.sources);

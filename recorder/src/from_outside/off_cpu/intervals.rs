@@ -1,26 +1,26 @@
-//! Times without a processor, put together from switches and wake-ups in order of time.
+//! Builds off-CPU intervals from switches and wake-ups in order of time.
 //!
 //! Each interval consists of the wait for the wake-up and the wait for a processor, in ns. An interval during
 //! which records are missing is counted as lost, because it may have been several.
 
 use std::{collections::HashMap, sync::Arc};
 
-/// A thread that was switched out.
+/// A thread that is off CPU.
 #[derive(Debug)]
 pub struct Out<S> {
     /// Its process.
     pub pid: u32,
-    /// What it was called.
+    /// Its name.
     pub name: Arc<str>,
     /// CLOCK_MONOTONIC ns of the switch.
     pub since_ns: u64,
     /// The tracepoint's `prev_state`.
     pub state: u64,
-    /// Whether it could have gone on.
+    /// True if the thread was still runnable, that is, preempted.
     pub runnable: bool,
-    /// Where it was.
+    /// Its stack at the switch.
     pub stack: S,
-    /// Who woke it.
+    /// Its wake-up.
     pub wake: Option<Wake<S>>,
 }
 
@@ -29,35 +29,35 @@ pub struct Out<S> {
 pub struct Wake<S> {
     /// CLOCK_MONOTONIC ns.
     pub time_ns: u64,
-    /// Process and thread in whose context it was.
+    /// Process and thread that ran when the wake-up happened.
     pub waker: (u32, u32),
-    /// What that thread was called.
+    /// Name of that thread.
     pub name: Arc<str>,
-    /// In an interrupt, which the thread has nothing to do with.
+    /// The wake-up came from an interrupt, so that thread is unrelated.
     pub interrupt: bool,
-    /// Where the waker was.
+    /// Stack of the waker.
     pub stack: S,
 }
 
-/// A time that is over.
+/// A completed interval.
 #[derive(Debug)]
 pub struct Interval<S> {
     /// Thread.
     pub tid: u32,
-    /// Its beginning, and who ended it.
+    /// The start of the interval, and its wake-up.
     pub out: Out<S>,
     /// CLOCK_MONOTONIC ns of its end.
     pub end_ns: u64,
 }
 
 impl<S> Interval<S> {
-    /// How long it was, ns.
+    /// Returns its duration, ns.
     pub fn took_ns(&self) -> u64 {
         self.end_ns.saturating_sub(self.out.since_ns)
     }
 
-    /// How much of it the thread was ready to run, ns: of an involuntary one everything, of others what came after the
-    /// wake-up; 0 if none was seen.
+    /// Returns how long the thread was runnable, ns: the whole interval if it was preempted, otherwise the
+    /// time after the wake-up; 0 if none was recorded.
     pub fn queued_ns(&self) -> u64 {
         match &self.out.wake {
             _ if self.out.runnable => self.took_ns(),
@@ -67,21 +67,21 @@ impl<S> Interval<S> {
     }
 }
 
-/// A wake-up may be told so long before the switch that it ends, ns: a waker on another processor is seen first, and waits
-/// until the thread is off its own.
+/// A wake-up may be reported this long before the switch that it belongs to, ns: a waker on another processor
+/// waits until the thread has left its own.
 const EARLY_NS: u64 = 1_000_000;
-/// What is told of the same switch by two events lies no further apart, ns.
+/// Two events that report the same switch are at most this far apart, ns.
 const TWICE_NS: u64 = 10_000;
-/// Wake-ups of running threads that are remembered.
+/// Limit of remembered wake-ups of running threads.
 const MOST_EARLY: usize = 1 << 10;
 
-/// The threads that are out now.
+/// The threads that are off CPU.
 #[derive(Debug)]
 pub struct Intervals<S> {
     out: HashMap<u32, Out<S>>,
-    /// The last wake-ups of threads that were not out.
+    /// The last wake-ups of threads that were not off CPU.
     early: HashMap<u32, Wake<S>>,
-    /// Records were missing up to this time; what began before is not believed.
+    /// Records are missing up to this time, so intervals that began earlier are unreliable.
     missing_ns: u64,
 }
 
@@ -92,12 +92,12 @@ impl<S> Default for Intervals<S> {
 }
 
 impl<S> Intervals<S> {
-    /// A thread was switched out. Gives back what it was out for before, if nobody saw it come back.
+    /// Adds a thread that was switched out. Returns its previous interval if no switch-in ended it.
     pub fn switched_out(&mut self, tid: u32, out: Out<S>) -> Option<Out<S>> {
         if out.runnable || self.early.get(&tid).is_some_and(|wake| wake.time_ns + EARLY_NS < out.since_ns) {
             self.early.remove(&tid);
         }
-        // While filters are replaced two events tell of one switch.
+        // While filters are replaced, two events report the same switch.
         let twice = |before: &Out<S>| {
             out.since_ns.saturating_sub(before.since_ns) < TWICE_NS && out.state == before.state
         };
@@ -107,13 +107,13 @@ impl<S> Intervals<S> {
         self.out.insert(tid, out)
     }
 
-    /// Whether it matters who wakes a thread, which may be `ours`. The first wake-up after its switch counts: until it runs
-    /// others find it awake.
+    /// Returns true if the waker of a thread, which may be `ours`, is relevant. Only the first wake-up after
+    /// a switch counts; the thread is awake for later ones.
     pub fn wants(&self, tid: u32, ours: bool) -> bool {
         self.out.get(&tid).map_or(ours, |out| !out.runnable && out.wake.is_none())
     }
 
-    /// A thread is being woken.
+    /// Adds a wake-up.
     pub fn waking(&mut self, tid: u32, wake: Wake<S>) {
         match self.out.get_mut(&tid) {
             Some(out) if out.runnable || out.wake.is_some() => {}
@@ -127,7 +127,8 @@ impl<S> Intervals<S> {
         }
     }
 
-    /// A thread was switched in. The flag: records are missing, it may have been several intervals.
+    /// Ends the interval of a thread that was switched in. The flag is true if records are missing, so that
+    /// it may have been several intervals.
     pub fn switched_in(&mut self, tid: u32, time_ns: u64) -> Option<(Interval<S>, bool)> {
         let mut out = self.out.remove(&tid)?;
         let early = self.early.remove(&tid);
@@ -141,12 +142,12 @@ impl<S> Intervals<S> {
         Some((Interval { tid, out, end_ns: time_ns }, doubtful))
     }
 
-    /// Records are missing up to now.
+    /// Notes that records before `time_ns` are missing.
     pub fn missing(&mut self, time_ns: u64) {
         self.missing_ns = self.missing_ns.max(time_ns);
     }
 
-    /// A thread has ended: it does not come back. Gives back what it was out for, if nobody saw it come back before.
+    /// Removes a thread that ended. Returns its interval if no switch-in ended it.
     pub fn ended(&mut self, tid: u32) -> Option<Out<S>> {
         self.early.remove(&tid);
         self.out.remove(&tid)
@@ -157,17 +158,17 @@ impl<S> Intervals<S> {
         self.out.contains_key(&tid)
     }
 
-    /// The threads that are out.
+    /// Returns the threads that are off CPU.
     pub fn all_out(&mut self) -> impl Iterator<Item = (u32, &mut Out<S>)> {
         self.out.iter_mut().map(|(tid, out)| (*tid, out))
     }
 
-    /// How many are out.
+    /// Returns the number of threads that are off CPU.
     pub fn len(&self) -> usize {
         self.out.len()
     }
 
-    /// Takes out what goes on, with the flag of [`Intervals::switched_in`].
+    /// Removes and returns the open intervals, with the flag of [`Intervals::switched_in`].
     pub fn take_open(&mut self, now_ns: u64) -> Vec<(Interval<S>, bool)> {
         let tids: Vec<u32> = self.out.keys().copied().collect();
         tids.into_iter().filter_map(|tid| self.switched_in(tid, now_ns)).collect()
@@ -217,7 +218,7 @@ mod tests {
         let (done, _) = all.switched_in(7, 9_000_300).unwrap();
         assert_eq!(done.out.wake.as_ref().map(|w| (w.waker.1, w.time_ns)), Some((1, 9_000_100)));
         assert_eq!(done.queued_ns(), 200);
-        // Not one of long ago, nor one that only made it runnable before it waited for a processor.
+        // Neither an old wake-up, nor one that made the thread runnable before it was preempted.
         all.waking(7, wake(10_000_000, 2));
         all.switched_out(7, out(12_000_000, false));
         assert!(all.switched_in(7, 13_000_000).unwrap().0.out.wake.is_none());

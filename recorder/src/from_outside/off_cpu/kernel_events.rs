@@ -1,4 +1,4 @@
-//! What is open in the kernel: tracepoints, the rings that they write into, and the filter of threads.
+//! The open kernel events: tracepoints, their rings, and the filter of threads.
 
 use std::{io::Error as IoError, os::fd::BorrowedFd};
 
@@ -13,16 +13,16 @@ use crate::settings;
 
 /// The tracepoints and their rings.
 pub(super) struct KernelEvents {
-    /// `None`: the kernel does not let us see them, only that threads are switched.
+    /// `None` if the kernel denies access to tracepoints and only reports that threads are switched.
     pub(super) points: Option<Points>,
-    /// What to say of that.
+    /// The message about that.
     pub(super) lacks: Option<String>,
     pub(super) states: States,
     pub(super) sources: Vec<Source>,
     pub(super) pass: Option<Pass>,
-    /// Samples of threads that are not recorded, since the filters were looked at last.
+    /// Samples of threads that are not recorded, since the last update of the filters.
     pub(super) strangers: u64,
-    /// Memory of a round's list of records.
+    /// Reused memory for a round's list of records.
     pub(super) found: Vec<RecordPosition>,
 }
 
@@ -30,7 +30,7 @@ impl KernelEvents {
     /// Opens the rings.
     ///
     /// # Errors
-    /// Why what is selected cannot be recorded here.
+    /// The reason why the selection cannot be recorded here.
     pub(super) fn open(selected: &settings::OffCpu) -> Result<KernelEvents, String> {
         let found = Points::find(selected).and_then(|points| {
             let sources = open::sources(selected).map_err(|e| refused(&e))?;
@@ -58,7 +58,7 @@ impl KernelEvents {
         })
     }
 
-    /// Opens the events of the switches of a thread and of those that it starts.
+    /// Opens the switch events of a thread and of its children.
     pub(super) fn watch(&mut self, options: &Options, tid: u32, from_exec: bool) -> Result<(), IoError> {
         match self.points {
             _ if !options.selected.switches => Ok(()),
@@ -67,7 +67,7 @@ impl KernelEvents {
         }
     }
 
-    /// Opens the tracepoints on all processors, for the threads that pass.
+    /// Opens the tracepoints on all processors, with a filter of threads.
     pub(super) fn trace(&mut self, selected: &settings::OffCpu, pass: Pass) -> Result<(), String> {
         let Some(points) = &self.points else { return Ok(()) };
         open::trace(&mut self.sources, points, &pass, selected).map_err(|e| refused(&e))?;
@@ -75,7 +75,7 @@ impl KernelEvents {
         Ok(())
     }
 
-    /// Descriptors that are readable when a ring fills up.
+    /// Returns the descriptors that are readable when a ring fills up.
     pub(super) fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sources.iter().map(|source| source.ring.event())
     }

@@ -1,24 +1,24 @@
-//! Which frames of a kernel stack say nothing of why a thread waits or what woke it.
+//! Identifies kernel frames that are irrelevant to why a thread waits or which code woke it.
 
 use std::collections::HashMap;
 
 use crate::{names::images::Images, names::stack_table::StackTable};
 
-/// What a function of the kernel is in a stack.
+/// The role of a kernel function in a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Plain,
-    /// The tracepoint itself, or other tools that listen to it.
+    /// The tracepoint itself, or another tool attached to it.
     Tracer,
-    /// Where an interrupt comes in: what lies above was interrupted by it.
+    /// The entry of an interrupt. The frames towards the root were interrupted.
     Entry,
 }
 
-/// Addresses remembered at most, and bytes of stacks.
+/// Limits of remembered addresses, and of bytes of stacks.
 const MOST: usize = 1 << 16;
 const MOST_BYTES: usize = 4 << 20;
 
-/// What is known of addresses, and of whole stacks.
+/// Cached roles of addresses, and results for whole stacks.
 #[derive(Default)]
 pub struct Parts {
     addresses: HashMap<u64, Part>,
@@ -26,17 +26,19 @@ pub struct Parts {
     seen: Vec<StackParts>,
 }
 
-/// What a waker's stack shows.
+/// The irrelevant parts of a waker's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackParts {
-    /// Frames at the leaf that are the tracer's.
+    /// Number of tracer frames at the leaf.
     pub tracer: usize,
-    /// Frames up to and with the entry of an interrupt, counted from the leaf; `None` if there was none.
+    /// Number of frames up to and including the entry of an interrupt, from the leaf; `None` without
+    /// interrupt.
     pub entry: Option<usize>,
 }
 
 impl Parts {
-    /// Looks at a kernel stack, leaf first. `None` while the kernel's names are being read, unless it is wanted `anyway`.
+    /// Examines a kernel stack, leaf first. Returns `None` while the kernel's symbols are being read, unless
+    /// `anyway` is set.
     pub fn look(&mut self, stack: &[u64], anyway: bool, images: &mut Images) -> Option<StackParts> {
         if self.addresses.len() > MOST || self.stacks.bytes() > MOST_BYTES {
             *self = Parts::default();

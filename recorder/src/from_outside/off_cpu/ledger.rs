@@ -1,4 +1,4 @@
-//! What was recorded of off-CPU time, and what was not and why, told in each output.
+//! Counts the recorded and lost off-CPU intervals, by cause, and writes the losses to each output.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use crate::recording::{Recording, RecordingId};
 /// Why an interval is not in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// Records are missing in it: it may have been several.
+    /// Records are missing within it, so it may have been several intervals.
     Doubtful,
-    /// Its end was not seen.
+    /// No event reported its end.
     Unseen,
     /// The output had no room.
     OutputFull,
@@ -19,20 +19,20 @@ pub enum Cause {
     Guard,
     /// Recording paused.
     Paused,
-    /// Records are missing in a system call or a request to a device.
+    /// Records are missing within a system call or block I/O request.
     CallDoubtful,
-    /// Its beginning or its end was not seen.
+    /// No event reported its start, or its end.
     CallUnseen,
     /// The output had no room for it.
     CallOutputFull,
-    /// The guard held recording back in it.
+    /// The guard held recording back during it.
     CallGuard,
-    /// Recording paused in it.
+    /// Recording was paused during it.
     CallPaused,
 }
 
 impl Cause {
-    /// Returns true if the cause is of a system call or a request to a device, not of an interval off CPU.
+    /// Returns true if the cause concerns a system call or block I/O request, not an off-CPU interval.
     fn concerns_calls(self) -> bool {
         self >= Cause::CallDoubtful
     }
@@ -53,12 +53,12 @@ impl Cause {
     }
 }
 
-/// A number of intervals and how long they were together, ns.
+/// A number of intervals and their total duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
-    /// How many.
+    /// Number of intervals.
     pub count: u64,
-    /// How long.
+    /// Total duration, ns.
     pub ns: u64,
 }
 
@@ -73,21 +73,21 @@ impl Sum {
 struct Untold {
     short: BTreeMap<&'static str, Sum>,
     lost: BTreeMap<Cause, Sum>,
-    /// Of the records that rings had no room for, those told.
+    /// Records lost to full rings that have been written to this output.
     records: u64,
-    /// Of the switches that were held back, those told.
+    /// Skipped switches that have been written to this output.
     held: u64,
 }
 
-/// The account.
+/// The counters.
 #[derive(Default)]
 pub struct Ledger {
-    /// Switches are recorded, and what is lost may be of them.
+    /// Switches are recorded, so lost records may be switches.
     switches: bool,
     outputs: BTreeMap<RecordingId, Untold>,
-    /// Records that rings had no room for.
+    /// Records lost to full rings.
     records: u64,
-    /// Switches while the guard held recording back.
+    /// Switches skipped while the guard held recording back.
     held: u64,
     /// Intervals written.
     pub written: u64,
@@ -98,17 +98,17 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing yet; `switches`: they are recorded.
+    /// Returns a ledger with all counters at zero. `switches`: they are recorded.
     pub fn new(switches: bool) -> Ledger {
         Ledger { switches, ..Ledger::default() }
     }
 
-    /// Something of a recording is shorter than asked for.
+    /// Counts an interval that is shorter than the selected minimum.
     pub fn short(&mut self, what: &'static str, id: RecordingId, ns: u64) {
         self.outputs.entry(id).or_default().short.entry(what).or_default().add(ns);
     }
 
-    /// An interval of a recording is lost.
+    /// Counts a lost interval of a recording.
     pub fn lose(&mut self, id: RecordingId, cause: Cause, ns: u64) {
         match cause.concerns_calls() {
             true => self.lost_calls += 1,
@@ -117,32 +117,32 @@ impl Ledger {
         self.outputs.entry(id).or_default().lost.entry(cause).or_default().add(ns);
     }
 
-    /// Rings had no room for so many records.
+    /// Counts records lost to full rings.
     pub fn no_room(&mut self, records: u64) {
         self.records = self.records.saturating_add(records);
     }
 
-    /// So many switches were not looked at.
+    /// Counts skipped switches.
     pub fn hold_back(&mut self, switches: u64) {
         self.held = self.held.saturating_add(switches);
     }
 
-    /// An output has intervals. `true` if they are its first.
+    /// Notes that an output has intervals. Returns true if they are its first.
     pub fn uses(&mut self, id: RecordingId) -> bool {
         let before = self.outputs.len();
         self.outputs.entry(id).or_default();
         self.outputs.len() > before
     }
 
-    /// Returns how many intervals, and how many calls and requests, are lost. Records that rings had no room for are among the intervals
-    /// if switches are recorded, as in the recording.
+    /// Returns the number of lost intervals, and of lost calls and requests. If switches are recorded,
+    /// records lost to full rings count as intervals, as in the recording.
     pub fn total_lost(&self) -> (u64, u64) {
         let records = self.records.saturating_add(self.held);
         let (of_intervals, of_calls) = if self.switches { (records, 0) } else { (0, records) };
         (self.lost_intervals.saturating_add(of_intervals), self.lost_calls.saturating_add(of_calls))
     }
 
-    /// Tells what is new to a recording.
+    /// Writes the losses that a recording does not have yet.
     pub fn write_losses(&mut self, id: RecordingId, recording: &mut Recording, now_ns: u64) {
         let Some(untold) = self.outputs.get_mut(&id) else { return };
         let now = recording.ticks(now_ns);
@@ -169,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// A recording is retired.
+    /// Forgets a recording that is retired.
     pub fn forget(&mut self, id: RecordingId) {
         self.outputs.remove(&id);
     }

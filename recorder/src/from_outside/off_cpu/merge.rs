@@ -1,4 +1,4 @@
-//! Records out of the rings, in order of time over all processors.
+//! Merges the records of all rings in order of time.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) struct RecordPosition {
 }
 
 impl OffCpu {
-    /// Takes in the records of before `until_ns`. Returns how full the fullest ring was, in 1/256.
+    /// Reads the records before `until_ns`. Returns how full the fullest ring was, in 1/256.
     pub(super) fn read(&mut self, outputs: &mut dyn Outputs, until_ns: u64) -> u32 {
         self.now_ns = monotonic_ns();
         let mut found = std::mem::take(&mut self.kernel.found);
@@ -46,7 +46,7 @@ impl OffCpu {
                 at += len as u64;
             }
         }
-        // Each ring's are in order already.
+        // The records of each ring are already in order.
         found.sort();
         let mut sources = std::mem::take(&mut self.kernel.sources);
         for one in &found {
@@ -70,7 +70,7 @@ impl OffCpu {
             return;
         };
         let Some(kind) = source.kind(number) else {
-            // Of events that were renewed twice since: what it was is not known.
+            // The event was replaced twice since, so the kind of this record is unknown.
             self.missing(outputs, 1, one.time_ns);
             return;
         };
@@ -92,7 +92,7 @@ impl OffCpu {
         }
     }
 
-    /// A thread that may be recorded is switched out.
+    /// Handles the switch-out of a thread that may be recorded.
     fn goes(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
         let Some(point) = self.kernel.points.as_ref().map(|points| &points.switch) else { return };
         let Some(switch) = point.read(sample.raw) else { return };
@@ -107,7 +107,7 @@ impl OffCpu {
             }
             return;
         }
-        // One that is about to end is nobody in the sample's own words.
+        // A sample of a thread that is about to end may lack its PID.
         let told = (sample.tid == tid).then_some(sample.pid);
         let Some(pid) = told.or_else(|| tasks.process_id(tid)) else { return };
         let (state, runnable) = (switch.state, states.runnable(switch.state));
@@ -120,7 +120,7 @@ impl OffCpu {
         self.out(outputs, tid, Out { pid, name, since_ns: time_ns, state, runnable, stack, wake: None });
     }
 
-    /// Whether what a process did at `time_ns` is recorded.
+    /// Returns true if events of a process at `time_ns` are recorded.
     pub(super) fn takes(&mut self, pid: u32, time_ns: u64) -> bool {
         if self.options.selected.all && !self.tasks.recorded(pid) {
             self.tasks.process(pid).recorded = pid != std::process::id();
@@ -130,14 +130,14 @@ impl OffCpu {
         takes
     }
 
-    /// Records are missing up to now.
+    /// Notes that records before `time_ns` are missing.
     fn missing(&mut self, outputs: &mut dyn Outputs, records: u64, time_ns: u64) {
         self.ledger.no_room(records);
         self.intervals.missing(time_ns);
         self.io_missing(outputs, time_ns);
     }
 
-    /// The same where the kernel only tells that.
+    /// Like [`Self::goes`], where the kernel only reports the switch.
     fn goes_by_switch(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -167,7 +167,7 @@ impl OffCpu {
         }
     }
 
-    /// A thread is switched in: the first to tell counts.
+    /// Handles a switch-in. The first of several events counts.
     fn comes(&mut self, outputs: &mut dyn Outputs, tid: u32, time_ns: u64) {
         if let Some((mut interval, doubtful)) = self.intervals.switched_in(tid, time_ns) {
             interval.out.stack.check(time_ns);
@@ -175,7 +175,7 @@ impl OffCpu {
         }
     }
 
-    /// Such a thread is woken.
+    /// Handles the wake-up of a thread that may be recorded.
     fn woken(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
         let point = self.kernel.points.as_ref().and_then(|points| points.waking.as_ref());
         let Some(waking) = point.and_then(|point| point.read(sample.raw)) else { return };
@@ -197,7 +197,7 @@ impl OffCpu {
         self.intervals.waking(waking.tid, wake);
     }
 
-    /// Whatever else there is to know.
+    /// Handles all other records.
     fn note(&mut self, outputs: &mut dyn Outputs, record: Record<'_>, time_ns: u64) {
         let tasks = &mut self.tasks;
         match record {
@@ -238,7 +238,7 @@ impl OffCpu {
             }
             Record::Lost(count) => {
                 self.missing(outputs, count, time_ns);
-                // Mappings may have been among them.
+                // The lost records may include mappings.
                 self.tasks.all().for_each(|(_, process)| process.mapped = false);
             }
             _ => {}

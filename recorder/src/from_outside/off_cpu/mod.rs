@@ -1,24 +1,24 @@
-//! Records when, where and why threads are without a processor, by the scheduler's tracepoints; and what they ask of files, sockets,
-//! disks and memory, by those of system calls and block devices.
+//! Records when, where and why threads are off CPU, with the scheduler's tracepoints; and slow system calls,
+//! block I/O requests and memory growth, with the tracepoints of system calls and block devices.
 //!
 //! ```text
 //! tracepoints.rs          the tracepoints' records
-//! kernel_events.rs        what is open in the kernel; open.rs: events on every processor; filter.rs: which threads pass in the kernel
-//! merge.rs                records in order of time; intervals.rs: switches and wake-ups → times without a processor
-//! thread_polls.rs         threads that sleep are looked at where the tracepoints are not allowed; earlier_waits.rs: waits from before
+//! kernel_events.rs        the open kernel events; open.rs: events on every processor; filter.rs: the kernel's filter of threads
+//! merge.rs                records in order of time; intervals.rs: switches and wake-ups → off-CPU intervals
+//! thread_polls.rs         polls sleeping threads if the tracepoints are not permitted; earlier_waits.rs: waits from before the recording
 //! tasks.rs                the processes and threads of the records
 //! guard.rs                limits the number of records
-//! pending_stacks.rs       stacks of threads that are out; kernel_part.rs: frames that say nothing
-//! completed_intervals.rs  intervals that wait for names; write.rs: their events
-//! io/                     system calls, requests to disks, growth
+//! pending_stacks.rs       stacks of threads that are off CPU; kernel_part.rs: irrelevant kernel frames
+//! completed_intervals.rs  intervals that wait for symbols; write.rs: their events
+//! io/                     system calls, requests to disks, memory growth
 //! ```
-//! At a switch the sample is of the thread that goes: its stack is where it waits, and belongs to the thread that the record
-//! names (a thread that ends is nobody by then). A wake-up is sampled in the context of who wakes. Records of all processors are taken
-//! in order of time.
+//! At a switch, the sample is of the thread that is switched out, so its stack shows where the thread waits.
+//! The TID comes from the tracepoint's record, because the sample of a thread that is ending has no TID. A
+//! wake-up is sampled in the context of the waker. Records of all processors are processed in order of time.
 //!
-//! The raw record names the thread that goes off CPU. Its end is reported by the tracepoint or by the
-//! thread's own switch record, whichever comes first: on some virtual machines idle processors report no
-//! tracepoints, and the kernel stops the switch records of a thread while it ends.
+//! The end of an off-CPU interval is reported by the tracepoint or by the thread's own switch record,
+//! whichever comes first: on some virtual machines idle processors report no tracepoints, and the kernel
+//! stops the switch records of a thread while it ends.
 
 use std::{collections::HashSet, io::Error as IoError, os::fd::BorrowedFd, time::Duration};
 
@@ -59,32 +59,33 @@ use open::{Pass, Points};
 use pending_stacks::{SampledStack, StackCaches};
 use tasks::Tasks;
 
-/// A record may appear in its ring this long after the time it carries, ns.
+/// A record may appear in its ring up to this long after its timestamp, ns.
 const SETTLE_NS: u64 = 2_000_000;
-/// Longest pause between two rounds while the guard waits for its time to pass.
+/// Longest pause between two rounds while the guard holds recording back.
 const HOLD_PAUSE: Duration = Duration::from_millis(20);
-/// The same while system calls are recorded: descriptors are asked for what they are while they are open.
+/// Longest pause while system calls are recorded, because descriptors must be looked up while they are open.
 const CALLS_PAUSE: Duration = Duration::from_millis(5);
-/// Samples of threads that are not recorded, in a second, from which on the kernel is told anew which are.
+/// Samples per second of threads that are not recorded, above which the kernel filters are updated.
 const MANY_STRANGERS: u64 = 500;
-/// Lists of a process's threads read at most until no new one shows up.
+/// How often to list a process's threads until no new one appears.
 const MAX_LISTS: usize = 50;
-/// A thread that ended is forgotten by then at the latest, ns: until its last switch it may be switched out and in.
+/// A thread that ended is forgotten after this time at the latest, ns. Until its last switch it may be
+/// switched out and in.
 const ENDING_NS: u64 = 1_000_000_000;
 
-/// How much was written and lost.
+/// Numbers of events written and lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    /// Times without a processor; lost ones.
+    /// Off-CPU intervals: written, lost.
     pub off_cpu: Option<(u64, u64)>,
-    /// Calls, requests and growth; lost ones, unless they are in those above.
+    /// Calls, requests and growth: written, lost; losses counted in `off_cpu` are not included.
     pub io: Option<(u64, u64)>,
 }
 
-/// What is recorded.
+/// The settings.
 struct Options {
     selected: settings::OffCpu,
-    /// Frames of a stack.
+    /// Limit of frames per stack.
     depth: usize,
     threads: Option<ThreadSelection>,
     follow: bool,
@@ -92,20 +93,20 @@ struct Options {
     joins: bool,
 }
 
-/// The recording of off-CPU time.
+/// The engine that records off-CPU time.
 pub struct OffCpu {
     options: Options,
     kernel: KernelEvents,
     intervals: Intervals<SampledStack>,
     io: Io,
     tasks: Tasks,
-    /// Threads that end, and since when.
+    /// Threads that are ending, and since when.
     ending: Vec<(u32, u64)>,
     /// Threads that may have been waiting at the attach.
     before: Vec<Before>,
     stack_caches: StackCaches,
     pending: PendingIntervals,
-    /// CLOCK_MONOTONIC ns, as read last.
+    /// The time of the last reading, CLOCK_MONOTONIC ns.
     now_ns: u64,
     ledger: Ledger,
     guard: Guard,
@@ -117,7 +118,7 @@ impl OffCpu {
     /// Opens what is needed before any thread is known.
     ///
     /// # Errors
-    /// Why it cannot be done here.
+    /// The reason why the selection cannot be recorded here.
     pub fn new(selected: &settings::OffCpu, settings: &Settings) -> Result<OffCpu, String> {
         let kernel = KernelEvents::open(selected)?;
         Ok(OffCpu {
@@ -144,7 +145,7 @@ impl OffCpu {
         })
     }
 
-    /// What the kernel does not let us see, if so.
+    /// Returns a message about what the kernel does not permit, if any.
     pub fn lacks(&self) -> Option<&str> {
         self.kernel.lacks.as_deref()
     }
@@ -157,7 +158,7 @@ impl OffCpu {
         self.kernel.trace(&self.options.selected, pass)
     }
 
-    /// It was started.
+    /// Notes the PID of the program that was started.
     pub fn started(&mut self, pid: u32) {
         let process = self.tasks.process(pid);
         process.recorded = true;
@@ -167,14 +168,14 @@ impl OffCpu {
 
     /// Records a running process.
     pub fn attach(&mut self, pid: u32, images: &mut Images) -> Result<(), String> {
-        // Later ones pass by their numbers.
+        // Later threads pass the filter by their TIDs.
         let last = filter::Last::now().ok_or("/proc/loadavg cannot be read")?;
         let process = self.tasks.process(pid);
         process.recorded = true;
         process.mapped = true;
         process.stacks.read_maps(pid, images);
         self.io.attach(pid);
-        // Threads that start while we look are inherited from those whose events are open already, or seen next time.
+        // Threads that start during this loop inherit the events of their parent, or appear in the next list.
         let mut known = HashSet::new();
         for _ in 0..MAX_LISTS {
             let new: Vec<u32> = list_threads(pid).into_iter().filter(|tid| known.insert(*tid)).collect();
@@ -204,7 +205,7 @@ impl OffCpu {
         self.kernel.trace(&self.options.selected, Pass::All)
     }
 
-    /// For waiting: readable when a ring fills up.
+    /// Returns the descriptors that are readable when a ring fills up.
     pub fn wake(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.kernel.wake()
     }
@@ -214,7 +215,7 @@ impl OffCpu {
         self.tasks.recorded(pid)
     }
 
-    /// Recorded processes that run.
+    /// Returns the number of recorded processes that run.
     pub fn running(&self) -> usize {
         match self.kernel.pass {
             Some(Pass::All) => 1,
@@ -222,12 +223,12 @@ impl OffCpu {
         }
     }
 
-    /// Intervals that wait for names.
+    /// Returns the number of intervals that wait for symbols.
     pub fn waiting(&self) -> usize {
         self.pending.len() + self.io.waiting()
     }
 
-    /// The images that stacks may name.
+    /// Returns the images that stacks may reference.
     pub fn images(&mut self) -> Vec<ImageId> {
         self.tasks.all().flat_map(|(_, p)| p.stacks.modules.images().collect::<Vec<_>>()).collect()
     }
@@ -242,7 +243,7 @@ impl OffCpu {
         self.ledger.write_losses(id, recording, now_ns);
     }
 
-    /// Intervals written, calls and requests written, and what was lost, if they are recorded.
+    /// Returns the numbers of written and lost intervals, calls and requests, if they are recorded.
     pub fn total(&self) -> Total {
         let (intervals, calls) = self.ledger.total_lost();
         Total {
@@ -257,7 +258,7 @@ impl OffCpu {
         self.tasks.forget_output(id);
     }
 
-    /// Switches recording off for a while, or on again.
+    /// Pauses or resumes recording.
     fn pause(&mut self, outputs: &mut dyn Outputs, paused: bool, now_ns: u64) {
         if paused == self.paused || self.stopped {
             return;
@@ -276,7 +277,7 @@ impl OffCpu {
         }
     }
 
-    /// Takes in what the rings hold. Returns how full the fullest was, in 1/256.
+    /// Reads the rings. Returns how full the fullest was, in 1/256.
     pub fn round(&mut self, outputs: &mut dyn Outputs, now_ns: u64) -> u32 {
         let paused = outputs.is_paused();
         self.pause(outputs, paused, now_ns);
@@ -298,8 +299,8 @@ impl OffCpu {
         fill
     }
 
-    /// Once a second: if many samples are of others, because threads began since, the kernel is told anew which are of interest; also
-    /// before and after their numbers begin anew.
+    /// Updates the kernel filters once a second if many samples belong to other threads, because new threads
+    /// have started since, and before and after TIDs wrap.
     pub fn look_at_filters(&mut self) {
         let strangers = std::mem::take(&mut self.kernel.strangers);
         let Some(Pass::Threads(threads)) = &self.kernel.pass else { return };
@@ -309,13 +310,13 @@ impl OffCpu {
         };
         if strangers >= MANY_STRANGERS || threads.is_old(last) {
             let known: Vec<u32> = self.tasks.recorded_threads().collect();
-            // If that fails the old filters go on.
+            // If that fails, the old filters remain.
             let _ =
                 self.kernel.trace(&self.options.selected, Pass::Threads(filter::Threads::new(known, last)));
         }
     }
 
-    /// Longest pause between two rounds.
+    /// Returns the longest pause between two rounds.
     pub fn longest_pause(&self) -> Option<Duration> {
         let holds = self.guard.holds().then_some(HOLD_PAUSE);
         let soon = self.options.selected.calls.is_some().then_some(CALLS_PAUSE);
@@ -331,11 +332,11 @@ impl OffCpu {
     }
 }
 
-/// Opens the events that `selected` needs, and closes them. Returns the part that is missing: without tracepoints, times off CPU can be
-/// recorded in part.
+/// Opens the events that `selected` needs, and closes them. Returns a message about what is missing: without
+/// tracepoints, off-CPU time can be recorded in part.
 ///
 /// # Errors
-/// The reason why nothing of it can be recorded here.
+/// The reason why it cannot be recorded at all.
 pub fn try_out(selected: &settings::OffCpu) -> Result<Option<String>, String> {
     let points = Points::find(selected).and_then(|points| open::try_out(&points).map_err(|e| refused(&e)));
     match points {
@@ -349,7 +350,7 @@ pub fn try_out(selected: &settings::OffCpu) -> Result<Option<String>, String> {
     }
 }
 
-/// Why the kernel refuses, and what to do.
+/// Explains why the kernel refused, and the remedy.
 fn refused(error: &IoError) -> String {
     let said = crate::error::plain(error);
     match error.raw_os_error() {

@@ -1,4 +1,4 @@
-//! The events of all processors, and which threads pass in the kernel.
+//! The events of all processors, and the kernel filter of threads.
 
 use std::{
     ffi::{CStr, CString},
@@ -23,58 +23,60 @@ use crate::{
     settings,
 };
 
-/// What samples hold that need no stack.
+/// Fields of samples without a stack.
 pub const PLAIN: u64 = Telling::SAMPLE_TYPE | sample::RAW;
-/// What samples hold.
+/// Fields of samples with a stack.
 pub const WITH_STACK: u64 = PLAIN | sample::CALLCHAIN | sample::REGS_USER | sample::STACK_USER;
 /// Smallest ring of a processor, bytes.
 const LEAST_RING: usize = 64 << 10;
-/// Largest ring of a processor for an ordinary user: others may need some of what he may lock.
+/// Largest ring of a processor for an ordinary user, who may need the rest of the locked-memory limit for
+/// other programs.
 const USER_RING: usize = 256 << 10;
-/// All rings together, bytes.
+/// Limit of all rings together, bytes.
 const ALL_RINGS: usize = 512 << 20;
 
-/// What a sample tells.
+/// The meaning of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A thread that may be ours is switched out: it is where the sample was taken.
+    /// A thread that may be recorded is switched out. The sample is of this thread.
     Out,
-    /// Such a thread is switched in.
+    /// A thread that may be recorded is switched in.
     In,
-    /// Such a thread is woken, by who was sampled.
+    /// A thread that may be recorded is woken. The sample is of the waker.
     Waking,
-    /// It begins a system call.
+    /// It enters a system call.
     Enter,
-    /// It ends one.
+    /// It leaves a system call.
     Exit,
-    /// It asks a block device for something.
+    /// It queues a request to a block device.
     Queued,
-    /// Something that a block device was asked for is done.
+    /// A block device has completed a request.
     Completed,
 }
 
 impl Kind {
-    /// Whether its samples have stacks.
+    /// Returns true if its samples have stacks.
     pub fn has_stack(self) -> bool {
         !matches!(self, Kind::In | Kind::Enter | Kind::Completed)
     }
 }
 
-/// The ring of a processor, with the event that tells of threads and mappings.
+/// The ring of a processor, with the event that reports threads and mappings.
 pub struct Source {
-    /// See there.
+    /// The ring buffer.
     pub ring: Ring,
     cpu: u32,
-    /// Tracepoints, and their numbers.
+    /// Tracepoints: event number, meaning, descriptor.
     events: Vec<(u64, Kind, OwnedFd)>,
-    /// Those that were replaced: their records may still be in the ring.
+    /// The replaced ones, whose records may still be in the ring.
     old: Vec<(u64, Kind)>,
-    /// What tells of the switches of each thread. The tracepoint tells of a thread that comes in the context of the one that goes,
-    /// and on some virtual machines idle processors say nothing; these tell in its own, up to the middle of its end.
+    /// Events that report the switches of each thread. The tracepoint reports a thread that is switched in,
+    /// in the context of the thread that is switched out, and on some virtual machines idle processors report
+    /// nothing. These events report it in the thread's own context, until the middle of its exit.
     switches: Vec<OwnedFd>,
-    /// What tells of mappings and names, thread by thread.
+    /// Events that report mappings and names, thread by thread.
     tasks: Vec<OwnedFd>,
-    /// They count the switches and calls that pass while nobody is told of them.
+    /// Counters of the switches and calls that are skipped while the events are disabled.
     counters: Vec<OwnedFd>,
 }
 
@@ -84,14 +86,14 @@ impl Source {
         Source { ring, cpu, events, old, switches, tasks, counters: Vec::new() }
     }
 
-    /// What a sample of this number tells.
+    /// Returns the meaning of a sample with this event number.
     pub fn kind(&self, number: u64) -> Option<Kind> {
         let events = self.events.iter().map(|(number, kind, _)| (*number, *kind));
         events.chain(self.old.iter().copied()).find(|(found, _)| *found == number).map(|(_, kind)| kind)
     }
 }
 
-/// Which threads pass in the kernel.
+/// The threads that pass the kernel filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// All.
@@ -102,20 +104,20 @@ pub enum Pass {
 
 /// The tracepoints.
 pub struct Points {
-    /// Threads come and go.
+    /// Switches.
     pub switch: SwitchPoint,
     /// Wake-ups, if they are recorded.
     pub waking: Option<WakingPoint>,
-    /// System calls, if some are.
+    /// System calls, if any are recorded.
     pub calls: Option<CallPoints>,
-    /// Requests to block devices, if they are.
+    /// Block I/O requests, if they are recorded.
     pub blocks: Option<BlockPoints>,
 }
 
 impl Points {
-    /// Those that the settings ask for.
+    /// Finds the tracepoints that the settings require.
     pub fn find(settings: &settings::OffCpu) -> Result<Points, String> {
-        // Their records tell threads by the numbers of the machine.
+        // Tracepoint records contain TIDs of the machine, not of a container.
         if !machines_numbers() {
             return Err("we run in a container with process ids of its own; run flightline outside of it, or give it the \
                         host's (--pid=host)"
@@ -128,19 +130,19 @@ impl Points {
     }
 }
 
-/// Whether process ids here are those of the machine.
+/// Returns true if PIDs here are those of the machine.
 fn machines_numbers() -> bool {
     // PROC_PID_INIT_INO of linux/proc_ns.h.
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|meta| meta.ino() == 0xEFFF_FFFC)
 }
 
-/// Bytes of each processor's ring.
+/// Returns the size of each processor's ring, bytes.
 pub fn ring_bytes(settings: &settings::OffCpu, cpus: usize) -> usize {
     let most = (ALL_RINGS / cpus.max(1).next_power_of_two()).max(LEAST_RING);
     usize::try_from(settings.ring_bytes).unwrap_or(most).clamp(LEAST_RING, most)
 }
 
-/// Opens rings and the events of threads and mappings; of a whole machine those of all switches too.
+/// Opens the rings and the events of threads and mappings; for a whole machine, also those of all switches.
 pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     let cpus = online();
     let bytes = ring_bytes(settings, cpus.len());
@@ -148,7 +150,7 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     for cpu in cpus {
         let event = match telling(true, bytes).open(cpu) {
             Ok(event) => event,
-            // It went off line.
+            // The processor went offline.
             Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
             Err(e) => return Err(e),
         };
@@ -166,12 +168,12 @@ pub fn sources(settings: &settings::OffCpu) -> io::Result<Vec<Source>> {
     Ok(sources)
 }
 
-/// Of tasks, or of switches.
+/// Returns the attributes of an event that reports either tasks or switches.
 fn telling(tasks: bool, ring: usize) -> Telling {
     Telling { tasks, switches: !tasks, wake_bytes: wake_bytes(ring) }
 }
 
-/// Whether the tracepoints may be opened at all.
+/// Checks whether the tracepoints may be opened at all.
 pub fn try_out(points: &Points) -> io::Result<()> {
     let cpu = online().first().copied().unwrap_or(0);
     Tracing { id: points.switch.id, sample_type: WITH_STACK, kernel: true, stack_bytes: 0, wake_bytes: 1 }
@@ -179,7 +181,8 @@ pub fn try_out(points: &Points) -> io::Result<()> {
         .map(drop)
 }
 
-/// Opens what tells of the switches of a thread and those it starts; `from_exec` (0: of the program that the caller starts next).
+/// Opens the switch events of a thread and its children. With `from_exec` and TID 0: of the program that the
+/// caller starts next.
 pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: bool) -> io::Result<()> {
     for source in sources {
         let event =
@@ -189,8 +192,8 @@ pub fn switches(sources: &mut [Source], tid: u32, children: bool, from_exec: boo
     Ok(())
 }
 
-/// The same, and what is mapped there, and names: where nothing of whole processors is allowed. The first event of a processor
-/// has the ring.
+/// The same, with its mappings and names, for users who may not open events on whole processors. The first
+/// event of a processor owns the ring.
 pub fn switches_alone(
     sources: &mut Vec<Source>,
     tid: u32,
@@ -225,7 +228,7 @@ fn begin(event: OwnedFd, ring: &Ring, from_exec: bool) -> io::Result<OwnedFd> {
     Ok(event)
 }
 
-/// As large as the limit of locked memory allows.
+/// Maps a ring as large as the limit of locked memory permits.
 fn map_own(event: OwnedFd) -> io::Result<Ring> {
     let (mut event, mut bytes) = (event, USER_RING);
     loop {
@@ -247,8 +250,8 @@ fn wake_bytes(ring: usize) -> u32 {
     (ring / 4) as u32
 }
 
-/// Opens the tracepoints of all processors for the threads that pass; then those of before are closed. What both tell in between
-/// is told twice.
+/// Opens the tracepoints of all processors with a filter of threads, then closes the previous ones. In
+/// between, both report the same events.
 pub fn trace(
     sources: &mut [Source],
     points: &Points,
@@ -259,7 +262,7 @@ pub fn trace(
         let tracing = |id, kind: Kind| {
             let (wake_bytes, stack_bytes) = (wake_bytes(source.ring.size()), settings.stack_bytes);
             let sample_type = if kind.has_stack() { WITH_STACK } else { PLAIN };
-            // Where a call ends in the kernel is the tracepoint.
+            // The kernel stack at the end of a call is always that of the tracepoint.
             Tracing { id, sample_type, kernel: kind != Kind::Exit, stack_bytes, wake_bytes }
         };
         let mut events = Vec::new();
@@ -283,10 +286,10 @@ pub fn trace(
             Pass::Threads(threads) => Some(threads.text(field)),
         };
         if settings.switches {
-            // Of an idle processor there is nothing to see.
+            // An idle processor has nothing to record.
             let out = of_threads("prev_pid").or_else(|| Some(c"prev_pid!=0".into()));
             add(Kind::Out, points.switch.id, out)?;
-            // Of a whole machine the other events tell of those that come, whoever they are.
+            // On a whole machine, the other events report every thread that is switched in.
             if let Some(come) = of_threads("next_pid") {
                 add(Kind::In, points.switch.id, Some(come))?;
             }
@@ -301,7 +304,7 @@ pub fn trace(
         }
         if let Some(blocks) = &points.blocks {
             add(Kind::Queued, blocks.start, of_threads("common_pid"))?;
-            // What completes a request is any thread's interrupt.
+            // The interrupt that completes a request may hit any thread.
             add(Kind::Completed, blocks.done, None)?;
         }
         for (.., event) in &events {
@@ -314,7 +317,7 @@ pub fn trace(
     Ok(())
 }
 
-/// Both conditions.
+/// Combines two conditions.
 fn both(first: &str, second: Option<CString>) -> CString {
     let text = match second.as_deref().map(CStr::to_string_lossy) {
         Some(second) => format!("({first})&&({second})"),
@@ -323,12 +326,12 @@ fn both(first: &str, second: Option<CString>) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// Stops what tells of switches and wake-ups.
+/// Disables the events that report switches and wake-ups.
 pub fn stop(sources: &[Source]) {
     sources.iter().for_each(|source| each(source, attr::disable));
 }
 
-/// Begins again.
+/// Enables them again.
 pub fn resume(sources: &[Source]) {
     sources.iter().for_each(|source| each(source, attr::enable));
 }
@@ -340,8 +343,9 @@ fn each(source: &Source, act: impl Fn(BorrowedFd<'_>) -> io::Result<()>) {
     }
 }
 
-/// Stops, and counts from now on the switches and calls that pass. None is left out; some in between are told and counted, so one
-/// processor is done at a time.
+/// Disables the events, and counts from now on the switches and calls that are skipped. The counters start
+/// first, so none is missed; one processor is done at a time, because events in between are both recorded and
+/// counted.
 pub fn stop_and_count(sources: &[Source]) {
     for source in sources {
         for counter in &source.counters {
@@ -351,7 +355,8 @@ pub fn stop_and_count(sources: &[Source]) {
     }
 }
 
-/// Begins again. Gives back how many passed since [`stop_and_count`]; `None` where they cannot be counted.
+/// Enables the events again. Returns how many were skipped since [`stop_and_count`]; `None` if they cannot be
+/// counted.
 pub fn resume_and_counted(sources: &[Source]) -> Option<u64> {
     let mut counts: Vec<u64> = Vec::new();
     for source in sources {
@@ -364,7 +369,7 @@ pub fn resume_and_counted(sources: &[Source]) -> Option<u64> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// The threads that pass if `tids` are those known and whatever begins from now on is of interest.
+/// Returns a filter of the known threads `tids` and all threads that start from now on.
 pub fn known_and_later(tids: impl IntoIterator<Item = u32>) -> io::Result<Pass> {
     let last = Last::now().ok_or_else(|| io::Error::other("/proc/loadavg cannot be read"))?;
     Ok(Pass::Threads(Threads::new(tids, last)))

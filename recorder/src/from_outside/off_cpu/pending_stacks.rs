@@ -1,5 +1,5 @@
-//! Stacks from their sample to their event. A stack is walked where it lies in the ring; only what has to wait for unwind rows or
-//! the kernel's names is copied.
+//! Stacks between their sample and their event. A stack is walked directly in the ring. It is copied only if
+//! it has to wait for unwind tables or kernel symbols.
 
 use flightline_in_signal::layout::walk_end;
 
@@ -10,29 +10,29 @@ use crate::{
     remote_unwinder::stacks::{Copied, Stack},
 };
 
-/// A stack of a thread that is out, or of one that woke it.
+/// The stack of a thread that is off CPU, or of its waker.
 #[derive(Debug, Default)]
 pub struct SampledStack {
-    /// Once it is walked.
+    /// The stack, once it is walked.
     pub stack: Option<Stack>,
-    /// The sample until then.
+    /// A copy of the sample until then.
     bytes: Vec<u8>,
-    /// It was not sampled, but seen while the thread slept.
+    /// Set if the stack was not sampled, but read while the thread slept.
     pub looked: Option<Looked>,
 }
 
 impl SampledStack {
-    /// A stack that was walked while the thread slept.
+    /// Returns a stack that was read while the thread slept.
     pub fn looked(stack: Stack) -> SampledStack {
         SampledStack { stack: Some(stack), bytes: Vec::new(), looked: Some(Looked::now()) }
     }
 
-    /// Bytes that it takes.
+    /// Returns the memory that it uses, bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.capacity() + self.stack.as_ref().map_or(0, |stack| stack.frames.len() * 8)
     }
 
-    /// What was seen of a thread after it came back is not where it slept.
+    /// Drops a stack that was read after the thread came back, because that is not where it slept.
     pub fn check(&mut self, end_ns: u64) {
         if self.looked.take().is_some_and(|looked| looked.at_ns >= end_ns) {
             self.stack = None;
@@ -40,13 +40,14 @@ impl SampledStack {
     }
 }
 
-/// Memory of samples that are done with.
+/// Buffers of processed samples, for reuse.
 #[derive(Default)]
 struct Spare(Vec<Vec<u8>>);
 
-/// Samples whose memory is kept, and bytes of each.
+/// Limits of the number of buffers, and of the bytes of each.
 const SPARE: [usize; 2] = [256, 16 << 10];
-/// With more threads out than this, samples that have to wait are not kept: then they have no stack.
+/// With more threads off CPU than this, samples that have to wait are dropped, and their intervals have no
+/// stack.
 const MANY_OUT: usize = 8192;
 
 impl Spare {
@@ -64,7 +65,7 @@ impl Spare {
     }
 }
 
-/// What samples need until their stacks are walked.
+/// Caches for walking the stacks of samples.
 #[derive(Default)]
 pub struct StackCaches {
     parts: Parts,
@@ -72,7 +73,8 @@ pub struct StackCaches {
 }
 
 impl OffCpu {
-    /// The stack of a sample in a process; `interrupt`: of what came in there, not of the thread.
+    /// Returns the stack of a sample in a process. `interrupt`: the stack of the interrupt handler, not of
+    /// the thread.
     pub(super) fn keep(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -89,7 +91,8 @@ impl OffCpu {
         }
     }
 
-    /// Walks what is not walked yet. `false`, unless it is wanted `anyway`, if files have to be read first.
+    /// Walks the stack if that has not been done. Returns false if files have to be read first, unless
+    /// `anyway` is set.
     pub(super) fn walk(
         &mut self,
         outputs: &mut dyn Outputs,

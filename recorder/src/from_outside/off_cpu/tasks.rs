@@ -1,4 +1,4 @@
-//! Processes and threads that intervals name: the recorded ones, and those that woke them.
+//! The processes and threads of intervals: recorded ones and wakers.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,7 +12,7 @@ use crate::{
     remote_unwinder::stacks::Stacks,
 };
 
-/// Constants remembered of one thread.
+/// Limit of remembered constants of one thread.
 const MOST_NAMES: usize = 32;
 
 /// A process.
@@ -20,22 +20,23 @@ const MOST_NAMES: usize = 32;
 pub struct Process {
     /// Its intervals are recorded.
     pub recorded: bool,
-    /// Intervals that began before this CLOCK_MONOTONIC time are not: it was another program.
+    /// Intervals that began before this CLOCK_MONOTONIC time are not recorded, because the process ran
+    /// another program.
     pub since_ns: u64,
-    /// Its code.
+    /// Its modules and stacks.
     pub stacks: Stacks,
-    /// What is mapped was read.
+    /// Its mappings have been read.
     pub mapped: bool,
     /// It has ended.
     pub over: bool,
     /// Its recording, once it has intervals.
     pub output: Option<RecordingId>,
-    /// What there is to tell of it was told by us.
+    /// We have described it in its recording.
     pub told: bool,
-    /// Threads of it that are known.
+    /// Number of its known threads.
     threads: usize,
     called: Option<String>,
-    /// Output and its group there.
+    /// Recording and its group there.
     groups: Vec<(RecordingId, u32)>,
 }
 
@@ -43,15 +44,15 @@ pub struct Process {
 pub struct Task {
     /// Its process.
     pub pid: u32,
-    /// What it is called now.
+    /// Its current name.
     name: Arc<str>,
-    /// Output and its constant there, by name.
+    /// Recording and its constant there, by name.
     handles: Vec<(RecordingId, Arc<str>, ThreadHandle)>,
     /// It has ended; its last interval may not be written yet.
     over: bool,
 }
 
-/// All of them.
+/// All processes and threads.
 #[derive(Default)]
 pub struct Tasks {
     processes: HashMap<u32, Process>,
@@ -59,49 +60,49 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// A process, known from now on if it was not.
+    /// Returns a process, and adds it if it is new.
     pub fn process(&mut self, pid: u32) -> &mut Process {
         self.processes.entry(pid).or_default()
     }
 
-    /// A process, if it is known.
+    /// Returns a process, if it is known.
     pub fn known(&mut self, pid: u32) -> Option<&mut Process> {
         self.processes.get_mut(&pid)
     }
 
-    /// Whether the intervals of a process are recorded that began at `since_ns`.
+    /// Returns true if the intervals of a process that began at `since_ns` are recorded.
     pub fn records(&self, pid: u32, since_ns: u64) -> bool {
         self.processes.get(&pid).is_some_and(|p| p.recorded && !p.over && since_ns >= p.since_ns)
     }
 
-    /// Whether a process is recorded.
+    /// Returns true if a process is recorded.
     pub fn recorded(&self, pid: u32) -> bool {
         self.processes.get(&pid).is_some_and(|p| p.recorded && !p.over)
     }
 
-    /// Processes that are recorded and run.
+    /// Returns the number of recorded processes that run.
     pub fn running(&self) -> usize {
         self.processes.values().filter(|p| p.recorded && !p.over).count()
     }
 
-    /// Their threads.
+    /// Returns the threads of recorded processes.
     pub fn recorded_threads(&self) -> impl Iterator<Item = u32> {
         self.threads.iter().filter(|(_, task)| !task.over && self.recorded(task.pid)).map(|(tid, _)| *tid)
     }
 
-    /// The same with their processes in front.
+    /// Returns pairs of PID and TID of these threads.
     pub fn recorded_pairs(&self) -> impl Iterator<Item = (u32, u32)> {
         self.recorded_threads().filter_map(|tid| Some((self.process_id(tid)?, tid)))
     }
 
-    /// The process of a thread that is known.
+    /// Returns the PID of a thread, if it is known.
     pub fn process_id(&self, tid: u32) -> Option<u32> {
         self.threads.get(&tid).map(|task| task.pid)
     }
 
-    /// A thread was seen; `name` if that tells what it is called. Gives back its name.
+    /// Notes that a thread exists, with its `name` if that is known. Returns its name.
     pub fn seen(&mut self, pid: u32, tid: u32, name: Option<&[u8]>) -> Arc<str> {
-        // Numbers recur.
+        // The kernel reuses TIDs.
         if self.threads.get(&tid).is_some_and(|task| task.over || task.pid != pid) {
             self.ended(tid);
             self.threads.remove(&tid);
@@ -125,13 +126,13 @@ impl Tasks {
         name
     }
 
-    /// A thread began, under the name of the thread that began it.
+    /// Adds a new thread, which inherits the name of the thread that created it.
     pub fn began(&mut self, pid: u32, tid: u32, by: u32) {
         let name = self.threads.get(&by).map(|task| task.name.clone());
         self.seen(pid, tid, name.filter(|name| !name.is_empty()).as_ref().map(|name| name.as_bytes()));
     }
 
-    /// A thread has ended.
+    /// Notes that a thread has ended.
     pub fn ended(&mut self, tid: u32) {
         let Some(task) = self.threads.get_mut(&tid).filter(|task| !task.over) else { return };
         task.over = true;
@@ -141,7 +142,7 @@ impl Tasks {
         }
     }
 
-    /// A process that began as a copy of another one.
+    /// Adds a process that was forked.
     pub fn forked(&mut self, parent: u32, pid: u32, time_ns: u64) {
         let Some(from) = self.processes.remove(&parent) else { return };
         let mut child =
@@ -151,7 +152,7 @@ impl Tasks {
         self.processes.insert(pid, child);
     }
 
-    /// A process executed a program: its code and what it is called are new.
+    /// Notes an exec: its code and its name are new.
     pub fn executed(&mut self, pid: u32, time_ns: u64) {
         let process = self.process(pid);
         let recorded = process.recorded;
@@ -160,19 +161,20 @@ impl Tasks {
         self.threads.values_mut().filter(|task| task.pid == pid).for_each(|task| task.handles.clear());
     }
 
-    /// Forgets threads and processes that are over, but for those that are `needed`; gives back the processes.
+    /// Forgets threads and processes that have ended, except those that are `needed`. Returns the removed
+    /// processes.
     pub fn forget(&mut self, needed: &HashSet<u32>) -> Vec<(u32, Process)> {
         self.threads.retain(|tid, task| !task.over || needed.contains(tid));
         let gone = |pid: &u32, process: &Process| process.over && !needed.contains(pid);
         self.processes.extract_if(|pid, process| gone(pid, process)).collect()
     }
 
-    /// Whether something is over.
+    /// Returns true if any thread or process has ended.
     pub fn any_over(&self) -> bool {
         self.threads.values().any(|task| task.over)
     }
 
-    /// A recording is retired.
+    /// Forgets a recording that is retired.
     pub fn forget_output(&mut self, id: RecordingId) {
         self.threads.values_mut().for_each(|task| task.handles.retain(|(of, ..)| *of != id));
         for process in self.processes.values_mut() {
@@ -181,17 +183,17 @@ impl Tasks {
         }
     }
 
-    /// The processes.
+    /// Returns all processes.
     pub fn all(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
-    /// Whether a thread is called so, and has no constant of that name in a recording yet.
+    /// Returns true if a thread has this name, but no constant with this name in a recording yet.
     pub fn wants_constant(&self, tid: u32, name: &str, id: RecordingId) -> bool {
         self.threads.get(&tid).is_some_and(|task| *task.name == *name && task.handle(name, id).is_none())
     }
 
-    /// Another engine knows a thread and its process in a recording.
+    /// Adopts a thread and its process as another engine recorded them.
     pub fn adopt(&mut self, pid: u32, tid: u32, id: RecordingId, known: KnownThread) {
         if let Some(group) = known.group {
             let groups = &mut self.process(pid).groups;
@@ -203,7 +205,7 @@ impl Tasks {
         }
     }
 
-    /// The constant of a thread of that name in a recording.
+    /// Returns the constant of a thread with this name in a recording.
     pub fn constant(
         &mut self,
         (pid, tid): (u32, u32),
@@ -234,7 +236,7 @@ impl Task {
         fitting.next().map(|(.., handle)| *handle)
     }
 
-    /// A thread that changes its name all the time has its last ones remembered.
+    /// Remembers a constant. A thread that keeps changing its name retains only the latest ones.
     fn put(&mut self, name: Arc<str>, id: RecordingId, handle: ThreadHandle) {
         self.handles.retain(|(of, called, _)| *of != id || *called != name);
         if self.handles.len() >= MOST_NAMES {
@@ -245,7 +247,7 @@ impl Task {
 }
 
 impl Process {
-    /// What it is called.
+    /// Returns the name of a process.
     pub fn called(&mut self, pid: u32) -> &str {
         self.called.get_or_insert_with(|| match pid {
             0 => "idle".to_owned(),
@@ -262,7 +264,7 @@ impl Process {
         group
     }
 
-    /// Its groups, by output: no thread of it will be added any more.
+    /// Returns its groups, by recording. They get no more threads.
     pub fn groups(&self) -> &[(RecordingId, u32)] {
         &self.groups
     }

@@ -1,6 +1,6 @@
-//! Where the tracepoints are not allowed: the kernel tells anybody when threads of his own are switched out and in, but not
-//! where they are. So those that sleep are looked at from outside, as the wall clock does. A stack counts only if the thread was
-//! out before the look and came back after it.
+//! Off-CPU recording without tracepoints. The kernel reports to every user when their own threads are
+//! switched out and in, but not where they are. So sleeping threads are examined from outside, as the wall
+//! clock does. A stack counts only if the thread was off CPU before it was examined and came back later.
 
 use std::{fs, time::Duration};
 
@@ -12,32 +12,32 @@ use crate::{
     settings,
 };
 
-/// `prev_state` of a thread that waits for something that nobody knows.
+/// `prev_state` of a thread whose state is unknown.
 pub const UNKNOWN: u64 = 1 << 63;
-/// Longest pause between two rounds: shorter sleeps are mostly not seen.
+/// Longest pause between two rounds. Shorter sleeps mostly have no stack.
 pub const PAUSE: Duration = Duration::from_millis(5);
-/// A thread that is out for less is not looked at, ns.
+/// A thread is not examined until it has been off CPU for this long, ns.
 const SHORT_NS: u64 = 500_000;
-/// Threads looked at in one round at most.
+/// Limit of threads examined in one round.
 const MANY: usize = 64;
 
-/// A look at a thread while it slept.
+/// An examination of a thread while it slept.
 #[derive(Clone, Copy, Debug)]
 pub struct Looked {
-    /// CLOCK_MONOTONIC ns at the end of the look.
+    /// CLOCK_MONOTONIC ns at the end of the examination.
     pub at_ns: u64,
-    /// Files are being read that may lead further.
+    /// Files are being read that may complete the stack.
     again: bool,
 }
 
 impl Looked {
-    /// A look that ends now and is not repeated.
+    /// Returns an examination that ends now and is not repeated.
     pub fn now() -> Looked {
         Looked { at_ns: monotonic_ns(), again: false }
     }
 }
 
-/// What to say.
+/// Returns the message about the limits of this mode.
 pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
     let wakeups = if wanted.wakeups { ", wake-ups are not recorded" } else { "" };
     format!(
@@ -46,7 +46,8 @@ pub fn notice(problem: &str, wanted: &settings::OffCpu) -> String {
     )
 }
 
-/// `prev_state` of the letter in `/proc/<pid>/task/<tid>/stat`; of a thread that is woken by now it is not known.
+/// Converts the state letter of `/proc/<pid>/task/<tid>/stat` to `prev_state`. That of a thread that is awake
+/// by now is unknown.
 fn state(letter: u8) -> u64 {
     match letter {
         b'S' => 1,
@@ -60,13 +61,13 @@ fn state(letter: u8) -> u64 {
 
 pub(super) fn read_state(pid: u32, tid: u32) -> u64 {
     let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain any character.
     let end = text.iter().rposition(|b| *b == b')');
     end.and_then(|end| text.get(end + 2)).map_or(UNKNOWN, |letter| state(*letter))
 }
 
 impl OffCpu {
-    /// Looks at threads that sleep and were not looked at.
+    /// Examines sleeping threads that have no stack yet.
     pub(super) fn look(&mut self, outputs: &mut dyn Outputs, now_ns: u64) {
         let OffCpu { intervals, tasks, options, .. } = self;
         let old = |since_ns: u64| now_ns.saturating_sub(since_ns) >= SHORT_NS;

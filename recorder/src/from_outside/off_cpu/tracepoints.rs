@@ -1,11 +1,12 @@
-//! The tracepoints `sched:sched_switch` and `sched:sched_waking`, read by the layout that this kernel tells.
+//! The tracepoints `sched:sched_switch` and `sched:sched_waking`, parsed with the format that this kernel
+//! describes.
 
 use std::borrow::Cow;
 
 use super::thread_polls;
 use crate::perf_events::tracepoint::{Tracepoint, describe};
 
-/// Where in a record a number or text stands.
+/// The position of a field in a record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Field {
     pub(super) offset: usize,
@@ -28,16 +29,16 @@ impl Field {
     }
 }
 
-/// What a thread was switched out for, as the kernel prints it: `S`, `D`, `R`, `R+`, …
+/// Names of the states in which a thread was switched out, as the kernel prints them: `S`, `D`, `R`, `R+`, …
 #[derive(Clone, Debug)]
 pub struct States {
     flags: Vec<(u64, String)>,
-    /// Set where the thread would have gone on.
+    /// The bit for a preempted thread.
     preempted: u64,
 }
 
 impl Default for States {
-    /// Linux 4.14 and later, all of them.
+    /// The states of Linux 4.14 and later.
     fn default() -> States {
         let names = ["S", "D", "T", "t", "X", "Z", "P", "I"];
         let flags = names.iter().enumerate().map(|(i, name)| (1 << i, (*name).to_owned())).collect();
@@ -56,7 +57,7 @@ impl States {
         States { flags, preempted }
     }
 
-    /// The text for `prev_state`.
+    /// Returns the text for `prev_state`.
     pub fn text(&self, state: u64) -> Cow<'_, str> {
         let only = self.flags.iter().find(|(bit, _)| *bit == state);
         match (state, only) {
@@ -80,23 +81,23 @@ impl States {
         text
     }
 
-    /// Whether the thread could have gone on.
+    /// Returns true if the thread was still runnable.
     pub fn runnable(&self, state: u64) -> bool {
         self.flags.iter().all(|(bit, _)| state & bit == 0)
     }
 
-    /// Whether the thread never comes back.
+    /// Returns true if the thread has ended.
     pub fn over(&self, state: u64) -> bool {
         self.flags.iter().any(|(bit, name)| state & bit != 0 && matches!(name.as_str(), "X" | "Z"))
     }
 }
 
-/// `sched:sched_switch`: on a processor one thread goes, another comes.
+/// `sched:sched_switch`: a processor switches from one thread to another.
 #[derive(Debug)]
 pub struct SwitchPoint {
-    /// The tracepoint's number.
+    /// The tracepoint's ID.
     pub id: u64,
-    /// What states are called.
+    /// Names of states.
     pub states: States,
     prev_comm: Field,
     prev_pid: Field,
@@ -107,18 +108,18 @@ pub struct SwitchPoint {
 /// A record of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch<'a> {
-    /// Thread that goes; 0: the processor had nothing to do.
+    /// The thread that is switched out; 0: the processor was idle.
     pub prev: u32,
     /// Its name.
     pub prev_comm: &'a [u8],
-    /// What it goes for, see [`States`].
+    /// Its state, see [`States`].
     pub state: u64,
-    /// Thread that comes.
+    /// The thread that is switched in.
     pub next: u32,
 }
 
 impl SwitchPoint {
-    /// As this kernel describes it.
+    /// Reads the format from this kernel.
     pub fn find() -> Result<SwitchPoint, String> {
         SwitchPoint::from_tracepoint(&describe("sched", "sched_switch")?)
     }
@@ -147,10 +148,10 @@ impl SwitchPoint {
     }
 }
 
-/// `sched:sched_waking`: a thread is about to be woken, told by who wakes it.
+/// `sched:sched_waking`: a thread is about to be woken; reported in the context of the waker.
 #[derive(Debug)]
 pub struct WakingPoint {
-    /// The tracepoint's number.
+    /// The tracepoint's ID.
     pub id: u64,
     flags: Field,
     pid: Field,
@@ -159,9 +160,9 @@ pub struct WakingPoint {
 /// A record of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waking {
-    /// Thread that is woken.
+    /// The thread that is woken.
     pub tid: u32,
-    /// By an interrupt: the thread that it came in has nothing to do with it.
+    /// The wake-up came from an interrupt, so the interrupted thread is unrelated.
     pub interrupt: bool,
 }
 
@@ -169,7 +170,7 @@ pub struct Waking {
 const IN_INTERRUPT: u64 = 0x08 | 0x10;
 
 impl WakingPoint {
-    /// As this kernel describes it.
+    /// Reads the format from this kernel.
     pub fn find() -> Result<WakingPoint, String> {
         WakingPoint::from_tracepoint(&describe("sched", "sched_waking")?)
     }

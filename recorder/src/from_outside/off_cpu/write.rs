@@ -1,17 +1,17 @@
-//! Intervals become events.
+//! Writes intervals as events.
 
 use jfr_format::schema;
 
 use super::{intervals::Interval, tracepoints::States};
 use crate::{names::intern::TraceIndex, recording::Recording};
 
-/// Who woke a thread, in an output.
+/// The waker of a thread, in an output.
 pub struct Waker {
-    /// Its constant, if a thread did.
+    /// Its constant, if a thread was the waker.
     pub thread: Option<usize>,
-    /// Where it was.
+    /// Its stack.
     pub trace: Option<TraceIndex>,
-    /// CLOCK_MONOTONIC ns.
+    /// Time of the wake-up, CLOCK_MONOTONIC ns.
     pub time_ns: u64,
 }
 
@@ -47,7 +47,7 @@ pub fn interval<S>(
     );
 }
 
-/// Writes what goes on at the end of a recording.
+/// Writes the waits that are still open at the end of a recording.
 pub fn open<S>(
     recording: &mut Recording,
     interval: &Interval<S>,

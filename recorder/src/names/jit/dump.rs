@@ -1,4 +1,4 @@
-//! jitdump: a header, then records, each with its kind, size and time in front.
+//! Parses jitdump files: a header, then records that begin with their kind, size and time.
 //!
 //! ```text
 //! header   magic u32, version u32, size u32, …
@@ -15,19 +15,19 @@ use super::{Codes, Grown, Lines};
 const MAGIC: u32 = 0x4a69_5444;
 const PREFIX: u64 = 16;
 const MAX_HEADER: u32 = 4096;
-/// Of one record at most this much is read: code is passed over.
+/// Limit of bytes read of one record. Code is skipped.
 const MAX_RECORD: u64 = 1 << 20;
 
-/// Records read in one go: rings must not wait.
+/// Limit of records read at a time, so that rings do not wait.
 const MAX_RECORDS: u32 = 10_000;
 
-/// How far the file was read.
+/// The position in a file.
 #[derive(Default)]
 pub struct Reader {
     at: u64,
-    /// Lines of the code at an address, which is told next.
+    /// Lines of the code at an address. The record with this code follows.
     lines: Option<(u64, Lines)>,
-    /// It is no jitdump, or damaged.
+    /// The file is not a jitdump, or damaged.
     odd: bool,
 }
 
@@ -50,7 +50,7 @@ impl Grown for Reader {
                 self.odd = true;
                 break;
             }
-            // The writer may be in the middle of this one.
+            // The program may still be writing this record.
             if self.at + len > size {
                 break;
             }

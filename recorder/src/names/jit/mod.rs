@@ -1,7 +1,7 @@
-//! Names of code that a program makes at run time, as the program writes them down itself: `/tmp/perf-<pid>.map`, jitdump.
+//! Names of JIT-compiled code, from the files that the program writes: `/tmp/perf-<pid>.map`, jitdump.
 //!
-//! Both are files of the program and grow as it runs; some programs write them in large pieces (V8: 2 MB), so samples of code
-//! without a name wait for more as long as the program lives.
+//! Both files grow as the program runs. Some programs write them in large blocks (V8: 2 MB), so samples of
+//! code without a name wait for more as long as the program lives.
 //!
 //! A file is read only if it belongs to the process's user. When code is replaced, the results for its
 //! addresses are dropped.
@@ -19,19 +19,19 @@ mod perf_map;
 
 use crate::{names::demangle::MAX_NAME, names::images::Images, names::modules::ModuleMap};
 
-/// Bytes of names kept for one process; what comes later stays nameless.
+/// Limit of names per process, bytes. Later code has no name.
 const MAX_BYTES: usize = 48 << 20;
-/// Bytes read of one file in one go: rings must not wait.
+/// Bytes read of one file at a time, so that rings do not wait.
 const PIECE: usize = 1 << 20;
-/// Pieces read at the end of a process.
+/// Limit of blocks read at the end of a process.
 const MAX_PIECES: u32 = 128;
-/// Shortest and longest time between two looks, ns.
+/// Shortest and longest time between two checks, ns.
 const WAIT_NS: [u64; 2] = [20_000_000, 1_000_000_000];
 
 /// Address and source line, by address.
 type Lines = Arc<[(u64, u32)]>;
 
-/// A piece of code.
+/// A range of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Code {
     end: u64,
@@ -39,12 +39,12 @@ struct Code {
     lines: Lines,
 }
 
-/// What is known of pieces of code by address.
+/// The known ranges of code by address.
 #[derive(Debug, Default)]
 struct Codes {
     by_start: BTreeMap<u64, Code>,
     bytes: usize,
-    /// Pieces that were replaced by others.
+    /// Number of ranges that were replaced.
     replaced: u64,
 }
 
@@ -91,24 +91,24 @@ impl Code {
     }
 }
 
-/// Reads what a file has grown by.
+/// A parser of a growing file.
 trait Grown {
-    /// Takes in a piece more; `false` if there was nothing new.
+    /// Reads another block; returns false if there was nothing new.
     fn read(&mut self, file: &File, codes: &mut Codes) -> bool;
 }
 
-/// The symbol of an address of code that is in no file.
+/// The symbol of an address in anonymous memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JitSymbol {
     /// Name, and line or 0.
     Named(Arc<str>, u32),
-    /// It has none, and nothing says that it will get one.
+    /// No name, and none is expected.
     Nameless,
-    /// It may get one later.
+    /// No name yet.
     NotYet,
 }
 
-/// Names of run-time code of one process.
+/// Names of JIT-compiled code of one process.
 #[derive(Default)]
 pub struct Jit {
     codes: Codes,
@@ -116,20 +116,20 @@ pub struct Jit {
     dumps: Vec<(PathBuf, File, dump::Reader)>,
     looked_ns: u64,
     wait_ns: u64,
-    /// An address was asked for that is not known.
+    /// An address without a name was looked up.
     missed: bool,
-    /// Nothing more will come.
+    /// No more names will come.
     over: bool,
     /// Version of the module map that was searched for jitdump files.
     searched: u64,
-    /// Where the process's files are, and its number in its own namespace.
+    /// Root directory of the process's files, and its PID in its own namespace.
     place: Option<(PathBuf, u32)>,
-    /// Incremented when an address may mean something else than before.
+    /// Incremented when an address may have changed its meaning.
     pub version: u64,
 }
 
 impl Jit {
-    /// What is at `address`.
+    /// Returns the symbol at `address`.
     pub fn find(&mut self, address: u64) -> JitSymbol {
         match self.codes.find(address) {
             Some((name, line)) => JitSymbol::Named(name, line),
@@ -142,14 +142,14 @@ impl Jit {
         }
     }
 
-    /// Looks whether process `pid` has written down more; `true` if so. Does nothing before the first name is missed:
-    /// from then on addresses that are known may get another name at any time.
+    /// Checks whether process `pid` has written more; returns true if so. Does nothing before the first
+    /// lookup without a result. After it, known addresses may get another name at any time.
     pub fn look(&mut self, pid: u32, modules: &ModuleMap, images: &Images, now_ns: u64) -> bool {
         let open = self.map.is_some() || !self.dumps.is_empty();
         if !(self.missed || open) || now_ns.saturating_sub(self.looked_ns) < self.wait_ns {
             return false;
         }
-        // What waited for the first look need not wait any longer if there is nothing to look at.
+        // Samples that waited for the first check need not wait any longer if there are no files.
         let first = self.looked_ns == 0;
         let more = self.read(pid, modules, images);
         self.looked_ns = now_ns.max(1);
@@ -161,7 +161,7 @@ impl Jit {
         more || first
     }
 
-    /// The process is gone: reads what it wrote last.
+    /// Reads the rest after the end of the process.
     pub fn finish(&mut self, pid: u32, modules: &ModuleMap, images: &Images) {
         for _ in 0..MAX_PIECES {
             if self.over || !self.missed || !self.read(pid, modules, images) {
@@ -173,7 +173,7 @@ impl Jit {
         self.dumps.clear();
     }
 
-    /// What has no name by now will not get one.
+    /// Stops waiting for names.
     pub fn give_up(&mut self) {
         self.over = true;
     }
@@ -208,7 +208,7 @@ impl Jit {
             more |= reader.read(file, &mut self.codes);
         }
         let after = (self.codes.replaced, self.map.is_some() || !self.dumps.is_empty());
-        // Addresses that were nameless may now wait for a name, or stand for other code.
+        // Addresses without a name may now wait for one, or addresses may contain other code.
         if after != before {
             self.version += 1;
         }
@@ -216,13 +216,13 @@ impl Jit {
     }
 }
 
-/// Where to find the files of process `pid`, and its number there.
+/// Returns the root directory of process `pid`, and its PID there.
 fn place(pid: u32) -> Option<(PathBuf, u32)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|l| l.strip_prefix("NStgid:"));
     let own = numbers.and_then(|n| n.split_whitespace().last()?.parse().ok()).unwrap_or(pid);
     let root = PathBuf::from(format!("/proc/{pid}/root"));
-    // The link dies with the process, its files need not.
+    // The link disappears with the process; its files may not.
     let real = fs::read_link(&root).ok().filter(|real| real == Path::new("/") && same_root(&root));
     Some((real.unwrap_or(root), own))
 }
@@ -236,7 +236,7 @@ fn inside(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// Opens a regular file of the process's user (or of root), without waiting for anything.
+/// Opens a regular file owned by the process's user or root, without blocking.
 fn open(path: &Path, owner: Option<u32>) -> Option<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
@@ -245,7 +245,7 @@ fn open(path: &Path, owner: Option<u32>) -> Option<File> {
     (meta.is_file() && ours).then_some(file)
 }
 
-/// `jit-<pid>.dump`, which its writer maps executable for tools to see.
+/// Returns true for `jit-<pid>.dump`, which its writer maps executable so that tools find it.
 fn is_dump(path: &Path) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
     let number = name.strip_prefix("jit-").and_then(|n| n.strip_suffix(".dump"));

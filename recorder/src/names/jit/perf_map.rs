@@ -4,14 +4,14 @@ use std::{fs::File, os::unix::fs::FileExt, sync::Arc};
 
 use super::{Codes, Grown, PIECE};
 
-/// Longest line that is taken in; of longer ones the rest is passed over.
+/// Limit of a line. The rest of longer lines is skipped.
 const MAX_LINE: usize = 16 << 10;
 
-/// How far the file was read.
+/// The position in a file.
 #[derive(Default)]
 pub struct Reader {
     at: u64,
-    /// In a line that is too long.
+    /// The position is in a line that is too long.
     skipping: bool,
 }
 
@@ -22,7 +22,7 @@ impl Grown for Reader {
         }
         let mut piece = vec![0; PIECE];
         let Ok(read) = file.read_at(&mut piece, self.at) else { return false };
-        // A line is whole when its end is there.
+        // A line is complete once its newline is written.
         let text = &piece[..read];
         let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
         if whole == 0 {

@@ -1,10 +1,11 @@
 //! Names of kernel functions, one at a time, from the kernel itself.
 //!
-//! `/proc/kallsyms` has them all, and the kernel takes 35 to 70 ms of CPU time to write it. A program in its own machine (eBPF,
-//! `BPF_PROG_TYPE_SYSCALL`, Linux 5.14) prints one address with `%pS` in 2 µs: `bpf_snprintf` writes into memory that is mapped here.
-//! Three calls, so no library for it.
+//! `/proc/kallsyms` has all names, but the kernel takes 35 to 70 ms of CPU time to write it. An eBPF program
+//! (`BPF_PROG_TYPE_SYSCALL`, Linux 5.14) prints one address with `%pS` in 2 µs: `bpf_snprintf` writes into
+//! memory that is mapped here. This needs only three system calls, so no library is used.
 //!
-//! Only with CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN), and only where no seccomp filter is: one may end a process that asks.
+//! Requires CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN). It is not tried under a seccomp filter, because a
+//! filter may kill a process that calls `bpf`.
 
 use std::{
     fs, io,
@@ -14,9 +15,9 @@ use std::{
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// What a name may take with offset, size and module; the kernel's own bound is 512 for the name alone.
+/// Limit of a name with offset, size and module. The kernel's own limit for the name alone is 512.
 const TEXT: usize = 1024 - size_of::<u64>();
-/// The memory that is shared: an address, then the text for it.
+/// Size of the shared memory: an address, then its text.
 const SHARED: usize = size_of::<u64>() + TEXT;
 
 // linux/bpf.h
@@ -50,52 +51,52 @@ impl Insn {
     }
 }
 
-/// A prefix of `union bpf_attr` of eight-byte words; what is behind it is zero for the kernel.
+/// A prefix of `union bpf_attr` as eight-byte words. The kernel treats the rest as zero.
 type Attr = [u64; 14];
 
-/// Two halves of a word, the first in memory first.
+/// Combines two halves of a word, the first at the lower address.
 const fn pair(first: u32, second: u32) -> u64 {
     first as u64 | (second as u64) << 32
 }
 
 /// # Safety
-/// Pointers in `attr` must be good for what the command does with them.
+/// Pointers in `attr` must be valid for the command.
 unsafe fn bpf(command: i32, attr: &mut Attr) -> io::Result<i32> {
-    // SAFETY: `attr` is as long as it is said to be; what it points to is the caller's business.
+    // SAFETY: `attr` is as long as the given size; the caller guarantees its pointers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), size_of::<Attr>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
 /// # Safety
-/// As of [`bpf`]; the command must answer with a new descriptor.
+/// As for [`bpf`]; the command must return a new descriptor.
 unsafe fn bpf_fd(command: i32, attr: &mut Attr) -> io::Result<OwnedFd> {
-    // SAFETY: by the caller; nobody else has this descriptor. The kernel makes it close-on-exec.
+    // SAFETY: guaranteed by the caller; the descriptor has no other owner. The kernel sets close-on-exec.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
-/// An array of one value.
+/// Creates an array map with one value.
 fn array(bytes: usize, flags: u32) -> io::Result<OwnedFd> {
     // map_type, key_size, value_size, max_entries, map_flags
     let mut attr: Attr = [0; 14];
     attr[..3].copy_from_slice(&[pair(ARRAY, 4), pair(bytes as u32, 1), pair(flags, 0)]);
-    // SAFETY: no pointers; answers with a descriptor.
+    // SAFETY: no pointers; returns a descriptor.
     unsafe { bpf_fd(MAP_CREATE, &mut attr) }
 }
 
-/// A BPF program that asks the kernel for names.
+/// A BPF program that returns kernel symbols.
 pub struct BpfSymbolizer {
     shared: MmapRaw,
     program: OwnedFd,
 }
 
 impl BpfSymbolizer {
-    /// `None` where that is not permitted, not known to the kernel, or not to be tried.
+    /// Returns `None` if it is not permitted, not supported by the kernel, or must not be tried.
     pub fn new() -> Option<BpfSymbolizer> {
         may(&fs::read_to_string("/proc/thread-self/status").ok()?).then(BpfSymbolizer::load)?.ok()
     }
 
     fn load() -> io::Result<BpfSymbolizer> {
-        // The verifier wants the format in memory that nobody can change any more.
+        // The verifier requires the format in a frozen map.
         let (format, key) = (array(8, RDONLY_PROG)?, 0u32);
         let value = *b"%pS\0\0\0\0\0";
         let mut attr: Attr = [0; 14];
@@ -104,7 +105,7 @@ impl BpfSymbolizer {
             (&raw const key).expose_provenance() as u64,
             value.as_ptr().expose_provenance() as u64,
         ]);
-        // SAFETY: four bytes of key and eight of value are read, which both outlive the call.
+        // SAFETY: the kernel reads four bytes of key and eight of value, which both outlive the call.
         unsafe { bpf(MAP_UPDATE, &mut attr)? };
         let mut attr: Attr = [0; 14];
         attr[0] = format.as_raw_fd() as u64;
@@ -117,7 +118,8 @@ impl BpfSymbolizer {
             // ld_imm64: two instructions.
             [Insn::new(0x18, register, PSEUDO_MAP_VALUE, fd.as_raw_fd()), Insn::default()]
         };
-        // snprintf(r1 text, r2 its bytes, r3 format, r4 arguments, r5 their bytes): r4 is the shared memory, the text 8 behind.
+        // snprintf(r1 text, r2 its size, r3 format, r4 arguments, r5 their size): r4 is the shared memory,
+        // with the text at offset 8.
         let mut code = Vec::with_capacity(10);
         code.extend(value_of(4, &memory));
         code.push(Insn::new(0xbf, 1, 4, 0));
@@ -134,30 +136,32 @@ impl BpfSymbolizer {
         attr[1] = code.as_ptr().expose_provenance() as u64;
         attr[2] = licence.as_ptr().expose_provenance() as u64;
         attr[5] = pair(0, SLEEPABLE);
-        // SAFETY: so many instructions and a text that ends are read, which both outlive the call; answers with a descriptor. The
-        // program keeps both maps alive.
+        // SAFETY: the kernel reads as many instructions as given and a terminated string, which both outlive
+        // the call; it returns a descriptor. The program keeps both maps alive.
         let program = unsafe { bpf_fd(PROG_LOAD, &mut attr)? };
         Ok(BpfSymbolizer { shared, program })
     }
 
-    /// What the kernel calls an address: `name+0x10/0x20`, with ` [module]` behind; digits where it has no name for it.
+    /// Returns the kernel's text for an address: `name+0x10/0x20`, followed by ` [module]`; digits if it has
+    /// no name.
     pub fn text(&mut self, address: u64) -> io::Result<String> {
         let at = self.shared.as_mut_ptr();
-        // SAFETY: the mapping is as long, begins at a page, and only this thread and the program, run below by this call, use it.
+        // SAFETY: the mapping is long enough and page aligned; only this thread and the program, which this
+        // call runs below, use it.
         unsafe { at.cast::<u64>().write_volatile(address) };
         let mut attr: Attr = [0; 14];
         attr[0] = pair(self.program.as_raw_fd() as u32, 0);
         // SAFETY: no pointers: a program of this type needs no context.
         unsafe { bpf(TEST_RUN, &mut attr)? };
         let mut text = [0; TEXT];
-        // SAFETY: as above; the text is behind the address, and the program has ended.
+        // SAFETY: as above; the text follows the address, and the program has ended.
         unsafe { at.add(size_of::<u64>()).copy_to_nonoverlapping(text.as_mut_ptr(), TEXT) };
         let end = text.iter().position(|b| *b == 0).unwrap_or(TEXT);
         Ok(String::from_utf8_lossy(&text[..end]).into_owned())
     }
 }
 
-/// Whether a thread of this `/proc/PID/status` may ask, and is not watched by a filter that may end it for that.
+/// Returns true if a thread with this `/proc/PID/status` has the capabilities, and no seccomp filter.
 fn may(status: &str) -> bool {
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
     let effective = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
@@ -166,7 +170,7 @@ fn may(status: &str) -> bool {
     field("Seccomp:") == Some("0") && (admin || perfmon && bpf)
 }
 
-/// The parts of such a text: name, distance of the address from the function's start, module.
+/// Splits such a text into name, offset of the address in the function, and module.
 pub fn parts(text: &str) -> Option<(&str, u64, Option<&str>)> {
     let (symbol, module) = match text.split_once(" [") {
         Some((symbol, module)) => (symbol, Some(module.trim_end_matches(']'))),
@@ -201,7 +205,7 @@ mod tests {
         };
         assert!(may(&status(1 << 21, 0)) && may(&status(1 << 38 | 1 << 39, 0)));
         assert!(!may(&status(1 << 38, 0)) && !may(&status(1 << 39, 0)) && !may(&status(0, 0)));
-        // A filter may end who asks.
+        // A seccomp filter may kill the caller.
         assert!(!may(&status(u64::MAX, 2)) && !may(&status(u64::MAX, 1)));
         assert!(!may("CapEff:\tffffffffffffffff\n") && !may("Seccomp:\t0\n") && !may(""));
     }

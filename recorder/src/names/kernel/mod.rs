@@ -1,7 +1,8 @@
-//! Names of kernel functions: asked one by one where that is permitted (`ask.rs`), else from `/proc/kallsyms`.
+//! Names of kernel functions: one at a time where that is permitted (`bpf_symbolizer.rs`), otherwise from
+//! `/proc/kallsyms`.
 //!
-//! The list is read once, by a thread of its own with low priority, and only when a stack has a kernel frame. Where the kernel hides its
-//! addresses (`kernel.kptr_restrict`) all its frames are one.
+//! The list is read once, by a thread with low priority, and only when a stack has a kernel frame. If the
+//! kernel hides its addresses (`kernel.kptr_restrict`), all its frames are the same.
 
 mod bpf_symbolizer;
 
@@ -22,11 +23,11 @@ use crate::{
     names::kernel::bpf_symbolizer::BpfSymbolizer,
 };
 
-/// Class of what belongs to no module of the kernel.
+/// Class of functions that belong to no kernel module.
 const CLASS: &str = "kernel";
-/// Name of a frame whose function is not known.
+/// Name of a frame whose function is unknown.
 const UNKNOWN: &str = "[kernel]";
-/// Most functions kept.
+/// Limit of functions.
 const MOST: usize = 1 << 20;
 
 /// A kernel function.
@@ -34,7 +35,7 @@ const MOST: usize = 1 << 20;
 pub struct Function {
     /// Its first address; 0 if unknown.
     pub start: u64,
-    /// Number of its module: 0 is the kernel itself.
+    /// Index of its module; 0 is the kernel itself.
     pub module: u32,
     /// The module's name.
     pub class: Arc<str>,
@@ -44,14 +45,14 @@ pub struct Function {
 
 #[derive(Default)]
 struct Table {
-    /// Address, where its name begins, module; sorted by address.
+    /// Address, start of the name in the text, module; sorted by address.
     functions: Vec<(u64, u32, u16)>,
     names: String,
     modules: Vec<Arc<str>>,
 }
 
 enum State {
-    /// No name was wanted yet.
+    /// No name has been requested yet.
     Unread,
     Bpf(BpfSymbolizer),
     Reading(Receiver<Table>),
@@ -61,23 +62,23 @@ enum State {
 /// The kernel's functions.
 pub struct Kernel {
     state: State,
-    /// Numbers of modules: the place in it, the kernel itself first.
+    /// Names of modules by index, the kernel itself first.
     modules: Vec<Arc<str>>,
 }
 
-/// Whether an address is in the kernel's half of the address space.
+/// Returns true if an address is in the kernel's half of the address space.
 pub fn is_kernel(address: u64) -> bool {
     flightline_in_signal::perf_ring::is_kernel(address)
 }
 
 impl Kernel {
-    /// Nothing asked or read yet.
+    /// Returns the symbols before anything is requested or read.
     pub fn new() -> Kernel {
         Kernel { state: State::Unread, modules: vec![Arc::from(CLASS)] }
     }
 
-    /// The function that holds `address`; `None` while a list of all names is being read, which the first call begins if the kernel
-    /// cannot be symbolizer.
+    /// Returns the function that contains `address`; `None` while the list of all names is being read, which
+    /// the first call starts if the BPF program is not available.
     pub fn function(&mut self, address: u64) -> Option<Function> {
         self.take_read();
         if let State::Unread = self.state {
@@ -98,7 +99,7 @@ impl Kernel {
         }
     }
 
-    /// The function that holds `address` as far as names are known by now.
+    /// Returns the function that contains `address`, with the names known now.
     pub fn function_now(&self, address: u64) -> Function {
         match &self.state {
             State::Read(table) => table.find(address),
@@ -132,7 +133,7 @@ impl Kernel {
         };
     }
 
-    /// Takes in what was read; `true` if that changed anything.
+    /// Takes the list if it has been read. Returns true if that changed anything.
     pub fn take_read(&mut self) -> bool {
         let State::Reading(answer) = &self.state else { return false };
         match answer.try_recv() {
@@ -143,7 +144,7 @@ impl Kernel {
         true
     }
 
-    /// Whether names are being read.
+    /// Returns true while the list is being read.
     pub fn reading(&self) -> bool {
         matches!(self.state, State::Reading(_))
     }
@@ -155,9 +156,9 @@ impl Function {
     }
 }
 
-/// The number of a module by its name.
+/// Returns the index of a module by its name.
 fn number(modules: &mut Vec<Arc<str>>, name: &str) -> u16 {
-    // Lines of one module stand together.
+    // Lines of one module are adjacent.
     if let Some(at) = modules.iter().rposition(|m| &**m == name) {
         return at as u16;
     }
@@ -188,7 +189,7 @@ impl Table {
             table.names.push('\n');
             table.functions.push((address, at, module));
         }
-        // Stable: of several names the first is kept, which is the more general one.
+        // Stable, so that of several names the first one remains, which is more general.
         table.functions.sort_by_key(|f| f.0);
         table.functions.dedup_by_key(|f| f.0);
         table.functions.shrink_to_fit();
@@ -207,10 +208,11 @@ impl Table {
     }
 }
 
-/// Ids of images that are the kernel and its modules: above all files, below "unknown".
+/// First image key of the kernel and its modules: above all files, below
+/// [`UNKNOWN`](crate::names::images::UNKNOWN).
 const KERNEL: ImageId = 0xffff_0000;
 
-/// The frame of an address in the kernel, added to `stack`.
+/// Adds the frame of a kernel address to `stack`.
 pub fn frame(
     address: u64,
     interner: &mut Interner,
@@ -289,7 +291,8 @@ mod tests {
             );
             return;
         }
-        // What the list leaves out (data, weak and absolute symbols) can be nearer: names may differ there, not at a start.
+        // Symbols that the list omits (data, weak and absolute symbols) can be nearer, so names may differ
+        // inside a function, but not at its start.
         let some =
             list.functions.iter().step_by(97).filter(|f| !list.modules[usize::from(f.2)].starts_with("bpf"));
         let mut compared = 0;

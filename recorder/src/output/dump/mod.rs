@@ -1,8 +1,8 @@
-//! A recording, or the last part of it, as a file of its own, while recording goes on.
+//! Dumps: copies a recording, or the last part of it, to another file while recording continues.
 //!
-//! Whole chunks are copied as they are, by the kernel. Of the chunk that is being written, what its header speaks for is
-//! copied, under a header that says so; bytes appended during the copy lie behind that. All files are opened before the first byte is
-//! copied, so that a repository may remove what it likes.
+//! The kernel copies whole chunks unchanged. Of the chunk that is being written, the part that its header
+//! covers is copied, with a matching header; bytes appended during the copy lie after that part. All files
+//! are opened before the first byte is copied, so that a repository may remove any file in the meantime.
 //!
 //! The header of the chunk being written is used only if two readings of it were equal. Dumps that the drain
 //! makes itself are written by a thread.
@@ -31,14 +31,15 @@ pub(crate) use trigger::{Load, Waits};
 
 use crate::error::Error;
 
-/// Time for a header that is being rewritten; it takes microseconds, unless the writer was killed or stopped in between.
+/// How long to wait for a header that is being rewritten. It takes microseconds, unless the writer was killed
+/// or stopped in between.
 const HEADER_WAIT: Duration = Duration::from_secs(1);
-/// Bytes copied at a time where the kernel does not copy.
+/// Bytes copied at a time if the kernel cannot copy.
 const BLOCK: usize = 1 << 20;
-/// From such differences on, what one chunk's clock says of another chunk's time is wrong to the eye.
+/// Clock differences of this size between chunks are visible in times computed with another chunk's clock.
 const CLOCKS_DIFFER_NS: i128 = 100_000_000;
 
-/// A chunk that will be copied.
+/// A chunk to copy.
 #[derive(Debug)]
 struct ChunkCopy {
     file: Arc<File>,
@@ -46,31 +47,33 @@ struct ChunkCopy {
     header: ChunkHeader,
 }
 
-/// Chunks of a recording, their files open.
+/// Chunks of a recording, with open files.
 #[derive(Debug, Default)]
 pub struct Chunks {
     pieces: Vec<ChunkCopy>,
-    /// Files that could not be used, and why.
+    /// Files that are not usable, with reasons.
     pub problems: Vec<String>,
 }
 
 /// The contents of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dumped {
-    /// Chunks.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Its first and last moment by the chunk headers, ns since 1970.
+    /// Its start and end according to the chunk headers, ns since 1970.
     pub times: (i64, i64),
-    /// The wall clock was set between chunks, by so many ns at most: JDK 25 computes all times with the first chunk's.
+    /// Largest change of the wall clock between chunks, ns. JDK 25 computes all times with the first chunk's
+    /// clock.
     pub clock_set_ns: u64,
 }
 
-/// The recordings at `path`: a file, the chunks in a process's folder, or those in all folders of a repository.
+/// Returns the recordings at `path`: a file, the chunks in a process's folder, or those in all folders of a
+/// repository.
 ///
 /// # Errors
-/// It cannot be read, or has no chunk.
+/// The path cannot be read, or has no chunk.
 pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -80,7 +83,7 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
     for folder in &folders {
         match crate::output::repository::chunks(folder) {
-            // It was removed because it is old.
+            // It has been removed because of its age.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             chunks => found.extend(chunks.map_err(failed)?),
         }
@@ -92,11 +95,11 @@ pub fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 impl Chunks {
-    /// Opens the chunks of these files that overlap the time since `since_ns` (ns since 1970). What is gone by now was removed
-    /// because it is old.
+    /// Opens the chunks of these files that overlap the time since `since_ns` (ns since 1970). Files that no
+    /// longer exist are ignored; they were removed because of their age.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such chunk.
     pub fn open(files: &[PathBuf], since_ns: Option<i64>) -> Result<Chunks, Error> {
         let mut chunks = Chunks::default();
         for path in files {
@@ -107,7 +110,7 @@ impl Chunks {
             }
         }
         if !chunks.pieces.is_empty() {
-            // Those of several processes, in order of time.
+            // Chunks of several processes, in order of time.
             chunks.pieces.sort_by_key(|piece| piece.header.start_nanos);
             return Ok(chunks);
         }
@@ -123,7 +126,7 @@ impl Chunks {
         let file = Arc::new(File::open(path)?);
         let mut at = 0;
         while let Some(header) = settled_header(&file, at)? {
-            // One that was just begun holds nothing yet; whatever a header says, the file must have it.
+            // A chunk that was just started is empty. The file must contain what the header declares.
             let len = file.metadata()?.len();
             if header.metadata.0 == 0 || header.size <= header::LEN as u64 {
                 break;
@@ -141,12 +144,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// Bytes that [`Chunks::write`] writes.
+    /// Returns the number of bytes that [`Chunks::write`] writes.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|p| p.header.size).sum()
     }
 
-    /// Writes them as one recording.
+    /// Writes the chunks as one recording.
     ///
     /// # Errors
     /// A file system error.
@@ -175,7 +178,8 @@ impl Chunks {
         Ok(dumped)
     }
 
-    /// Writes them to a file of the owner's only, which appears under its name when it is complete.
+    /// Writes the chunks to a file that only its owner can read. The file appears under its name when it is
+    /// complete.
     ///
     /// # Errors
     /// A file system error.
@@ -195,13 +199,13 @@ impl Chunks {
     }
 }
 
-/// Wall-clock time of tick 0.
+/// Returns the wall-clock time of tick 0.
 fn origin_ns(header: &ChunkHeader) -> i128 {
     let ticks = i128::from(header.start_ticks.0) * 1_000_000_000;
     i128::from(header.start_nanos) - ticks / i128::from(header.frequency())
 }
 
-/// The header at `at`, when no recorder is rewriting it; `None` at the end of the file.
+/// Returns the header at `at` once no recorder is rewriting it; `None` at the end of the file.
 fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
     let read = || -> io::Result<Option<[u8; header::LEN]>> {
         let mut bytes = [0; header::LEN];
@@ -224,14 +228,14 @@ fn settled_header(file: &File, at: u64) -> io::Result<Option<ChunkHeader>> {
     }
 }
 
-/// Copies a range to where `out` stands: in the kernel, which shares blocks where the file system can.
+/// Copies a range to the current position of `out`. The kernel shares blocks if the file system supports it.
 fn copy(from: &File, at: u64, out: &File, bytes: u64) -> io::Result<()> {
     let (mut at, mut left) = (at, bytes);
     while left > 0 {
         let mut offset = i64::try_from(at).map_err(io::Error::other)?;
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
         match copy_file_range(from, Some(&mut offset), out, None, most) {
-            // Also what some file systems answer when they cannot.
+            // Some file systems also return 0 if they cannot copy.
             Ok(0) => break,
             Ok(n) => {
                 at += n as u64;
@@ -275,7 +279,8 @@ mod tests {
     const START: i64 = 1_790_000_000_000_000_000;
     const SECOND: i64 = 1_000_000_000;
 
-    /// Appends a chunk of a second, `number` seconds after the start, with this many anchors; finished or still written.
+    /// Appends a chunk of one second, `number` seconds after the start, with this many anchors; finished or
+    /// still being written.
     fn chunk(path: &Path, number: i64, anchors: i64, finished: bool) -> ChunkWriter {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap();
         let mut out = FileOutput::new(file).unwrap();
@@ -297,7 +302,7 @@ mod tests {
         writer
     }
 
-    /// What the anchors say that our own reader finds, and whether it had any doubt.
+    /// Returns the values of the anchors that our reader finds, after checking that it found no problems.
     fn anchors(path: &Path) -> Vec<i64> {
         let mut input = Input::open(path).unwrap();
         let mut found = Vec::new();
@@ -323,11 +328,11 @@ mod tests {
         let (path, out) = (dir.path().join("run.jfr"), dir.path().join("out.jfr"));
         chunk(&path, 0, 1, true);
         chunk(&path, 1, 2, true);
-        // As if it were the last one: in front of another it must not say so.
+        // Marked as the last chunk, which it must not be in front of another.
         chunk(&path, 2, 1, true);
         chunk(&path, 3, 1, false);
         let len = fs::metadata(&path).unwrap().len();
-        // A flush whose header is not there yet.
+        // A flush whose header has not been written yet.
         OpenOptions::new().append(true).open(&path).unwrap().write_all(b"half a checkpoint").unwrap();
         let all = Chunks::open(std::slice::from_ref(&path), None).unwrap();
         assert_eq!((all.pieces.len(), all.bytes(), all.problems.len()), (4, len, 0));
@@ -359,7 +364,7 @@ mod tests {
             chunk(path, i as i64, 1, i < 2);
         }
         fs::remove_file(&paths[0]).unwrap();
-        // Begun, and nothing in it.
+        // A chunk that was started but is empty.
         let empty = dir.path().join("9.jfr");
         fs::write(&empty, "").unwrap();
         let torn = dir.path().join("torn.jfr");

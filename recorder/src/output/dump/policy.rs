@@ -1,4 +1,4 @@
-//! Where a recorder puts the copies that it makes by itself, and how many stay.
+//! The policy for automatic copies: when, where, and how many are retained.
 
 use std::{
     fs, io,
@@ -17,33 +17,33 @@ pub const KEEP: usize = 10;
 /// Default time between two copies for one reason.
 pub const EVERY: Duration = Duration::from_secs(600);
 
-/// When a recorder copies what it recorded by itself.
+/// The policy for copies that a recorder makes on its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// The folder of the copies.
     pub dir: PathBuf,
     /// The conditions that trigger a copy.
     pub on: Vec<Condition>,
-    /// A signal to the recorder that does.
+    /// A signal to the recorder that triggers a copy.
     pub signal: Option<Signal>,
-    /// How far back a copy goes; all there is if not given.
+    /// How far back a copy goes; `None` copies the whole recording.
     pub last: Option<Duration>,
-    /// Least time between two copies of a process for one condition.
+    /// Shortest time between two copies of a process for one condition.
     pub every: Duration,
-    /// Copies that stay; the oldest are removed.
+    /// Number of copies that are retained; older ones are removed.
     pub keep: usize,
 }
 
 impl Policy {
-    /// One that never does anything.
+    /// Returns a policy without conditions.
     pub fn new(dir: impl Into<PathBuf>) -> Policy {
         Policy { dir: dir.into(), on: Vec::new(), signal: None, last: None, every: EVERY, keep: KEEP }
     }
 
-    /// Refuses what cannot be done.
+    /// Checks the policy.
     ///
     /// # Errors
-    /// Which option is wrong, and why.
+    /// The invalid option, and the reason.
     pub fn check(&self) -> Result<(), Error> {
         if self.keep == 0 {
             return Err(Error::Setting { name: "dump-keep", problem: "0 copies; give at least 1".into() });
@@ -51,7 +51,8 @@ impl Policy {
         Ok(())
     }
 
-    /// The name of a copy of process `pid` (0: of several) for the reason `word`, in a folder that exists.
+    /// Returns the path for a copy of process `pid` (0: of several) for the reason `word`. Creates the
+    /// folder.
     ///
     /// # Errors
     /// A file system error.
@@ -68,11 +69,11 @@ impl Policy {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Removes the oldest copies above the number that stays.
+    /// Removes the oldest copies above the limit.
     pub(crate) fn prune(&self) {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         let mut copies: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_copy(p)).collect();
-        // Several of one second differ in other parts of their names.
+        // Several copies in the same second differ in other parts of their names.
         copies.sort_by_cached_key(|p| {
             let stem = p.file_stem().unwrap_or_default().to_owned();
             (fs::metadata(p).and_then(|m| m.modified()).ok(), stem)
@@ -84,7 +85,7 @@ impl Policy {
     }
 }
 
-/// Whether a file is named as [`Policy::place`] does.
+/// Returns true if a file has a name from [`Policy::place`].
 fn is_copy(path: &Path) -> bool {
     let Some(stem) = path.file_stem().and_then(|s| s.to_str()) else { return false };
     let parts: Vec<&str> = stem.split('_').collect();

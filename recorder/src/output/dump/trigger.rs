@@ -7,38 +7,38 @@ use std::{collections::HashMap, collections::VecDeque, fmt, str::FromStr, time::
 
 use crate::settings::units::{bytes, duration};
 
-/// Time over which CPU time is measured if none is given.
+/// Default time over which CPU time is measured.
 const CPU_OVER: Duration = Duration::from_secs(10);
-/// Samples with the same callers that a thread which runs must have had at least to be stuck.
+/// A running thread counts as stuck only after this many samples with the same callers.
 const STUCK_SAMPLES: u64 = 10;
-/// A thread whose last sample is older does not run.
+/// A thread whose last sample is older than this is not running.
 const RUNS_NS: u64 = 2_000_000_000;
 
 /// A condition.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Condition {
-    /// A process uses more of a processor, in percent, over this time.
+    /// A process uses more than this percentage of a processor over this time.
     Cpu(f64, Duration),
-    /// A process has more memory resident, bytes.
+    /// A process uses more resident memory than this, bytes.
     Rss(u64),
-    /// A thread has run for so long with the same callers, has waited for one lock, or in one system call that nothing can
-    /// interrupt.
+    /// For this time, a thread has run with the same callers, has waited for one lock, or has been in one
+    /// uninterruptible system call.
     Stuck(Duration),
-    /// The program ended with this exit code, or with any other.
+    /// The program ended with this exit code, or with another one.
     Exit {
         /// The code.
         code: i32,
-        /// A certain one, or any but that one.
+        /// True for this code, false for any other code.
         equal: bool,
     },
     /// A Rust program panicked.
     Panic,
-    /// A signal ended the program, or a recorded child of it with last words.
+    /// A signal ended the program, or a recorded child that reported the signal.
     Signal,
 }
 
 impl Condition {
-    /// One word for names of files.
+    /// Returns a word for file names.
     pub fn word(&self) -> &'static str {
         match self {
             Condition::Cpu(..) => "cpu",
@@ -66,7 +66,7 @@ impl fmt::Display for Condition {
 impl FromStr for Condition {
     type Err = String;
 
-    /// `cpu>80%/10s`, `rss>1g`, `stuck>30s`, `exit!=0`, `exit=3`, `panic`, `signal`.
+    /// Parses `cpu>80%/10s`, `rss>1g`, `stuck>30s`, `exit!=0`, `exit=3`, `panic`, `signal`.
     fn from_str(text: &str) -> Result<Condition, String> {
         let second = |time: Duration, least: u64| match time < Duration::from_secs(least) {
             true => Err(format!("{text:?}: give at least {least}s")),
@@ -104,7 +104,7 @@ impl FromStr for Condition {
     }
 }
 
-/// CPU time used lately.
+/// Recent CPU time.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     /// CLOCK_MONOTONIC and the process's CPU clock, ns, oldest first.
@@ -112,11 +112,11 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// The share of a processor in percent over at least `over`; `None` as long as less is known.
+    /// Returns the percentage of a processor over at least `over`; `None` until enough is known.
     pub fn percent(&mut self, now_ns: u64, cpu_ns: u64, over: Duration) -> Option<f64> {
         let over_ns = u64::try_from(over.as_nanos()).unwrap_or(u64::MAX);
         self.seen.push_back((now_ns, cpu_ns));
-        // One that is old enough stays.
+        // Retain one entry that is old enough.
         while self.seen.get(1).is_some_and(|(at, _)| now_ns.saturating_sub(*at) >= over_ns) {
             self.seen.pop_front();
         }
@@ -126,7 +126,7 @@ impl Load {
     }
 }
 
-/// How a thread runs: since when with the same callers.
+/// A run of samples of a thread with the same callers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     callers: u64,
@@ -135,17 +135,17 @@ struct Run {
     samples: u64,
 }
 
-/// The threads that ran with the same callers, and since when, by the samples of their CPU time.
+/// Running threads: their callers, and since when these are the same, from CPU time samples.
 #[derive(Debug, Default)]
 pub struct Runs {
     threads: HashMap<u32, Run>,
 }
 
 impl Runs {
-    /// A sample: the addresses of the stack, innermost first.
+    /// Adds a sample: the addresses of the stack, innermost first.
     pub fn sample(&mut self, tid: u32, time_ns: u64, addresses: &[u64]) {
-        // The same place is reached by calls from the same places; what lies innermost moves within one function. Kernel
-        // frames, whose addresses have the top bit, are left out: an interrupt puts them on top.
+        // A thread that is stuck has the same callers, while its innermost address moves within one function.
+        // Kernel frames, whose addresses have the top bit set, are ignored, because an interrupt adds them.
         let callers = addresses.iter().filter(|address| *address >> 63 == 0).skip(1);
         let hash = callers.fold(0xcbf2_9ce4_8422_2325_u64, |h, a| (h ^ a).wrapping_mul(0x0100_0000_01b3));
         let run = self.threads.entry(tid).or_default();
@@ -156,7 +156,8 @@ impl Runs {
         run.samples += 1;
     }
 
-    /// The thread that is stuck longest, if one is for `time`, and for how long, ns; forgets those that do not run.
+    /// Returns the thread that has been stuck longest, if any has been for `time`, and for how long, ns.
+    /// Forgets threads that do not run.
     pub fn stuck(&mut self, now_ns: u64, time: Duration) -> Option<(u32, u64)> {
         self.threads.retain(|_, run| now_ns.saturating_sub(run.last_ns) <= RUNS_NS);
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -168,19 +169,19 @@ impl Runs {
     }
 }
 
-/// Threads that wait for a lock, or where nothing interrupts them.
+/// Threads that wait for a lock, or in an uninterruptible state.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// By thread: the scheduler's account, which stands still as long as it does not run, and since when.
+    /// By thread: the scheduler's statistics, which do not change unless it runs, and since when.
     threads: HashMap<u32, (String, u64)>,
     found: Option<(u32, u64)>,
 }
 
-/// Threads of one process that are looked at.
+/// Limit of threads of one process that are examined.
 const THREADS: usize = 4096;
 
 impl Waits {
-    /// The thread of a process that has waited longest, if one has for `time`, and for how long, ns.
+    /// Returns the thread of a process that has waited longest, if any has for `time`, and for how long, ns.
     pub fn stuck(&mut self, pid: u32, now_ns: u64, time: Duration) -> Option<(u32, u64)> {
         let mut now = HashMap::new();
         for task in std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten().take(THREADS) {
@@ -192,7 +193,7 @@ impl Waits {
             }
             if let Some((before, since)) = self.threads.remove(&tid).filter(|(before, _)| *before == account)
             {
-                // It is where it was.
+                // The thread has not run since the last check.
                 now.insert(tid, (before, since));
             } else if waits_for_lock(&read("syscall")) || uninterruptible(&read("stat")) {
                 now.insert(tid, (account, now_ns));
@@ -211,8 +212,9 @@ impl Waits {
     }
 }
 
-/// Whether `/proc/…/syscall` says that a thread waits for a lock that another holds. Who waits for work to come waits in a futex
-/// too, but its value differs: a lock that is held and waited for is 2 in glibc and Rust, or its owner.
+/// Returns true if `/proc/…/syscall` shows that a thread waits for a lock held by another thread. A thread
+/// that waits for work also waits in a futex, but with other values: a contended lock has the value 2 in
+/// glibc and Rust, or its owner's TID.
 fn waits_for_lock(syscall: &str) -> bool {
     const PRIVATE: u64 = 128;
     const REALTIME: u64 = 256;
@@ -226,7 +228,7 @@ fn waits_for_lock(syscall: &str) -> bool {
     let lock = i32::try_from(plain & !REALTIME).unwrap_or(-1);
     match lock {
         libc::FUTEX_LOCK_PI | 13 => true,
-        // With a limit it goes on by itself.
+        // A wait with a timeout ends on its own.
         libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET if timeout == 0 && plain & REALTIME == 0 => {
             value == 2 || value & WAITERS != 0
         }
@@ -288,7 +290,7 @@ mod tests {
         let over = Duration::from_secs(3);
         assert_eq!((load.percent(0, 0, over), load.percent(2 * S, 2 * S, over)), (None, None));
         assert_eq!(load.percent(3 * S, 3 * S, over), Some(100.0));
-        // Idle from now on: each second that comes pushes one out.
+        // The process is idle from now on, so each second replaces a busy one.
         let percent: Vec<f64> = (4..8).map(|t| load.percent(t * S, 3 * S, over).unwrap()).collect();
         assert_eq!((percent[0], percent[2]), (75.0, 0.0));
         for t in 8..10_000 {
@@ -302,7 +304,8 @@ mod tests {
         let (mut runs, time) = (Runs::default(), Duration::from_secs(5));
         for tenth in 0..60 {
             let t = tenth * S / 10;
-            // One stays in a function, interrupted now and then; another goes round in one that it always leaves.
+            // One thread stays in a function and is interrupted now and then. The other loops in a function
+            // and keeps leaving it.
             let kernel = [1 << 63 | tenth, 1 << 63 | 5];
             let on_top = if tenth % 7 == 3 { &kernel[..] } else { &[] };
             runs.sample(7, t, &[on_top, &[tenth, 10, 20]].concat());
@@ -351,10 +354,10 @@ mod tests {
         let waiter = std::thread::spawn(move || drop(other.lock()));
         let (mut waits, pid, mut now) = (Waits::default(), std::process::id(), 0);
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        // The clock of the test is its own: only the kernel's account of the thread must stand still.
+        // The test uses its own clock, so only the scheduler's statistics of the thread must not change.
         let (tid, waited) = loop {
             now += S;
-            // The thread that runs the tests waits, too, for them.
+            // The thread that runs the tests waits too.
             if let Some(stuck) = waits.stuck(pid, now, Duration::from_secs(5)).filter(|(tid, _)| *tid != pid)
             {
                 break stuck;

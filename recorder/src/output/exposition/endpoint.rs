@@ -1,4 +1,5 @@
-//! Answers HTTP requests for the metrics: one at a time, in a thread that otherwise sleeps. The drain never waits for it.
+//! Answers HTTP requests for the metrics, one at a time, in a thread of its own. The drain never waits for
+//! it.
 
 use std::{
     io::{self, Read, Write},
@@ -11,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest time for one client, and its longest request.
+/// Time limit for a client, and limit of a request's size.
 const CLIENT_TIME: Duration = Duration::from_secs(2);
 const REQUEST_BYTES: usize = 8 << 10;
 
-/// The endpoint.
+/// The HTTP endpoint.
 pub struct Endpoint {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -29,10 +30,10 @@ struct Shared {
 }
 
 impl Endpoint {
-    /// Listens.
+    /// Listens at `address`.
     ///
     /// # Errors
-    /// The address cannot be had.
+    /// The address is not available.
     pub fn open(address: SocketAddr) -> io::Result<Endpoint> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
@@ -44,9 +45,9 @@ impl Endpoint {
                     return;
                 }
                 match client {
-                    // Whatever goes wrong is the client's.
+                    // All errors concern only this client.
                     Ok(client) => drop(answer(client, &of_thread)),
-                    // Out of descriptors: not a loop without pause.
+                    // Out of descriptors: avoid a busy loop.
                     Err(_) => thread::sleep(Duration::from_millis(100)),
                 }
             }
@@ -54,7 +55,7 @@ impl Endpoint {
         Ok(Endpoint { address, shared, thread: Some(thread) })
     }
 
-    /// The text from now on.
+    /// Sets the text to serve from now on.
     pub fn give(&self, text: &str) {
         if let Ok(mut shared) = self.shared.text.lock() {
             text.clone_into(&mut shared);
@@ -65,7 +66,7 @@ impl Endpoint {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Release);
-        // Wakes the thread; if that fails it goes with the process.
+        // Wake the thread. If that fails, it ends with the process.
         let mut to = self.address;
         if to.ip().is_unspecified() {
             to.set_ip(if to.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() });
@@ -140,7 +141,7 @@ mod tests {
         assert!(ask(address, "HEAD / HTTP/1.0\r\n\r\n").ends_with("\r\n\r\n"));
         assert!(ask(address, "GET /x HTTP/1.1\r\n\r\n").contains(" 404 "));
         assert!(ask(address, "POST /metrics HTTP/1.1\r\n\r\n").contains(" 405 "));
-        // A client that sends nothing and leaves delays no other.
+        // A client that sends nothing and disconnects delays no other client.
         drop(TcpStream::connect(address).unwrap());
         endpoint.give("b 2\n");
         assert!(ask(address, "GET /metrics?x=y HTTP/1.1\r\n\r\n").ends_with("b 2\n"));

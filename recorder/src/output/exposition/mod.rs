@@ -1,4 +1,4 @@
-//! Metrics about the recorder for Prometheus: a text file, replaced as a whole, or an endpoint.
+//! Metrics of the recorder for Prometheus: a text file that is replaced atomically, or an HTTP endpoint.
 
 mod endpoint;
 mod text;
@@ -14,10 +14,10 @@ pub use text::Text;
 use crate::error::Error;
 use endpoint::Endpoint;
 
-/// Time between two writings of the file, ns.
+/// Time between two updates of the file, ns.
 const WRITE_NS: u64 = 10_000_000_000;
 
-/// Where metrics about the recorder go.
+/// The destinations of the recorder's metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
     /// A file in Prometheus' text format, written every ten seconds.
@@ -26,7 +26,7 @@ pub struct Places {
     pub listen: Option<SocketAddr>,
 }
 
-/// Gives them out.
+/// Publishes the metrics.
 pub struct Exposition {
     file: Option<PathBuf>,
     endpoint: Option<Endpoint>,
@@ -35,10 +35,10 @@ pub struct Exposition {
 }
 
 impl Exposition {
-    /// Opens the places.
+    /// Opens the destinations.
     ///
     /// # Errors
-    /// The address cannot be listened at.
+    /// The address is not available.
     pub fn open(places: &Places) -> Result<Exposition, Error> {
         let endpoint = places.listen.map(|address| {
             Endpoint::open(address)
@@ -48,7 +48,7 @@ impl Exposition {
         Ok(Exposition { file: places.file.clone(), endpoint, written_ns: 0, failed: false })
     }
 
-    /// Whether anybody wants the text now.
+    /// Returns true if the text is due.
     pub fn due(&self, now_ns: u64) -> bool {
         let file = self.file.is_some() && now_ns.saturating_sub(self.written_ns) >= WRITE_NS;
         file || self.endpoint.is_some()
@@ -73,7 +73,7 @@ impl Exposition {
     }
 }
 
-/// A reader sees the old text or the new one, never a part.
+/// Replaces a file atomically, so that a reader sees either the old or the new text.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));

@@ -2,34 +2,35 @@
 
 use std::fmt::Write;
 
-/// A text being made. All metrics are of one recorder, whose process id is a label: files of several lie in one folder.
+/// Builds a text. All metrics carry the PID of their recorder as a label, because files of several recorders
+/// may be in one folder.
 pub struct Text {
     out: String,
     recorder: u32,
 }
 
 impl Text {
-    /// Begins one.
+    /// Returns a text without metrics.
     pub fn new(recorder: u32) -> Text {
         Text { out: String::with_capacity(4096), recorder }
     }
 
-    /// Something that only grows.
+    /// Adds a counter.
     pub fn counter(&mut self, name: &str, help: &str, value: f64) {
         self.metric(name, help, "counter", "", &[("", value)]);
     }
 
-    /// The same for each value of a label.
+    /// Adds a counter for each value of a label.
     pub fn counters(&mut self, name: &str, help: &str, label: &str, values: &[(&str, f64)]) {
         self.metric(name, help, "counter", label, values);
     }
 
-    /// Something that goes up and down.
+    /// Adds a gauge.
     pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.metric(name, help, "gauge", "", &[("", value)]);
     }
 
-    /// The same for each value of a label.
+    /// Adds a gauge for each value of a label.
     pub fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, f64)]) {
         self.metric(name, help, "gauge", label, values);
     }
@@ -40,14 +41,14 @@ impl Text {
         for (of, value) in values {
             let _ = write!(out, "flightline_{name}{{recorder=\"{recorder}\"");
             if !label.is_empty() {
-                // Values are names of our own: nothing to escape.
+                // The values are our own names, so nothing needs escaping.
                 let _ = write!(out, ",{label}=\"{of}\"");
             }
             let _ = writeln!(out, "}} {value}");
         }
     }
 
-    /// All of it.
+    /// Returns the whole text.
     pub fn finish(self) -> String {
         self.out
     }

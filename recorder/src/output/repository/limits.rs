@@ -1,8 +1,8 @@
-//! Keeps a repository within its size and age, whichever other recorders write to it.
+//! Keeps a repository within its limits of size and age, even if several recorders write to it.
 //!
-//! Before a chunk grows, room for a further piece of it is set aside with the file system (`fallocate`), under a lock that all
-//! recorders of the root share. What is set aside counts as used: so the limit holds at every instant, and a full disk is
-//! noticed before data are in the way of it.
+//! Before a chunk grows, the recorder reserves disk space for it (`fallocate`), under a lock that all
+//! recorders of the root share. Reserved space counts as used. So the limit holds at any time, and a full
+//! disk is detected before data is lost.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -19,27 +19,28 @@ use super::{HELD_FILE, OWNER_FILE, Repository, chunks, is_folder_name};
 
 /// Locked while a recorder counts or reserves space.
 const LOCK_FILE: &str = ".lock";
-/// Smallest and largest piece that is set aside at once, bytes.
+/// Smallest and largest reservation, bytes.
 const PIECE: [u64; 2] = [16 << 10, 1 << 20];
-/// So long another recorder may hold the lock: on a busy machine it waits for a processor.
+/// How long another recorder may hold the lock: on a busy machine it may wait for a processor.
 const LOCK_MS: u32 = 1000;
-/// Pieces in the permitted size.
+/// Number of reservations in the permitted size.
 const PIECES: u64 = 128;
-/// So long a finished chunk stays whatever its age: a stream of the JDK ends if one that it has listed is gone before it is opened.
+/// A finished chunk is retained for this time regardless of its age: a stream of the JDK ends if a chunk that
+/// it has listed is removed before it is opened.
 pub const FOLLOWED: Duration = Duration::from_secs(10);
 
 /// Bytes reserved at a time: a chunk's file may grow to them without another reservation.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
-    /// File length up to which room is set aside.
+    /// File length up to which space is reserved.
     until: u64,
 }
 
 impl Space {
-    /// Makes sure that `file`, `len` bytes long, may grow by `more`.
+    /// Ensures that `file`, `len` bytes long, may grow by `more`.
     ///
     /// # Errors
-    /// `StorageFull` if nothing more can be removed; of the file system.
+    /// `StorageFull` if nothing more can be removed, or an error of the file system.
     pub fn take(&mut self, repository: &Repository, file: &File, len: u64, more: u64) -> io::Result<()> {
         let end = len + more;
         let Some(limit) = repository.max_size else { return Ok(()) };
@@ -51,7 +52,7 @@ impl Space {
         let _held = lock(&repository.root)?;
         make_room(&repository.root, limit, until - self.until.min(until))?;
         match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, until as i64) {
-            // Where nothing can be set aside, what is written counts as soon as it is there.
+            // Without support for reservations, data counts once it is written.
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
@@ -59,7 +60,7 @@ impl Space {
         Ok(())
     }
 
-    /// Gives back what a finished chunk did not need, and half of what a full disk took.
+    /// Releases the unused reservation of a finished chunk, and partly written data after a full disk.
     pub fn release(&mut self, file: &File, len: u64) {
         if self.until > len || file.metadata().is_ok_and(|meta| meta.len() > len) {
             let _ = file.set_len(len);
@@ -68,7 +69,7 @@ impl Space {
     }
 }
 
-/// Removes what is too old, and folders of ended processes without chunks.
+/// Removes chunks that are too old, and folders of ended processes without chunks.
 pub fn tidy(repository: &Repository) {
     let Some(age) = repository.max_age.map(|age| age.max(FOLLOWED)) else { return };
     let Ok(_held) = lock(&repository.root) else { return };
@@ -87,7 +88,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Removes it unless it is being written; then its folder too, if that is all there was.
+    /// Removes the chunk unless it is being written, then its folder if that is empty and not in use.
     fn remove(&self) -> bool {
         let Ok(file) = File::open(&self.path) else { return false };
         if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) || fs::remove_file(&self.path).is_err() {
@@ -103,7 +104,7 @@ impl Chunk {
     }
 }
 
-/// Removes a process's folder and what is in it of ours.
+/// Removes a process's folder and our files in it.
 pub(crate) fn remove_folder(folder: &Path) {
     for chunk in chunks(folder).unwrap_or_default() {
         let _ = fs::remove_file(chunk);
@@ -114,7 +115,7 @@ pub(crate) fn remove_folder(folder: &Path) {
     let _ = fs::remove_dir(folder);
 }
 
-/// Whether a recorder still writes to this folder.
+/// Returns true if a recorder still writes to this folder.
 pub fn in_use(folder: &Path) -> bool {
     File::open(folder.join(HELD_FILE))
         .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
@@ -139,7 +140,7 @@ fn make_room(root: &Path, limit: u64, more: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::StorageFull, "the repository's limit is taken by chunks being written"))
 }
 
-/// All chunks of all processes.
+/// Returns all chunks of all processes.
 fn all(root: &Path) -> Vec<Chunk> {
     let Ok(folders) = fs::read_dir(root) else { return Vec::new() };
     let folders = folders.flatten().filter(|e| e.file_name().to_str().is_some_and(is_folder_name));
@@ -153,7 +154,8 @@ fn all(root: &Path) -> Vec<Chunk> {
         .collect()
 }
 
-/// Waits for its turn, but never for long: another recorder may have been stopped while it holds the lock.
+/// Takes the lock. The wait is limited, because another recorder may have been stopped while it holds the
+/// lock.
 fn lock(root: &Path) -> io::Result<File> {
     let file =
         OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(root.join(LOCK_FILE))?;
@@ -163,7 +165,7 @@ fn lock(root: &Path) -> io::Result<File> {
             Err(TryLockError::WouldBlock) if attempt < LOCK_MS - 1 => {
                 std::thread::sleep(Duration::from_millis(1))
             }
-            // A file system without locks: the limit is then as exact as one recorder can keep it.
+            // Without locks in the file system, each recorder enforces the limit on its own.
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
             Err(error) => return Err(error.into()),
         }
@@ -180,7 +182,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let mut repository = Repository::new(root.path());
         let folder = repository.make_folder(7).unwrap();
-        // How long ago each was finished.
+        // Age of each chunk in seconds.
         let ages = [1, 60, 600];
         for seconds in ages {
             let path = folder.join(format!("{seconds}.jfr"));
@@ -197,7 +199,7 @@ mod tests {
         repository.max_age = Some(Duration::from_secs(1));
         tidy(&repository);
         assert_eq!(left(), [true, false, false]);
-        // A limit of bytes knows no grace.
+        // The size limit applies regardless of age.
         make_room(root.path(), 0, 0).unwrap();
         assert_eq!(left(), [false; 3]);
     }

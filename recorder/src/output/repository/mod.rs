@@ -1,5 +1,6 @@
-//! A rolling repository: the last hours of recordings, one folder for each process, one chunk in each file, in the layout of
-//! the JDK (`2026_11_21_15_07_41_4711/2026_11_21_15_07_41.jfr`), so that `EventStream.openRepository` follows it.
+//! A rolling repository: the last hours of recordings, with a folder for each process and a file for each
+//! chunk, in the layout of the JDK
+//! (`2026_11_21_15_07_41_4711/2026_11_21_15_07_41.jfr`), so that `EventStream.openRepository` follows it.
 //!
 //! Each chunk can be read on its own: machine, settings, processes, labels and libraries are written again in
 //! each. To stay within the limits, the oldest chunks that no recorder writes to are removed first.
@@ -21,29 +22,30 @@ pub use owner::{HELD_FILE, OWNER_FILE, Owner};
 
 use crate::error::Error;
 
-/// A chunk in a file is closed at this size: readers load whole chunks into memory.
+/// Upper limit of a chunk's size, because readers load whole chunks into memory.
 pub const MOST_CHUNK_BYTES: u64 = 256 << 20;
-/// A chunk is closed at this size, as the JDK does by default.
+/// Default size at which a chunk is closed; the same as the JDK's.
 pub const CHUNK_BYTES: u64 = 12 << 20;
-/// A chunk is closed at this age: so much is removed at once, and so much is in a chunk that JMC can open.
+/// Default age at which a chunk is closed: the amount that is removed at once, and that JMC can open as one
+/// file.
 pub const CHUNK_AGE: Duration = Duration::from_secs(15 * 60);
-/// Smallest repository: below, not even one process's chunks could be distinguished.
+/// Smallest size of a repository. It must hold several chunks of one process.
 pub const MIN_BYTES: u64 = 1 << 20;
-/// Parts of the permitted size that one chunk may take.
+/// A chunk may use at most one such part of the permitted size.
 const PARTS: u64 = 8;
-/// Shortest and longest time between two looks for chunks that are too old.
+/// Shortest and longest time between two searches for chunks that are too old.
 const TIDY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Smallest chunk, bytes.
 const MIN_CHUNK_BYTES: u64 = 64 << 10;
 
-/// Where a repository is and what it may hold.
+/// The location and the limits of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
     /// The folder that has one folder for each process.
     pub root: PathBuf,
-    /// Chunks finished longer ago than this, and than ten seconds, are removed.
+    /// Chunks that were finished longer ago than this are removed, after ten seconds at the earliest.
     pub max_age: Option<Duration>,
-    /// Bytes on disk that all recordings under the root may take together; the oldest chunks are removed.
+    /// Limit of disk space for all recordings under the root, bytes; the oldest chunks are removed.
     pub max_size: Option<u64>,
     /// A chunk is closed at this size.
     pub chunk_bytes: u64,
@@ -52,7 +54,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// A repository without limits.
+    /// Returns a repository without limits.
     pub fn new(root: impl Into<PathBuf>) -> Repository {
         Repository {
             root: root.into(),
@@ -66,7 +68,7 @@ impl Repository {
     /// Returns an error for limits that cannot be enforced.
     ///
     /// # Errors
-    /// Which option is wrong, and why.
+    /// The invalid option, and the reason.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |name, problem: String| Err(Error::Setting { name, problem });
         if let Some(size) = self.max_size.filter(|size| *size < MIN_BYTES) {
@@ -84,7 +86,7 @@ impl Repository {
         Ok(())
     }
 
-    /// As options of `flightline record` and `flightline drain`.
+    /// Returns the limits as options of `flightline record` and `flightline drain`.
     pub fn as_options(&self) -> Vec<std::ffi::OsString> {
         let age = |time: Duration| format!("{}ns", time.as_nanos());
         let mut words: Vec<std::ffi::OsString> = vec!["--repository".into(), self.root.clone().into()];
@@ -95,7 +97,7 @@ impl Repository {
         words
     }
 
-    /// Bytes at which a chunk is closed: the whole limit must hold several.
+    /// Returns the size at which a chunk is closed. The size limit must have room for several.
     pub fn chunk_limit(&self) -> u64 {
         match self.max_size {
             Some(size) => self.chunk_bytes.min((size / PARTS).max(MIN_CHUNK_BYTES)),
@@ -103,7 +105,7 @@ impl Repository {
         }
     }
 
-    /// Age at which a chunk is closed: old ones are removed whole.
+    /// Returns the age at which a chunk is closed. Old chunks are removed as a whole.
     pub fn chunk_age_limit(&self) -> Duration {
         match self.max_age {
             Some(age) => self.chunk_age.min((age / PARTS as u32).max(Duration::from_secs(1))),
@@ -111,13 +113,13 @@ impl Repository {
         }
     }
 
-    /// Time between two looks for chunks that are too old, ns.
+    /// Returns the time between two searches for chunks that are too old, ns.
     pub(crate) fn tidy_ns(&self) -> u64 {
         let part = self.max_age.map_or(TIDY[1], |age| age / PARTS as u32);
         part.clamp(TIDY[0], TIDY[1]).as_nanos() as u64
     }
 
-    /// Makes the folder of a process that is recorded from now on.
+    /// Creates the folder for the recording of a process.
     ///
     /// # Errors
     /// A file system error.
@@ -125,7 +127,8 @@ impl Repository {
         let name = format!("{}_{pid}", stamp(crate::os::clock::realtime_ns()));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
         for number in 0..1000 {
-            // Another one of the same second: ids are reused, and a recording may begin again.
+            // Another folder has the same second: PIDs are reused, and recording of a process may start
+            // again.
             let name = if number == 0 { name.clone() } else { format!("{name}_{number:02}") };
             let folder = self.root.join(name);
             match fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -137,7 +140,8 @@ impl Repository {
     }
 }
 
-/// A root in which `%u` stands for the user's id: users cannot remove each other's chunks, so each keeps limits of its own.
+/// Replaces `%u` in a root by the user's ID. Users cannot remove each other's chunks, so each user needs
+/// their own limits.
 pub fn expand_user(root: &Path) -> PathBuf {
     match root.to_str() {
         Some(text) if text.contains("%u") => {
@@ -147,12 +151,12 @@ pub fn expand_user(root: &Path) -> PathBuf {
     }
 }
 
-/// Local time as `2026_11_21_15_07_41`, the form of the JDK's names.
+/// Formats local time as `2026_11_21_15_07_41`, like names of the JDK.
 pub fn stamp(epoch_ns: u64) -> String {
     let seconds = (epoch_ns / 1_000_000_000) as libc::time_t;
     // SAFETY: a plain structure of numbers and a pointer that may be null.
     let mut parts: libc::tm = unsafe { std::mem::zeroed() };
-    // SAFETY: both point to values of our own; a null result leaves zeros.
+    // SAFETY: both point to our own values; a null result leaves zeros.
     unsafe { libc::localtime_r(&raw const seconds, &raw mut parts) };
     format!(
         "{:04}_{:02}_{:02}_{:02}_{:02}_{:02}",
@@ -165,7 +169,8 @@ pub fn stamp(epoch_ns: u64) -> String {
     )
 }
 
-/// The folders of processes under a root, oldest first. A root that is such a folder itself, with chunks in it, is the only one.
+/// Returns the folders of processes under a root, oldest first. If the root itself is such a folder, with
+/// chunks in it, returns only the root.
 pub fn folders(root: &Path) -> io::Result<Vec<PathBuf>> {
     if !chunks(root)?.is_empty() {
         return Ok(vec![root.to_owned()]);
@@ -179,19 +184,19 @@ pub fn folders(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The chunks in a folder, oldest first.
+/// Returns the chunks in a folder, oldest first.
 pub fn chunks(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)?
         .flatten()
         .map(|e| e.path())
         .filter(|p| p.extension().is_some_and(|e| e == "jfr"))
         .collect();
-    // `x.jfr` before `x_00.jfr`: by stem, not by the whole name.
+    // By stem, so that `x.jfr` comes before `x_00.jfr`.
     found.sort_by(|a, b| a.file_stem().cmp(&b.file_stem()));
     Ok(found)
 }
 
-/// Whether a name is `dddd_dd_dd_dd_dd_dd_` and a process id.
+/// Returns true for names of the form `dddd_dd_dd_dd_dd_dd_` and a PID.
 fn is_folder_name(name: &str) -> bool {
     let mut parts = name.split('_');
     let lengths = [4, 2, 2, 2, 2, 2];

@@ -1,4 +1,4 @@
-//! The owner file of a repository's folder: the recorded process, and where its shared memory is.
+//! The owner file of a repository's folder: the recorded process, and the location of its shared memory.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::settings::labels::Label;
 
-/// Name of the file with [`Owner`], as JSON.
+/// Name of the file that contains the [`Owner`] as JSON.
 pub const OWNER_FILE: &str = "flightline.json";
-/// Its name while it is written.
+/// Its temporary name while it is written.
 pub(crate) const NEW_OWNER_FILE: &str = ".flightline.json.new";
 /// Locked as long as a recorder writes to the folder.
 pub const HELD_FILE: &str = ".held";
@@ -21,20 +21,20 @@ pub const HELD_FILE: &str = ".held";
 /// The process that is recorded in a folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The recorded process.
+    /// The PID of the recorded process.
     pub pid: u32,
-    /// The recorder's process.
+    /// The PID of the recorder.
     pub recorder: u32,
-    /// Session directory: what is not in a chunk yet is in shared memory there.
+    /// Session directory, whose shared memory contains the data that is not in a chunk yet.
     pub session: PathBuf,
-    /// When the recording of this process began, ns since 1970.
+    /// When the recording of this process started, ns since 1970.
     pub start_epoch_ns: u64,
     /// The labels of the process. A recovery writes them again.
     pub labels: Vec<Label>,
 }
 
 impl Owner {
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     /// A file system error.
@@ -46,7 +46,8 @@ impl Owner {
             "startEpochNanos": self.start_epoch_ns,
             "labels": Value::Object(self.labels.iter().map(|(n, v)| (n.clone(), v.as_str().into())).collect()),
         });
-        // By way of another file: a recorder that is killed leaves the old one or the new one. No chunk has a name with a dot in front.
+        // Written under a temporary name, so that a recorder that is killed leaves either the old or the new
+        // file. Names of chunks never start with a dot.
         let new = folder.join(NEW_OWNER_FILE);
         let mut file = OpenOptions::new();
         let file = file.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -54,7 +55,7 @@ impl Owner {
         fs::rename(new, folder.join(OWNER_FILE))
     }
 
-    /// Reads it; a file that is damaged says nothing.
+    /// Reads the file; a damaged file returns `None`.
     pub fn read(folder: &Path) -> Option<Owner> {
         let file = fs::read(folder.join(OWNER_FILE)).ok()?;
         let value: Value = serde_json::from_slice(&file).ok()?;
@@ -70,7 +71,7 @@ impl Owner {
     }
 }
 
-/// Marks a folder as written to for as long as the file is open.
+/// Locks a folder as in use for as long as the file is open.
 ///
 /// # Errors
 /// A file system error, or another recorder holds the folder.

@@ -1,4 +1,4 @@
-//! A seekable file. Writes go to the page cache; the drain does them itself.
+//! A seekable file. The drain writes to it directly; writes go to the page cache.
 
 use std::{
     fs::File,
@@ -23,17 +23,17 @@ impl FileSink {
         Ok(FileSink { output: FileOutput::new(file)?, path: std::path::absolute(path)? })
     }
 
-    /// Length so far.
+    /// Returns the length so far.
     pub fn end(&self) -> u64 {
         self.output.end().0
     }
 
-    /// It, to be synchronized.
+    /// Returns the file, to synchronize it.
     pub fn file(&self) -> &File {
         self.output.file()
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -1,7 +1,7 @@
-//! Where the bytes of a recording go.
+//! The destinations of a recording's bytes.
 //!
-//! A [`Sink`] never makes the drain wait for a reader. [`Sink::full`] returns true if it has no room: the drain then
-//! drops whole samples, before anything of them is interned, and counts them.
+//! A [`Sink`] never makes the drain wait for a reader. [`Sink::full`] returns true if it has no room: the
+//! drain then drops whole samples, before any part of them is interned, and counts them.
 
 mod file;
 mod repository;
@@ -32,31 +32,31 @@ use crate::{
     output::repository::{Owner, Repository},
 };
 
-/// Where a recording shall go.
+/// The destination of a recording.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A path; `%p` in its name is replaced by the process id and makes one recording per process.
+    /// A path. `%p` in its name is replaced by the PID and makes one recording per process.
     Path(PathBuf),
-    /// An open descriptor: standard output.
+    /// An open descriptor, such as standard output.
     Descriptor(Arc<OwnedFd>),
-    /// Readers come to a socket.
+    /// A socket or FIFO to which readers connect.
     Listen(stream::Address),
-    /// A folder for each process under one root, a file for each chunk.
+    /// A folder for each process under one root, with a file for each chunk.
     Repository(Repository),
 }
 
 /// An opened output.
 pub enum Sink {
-    /// Seekable: chunks with patched headers.
+    /// A seekable file: chunks with headers that are updated.
     File(FileSink),
     /// A pipe, socket or terminal: chunks of fixed size.
     Stream(Box<StreamSink>),
-    /// The same in many files, of which old ones are removed.
+    /// Seekable files, one per chunk, of which old ones are removed.
     Repository(RepositorySink),
 }
 
 impl Sink {
-    /// Opens the output for what `owner` says.
+    /// Opens the output for a recording of `owner`.
     pub fn open(target: &Target, owner: &Owner, options: &stream::Options) -> Result<Sink, Error> {
         let pid = owner.pid;
         match target {
@@ -80,17 +80,17 @@ impl Sink {
         }
     }
 
-    /// A folder of a repository that could not be made yet.
+    /// Returns the output for a folder of a repository that could not be created yet.
     pub fn later(repository: &Repository, owner: &Owner) -> Sink {
         Sink::Repository(RepositorySink::later(repository, owner.clone()))
     }
 
-    /// Goes on in a file that another process wrote.
+    /// Continues a file that another process wrote.
     pub fn append(file: File, path: &Path) -> io::Result<Sink> {
         FileSink::new(file, path).map(Sink::File)
     }
 
-    /// Goes on in a folder of a repository.
+    /// Continues in a folder of a repository.
     pub fn again(folder: &Path) -> io::Result<Sink> {
         RepositorySink::again(folder).map(Sink::Repository)
     }
@@ -112,7 +112,7 @@ impl Sink {
             .map_err(|e| io_error("write to", path, e))
     }
 
-    /// Returns true if samples must be dropped because too much is waiting already.
+    /// Returns true if samples must be dropped because too many bytes are queued.
     pub fn full(&self) -> bool {
         match self {
             Sink::File(_) | Sink::Repository(_) => false,
@@ -120,7 +120,7 @@ impl Sink {
         }
     }
 
-    /// Writes what is waiting, as far as that goes without waiting.
+    /// Writes queued bytes, as far as that is possible without blocking.
     pub fn push(&mut self) -> io::Result<()> {
         match self {
             Sink::File(_) | Sink::Repository(_) => Ok(()),
@@ -128,7 +128,7 @@ impl Sink {
         }
     }
 
-    /// Bytes waiting.
+    /// Returns the number of queued bytes.
     pub fn waiting(&self) -> usize {
         match self {
             Sink::File(_) | Sink::Repository(_) => 0,
@@ -136,7 +136,7 @@ impl Sink {
         }
     }
 
-    /// Bytes written and waiting.
+    /// Returns the number of written and queued bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Sink::File(file) => file.end(),
@@ -145,7 +145,7 @@ impl Sink {
         }
     }
 
-    /// Where the next chunk begins.
+    /// Returns the position of the next chunk.
     pub fn position(&self) -> FileOffset {
         match self {
             Sink::Repository(repository) => FileOffset(repository.position()),
@@ -153,7 +153,7 @@ impl Sink {
         }
     }
 
-    /// The file that is being written, if it is one.
+    /// Returns the file that is being written, if the output is a file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Sink::File(file) => Some(file.path()),
@@ -162,7 +162,7 @@ impl Sink {
         }
     }
 
-    /// Has what was written go on to the disk.
+    /// Requests that written data is synchronized with the disk.
     pub fn sync(&self, syncer: &Syncer) {
         match self {
             Sink::File(file) => syncer.sync(file.file()),
@@ -171,7 +171,7 @@ impl Sink {
         }
     }
 
-    /// The repository, if it is one.
+    /// Returns the repository, if the output is one.
     pub fn repository(&mut self) -> Option<&mut RepositorySink> {
         match self {
             Sink::Repository(repository) => Some(repository),
@@ -179,7 +179,7 @@ impl Sink {
         }
     }
 
-    /// The stream, if it is one.
+    /// Returns the stream, if the output is one.
     pub fn stream(&self) -> Option<&StreamSink> {
         match self {
             Sink::Stream(stream) => Some(stream),
@@ -187,7 +187,7 @@ impl Sink {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the mutable stream, if the output is one.
     pub fn stream_mut(&mut self) -> Option<&mut StreamSink> {
         match self {
             Sink::Stream(stream) => Some(stream),
@@ -235,7 +235,7 @@ fn io_error(doing: &str, path: &Path, source: io::Error) -> Error {
     Error::io(doing, path, source)
 }
 
-/// Replaces `%p` in the file name by the process id.
+/// Replaces `%p` in the file name by the PID.
 pub fn path_for_process(path: &Path, pid: u32) -> PathBuf {
     match path.to_str() {
         Some(text) if text.contains("%p") => PathBuf::from(text.replace("%p", &pid.to_string())),
@@ -244,10 +244,10 @@ pub fn path_for_process(path: &Path, pid: u32) -> PathBuf {
 }
 
 impl Target {
-    /// Reads what `-o` or `FLIGHTLINE_OUTPUT` says: a path, `-`, `fd:N`, `unix:PATH`, `tcp:HOST:PORT`.
+    /// Parses the value of `-o` or `FLIGHTLINE_OUTPUT`: a path, `-`, `fd:N`, `unix:PATH`, `tcp:HOST:PORT`.
     ///
     /// # Errors
-    /// It says nothing of the kind, or the descriptor is not open.
+    /// The value is invalid, or the descriptor is not open.
     pub fn parse(text: &Path) -> Result<Target, Error> {
         match stream::Address::parse(text, 1)? {
             stream::Address::Path(path) => Ok(Target::Path(path)),
@@ -277,7 +277,7 @@ pub fn per_process(target: &Target) -> bool {
 pub fn retain_previous(target: &Target, pid: u32) -> Result<Option<[PathBuf; 2]>, Error> {
     let Target::Path(path) = target else { return Ok(None) };
     let path = path_for_process(path, pid);
-    // A link stays a link. An output that cannot be reached is reported when it is created.
+    // A link remains a link. An output that cannot be reached is reported when it is created.
     let file_path = if path.is_symlink() { path.canonicalize().ok() } else { Some(path.clone()) };
     let Some(file_path) = file_path else { return Ok(None) };
     let Ok(meta) = std::fs::metadata(&file_path) else { return Ok(None) };
@@ -304,8 +304,8 @@ pub fn retain_previous(target: &Target, pid: u32) -> Result<Option<[PathBuf; 2]>
     }
 }
 
-/// Opens a file for its owner only. A file that exists is overwritten, unless another recording is still being written to it;
-/// a pipe, socket or device is written to.
+/// Opens a file that only its owner can read. An existing file is overwritten, unless another recording is
+/// still being written to it. A pipe, socket or device is written to.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::metadata(path) {
         Ok(meta) if !meta.is_file() => OpenOptions::new().write(true).open(path),
@@ -313,7 +313,8 @@ fn create(path: &Path) -> io::Result<File> {
             let options =
                 OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
             let file = options?;
-            // Held as long as the file is open. Where a file system has no locks, two may still meet.
+            // The lock is held as long as the file is open. If the file system has no locks, two recordings
+            // may still write to the same file.
             refuse_locked(&file)?;
             file.set_len(0)?;
             // The old file may have been readable by all; the new recording may contain private names.
@@ -336,7 +337,7 @@ fn refuse_locked(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// A recorder that has just reported its file as complete may take a moment to end.
+/// Waits for a moment, because a recorder that has just reported its file as complete may still be exiting.
 fn locked_by_another(file: &File) -> bool {
     const TRIES: u32 = 50;
     (0..TRIES).all(|attempt| {
@@ -366,7 +367,7 @@ mod tests {
             assert_eq!(names.map(|name| name.canonicalize().ok()), [None, Some(old.clone())]);
             assert_eq!(std::fs::read_to_string(&old).unwrap(), generation);
         }
-        // Through a link: the file is renamed, the link stays.
+        // Through a link: the file is renamed, the link remains.
         let link = dir.path().join("link.jfr");
         std::fs::write(&path, "third").unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();

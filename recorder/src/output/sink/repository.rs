@@ -1,4 +1,4 @@
-//! A process's folder in a repository: each chunk is a file of its own; old ones are removed.
+//! A process's folder in a repository. Each chunk is a file; old ones are removed.
 //!
 //! The JDK's event streams require that a chunk begins where the one before it ended or later, that its state
 //! is 0 at its end, and that only the last chunk of a recording has the flag of a last chunk.
@@ -22,7 +22,7 @@ use crate::{
     settings::labels::Label,
 };
 
-/// Until a chunk has so many bytes, its name is synchronized with it.
+/// Until a chunk has this many bytes, its directory entry is synchronized with it.
 const NAMED_AFTER: u64 = 256 << 10;
 
 /// The chunks of one process.
@@ -30,31 +30,31 @@ pub struct RepositorySink {
     repository: Repository,
     owner: Owner,
     folder: PathBuf,
-    /// Says that the folder is in use.
+    /// Locked to mark the folder as in use.
     held: Option<File>,
-    /// The chunk being written; none while the disk refuses it.
+    /// The chunk being written; `None` while the disk refuses it.
     chunk: Option<Chunk>,
-    /// Bytes of chunks that are finished.
+    /// Bytes of finished chunks.
     finished: u64,
 }
 
 struct Chunk {
     output: FileOutput,
-    /// The same file: locked as long as it is written to, and asked whether it still has a name.
+    /// The same file: locked while it is being written, and used to check whether it still has a name.
     file: File,
     path: PathBuf,
     space: Space,
 }
 
 impl RepositorySink {
-    /// Makes the folder of the process and its first chunk.
+    /// Creates the folder of the process and its first chunk.
     pub fn open(repository: &Repository, owner: Owner) -> io::Result<RepositorySink> {
         let mut sink = RepositorySink::later(repository, owner);
         sink.next_chunk()?;
         Ok(sink)
     }
 
-    /// Makes nothing yet: that will be tried again.
+    /// Returns a sink whose folder could not be created yet. The next attempt creates it.
     pub fn later(repository: &Repository, owner: Owner) -> RepositorySink {
         RepositorySink {
             repository: repository.clone(),
@@ -66,10 +66,10 @@ impl RepositorySink {
         }
     }
 
-    /// Goes on in a folder that another process wrote to.
+    /// Continues in a folder that another process wrote to.
     pub fn again(folder: &Path) -> io::Result<RepositorySink> {
         let mut sink = RepositorySink {
-            // The next recorder enforces its limits.
+            // The next recorder enforces the limits of the repository.
             repository: Repository::new(folder.parent().unwrap_or(Path::new("/"))),
             owner: Owner::read(folder).unwrap_or_default(),
             folder: folder.to_owned(),
@@ -81,7 +81,8 @@ impl RepositorySink {
         Ok(sink)
     }
 
-    /// The process has other labels since it executed another program. Without the new ones in the folder everything else works.
+    /// Updates the labels, which change when the process executes another program. The recorder works without
+    /// this update.
     pub fn relabel(&mut self, labels: &[Label]) {
         if self.owner.labels == labels {
             return;
@@ -92,7 +93,7 @@ impl RepositorySink {
         }
     }
 
-    /// Begins the next chunk, in a new folder if the old one is gone.
+    /// Starts the next chunk, in a new folder if the old one is gone.
     pub fn next_chunk(&mut self) -> io::Result<()> {
         self.close();
         if self.held.as_ref().is_none_or(nameless) {
@@ -108,7 +109,7 @@ impl RepositorySink {
             let path = self.folder.join(name);
             match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(file) => {
-                    // Where a file system has no locks, age alone protects it.
+                    // If the file system has no locks, only the chunk's age protects it.
                     let _ = file.try_lock();
                     let output = FileOutput::new(file.try_clone()?)?;
                     self.chunk = Some(Chunk { output, file, path, space: Space::default() });
@@ -121,7 +122,7 @@ impl RepositorySink {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Lets the chunk go; a file without bytes is removed.
+    /// Closes the chunk. A file without bytes is removed.
     pub fn close(&mut self) {
         let Some(mut chunk) = self.chunk.take() else { return };
         let end = chunk.output.end().0;
@@ -132,7 +133,7 @@ impl RepositorySink {
         self.finished += end;
     }
 
-    /// Nothing more comes. A folder in which there is `nothing` worth keeping is removed.
+    /// Ends the recording. A folder with `nothing` worth retaining is removed.
     pub fn end(&mut self, nothing: bool) {
         self.close();
         if nothing && !self.folder.as_os_str().is_empty() {
@@ -141,7 +142,7 @@ impl RepositorySink {
         self.held = None;
     }
 
-    /// Has the chunk go on to the disk, and its name.
+    /// Requests that the chunk and its directory entry are synchronized with the disk.
     pub fn sync(&self, syncer: &Syncer) {
         let Some(chunk) = &self.chunk else { return };
         syncer.sync(&chunk.file);
@@ -152,27 +153,27 @@ impl RepositorySink {
         }
     }
 
-    /// Where the next bytes go, in the file of the chunk.
+    /// Returns the position of the next bytes in the chunk's file.
     pub fn position(&self) -> u64 {
         self.chunk.as_ref().map_or(0, |c| c.output.end().0)
     }
 
-    /// The file of the chunk being written.
+    /// Returns the file of the chunk being written.
     pub fn chunk(&self) -> Option<&Path> {
         self.chunk.as_ref().map(|c| c.path.as_path())
     }
 
-    /// Bytes of all chunks.
+    /// Returns the number of bytes of all chunks.
     pub fn bytes(&self) -> u64 {
         self.finished + self.position()
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn path(&self) -> &Path {
         &self.folder
     }
 
-    /// The limits.
+    /// Returns the location and limits.
     pub fn repository(&self) -> &Repository {
         &self.repository
     }
@@ -184,7 +185,7 @@ impl Drop for RepositorySink {
     }
 }
 
-/// Whether an open file has been removed.
+/// Returns true if an open file has been removed.
 fn nameless(file: &File) -> bool {
     file.metadata().is_ok_and(|m| m.nlink() == 0)
 }
@@ -192,7 +193,7 @@ fn nameless(file: &File) -> bool {
 impl Output for RepositorySink {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(chunk) = &mut self.chunk else { return Err(io::ErrorKind::NotFound.into()) };
-        // Bytes written to a file without a name would be lost without a message.
+        // Bytes written to a removed file would be lost without a message.
         if nameless(&chunk.file) {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the folder was removed"));
         }

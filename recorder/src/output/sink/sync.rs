@@ -1,7 +1,8 @@
-//! `--sync`: what is flushed goes on to the disk, so that a power failure costs no more than what came since the last flush.
+//! `--sync`: writes flushed data to the disk, so that a power failure loses at most the data since the last
+//! flush.
 //!
-//! A thread of its own waits for the disk. The drain hands it the file and goes on; while it is busy, a file is handed over
-//! again with the next flush, so nothing piles up behind a slow disk.
+//! A thread waits for the disk. The drain hands the file to the thread and continues. While the thread is
+//! busy, the file is handed over again with the next flush, so no queue builds up behind a slow disk.
 
 use std::{
     fs::File,
@@ -10,7 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Files that may wait: of several processes, and the one before with the next chunk.
+/// Limit of queued files: of several processes, and the previous file when a new chunk starts.
 const WAITING: usize = 64;
 
 /// The thread that waits for the disk.
@@ -23,7 +24,7 @@ impl Syncer {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No more threads.
+    /// The thread cannot be created.
     pub fn start() -> io::Result<Syncer> {
         Syncer::with(|file| file.sync_data())
     }
@@ -31,13 +32,13 @@ impl Syncer {
     fn with(sync: impl Fn(&File) -> io::Result<()> + Send + 'static) -> io::Result<Syncer> {
         let (files, receive) = sync_channel::<File>(WAITING);
         let thread = thread::Builder::new().name("flightline-sync".into()).spawn(move || {
-            // A disk that fails says so at the next write too.
+            // A disk error is reported at the next write too.
             receive.iter().filter(|file| sync(file).is_ok()).count() as u64
         })?;
         Ok(Syncer { files: Some(files), thread: Some(thread) })
     }
 
-    /// Has a file written to the disk, soon; never waits.
+    /// Requests that a file is synchronized; never blocks.
     pub fn sync(&self, file: &File) {
         if let (Some(files), Ok(file)) = (&self.files, file.try_clone()) {
             let _ = files.try_send(file);
@@ -46,7 +47,7 @@ impl Syncer {
 }
 
 impl Drop for Syncer {
-    /// At the end of everything the rest is waited for.
+    /// Waits for the remaining files.
     fn drop(&mut self) {
         self.files = None;
         if let Some(thread) = self.thread.take() {
@@ -76,7 +77,7 @@ mod tests {
         })
         .unwrap();
         let file = tempfile::tempfile().unwrap();
-        // None of these comes back while the disk is held, if any waits for it.
+        // None of these calls would return while the disk is blocked, if they waited for it.
         (0..10 * WAITING).for_each(|_| syncer.sync(&file));
         assert_eq!(written.load(Ordering::Relaxed), 0);
         drop(held);

@@ -1,49 +1,51 @@
-//! Time without a processor that threads report when they enter or leave a span, less the time that looks have recorded before.
+//! Off-CPU time that threads report when they enter or leave a span, minus the time that the sampler has
+//! already recorded.
 //!
-//! A thread's time without a processor is a clock: CLOCK_MONOTONIC less its CPU clock. The thread reads it before what it works for
-//! changes, so between two readings it worked for one span: a slice. A look at a thread that waits knows the clock as well. It records
-//! the time since the last reading, with the place of the wait. The thread then reports the rest.
+//! A thread's off-CPU time is a clock: CLOCK_MONOTONIC minus its CPU clock. The thread reads it before its
+//! context changes, so the time between two readings belongs to one span: a slice. An examination of a
+//! waiting thread computes the same clock. It records the time since the last reading, with the place of the
+//! wait. The thread reports the rest later.
 
 use std::collections::VecDeque;
 
-/// Where a thread was seen waiting.
+/// The place where a thread was found waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitSite {
     /// State key.
     pub state: u64,
-    /// Raw stack, as [`super::Wait`] has it.
+    /// Raw stack, in the form of [`super::Wait`].
     pub stack: Vec<u64>,
-    /// What the thread worked for, as it was read.
+    /// Words of the thread's context.
     pub context: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
 struct Slice {
-    /// The reading that it began with, ns.
+    /// The reading at its start, ns.
     from_ns: u64,
-    /// Time of it that looks have recorded, ns.
+    /// Recorded time of it, ns.
     told_ns: u64,
-    /// The same, before recording was restarted.
+    /// The part of `told_ns` from before recording was restarted.
     before_ns: u64,
-    /// When a look first met it, ns.
+    /// When the sampler first saw it, ns.
     met_ns: u64,
     place: Option<WaitSite>,
 }
 
-/// Slices whose end is awaited. More than that only if threads' reports are lost.
+/// Limit of slices without a reported end. There are more only if reports are lost.
 const MOST: usize = 64;
-/// A thread that stays in one slice for longer has its time in the queue recorded with its samples, ns.
+/// If a thread stays in one slice for longer, its time in the run queue is recorded with its samples, ns.
 const LONG_NS: u64 = 100_000_000;
 
-/// The slices of one thread whose end is not read yet.
+/// The slices of one thread whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub struct OffCpuSlices {
     list: VecDeque<Slice>,
-    /// The reading up to which the thread has told everything, ns.
+    /// The reading up to which the thread has reported everything, ns.
     over_ns: u64,
-    /// Time in the queue for a processor that no sample was called so for yet, ns.
+    /// Time in the run queue that is not attributed to a sample yet, ns.
     pub queued_ns: u64,
-    /// Time that the thread told, less what looks had told of it, ns.
+    /// Time that the thread reported, minus the time that was already recorded, ns.
     pub noticed_ns: u64,
 }
 
@@ -59,8 +61,8 @@ impl OffCpuSlices {
         &mut self.list[last]
     }
 
-    /// The thread was waiting at `now_ns`, in the slice that began with this reading, its clock at `off_ns`. Returns the time that is
-    /// not recorded yet, ns.
+    /// Notes that the thread was waiting at `now_ns`, in the slice that started with reading `from_ns`, with
+    /// its clock at `off_ns`. Returns the time that is not recorded yet, ns.
     pub fn seen(&mut self, from_ns: u64, off_ns: u64, now_ns: u64) -> u64 {
         if from_ns < self.over_ns {
             return 0;
@@ -71,15 +73,15 @@ impl OffCpuSlices {
         new
     }
 
-    /// It waits there.
+    /// Sets the place of the current wait.
     pub fn at(&mut self, from_ns: u64, place: WaitSite) {
         if let Some(slice) = self.list.back_mut().filter(|last| last.from_ns == from_ns) {
             slice.place = Some(place);
         }
     }
 
-    /// The thread runs at `now_ns`; so long it was in the queue since it was looked at before. `true`: its samples shall tell that, as it
-    /// works in this slice for long.
+    /// Notes that the thread runs at `now_ns`, after `ns` in the run queue since the last examination.
+    /// Returns true if its samples should report this time, because it stays in this slice for long.
     pub fn queued(&mut self, from_ns: u64, ns: u64, now_ns: u64) -> bool {
         let slice = self.slice(from_ns, now_ns);
         let long = now_ns.saturating_sub(slice.met_ns) > LONG_NS;
@@ -87,13 +89,14 @@ impl OffCpuSlices {
         long
     }
 
-    /// Recording begins anew: what goes on by now is told from here on.
+    /// Restarts recording: only time from now on is recorded.
     pub fn restart(&mut self) {
         self.list.iter_mut().for_each(|slice| slice.before_ns = slice.told_ns);
     }
 
-    /// The thread left a slice in which it was without a processor for `waited_ns`, and represents `value_ns`; it is recorded since
-    /// `recorded_ns`. Returns what of that is not told yet, and where the thread was seen waiting.
+    /// Ends a slice that started with reading `from_ns` and had `waited_ns` off CPU. The slice represents
+    /// `value_ns`; `recorded_ns` of it is after the start of the recording. Returns the time that is not
+    /// recorded yet, and where the thread was found waiting.
     pub fn ended(
         &mut self,
         from_ns: u64,
@@ -114,7 +117,7 @@ impl OffCpuSlices {
         (u64::try_from(ns).unwrap_or(u64::MAX), of_it.and_then(|slice| slice.place))
     }
 
-    /// Of `ns` the time that was spent in the queue, as far as that is known.
+    /// Returns the part of `ns` that was spent in the run queue, as far as that is known.
     pub fn queued_part(&mut self, ns: u64) -> u64 {
         let queued = self.queued_ns.min(ns);
         self.queued_ns -= queued;
@@ -137,21 +140,22 @@ mod tests {
         slices.at(1000, place(7));
         assert_eq!((slices.seen(1000, 1300, 0), slices.seen(1000, 1700, 0)), (0, 400));
         assert_eq!(slices.ended(1000, 900, 900, u64::MAX), (200, Some(place(7))));
-        // What is known to have lasted until now was over before.
+        // The slice had already ended before this examination.
         assert_eq!(slices.seen(1000, 1800, 0), 0);
-        // Not looked at.
+        // A slice that was not examined.
         assert_eq!(slices.ended(1900, 50, 50, u64::MAX), (50, None));
-        // A look was faster than the thread's word of two slices before.
+        // The examination was read before the thread's reports of the two previous slices.
         assert_eq!(slices.seen(2000, 2010, 0), 10);
         assert_eq!(slices.ended(1950, 50, 50, u64::MAX), (50, None));
         assert_eq!(slices.ended(2000, 40, 40, u64::MAX), (30, None));
-        // A word that was lost, or left out.
+        // A report that was lost, or left out.
         assert_eq!(slices.seen(3000, 3010, 0), 10);
         assert_eq!(slices.ended(4000, 40, 40, u64::MAX), (40, None));
         assert!(slices.list.is_empty());
     }
 
-    /// One short slice in so many is recorded, for all: together with the time that looks recorded it is the whole time.
+    /// Only one of several short slices is reported, and represents all of them. Together with the time
+    /// recorded by the sampler, it is the whole time.
     #[test]
     fn short_slices_are_recorded_in_proportion() {
         let (waited, grain) = (250, 1000);
@@ -182,10 +186,10 @@ mod tests {
         let mut slices = OffCpuSlices::default();
         assert_eq!((slices.seen(100, 150, 0), slices.seen(500, 530, 0)), (50, 30));
         slices.restart();
-        // It waited for 1000, the last 200 of it recorded; 60 of these were seen.
+        // It waited for 1000; the last 200 are in the recording, and 60 of these were already recorded.
         assert_eq!(slices.seen(500, 590, 0), 60);
         assert_eq!(slices.ended(500, 1000, 1000, 200), (140, None));
-        // One that began and ended since.
+        // A slice that started and ended since.
         assert_eq!(slices.ended(1500, 20, 20, 300), (20, None));
     }
 

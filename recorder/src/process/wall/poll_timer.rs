@@ -1,14 +1,15 @@
-//! When the wall clock looks at threads.
+//! The timer of the wall clock.
 
 use crate::os::clock::monotonic_ns;
 
-/// Longest pause while nothing runs, ns: what follows a long rest is seen that much later.
+/// Longest pause while no thread runs, ns. Activity after a long rest is seen with this delay.
 const MAX_PAUSE_NS: u64 = 100_000_000;
-/// Looking takes at most this part of a processor.
+/// Examining threads may use at most this fraction of a processor (1/20).
 const PART: u64 = 20;
 
-/// The next look: an interval after the last one, on average, and later while there is nothing to see. The interval varies at
-/// random, or programs that do something at the same rate would always be seen doing it.
+/// Computes the time of the next examination: one interval after the last on average, and later while all
+/// threads rest. The interval varies at random; otherwise a program with the same rate would always be seen
+/// in the same activity.
 pub struct PollTimer {
     period_ns: Option<u64>,
     pause_ns: u64,
@@ -17,18 +18,18 @@ pub struct PollTimer {
 }
 
 impl PollTimer {
-    /// Every `period_ns`, if at all.
+    /// Returns a timer with this interval, or one that never fires.
     pub fn new(period_ns: Option<u64>) -> PollTimer {
         let now = monotonic_ns();
         PollTimer { period_ns, pause_ns: period_ns.unwrap_or(0), next_ns: now, random: now | 1 }
     }
 
-    /// CLOCK_MONOTONIC ns of the next look, `None` if there is none.
+    /// Returns CLOCK_MONOTONIC ns of the next examination, `None` if there is none.
     pub fn next_ns(&self) -> Option<u64> {
         self.period_ns.map(|_| self.next_ns)
     }
 
-    /// A look begun at `begun_ns` is over; `any`: something had run.
+    /// Notes that an examination that began at `begun_ns` is done; `any`: a thread had run.
     pub fn done(&mut self, begun_ns: u64, any: bool) {
         self.done_at(begun_ns, monotonic_ns(), any);
     }

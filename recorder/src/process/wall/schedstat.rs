@@ -1,4 +1,4 @@
-//! What the kernel tells of a thread without waking it: its scheduler account and where it waits.
+//! Reads a thread's state from the kernel without waking it: its scheduler statistics, and where it waits.
 
 use std::{
     fs::File,
@@ -9,36 +9,36 @@ use std::{
 
 use nix::sys::resource::{Resource, getrlimit};
 
-/// `/proc/PID/task/TID/schedstat`: equal at two looks means that the thread did not run in between.
+/// `/proc/PID/task/TID/schedstat`. If two readings are equal, the thread did not run in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SchedStat {
-    /// Time on a processor, ns, as of the last tick or switch.
+    /// Time on a processor, ns, at the last tick or switch.
     pub ran_ns: u64,
-    /// Time spent ready to run without a processor, ns; grows when a wait ends.
+    /// Time in the run queue, ns; grows when a wait ends.
     pub queued_ns: u64,
-    /// Times the thread was put on a processor.
+    /// Number of times that the thread was put on a processor.
     pub slices: u64,
 }
 
-/// Where a thread is.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyscallState {
-    /// On a processor, or about to be.
+    /// It is on a processor, or about to be.
     Running,
-    /// In the kernel, waiting.
+    /// It waits in the kernel.
     Waiting {
-        /// System call, `None` for a page fault and the like.
+        /// The system call; `None` for a page fault and the like.
         call: Option<i64>,
         /// User stack pointer.
         sp: u64,
         /// User program counter.
         pc: u64,
     },
-    /// We may not know.
+    /// Access is denied.
     Denied,
 }
 
-/// A thread's files, held open as far as the limit of descriptors allows.
+/// A thread's files, which stay open as far as the limit of descriptors permits.
 pub struct Files {
     pid: u32,
     tid: u32,
@@ -46,9 +46,9 @@ pub struct Files {
     syscall: Option<File>,
 }
 
-/// Descriptors held by all [`Files`].
+/// Number of descriptors held by all [`Files`].
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Descriptors left to everything else.
+/// Number of descriptors left for other uses.
 const SPARE: u64 = 256;
 
 fn may_hold() -> bool {
@@ -70,11 +70,11 @@ impl Drop for Files {
     }
 }
 
-/// Longest line of either file.
+/// Longest line of these files.
 const LINE: usize = 256;
 
 impl Files {
-    /// Opens what is read at every look.
+    /// Opens the files that are read at every examination.
     pub fn open(pid: u32, tid: u32) -> Result<Files> {
         let mut files = Files { pid, tid, schedstat: None, syscall: None };
         files.schedstat = hold(files.file("schedstat")?);
@@ -85,7 +85,7 @@ impl Files {
         File::open(format!("/proc/{}/task/{}/{name}", self.pid, self.tid))
     }
 
-    /// Reads the account; an error means that the thread is gone.
+    /// Reads the statistics. An error means that the thread is gone.
     pub fn schedstat(&self) -> Result<SchedStat> {
         let mut line = [0; LINE];
         let len = match &self.schedstat {
@@ -95,7 +95,7 @@ impl Files {
         parse_schedstat(&line[..len]).ok_or_else(|| ErrorKind::InvalidData.into())
     }
 
-    /// Reads where the thread is.
+    /// Reads where the thread waits.
     pub fn place(&mut self) -> Result<SyscallState> {
         let mut line = [0; LINE];
         let read = match &self.syscall {
@@ -116,12 +116,12 @@ impl Files {
         }
     }
 
-    /// Whether the thread waits in a way that no signal ends: for a disk, mostly.
+    /// Returns true if the thread is in an uninterruptible wait, usually for a disk.
     pub fn uninterruptible(&self) -> bool {
         let mut line = [0; 1024];
         let read = self.file("stat").and_then(|f| f.read_at(&mut line, 0));
         let line = read.ok().and_then(|len| line.get(..len)).unwrap_or_default();
-        // The name in parentheses may hold anything.
+        // The name in parentheses may contain any character.
         let end = line.iter().rposition(|b| *b == b')').unwrap_or(line.len());
         line.get(end..).and_then(|rest| rest.get(2)) == Some(&b'D')
     }
@@ -142,7 +142,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// `running`, `-1 SP PC`, or `NR ARG0 … ARG5 SP PC`.
+/// Parses `running`, `-1 SP PC`, or `NR ARG0 … ARG5 SP PC`.
 fn parse_syscall(line: &[u8]) -> Option<SyscallState> {
     let text = std::str::from_utf8(line).ok()?.trim();
     if text == "running" {
@@ -156,7 +156,7 @@ fn parse_syscall(line: &[u8]) -> Option<SyscallState> {
     Some(SyscallState::Waiting { call: (call >= 0).then_some(call), sp, pc })
 }
 
-/// Whether a wait in this system call can only be one that signals end, so that nobody needs to ask.
+/// Returns true if waits in this system call are always interruptible, so that the state need not be read.
 pub fn surely_interruptible(call: Option<i64>) -> bool {
     const CALLS: &[i64] = &[
         libc::SYS_futex,

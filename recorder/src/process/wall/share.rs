@@ -1,44 +1,44 @@
-//! A thread's account of wall-clock time.
+//! Accounting of a thread's wall-clock time.
 
 use jfr_format::schema::thread_state;
 
 use super::off_cpu_slices::OffCpuSlices;
 use super::thread_timeline::Carry;
 
-/// The state of such an account.
+/// The wall-clock accounting of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Share {
     running: Carry,
     queued: Carry,
     idle: Carry,
-    /// Time without a processor that no sample carries yet, ns.
+    /// Time in the run queue that is not attributed to a sample yet, ns.
     pub queued_ns: u64,
     begun: bool,
-    /// Its end is in the recording.
+    /// The rest of its time, up to its end, is in the recording.
     pub done: bool,
-    /// Its own readings at the beginnings and ends of spans, if it makes any.
+    /// Its own readings at the start and end of spans, if it makes any.
     pub slices: Option<Box<OffCpuSlices>>,
 }
 
 impl Share {
-    /// Samples of a running thread for `ns` of CPU time, and of waiting for a processor before.
+    /// Returns the numbers of samples for `ns` of CPU time: running, and waiting for a processor before.
     pub fn running(&mut self, seed: u64, ns: u64, period_ns: u64) -> (u32, u32) {
         self.begin(seed, period_ns);
         let queued_ns = std::mem::take(&mut self.queued_ns);
         (self.running.samples(ns, period_ns), self.queued.samples(queued_ns, period_ns))
     }
 
-    /// Adds time without a processor that the next sample carries, ns.
+    /// Adds time in the run queue, which the next sample carries, ns.
     pub fn add_queued(&mut self, ns: u64) {
         self.queued_ns = self.queued_ns.saturating_add(ns);
     }
 
-    /// Takes the time without a processor that no sample carries yet, ns.
+    /// Removes and returns the time in the run queue that no sample carries yet, ns.
     pub fn take_queued(&mut self) -> u64 {
         std::mem::take(&mut self.queued_ns)
     }
 
-    /// Samples of a thread that was without a processor for `ns`.
+    /// Returns the number of samples for `ns` off CPU.
     pub fn without(&mut self, state: u64, seed: u64, ns: u64, period_ns: u64) -> u32 {
         self.begin(seed, period_ns);
         match state {

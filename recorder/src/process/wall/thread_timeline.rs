@@ -1,88 +1,91 @@
-//! One watched thread: how its time is split between running, waiting for a processor, and waiting.
+//! The timeline of one thread: divides its time into running, waiting for a processor, and waiting.
 //!
 //! ```text
 //! look      look        look                    look
-//!  │ waits A │  waits A  │ …account changed…     │        time of a look with a changed account:
-//!  ├─────────┼───────────┼───────────────────────┤          Δran     is told by the thread's own CPU samples
+//!  │ waits A │  waits A  │ …statistics changed…  │        time before a look with changed statistics:
+//!  ├─────────┼───────────┼───────────────────────┤          Δran     is in the thread's own CPU samples
 //!     idle        idle      idle │ ran │ idle B             Δqueued  one part for each time that it was put on a processor:
 //!                                                                    the first is the end of A, the rest goes to the next sample
 //!                                                           the rest was idle: half at A, half at B
 //! ```
-//! Times become samples by carrying what rounding leaves over, so Σ samples × interval = Σ time within one interval.
+//! When times are converted to samples, the remainder is carried, so Σ samples × interval = Σ time within one
+//! interval.
 
 use jfr_format::schema::thread_state;
 
 use super::off_cpu_slices::WaitSite;
 use super::schedstat::SchedStat;
 
-/// Longest time between two looks at a thread that does nothing, ns.
+/// Longest time between two examinations of a waiting thread, ns.
 const MAX_GAP_NS: u64 = 1_000_000_000;
-/// A thread that waited for so long is looked at again after this part of it: what is not seen meanwhile is a small part.
+/// A waiting thread is examined again after this fraction (1/8) of its wait so far, so that the error is a
+/// small part of the wait.
 const GAP_PART: u64 = 8;
-/// A wait is told at the latest after this time, ns.
+/// A wait is recorded after this time at the latest, ns.
 const TELL_NS: u64 = 5_000_000_000;
 
-/// Times of short waits are told one for many, so their sum may be ahead by so much, ns.
+/// Reports of short waits represent several waits each, so their sum may be too high by this amount, ns.
 const SLACK_NS: u64 = 1_000_000_000;
 
-/// What a thread was seen doing.
+/// The state in which a thread was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// On a processor, or ready to be.
+    /// On a processor, or runnable.
     Running,
-    /// Waiting, with this state key, raw stack (as the books keep stacks), which may be empty: unknown, and context.
+    /// Waiting, with this state key, raw stack (in the form of [`super::Wait`]; empty if unknown), and
+    /// context.
     Waiting(u64, Vec<u64>, Vec<u64>),
 }
 
 /// Idle time at one place, to be written as one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// How much of it was idle, ns.
+    /// The idle part of it, ns.
     pub idle_ns: u64,
     /// State key.
     pub state: u64,
     /// Raw stack, may be empty.
     pub stack: Vec<u64>,
-    /// What the thread worked for, as it was read ([`flightline_in_signal::context`]); may be empty.
+    /// Words of the thread's context ([`flightline_in_signal::context`]); may be empty.
     pub context: Vec<u64>,
 }
 
-/// The state of looking at one thread.
+/// The timeline of one thread.
 #[derive(Clone, Debug)]
 pub struct Watch {
     period_ns: u64,
-    /// Time of the first look, ns.
+    /// Time of the first examination, ns.
     begun_ns: u64,
     stat: SchedStat,
-    /// Time of the last look, ns.
+    /// Time of the last examination, ns.
     at_ns: u64,
     doing: Doing,
-    /// Since when it does that without a break, ns.
+    /// Since when its state has been the same without a break, ns.
     since_ns: u64,
-    /// The wait being collected, ns: since when, how much.
+    /// The current wait: start, and idle time so far, ns.
     collected: (u64, u64),
-    /// Idle time that is in no wait yet. Negative when more was put down as idle than there was: of a thread that runs the
-    /// kernel's account is a tick old.
+    /// Idle time that is in no wait yet. Negative if too much was counted as idle, because the kernel's
+    /// statistics of a running thread may be one tick old.
     owed_ns: i64,
-    /// Idle time seen so far, all of it, ns.
+    /// Total idle time so far, ns.
     pub idle_ns: u64,
-    /// Time without a processor seen so far, ns.
+    /// Total time in the run queue so far, ns.
     pub queued_ns: u64,
 }
 
-/// What a look with a changed account brought.
+/// The time that a thread used between two examinations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// CPU time, ns.
     pub ran_ns: u64,
-    /// Time ready without a processor, ns, but for what is told as the end of a wait.
+    /// Time in the run queue, ns, except for the part that ends a wait.
     pub queued_ns: u64,
 }
 
 impl Watch {
-    /// The first look at a thread.
+    /// Returns the timeline after the first examination.
     pub fn new(period_ns: u64, now_ns: u64, stat: SchedStat, doing: Doing) -> Watch {
         Watch {
             period_ns,
@@ -98,14 +101,16 @@ impl Watch {
         }
     }
 
-    /// Whether a look finds what the one before found: then nothing happened in between.
+    /// Returns true if the statistics are those of the last examination, so the thread did not run in
+    /// between.
     pub fn unchanged(&self, stat: SchedStat) -> bool {
         self.stat == stat
     }
 
-    /// It did not run until `now_ns`.
+    /// Notes that the thread has not run until `now_ns`.
     pub fn stayed(&mut self, now_ns: u64) {
-        // Of one that runs the account is written at ticks only: it tells later how much of the time it ran.
+        // The statistics of a running thread are updated only at ticks; they show later how much of the time
+        // it ran.
         if matches!(self.doing, Doing::Waiting(..)) {
             let gap = now_ns.saturating_sub(self.at_ns);
             self.at_ns = self.at_ns.max(now_ns);
@@ -114,19 +119,19 @@ impl Watch {
         }
     }
 
-    /// The same wait, seen better.
+    /// Replaces the state by a better one of the same wait.
     pub fn seen_better(&mut self, doing: Doing) {
         self.doing = doing;
     }
 
-    /// It ran since the last look and now does something else, or the same again. Returns the CPU time and the time without
-    /// a processor, and the wait that ended, if there was one, and for how long it then waited there for a processor.
+    /// Notes that the thread ran since the last examination, and its current state. Returns its CPU time and
+    /// time in the run queue, the wait that ended, if any, and how long it then waited there for a processor.
     pub fn changed(&mut self, now_ns: u64, stat: SchedStat, doing: Doing) -> (Used, [Option<Wait>; 2]) {
         let gap = now_ns.saturating_sub(self.at_ns);
         let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
         let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
         if self.stat.slices == 0 {
-            // A thread that was there before us has waited before us too.
+            // A thread older than the recording may have waited before it too.
             queued_ns = queued_ns.min(gap.saturating_sub(ran_ns));
         }
         let off = signed(gap) - signed(ran_ns) - signed(queued_ns);
@@ -135,7 +140,7 @@ impl Watch {
         let waited = matches!(self.doing, Doing::Waiting(..));
         let waits = matches!(doing, Doing::Waiting(..));
         if waited && self.owed_ns < 0 {
-            // It was woken before it ran: what looked like the end of the wait was spent in the queue.
+            // It was woken before it ran, so the end of the wait was spent in the run queue.
             let back = self.owed_ns.unsigned_abs().min(self.collected.1);
             self.collected.1 -= back;
             self.idle_ns = self.idle_ns.saturating_sub(back);
@@ -165,24 +170,26 @@ impl Watch {
         (Used { ran_ns, queued_ns }, [ended, woken])
     }
 
-    /// Whether it waits, as far as is known.
+    /// Returns true if it waits, as far as is known.
     pub fn waits(&self) -> bool {
         matches!(self.doing, Doing::Waiting(..))
     }
 
-    /// Its clock of time without a processor ([`super::off_cpu_slices`]) at `now_ns`, if it has not run since the last look.
+    /// Returns its off-CPU clock ([`super::off_cpu_slices`]) at `now_ns`, if it has not run since the last
+    /// examination.
     pub fn off_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.stat.ran_ns)
     }
 
-    /// Of `ns` that the thread's memory speaks of what can be: it waited no longer than it lived. `noticed_ns`: what it told itself so far.
+    /// Limits the time `ns`, which comes from the thread's memory: a thread cannot wait longer than it lives.
+    /// `noticed_ns`: time that it has reported so far.
     pub fn bounded(&self, ns: u64, now_ns: u64, noticed_ns: u64) -> u64 {
         let life = now_ns.saturating_sub(self.begun_ns).saturating_add(SLACK_NS);
         ns.min(life.saturating_sub(self.idle_ns.saturating_add(noticed_ns)))
     }
 
-    /// From here on the thread itself tells for how long it was without a processor, beginning with `first_off_ns` of that clock.
-    /// Returns what it was before, as far as it is not told.
+    /// Switches to a thread that reports its own off-CPU time, starting at `first_off_ns` of that clock.
+    /// Returns its earlier off-CPU time that is not recorded yet.
     pub fn hand_over(&mut self, first_off_ns: u64, now_ns: u64) -> Option<Wait> {
         self.owed_ns += signed(first_off_ns) - signed(self.off_ns(self.at_ns));
         let owed = std::mem::take(&mut self.owed_ns).max(0) as u64;
@@ -197,20 +204,20 @@ impl Watch {
         (owed > 0).then_some(unknown)
     }
 
-    /// It waits on, `ns` more that were not told.
+    /// Notes that it still waits, with `ns` that are not recorded yet.
     pub fn waited(&mut self, now_ns: u64, ns: u64) {
         self.at_ns = self.at_ns.max(now_ns);
         self.collected.1 += ns;
         self.idle_ns += ns;
     }
 
-    /// It ran since the last look, and does this now, `ns` of it not told. Returns CPU time and time in the queue, and what is known of the
-    /// wait before.
+    /// Notes that it ran since the last examination, and its current state, with `ns` that are not recorded
+    /// yet. Returns its CPU time and time in the run queue, and the wait before.
     pub fn found(&mut self, now_ns: u64, stat: SchedStat, doing: Doing, ns: u64) -> (Used, Option<Wait>) {
         let ran_ns = stat.ran_ns.saturating_sub(self.stat.ran_ns);
         let mut queued_ns = stat.queued_ns.saturating_sub(self.stat.queued_ns);
         if self.stat.slices == 0 {
-            // Of a thread that was there before us.
+            // The time of a thread older than the recording is not part of it.
             queued_ns = 0;
         }
         let before = self.take_wait();
@@ -220,13 +227,13 @@ impl Watch {
         (Used { ran_ns, queued_ns }, before)
     }
 
-    /// Where it waits, for as long as that is worth knowing.
+    /// Returns where it waits, if it does.
     pub fn place(&self) -> Option<WaitSite> {
         let Doing::Waiting(state, stack, context) = &self.doing else { return None };
         Some(WaitSite { state: *state, stack: stack.clone(), context: context.clone() })
     }
 
-    /// The time for which it waits for a processor where it has waited so far.
+    /// Returns the time in the run queue at the end of the current wait, as a wait at the same place.
     fn woken(&self, ns: u64) -> Option<Wait> {
         let Doing::Waiting(_, stack, context) = &self.doing else { return None };
         let start_ns = self.collected.0.saturating_add(self.collected.1);
@@ -235,7 +242,7 @@ impl Watch {
         (ns > 0).then_some(Wait { start_ns, idle_ns: ns, state, stack, context })
     }
 
-    /// When to look again.
+    /// Returns when the next examination is due.
     pub fn next_ns(&self) -> u64 {
         let waited = self.at_ns.saturating_sub(self.since_ns);
         let gap = match self.doing {
@@ -245,13 +252,13 @@ impl Watch {
         self.at_ns.saturating_add(gap)
     }
 
-    /// The wait so far, if it is time to tell it.
+    /// Returns the wait so far, if it should be recorded now.
     pub fn long_wait(&mut self) -> Option<Wait> {
         let long = self.at_ns.saturating_sub(self.collected.0) >= TELL_NS;
         long.then(|| self.take_wait()).flatten()
     }
 
-    /// The wait so far.
+    /// Removes and returns the wait so far.
     pub fn take_wait(&mut self) -> Option<Wait> {
         let (start_ns, idle_ns) = std::mem::replace(&mut self.collected, (self.at_ns, 0));
         match &self.doing {
@@ -263,14 +270,14 @@ impl Watch {
         }
     }
 
-    /// Takes back what of the wait so far turned out to be none.
+    /// Removes time from the wait that was not idle.
     pub fn take_back(&mut self, ns: u64) {
         let back = ns.min(self.collected.1);
         self.collected.1 -= back;
         self.idle_ns = self.idle_ns.saturating_sub(back);
     }
 
-    /// Adds idle time that was found out later to the wait it is in; `false` if it is in none.
+    /// Adds idle time to the current wait. Returns false if there is none.
     pub fn add_idle(&mut self, ns: u64) -> bool {
         let waits = matches!(self.doing, Doing::Waiting(..));
         if waits {
@@ -281,20 +288,20 @@ impl Watch {
     }
 }
 
-/// Two years and more are no times of threads.
+/// Limits a time so that sums cannot overflow.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
-/// Time that becomes samples.
+/// Converts time to samples, with a carry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Carry {
     ns: i64,
 }
 
 impl Carry {
-    /// Begins at a random part of an interval, so that what is shorter than one is seen in proportion; `seed` is anything
-    /// that differs between threads.
+    /// Returns a carry with a random part of an interval, so that times shorter than one are sampled in
+    /// proportion. `seed` must differ between threads.
     pub fn random(seed: u64, period_ns: u64) -> Carry {
         let mut x = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -303,7 +310,7 @@ impl Carry {
         Carry { ns: ((u128::from(x) * u128::from(period_ns)) >> 64) as i64 }
     }
 
-    /// Samples that `ns` more are worth.
+    /// Adds `ns`. Returns the number of samples.
     pub fn samples(&mut self, ns: u64, period_ns: u64) -> u32 {
         let period = i64::try_from(period_ns.max(1)).unwrap_or(i64::MAX);
         let total = self.ns.saturating_add(i64::try_from(ns).unwrap_or(i64::MAX / 2));
@@ -341,7 +348,7 @@ mod tests {
         }
         assert!(looks < 60, "{looks} looks in 400 intervals: they must become rare");
         let (used, [wait, woken]) = watch.changed(4010 * MS, stat(4, 2, 3), Doing::Running);
-        // Put on a processor twice, once of it after this wait.
+        // Put on a processor twice, once at the end of this wait.
         assert_eq!(used, Used { ran_ns: 3 * MS, queued_ns: MS });
         let (wait, woken) = (wait.unwrap(), woken.unwrap());
         assert_eq!((woken.start_ns, woken.idle_ns, woken.stack), (4005 * MS, MS, wait.stack.clone()));
@@ -353,13 +360,13 @@ mod tests {
     #[test]
     fn time_goes_where_the_thread_was() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
-        // Ran all the time.
+        // It ran all the time.
         assert_eq!(watch.changed(10 * MS, stat(10, 0, 1), Doing::Running).1, [None, None]);
-        // Ran 6 of 10 ms, and runs: the 4 idle ones have no place yet.
+        // It ran 6 of 10 ms and still runs: the 4 ms of idle time have no place yet.
         assert_eq!(watch.changed(20 * MS, stat(16, 0, 2), Doing::Running).1, [None, None]);
-        // Ran 1, waited 1 for a processor, waits at A: 8 and the 4.
+        // It ran 1 ms, was in the run queue for 1 ms, and waits at A: 8 ms and the 4 ms.
         assert_eq!(watch.changed(30 * MS, stat(17, 1, 3), at(1)).1, [None, None]);
-        // Woke up, ran 2 ms, waits at B: 8 ms in halves.
+        // It woke up, ran 2 ms, and waits at B: 8 ms divided equally.
         let (_, [a, woken]) = watch.changed(40 * MS, stat(19, 1, 4), at(2));
         let a = a.unwrap();
         assert_eq!(woken, None);
@@ -374,21 +381,21 @@ mod tests {
     #[test]
     fn accounts_a_tick_old_add_up() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), Doing::Running);
-        // Runs all the time, but the account lags behind by up to 4 ms.
+        // It runs all the time, but its statistics lag behind by up to 4 ms.
         for (now, ran) in [(10, 8), (20, 16), (30, 28), (40, 40), (50, 48)] {
             assert_eq!(watch.changed(now * MS, stat(ran, 0, 1), Doing::Running).1, [None, None]);
         }
         assert_eq!(watch.changed(60 * MS, stat(58, 0, 1), at(1)).1, [None, None]);
         assert_eq!(watch.take_wait().unwrap().idle_ns, 2 * MS, "60 ms less 58");
-        // Wakes up at once; its account says nothing yet.
+        // It wakes up immediately, but its statistics have not changed yet.
         watch.changed(70 * MS, stat(58, 0, 2), Doing::Running);
         watch.changed(80 * MS, stat(68, 0, 2), at(2));
         assert_eq!((watch.idle_ns, watch.owed_ns), (12 * MS, 0));
-        // Put down as idle for 10 ms, then found to have run for 3 of them.
+        // Counted as idle for 10 ms, then found to have run for 3 ms of them.
         watch.changed(90 * MS, stat(68, 0, 3), Doing::Running);
         watch.changed(100 * MS, stat(81, 0, 3), at(3));
         assert_eq!((watch.idle_ns, watch.owed_ns), (22 * MS, -3_000_000));
-        // The next wait pays for it.
+        // The next wait is reduced accordingly.
         watch.changed(110 * MS, stat(82, 0, 4), at(4));
         assert_eq!((watch.idle_ns as i64 + watch.owed_ns, watch.at_ns), (28_000_000, 110 * MS));
     }
@@ -397,7 +404,7 @@ mod tests {
     fn queue_time_does_not_count_as_waiting() {
         let mut watch = Watch::new(10 * MS, 0, stat(0, 0, 1), at(1));
         watch.stayed(150 * MS);
-        // Woken after 50 ms, on a processor after 155.
+        // Woken after 50 ms, on a processor after 155 ms.
         let (used, [wait, woken]) = watch.changed(160 * MS, stat(5, 105, 2), Doing::Running);
         assert_eq!((wait.unwrap().idle_ns, watch.idle_ns), (50 * MS, 50 * MS));
         assert_eq!((used.queued_ns, woken.unwrap().idle_ns), (0, 105 * MS));
@@ -431,7 +438,7 @@ mod tests {
         let total: u64 = (0..1000).map(|i| u64::from(carry.samples((i % 17) * MS, 10 * MS))).sum();
         let exact: u64 = (0..1000).map(|i| i % 17).sum::<u64>() / 10;
         assert!(total.abs_diff(exact) <= 1, "{total} {exact}");
-        // 10,000 times 3 ms of 10: 3,000 ± 4 sigma of 46.
+        // 10,000 times 3 ms of 10 ms: 3,000 ± 4 sigma of 46.
         let seen: u32 = (0..10_000).map(|seed| Carry::random(seed, 10 * MS).samples(3 * MS, 10 * MS)).sum();
         assert!((2816..=3184).contains(&seen), "{seen}");
     }

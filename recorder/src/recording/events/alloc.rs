@@ -1,7 +1,8 @@
-//! Allocations, frees of sampled allocations, and what was never freed.
+//! Allocations, frees of sampled allocations, and allocations that were never freed.
 //!
-//! `profiler.Malloc` has the fields of async-profiler, whose readers know no weight: its size is the bytes that the sample
-//! represents, so that sums are right in every reader. `flightline.Allocation` has the size of the allocation itself.
+//! `profiler.Malloc` has the fields of async-profiler, whose readers do not support weights: its size is the
+//! bytes that the sample represents, so that sums are correct in every reader. `flightline.Allocation` has
+//! the size of the allocation itself.
 
 use std::collections::HashMap;
 
@@ -11,11 +12,11 @@ use jfr_format::schema::{ALLOCATION, FREE, LIVE_ALLOCATION, LIVE_MEMORY, MALLOC}
 use super::{Event, EventSite, Head, Owned, mappings::Mappings};
 use crate::{names::stack_table::StackTable, recording::Recording};
 
-/// Index of an event for an allocation that was not freed. The drain makes it, no program does.
+/// Index of an event for an allocation that was not freed. Created by the drain, never by a program.
 const LEFT: u16 = 1 << 15;
-/// The same for what is alive with one stack at a time.
+/// Index of an event for the live allocations with one stack.
 const ALIVE: u16 = 1 << 14;
-/// Most stacks in a summary of live memory: those with most bytes.
+/// Limit of stacks in a summary of live memory: those with the most bytes.
 const ALIVE_STACKS: usize = 100;
 
 /// Returns true if the event is about live memory, not about a new allocation.
@@ -23,7 +24,7 @@ pub fn is_written_here(head: &Head) -> bool {
     head.kind == event_kind::ALLOC && head.index & (LEFT | ALIVE) != 0
 }
 
-/// Writes one.
+/// Writes the event.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
@@ -84,21 +85,21 @@ fn function_name(index: u16) -> &'static str {
     }
 }
 
-/// Most allocations that are watched: a program can have no more in its set, unless it lies.
+/// Limit of tracked allocations. A program cannot have more, unless its memory is damaged.
 const MAX_LIVE: usize = 1 << 18;
-/// Bytes of stacks at which unused ones are removed.
+/// Bytes of stacks above which unused ones are removed.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Sampled allocations of one process that were not freed yet.
 pub struct Live {
-    /// By address.
+    /// Allocations by address.
     held: HashMap<u64, LiveAllocation>,
-    /// Those of which parts can be given back.
+    /// Mappings, which can be unmapped in parts.
     mapped: Mappings<LiveAllocation>,
     stacks: StackTable<u64>,
-    /// Bytes of stacks at which they are sorted out.
+    /// Bytes of stacks above which the unused ones are removed next.
     limit: usize,
-    /// Allocations that could not be watched.
+    /// Number of allocations that could not be tracked.
     unkept: u64,
 }
 
@@ -113,7 +114,7 @@ struct LiveAllocation {
 }
 
 impl LiveAllocation {
-    /// The same of a mapping of which only so many bytes are left.
+    /// Returns the record of a mapping of which only `left` bytes remain.
     fn remaining_part(&self, left: u64) -> LiveAllocation {
         let pages = self.pages();
         if left >= pages {
@@ -123,7 +124,7 @@ impl LiveAllocation {
         LiveAllocation { size: left, weight: u64::try_from(weight).unwrap_or(u64::MAX), ..*self }
     }
 
-    /// Bytes of a mapping: whole pages, but for the end of the program's data.
+    /// Returns the bytes of a mapping, rounded up to whole pages, except at the end of the program's data.
     fn pages(&self) -> u64 {
         match self.index & 0xff {
             alloc_function::SBRK | alloc_function::BRK => self.size,
@@ -139,12 +140,12 @@ impl Default for Live {
     }
 }
 
-/// Something not freed: thread, raw stack, what is to be written.
+/// An allocation that was not freed: thread, raw stack, event to write.
 pub type Left = (usize, Vec<u64>, Owned);
 
 impl Live {
-    /// Takes in an allocation or free at its arrival, in the order in which the program did them. Addresses of mappings of which
-    /// nothing is left now go to `gone`.
+    /// Updates the live allocations by an allocation or free, in the order of the program. Addresses of
+    /// mappings of which nothing remains are added to `gone`.
     pub fn arrived(
         &mut self,
         thread: usize,
@@ -181,7 +182,7 @@ impl Live {
         }
     }
 
-    /// Keeps only the stacks of what is still held.
+    /// Removes the stacks of freed allocations.
     fn sort_out(&mut self) {
         let mut kept = StackTable::new();
         for held in self.held.values_mut().chain(self.mapped.values_mut()) {
@@ -191,19 +192,20 @@ impl Live {
         self.stacks = kept;
     }
 
-    /// The threads that allocated what is held.
+    /// Returns the threads of live allocations.
     pub fn threads(&self) -> impl Iterator<Item = usize> {
         self.held.values().chain(self.mapped.iter().map(|(_, _, held)| held)).map(|held| held.thread)
     }
 
-    /// Threads have other indices from now on.
+    /// Updates the indices of threads.
     pub fn threads_moved(&mut self, now: impl Fn(usize) -> usize) {
         for held in self.held.values_mut().chain(self.mapped.values_mut()) {
             held.thread = now(held.thread);
         }
     }
 
-    /// Returns the live allocations, added up by stack: those with most bytes, largest first. They stay watched.
+    /// Returns the live allocations, summed by stack: those with the most bytes, largest first. They are
+    /// still tracked.
     pub fn alive(&self) -> Vec<Left> {
         let mut by_stack: HashMap<u32, (usize, u64, u64, u64)> = HashMap::new();
         let mapped = self.mapped.iter().map(|(_, left, held)| held.remaining_part(left));
@@ -225,8 +227,8 @@ impl Live {
         sums.into_iter().map(told).collect()
     }
 
-    /// Returns the allocations that were not freed, oldest first, and the number of those that could not be watched because
-    /// there were too many. No allocation is watched afterwards.
+    /// Removes and returns the allocations that were not freed, oldest first, and the number of those that
+    /// could not be tracked because there were too many.
     pub fn take(&mut self) -> (Vec<Left>, u64) {
         let Live { held, mapped, stacks, unkept, .. } = std::mem::take(self);
         let mut held: Vec<(u64, LiveAllocation)> = held.into_iter().collect();
@@ -263,7 +265,7 @@ mod tests {
         alloc(&mut live, 48, &[0, 0, 7], 6);
         free(&mut live, 48);
         free(&mut live, 64);
-        // An address that is used again without its free: only the last use is alive.
+        // An address that is reused without a free: only the last allocation is live.
         alloc(&mut live, 16, &[0, 0, 9], 7);
         let alive: Vec<_> = live.alive().into_iter().map(|(_, stack, owned)| (stack[2], owned)).collect();
         let told = |(stack, owned): &(u64, Owned)| {

@@ -1,4 +1,4 @@
-//! Slow reads and writes, as the JDK records them; pipes and terminals are files.
+//! Slow reads and writes in the JDK's form. Pipes and terminals are files.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,18 +10,18 @@ use jfr_format::schema::{
 use super::{Event, EventSite};
 use crate::{names::intern::TraceIndex, recording::Recording};
 
-/// The other end of a socket.
+/// The peer of a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its name, `unix` of a local one.
+    /// Its name, `unix` for a local one.
     pub host: String,
-    /// Its address; of a local one the path.
+    /// Its address; for a local one, the path.
     pub address: String,
-    /// 0 where there is none.
+    /// The port, or 0.
     pub port: i32,
 }
 
-/// What a call was about.
+/// The target of a call.
 #[derive(Debug)]
 pub enum About<'a> {
     /// A file; also a pipe, a terminal or the like.
@@ -30,22 +30,22 @@ pub enum About<'a> {
     Peer(&'a Peer),
 }
 
-/// A call that moved data or waited for it.
+/// A call that moved data, or waited for it.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// CLOCK_MONOTONIC ns of its beginning, and how long it took.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// See there.
+    /// Its duration, ns.
     pub took_ns: u64,
     /// One of [`io`]'s operations with its flags.
     pub operation: u64,
     /// Bytes moved, or the negative errno.
     pub result: i64,
-    /// See there.
+    /// Its target.
     pub about: About<'a>,
 }
 
-/// Reads a socket address as the kernel gives it.
+/// Parses a socket address in the kernel's format.
 fn peer(bytes: &[u8]) -> Peer {
     const UNIX: u16 = 1;
     const INET: u16 = 2;
@@ -63,7 +63,7 @@ fn peer(bytes: &[u8]) -> Peer {
             plain(address.to_ipv4_mapped().map_or_else(|| address.to_string(), |v4| v4.to_string()))
         }),
         UNIX => {
-            // A name that begins with a zero byte is in no file system; it is written with an @.
+            // An abstract name starts with a zero byte, which is written as @.
             let (mark, name) = match rest.split_first() {
                 Some((0, name)) if !name.is_empty() => ("@", name),
                 _ => ("", rest.split(|b| *b == 0).next().unwrap_or(rest)),
@@ -75,7 +75,7 @@ fn peer(bytes: &[u8]) -> Peer {
     }
 }
 
-/// Writes a call out of a program's own record.
+/// Writes a call from a program's own record.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(io::START, place.time_ns);
     let operation = event.word(io::OPERATION);
@@ -94,7 +94,7 @@ pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     write_call(recording, place.thread, place.trace, &call);
 }
 
-/// Writes one.
+/// Writes a call.
 pub fn write_call(recording: &mut Recording, thread: usize, trace: Option<TraceIndex>, call: &Call<'_>) {
     let (start, took) = recording.interval(call.start_ns, call.took_ns);
     let (operation, moved) = (call.operation, call.result.max(0));

@@ -1,5 +1,5 @@
-//! Waits for locks, as the JDK records them: a lock that another thread holds is a monitor to enter, a condition one to
-//! wait on, everything else a thread that parks. What was waited for is the class.
+//! Waits for locks in the JDK's form: a lock held by another thread is a monitor enter, a condition variable
+//! a monitor wait, everything else a park. The class is the kind of lock.
 
 use flightline_in_signal::payload::lock;
 use jfr_format::schema::{JAVA_MONITOR_ENTER, JAVA_MONITOR_WAIT, THREAD_PARK};
@@ -15,7 +15,8 @@ enum Shape {
     Park,
 }
 
-/// The system call does not say what a futex belongs to, the function that made it does. By parts of its name.
+/// The system call does not show the kind of lock, but the calling function does. Matched by parts of its
+/// name.
 const BY_FUNCTION: &[(&str, &str, Shape)] = &[
     ("mutex::futex::Mutex::lock", "std::sync::Mutex", Shape::Enter),
     ("rwlock::futex::RwLock::read", "std::sync::RwLock", Shape::Enter),
@@ -40,14 +41,15 @@ const BY_FUNCTION: &[(&str, &str, Shape)] = &[
     ("__cxa_guard_acquire", "static initialisation", Shape::Enter),
 ];
 
-/// What C++'s atomics wait in, and with them whatever is made of them: only where nothing more precise is known.
+/// C++ atomics wait in this function, and all types that use them. It applies only if no more precise match
+/// exists.
 const ATOMIC: &str = "std::__atomic_";
 
-/// Frames from the leaf, inlined ones too, in which the function is looked for.
+/// Number of frames from the leaf, including inlined ones, in which the function is searched.
 const NEAR: usize = 12;
 
 fn by_function<'a>(names: impl Iterator<Item = &'a str>) -> (&'static str, Shape) {
-    // `<module::Type>::function` is the same as `module::Type::function`.
+    // Treat `<module::Type>::function` like `module::Type::function`.
     let names: Vec<String> = names.take(NEAR).map(|name| name.replace(['<', '>'], "")).collect();
     let known = names.iter().find_map(|name| BY_FUNCTION.iter().find(|(part, ..)| name.contains(part)));
     match known {
@@ -75,7 +77,7 @@ fn lock_class(recording: &Recording, place: &EventSite, kind: u64) -> (&'static 
     }
 }
 
-/// Writes one.
+/// Writes the event.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let (start_ns, took_ns) = event.span(lock::START, place.time_ns);
     let kind = event.word(lock::KIND);
@@ -85,7 +87,7 @@ pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let address = event.word(lock::ADDRESS) as i64;
     let timeout = event.word(lock::TIMEOUT);
     let limit = (timeout != lock::FOREVER).then(|| i64::try_from(timeout).unwrap_or(i64::MAX));
-    // 1 + the constant of a thread by now, see `ProcessState::name_owner`.
+    // 1 + the constant of a thread, see `ProcessState::name_owner`.
     let owner = event.word(lock::OWNER).checked_sub(1).map(|constant| constant as usize);
     let bytes = recording.interner.class_cost(class) + recording.other_thread_bytes(owner);
     let id = match shape {
@@ -103,12 +105,12 @@ pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
             e.ticks(start).ticks(took).key(thread).key(stack).key(class);
             match shape {
                 Shape::Enter => e.key(owner),
-                // In ms, as the JDK has it: a short limit must not read as none.
+                // In ms like the JDK's, rounded up so that a short timeout is not 0.
                 Shape::Wait => e
                     .key(0)
                     .long(limit.map_or(0, |ns| (ns as u64).div_ceil(1_000_000) as i64))
                     .boolean(kind & lock::TIMED_OUT != 0),
-                // The JDK's way to say that there is none.
+                // The JDK's value for none.
                 Shape::Park => e.long(limit.unwrap_or(i64::MIN)).long(i64::MIN),
             };
             e.long(address);

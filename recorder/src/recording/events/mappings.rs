@@ -1,10 +1,10 @@
-//! Sampled mappings that were not given back yet: ranges of pages, of which any part may go.
+//! Sampled mappings that are still mapped: ranges of pages, of which any part may be unmapped.
 
 use std::collections::{BTreeMap, HashMap};
 
 /// Ranges, each a part of one mapping. `T` is the data of a mapping.
 pub struct Mappings<T> {
-    /// First address → end and mapping; they do not overlap.
+    /// First address → end and mapping. The ranges do not overlap.
     parts: BTreeMap<u64, (u64, u64)>,
     mappings: HashMap<u64, Mapping<T>>,
     next: u64,
@@ -23,12 +23,13 @@ impl<T> Default for Mappings<T> {
 }
 
 impl<T> Mappings<T> {
-    /// Mappings of which something is left.
+    /// Returns the number of mappings of which a part remains.
     pub fn len(&self) -> usize {
         self.mappings.len()
     }
 
-    /// A new mapping. What was there has been given back unseen: first addresses of what ended so go to `gone`.
+    /// Adds a mapping. Parts of older ones that it overlaps are removed, because their unmapping was not
+    /// seen; the addresses of mappings of which nothing remains are added to `gone`.
     pub fn insert(&mut self, at: u64, bytes: u64, kept: T, gone: &mut Vec<u64>) {
         let end = at.saturating_add(bytes);
         if end <= at {
@@ -40,10 +41,10 @@ impl<T> Mappings<T> {
         self.mappings.insert(self.next, Mapping { address: at, left: end - at, kept });
     }
 
-    /// A range was given back; first addresses of the mappings of which nothing is left go to `gone`.
+    /// Removes a range. The addresses of mappings of which nothing remains are added to `gone`.
     pub fn remove(&mut self, at: u64, bytes: u64, gone: &mut Vec<u64>) {
         let end = at.saturating_add(bytes);
-        // From behind: the last part that begins before the end, as long as it reaches into the range.
+        // Backwards: the last part that starts before the end, as long as it overlaps the range.
         while let Some((&from, &(to, id))) = self.parts.range(..end).next_back() {
             if to <= at {
                 return;
@@ -80,7 +81,7 @@ impl<T> Mappings<T> {
 mod tests {
     use super::*;
 
-    /// Against a map of single units, over random operations.
+    /// Compares with a map of single units, over random operations.
     #[test]
     fn parts_add_up() {
         let mut mappings = Mappings::default();

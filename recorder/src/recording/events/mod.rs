@@ -1,4 +1,4 @@
-//! Engines other than CPU time: what the program's records become in the recording, one file for each engine.
+//! Engines other than CPU time: convert the program's records to events, one file for each engine.
 
 use flightline_in_signal::{layout::event_kind, payload};
 
@@ -17,23 +17,23 @@ mod throw;
 mod trace;
 mod wall;
 
-/// The beginning of every event record.
+/// The head of every event record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// [`event_kind`].
     pub kind: u16,
-    /// Which one of its kind.
+    /// Index within its kind.
     pub index: u16,
-    /// Meaning by kind.
+    /// Value; its meaning depends on the kind.
     pub value: u64,
 }
 
-/// An event as read from a program's ring: nothing in it may be trusted.
+/// An event from a program's ring. Its contents are untrusted.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// Kind, index, value.
     pub head: Head,
-    /// Meaning by kind.
+    /// Additional words; their meaning depends on the kind.
     pub extra: &'a [u64],
 }
 
@@ -45,18 +45,18 @@ pub struct Owned {
 }
 
 impl Event<'_> {
-    /// A copy to keep.
+    /// Returns a copy.
     pub fn owned(&self) -> Owned {
         Owned { head: self.head, extra: self.extra.into() }
     }
 
-    /// When it began and how long it took, ns: the beginning as the record says, unless that is later than its end.
+    /// Returns start and duration, ns. The start comes from the record, but is never later than the end.
     pub fn span(&self, start: usize, end_ns: u64) -> (u64, u64) {
         let start = self.word(start).min(end_ns);
         (start, self.head.value.min(end_ns - start))
     }
 
-    /// The start time of what this becomes in the recording, ns; `time_ns` is the record's.
+    /// Returns the start time of the event in the recording, ns. `time_ns` is the record's time.
     pub fn start_ns(&self, time_ns: u64) -> u64 {
         match self.head.kind {
             event_kind::LOCK => self.span(payload::lock::START, time_ns).0,
@@ -66,17 +66,17 @@ impl Event<'_> {
         }
     }
 
-    /// Extra word `i`, 0 if the record has none.
+    /// Returns additional word `i`, 0 if the record does not have it.
     pub fn word(&self, i: usize) -> u64 {
         self.extra.get(i).copied().unwrap_or(0)
     }
 
-    /// Text whose length in bytes is extra word `at`, its bytes in the words behind.
+    /// Returns the text whose length in bytes is additional word `at` and whose bytes follow.
     pub fn text(&self, at: usize) -> String {
         String::from_utf8_lossy(&self.bytes(at).0).into_owned()
     }
 
-    /// The same as bytes, and the index of the word behind.
+    /// Returns this text as bytes, and the index of the word after it.
     pub fn bytes(&self, at: usize) -> (Vec<u8>, usize) {
         let mut bytes = Vec::new();
         let next = payload::read_text(self.extra, at, &mut |byte| bytes.push(byte));
@@ -85,7 +85,7 @@ impl Event<'_> {
 }
 
 impl Owned {
-    /// As it was read.
+    /// Returns the event as a borrowed one.
     pub fn borrowed(&self) -> Event<'_> {
         Event { head: self.head, extra: &self.extra }
     }
@@ -94,9 +94,9 @@ impl Owned {
 /// The thread, stack and time of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct EventSite {
-    /// Thread constant of the recording.
+    /// Constant of the thread in the recording.
     pub thread: usize,
-    /// Kernel thread id.
+    /// The kernel's TID.
     pub tid: u32,
     /// Resolved stack, if the event has one.
     pub trace: Option<TraceIndex>,
@@ -109,7 +109,7 @@ pub struct EventSite {
 pub struct Engines {
     /// Events that arrived, by kind.
     arrived: [u64; event_kind::KINDS],
-    /// Events the output had no room for, by kind: number and Σ value.
+    /// Events for which the output had no room, by kind: number and sum of values.
     lost: [(u64, u64); event_kind::KINDS],
     /// The totals that were written to the recording.
     pub told: ReportedTotals,
@@ -117,7 +117,7 @@ pub struct Engines {
     pub live: alloc::Live,
 }
 
-/// The totals that were written to the recording, by kind: number and Σ value.
+/// The totals that were written to the recording, by kind: number and sum of values.
 #[derive(Clone, Copy, Default)]
 pub struct ReportedTotals {
     /// All losses.
@@ -131,7 +131,7 @@ pub struct ReportedTotals {
 impl Engines {
     /// Writes an event.
     pub fn write(&mut self, recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
-        // A summary of live memory is no event of the program.
+        // A summary of live memory is not an event of the program.
         let arrived = u64::from(!alloc::is_written_here(&event.head));
         if let Some(count) = self.arrived.get_mut(usize::from(event.head.kind)) {
             *count += arrived;
@@ -151,12 +151,12 @@ impl Engines {
         }
     }
 
-    /// Counts an event that the output had no room for.
+    /// Counts an event for which the output had no room.
     pub fn lose(&mut self, kind: u16, value: u64) {
         self.lose_many(kind, 1, value);
     }
 
-    /// Counts `events` that were lost, and the sum of their values.
+    /// Counts `events` lost events, with the sum of their values.
     pub fn lose_many(&mut self, kind: u16, events: u64, value: u64) {
         if let Some((count, sum)) = self.lost.get_mut(usize::from(kind)) {
             *count = count.saturating_add(events);
@@ -164,7 +164,7 @@ impl Engines {
         }
     }
 
-    /// Writes losses that are new; `in_program` are those that the program counted.
+    /// Writes new losses. `in_program` are the losses that the program counted.
     pub fn write_losses(
         &mut self,
         recording: &mut Recording,
@@ -191,7 +191,7 @@ impl Engines {
         }
     }
 
-    /// Writes the new counts of events below their threshold, which the program counts.
+    /// Writes new counts of events below their threshold, which the program counts.
     pub fn write_short_events(
         &mut self,
         recording: &mut Recording,
@@ -213,12 +213,12 @@ impl Engines {
         }
     }
 
-    /// Continues after these counts of the program were written: losses and events below their threshold.
+    /// Continues after these counts of the program were written: losses, and events below their threshold.
     pub fn resume(&mut self, lost: [(u64, u64); event_kind::KINDS], short: [(u64, u64); event_kind::KINDS]) {
         self.told = ReportedTotals { lost, of_program: lost, short };
     }
 
-    /// Events that arrived and events lost so far, in the program and here, by kind.
+    /// Returns the numbers of recorded and lost events, including losses in the program, by kind.
     pub fn counts(&self) -> [(u64, u64); event_kind::KINDS] {
         std::array::from_fn(|kind| (self.arrived[kind], self.told.lost[kind].0))
     }

@@ -5,7 +5,7 @@ use jfr_format::schema::EVENT_SAMPLE;
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one; `value` = events that it represents.
+/// Writes the event; `value` = events that it represents.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let index = event.head.index;

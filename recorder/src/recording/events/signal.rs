@@ -1,4 +1,5 @@
-//! Signals that end a process, or could have: who took them, where, and where the other threads were.
+//! Signals that end a process, or could have: the thread that received it, its stack, and those of the other
+//! threads.
 
 use std::borrow::Cow;
 
@@ -8,7 +9,7 @@ use jfr_format::schema::{CAUGHT_SIGNAL, FATAL_SIGNAL, LAST_SAMPLE};
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Names of signals by number; all architectures that we run on agree.
+/// Names of signals by number, which are the same on all supported architectures.
 const NAMES: &[(u32, &str)] = &[
     (4, "SIGILL"),
     (5, "SIGTRAP"),
@@ -81,7 +82,7 @@ fn reason(signo: u32, code: i32) -> &'static str {
     at.and_then(|at| own.get(at)).copied().unwrap_or_default()
 }
 
-/// Writes one.
+/// Writes the event.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let word = event.word(fatal::SIGNAL);
     let (signo, code) = (word as u32, (word >> 32) as i32);

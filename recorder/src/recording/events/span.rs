@@ -1,11 +1,12 @@
-//! Spans and their scopes, as the program records them when they end.
+//! Spans and their scopes, recorded by the program when they end.
 
 use flightline_in_signal::payload::{scope, span};
 
 use super::{Event, EventSite};
 use crate::recording::{Recording, Scope, Span, SpanContext};
 
-/// When it began and how long it took, ns: as the record says, but neither begins after its end nor ends after the record.
+/// Returns start and duration from the record, ns. The start is limited to the end, and the end to the time
+/// of the record.
 fn interval(event: &Event<'_>, start: usize, end: usize, told_ns: u64) -> (u64, u64) {
     let end = event.word(end).min(told_ns);
     let start = event.word(start).min(end);

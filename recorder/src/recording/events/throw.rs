@@ -1,4 +1,4 @@
-//! C++ exceptions, as the JDK records its own; a panic is an error there.
+//! C++ exceptions, in the JDK's form; a panic is recorded as an error.
 
 use flightline_in_signal::payload::throw;
 use jfr_format::schema::{JAVA_ERROR_THROW, JAVA_EXCEPTION_THROW};
@@ -6,9 +6,9 @@ use jfr_format::schema::{JAVA_ERROR_THROW, JAVA_EXCEPTION_THROW};
 use super::{Event, EventSite};
 use crate::{names::demangle, recording::Recording};
 
-/// The type behind the name of a `type_info`.
+/// Returns the type for the name of a `type_info`.
 fn type_name(raw: &[u8]) -> String {
-    // Only whole symbols can be demangled: the name is what is behind _ZTI in that of the type's description.
+    // Only whole symbols can be demangled, so prepend _ZTI to get the symbol of the type's `type_info`.
     const PREFIX: &str = "typeinfo for ";
     let mut symbol = b"_ZTI".to_vec();
     symbol.extend_from_slice(raw);
@@ -18,7 +18,7 @@ fn type_name(raw: &[u8]) -> String {
     }
 }
 
-/// Writes one.
+/// Writes the event.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let language = event.word(0);
     let (name, message) = match language {

@@ -5,8 +5,9 @@ use jfr_format::schema::METHOD_TRACE;
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one: value = ns it took, word 0 = CLOCK_MONOTONIC ns of its begin. The innermost frame is the function; in the recording it
-/// is a field and the stack begins with its caller, as in the JDK's.
+/// Writes the event: value = its duration in ns, word 0 = CLOCK_MONOTONIC ns of its start. The innermost
+/// frame is the function. In the recording it is a field, and the stack starts with its caller, as in the
+/// JDK's event.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let Some((method, callers)) = place.trace.and_then(|trace| recording.interner.call(trace)) else {
         return;

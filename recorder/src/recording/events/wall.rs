@@ -5,7 +5,8 @@ use jfr_format::schema::WALL_CLOCK_SAMPLE;
 use super::{Event, EventSite};
 use crate::recording::Recording;
 
-/// Writes one; index = state, `value` = intervals that it represents, first extra word = how long it lasted, ns.
+/// Writes the event: index = state, `value` = intervals that it represents, first additional word = its
+/// duration, ns.
 pub fn write(recording: &mut Recording, place: &EventSite, event: &Event<'_>) {
     let time = recording.ticks(place.time_ns);
     let span = recording.span(event.word(0));

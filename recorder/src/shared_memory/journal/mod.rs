@@ -1,23 +1,24 @@
-//! What was taken out of the rings and is not in the output yet, in shared memory: should the drain be killed, it is found
-//! there.
+//! The journal of records that were read from the rings but are not in the output yet. It is in shared
+//! memory, where a recovery finds it if the drain is killed.
 //!
-//! **Problem.** Between a ring and the output samples live in the drain's own memory: in the chunk's buffer until the next
-//! flush, longer if their symbols are still being read. A drain that is killed takes them along. And if it is killed between
-//! writing samples and saying so, they must not be written twice.
+//! **Problem.** Between ring and output, samples are in the drain's own memory: in the chunk's buffer until
+//! the next flush, longer if their symbols are still being read. If the drain is killed, they are lost. If it
+//! is killed after it has written samples but before it has noted that, they must not be written twice.
 //!
-//! **Mechanism.** Each record is copied here before its place in the ring is given free, with that place: a record that is in
-//! both is known by it. When its events are queued, it gets the number of the batch they will be written with. When a batch
-//! is written, a *commit* says so, with the header and the length that the output has now. A recovery puts the output
-//! back to the last commit, so that nothing of later batches is in it, and writes all records of later batches or none.
-//! There are two commits in turns; one word says which holds, so that there is no moment with half of one. As a recovery cuts the
-//! output by it, a commit is only believed with its checksum.
+//! **Mechanism.** Each record is copied here, with its ring position, before its space in the ring is
+//! released. The position identifies records that are in both. When its events are queued, the record gets
+//! the number of the batch with which they will be written. When a batch has been written, a *commit* records
+//! that, with the current header and length of the output. A recovery truncates the output to the last
+//! commit, so that it contains nothing of later batches, and then writes all records of later batches or
+//! none. Commits alternate between two slots, and one word selects the valid one, so that it is always
+//! complete. Because a recovery truncates the output at the commit, a commit must have a correct checksum.
 //!
 //! ```text
 //! page 0: JournalHeader: magic, who, the clock; head, tail, active; two commits
 //! then:   entries, end to end around: [words << 32 | kind][batch][process][place in the ring][payload …]
 //! ```
-//! Positions count words from the start and never wrap. When all is written, both go back to the start of the memory: a
-//! journal takes the pages that the longest backlog took.
+//! Positions count words from the start and never wrap. When everything is written, both move to the start of
+//! the memory, so that a journal uses only as many pages as its longest backlog.
 
 use std::{
     fs::{File, OpenOptions},
@@ -37,34 +38,34 @@ pub mod reported_counters;
 
 /// "FLJRNL01"
 const MAGIC: u64 = u64::from_le_bytes(*b"FLJRNL01");
-/// Ends the names of journals in a session directory.
+/// Suffix of journals in a session directory.
 pub const SUFFIX: &str = ".journal";
 /// Bytes of the first page, before the entries.
 const HEAD_BYTES: usize = 8192;
-/// Bytes of entries: what does not fit is safe only when it is written.
+/// Bytes of entries. A record that does not fit is safe only once it is written.
 const DATA_BYTES: usize = 8 << 20;
 const WORDS: u64 = (DATA_BYTES / 8) as u64;
-/// Made real so much at a time.
+/// Bytes of pages that are allocated at a time.
 const STEP_BYTES: usize = 128 << 10;
 /// Words of an entry before its payload.
 const ENTRY_WORDS: u64 = 4;
-/// Longest path of an output.
+/// Limit of an output's path.
 const PATH_BYTES: usize = 2048;
 /// Bytes of a chunk header.
 const HEADER_BYTES: usize = jfr_format::header::LEN;
 
-/// State of an output after a batch was written.
+/// The state of an output after a batch was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The batch.
     pub batch: u64,
     /// The file.
     pub path: PathBuf,
-    /// Where its last chunk begins.
+    /// Position of its last chunk.
     pub chunk_at: u64,
     /// Its length.
     pub len: u64,
-    /// The header of that chunk.
+    /// The header of its last chunk.
     pub header: [u8; HEADER_BYTES],
 }
 
@@ -81,7 +82,7 @@ struct CommitSlot {
 }
 
 impl CommitSlot {
-    /// What stands here and its number, if it is whole.
+    /// Returns the commit in this slot with its sequence number, if it is valid.
     fn read(&self, whose: [u64; 2]) -> Option<(u64, Commit)> {
         let words = [&self.seq, &self.batch, &self.chunk_at, &self.len, &self.path_len];
         let [seq, batch, chunk_at, len, path_len] = words.map(|word| word.load(Ordering::Acquire));
@@ -94,7 +95,8 @@ impl CommitSlot {
     }
 }
 
-/// A commit that says how the output is to be cut must not be a damaged one.
+/// Returns the checksum of a commit. A damaged commit must not cause an output to be truncated at the wrong
+/// position.
 fn commit_checksum(numbers: [u64; 7], header: &[u8], path: &[u8]) -> u64 {
     let numbers = numbers.map(u64::to_le_bytes);
     checksum(numbers.as_flattened().iter().chain(header).chain(path).copied())
@@ -103,13 +105,13 @@ fn commit_checksum(numbers: [u64; 7], header: &[u8], path: &[u8]) -> u64 {
 #[repr(C)]
 struct JournalHeader {
     magic: AtomicU64,
-    /// The recorded process, 0 for all of the session.
+    /// The PID of the recorded process, 0 for all processes of the session.
     pid: AtomicU64,
     /// CLOCK_MONOTONIC ns of tick 0.
     origin_ns: AtomicU64,
     head: AtomicU64,
     tail: AtomicU64,
-    /// Sequence number of the commit that holds; its parity says where it is.
+    /// Sequence number of the valid commit; its parity selects the slot.
     active: AtomicU64,
     commits: [CommitSlot; 2],
 }
@@ -117,22 +119,22 @@ struct JournalHeader {
 const _: () = assert!(size_of::<JournalHeader>() <= HEAD_BYTES);
 
 impl JournalHeader {
-    /// What does not change: process and tick 0.
+    /// Returns the constant fields: process and tick 0.
     fn owner(&self) -> [u64; 2] {
         [&self.pid, &self.origin_ns].map(|word| word.load(Ordering::Relaxed))
     }
 }
 
-/// Where an entry is.
+/// The position of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(u64);
 
-/// A record found in a journal.
+/// A record from a journal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct JournalRecord {
-    /// Its process file: process id << 32 | number.
+    /// Key of its process file: PID << 32 | number.
     pub process: u64,
-    /// Where it was in the ring.
+    /// Its position in the ring.
     pub place: u64,
     /// Kind of the record.
     pub kind: u8,
@@ -149,17 +151,17 @@ pub struct Journal {
     head: u64,
     tail: u64,
     seq: u64,
-    /// Number of the batch that events are queued for now.
+    /// Number of the batch for which events are queued now.
     batch: u64,
-    /// The last one that was committed.
+    /// Number of the last committed batch.
     committed: u64,
 }
 
 impl Journal {
-    /// Makes a journal in the session directory.
+    /// Creates a journal in the session directory.
     ///
     /// # Errors
-    /// Of the file system.
+    /// The file cannot be created.
     pub fn create(session: &Path, number: u64, pid: u32, origin_ns: u64) -> io::Result<Journal> {
         let path = session.join(format!("{number}{SUFFIX}"));
         let mut options = OpenOptions::new();
@@ -174,7 +176,7 @@ impl Journal {
     }
 
     fn over(file: File, path: PathBuf, real_bytes: usize) -> io::Result<Journal> {
-        // Real pages, so that a full tmpfs is an error here and not a SIGBUS at a store.
+        // Allocate real pages, so that a full tmpfs is an error here and not a SIGBUS at a store.
         fallocate(&file, FallocateFlags::empty(), 0, real_bytes as i64)?;
         let map = MmapRaw::map_raw(&file)?;
         Ok(Journal { map, file, path, real_bytes, head: 0, tail: 0, seq: 0, batch: 1, committed: 0 })
@@ -197,7 +199,7 @@ impl Journal {
         &self.words()[(at % WORDS) as usize]
     }
 
-    /// Makes the memory of `words` more words real; `false` if there is none.
+    /// Allocates the pages for `words` more words. Returns false if there is no memory.
     fn make_real(&mut self, words: u64) -> bool {
         let end = (self.head % WORDS + words).min(WORDS) as usize * 8 + HEAD_BYTES;
         if end <= self.real_bytes {
@@ -212,13 +214,13 @@ impl Journal {
         done
     }
 
-    /// Copies a record; `None` if there is no room: it is then safe only when it is written.
+    /// Copies a record. Returns `None` if there is no room; the record is then safe only once it is written.
     pub fn append(&mut self, process: u64, place: u64, kind: u8, payload: &[AtomicU64]) -> Option<Entry> {
         let len = ENTRY_WORDS + payload.len() as u64;
         if self.head - self.tail + len > WORDS || !self.make_real(len) {
             return None;
         }
-        // An entry may go around the end: then the start must be real, which it is since the first lap.
+        // An entry may wrap around the end, to pages that were allocated in the first lap.
         let at = self.head;
         self.word(at).store(len << 32 | u64::from(kind), Ordering::Relaxed);
         self.word(at + 1).store(0, Ordering::Relaxed);
@@ -232,17 +234,18 @@ impl Journal {
         Some(Entry(at))
     }
 
-    /// The events of an entry are queued, or it has none.
+    /// Notes that the events of an entry are queued, or that it has none.
     pub fn queued(&self, entry: Entry) {
         self.word(entry.0 + 1).store(self.batch, Ordering::Release);
     }
 
-    /// What was queued is in the output, which is now as said; or it is lost for good, and counted.
+    /// Notes that the queued events are in the output, whose new state is given; or that they are lost and
+    /// counted as such.
     pub fn commit(&mut self, path: &Path, chunk_at: u64, len: u64, header: &[u8; HEADER_BYTES]) {
         let seq = self.seq + 1;
         let [pid, origin_ns] = self.header().owner();
         let slots = self.map.as_mut_ptr().cast::<JournalHeader>();
-        // SAFETY: projection into the mapped header; this slot is not the active one, so nobody reads it.
+        // SAFETY: projection into the mapped header; this slot is not the active one, so it has no readers.
         let slot = unsafe { &mut (*slots).commits[(seq % 2) as usize] };
         let bytes = path.as_os_str().as_bytes();
         let bytes = bytes.get(..PATH_BYTES).unwrap_or(bytes);
@@ -263,18 +266,19 @@ impl Journal {
         self.trim();
     }
 
-    /// Numbers of the last batch that was committed, and of the one that events are queued for now.
+    /// Returns the numbers of the last committed batch, and of the one for which events are queued now.
     pub fn batches(&self) -> [u64; 2] {
         [self.committed, self.batch]
     }
 
-    /// What was queued could not be written and is counted as lost: it does not come again.
+    /// Notes that the queued events could not be written and are counted as lost, so a recovery must not
+    /// write them.
     pub fn give_up(&mut self) {
         self.batch += 1;
         self.trim();
     }
 
-    /// Forgets entries of batches that are over, as far as nothing older waits.
+    /// Drops entries of completed batches, up to the first one that still waits.
     fn trim(&mut self) {
         while self.tail < self.head {
             let batch = self.word(self.tail + 1).load(Ordering::Relaxed);
@@ -285,53 +289,53 @@ impl Journal {
         }
         self.header().tail.store(self.tail, Ordering::Release);
         if self.tail == self.head {
-            // Empty: the same pages again. A whole number of laps, as positions only grow.
+            // Empty: reuse the same pages. Positions only grow, so advance by whole laps.
             self.head = self.head.next_multiple_of(WORDS);
             self.tail = self.head;
-            // First the head: with a tail beyond it, a journal is empty too.
+            // The tail first: a journal whose tail is beyond its head is empty too.
             self.header().tail.store(self.tail, Ordering::Release);
             self.header().head.store(self.head, Ordering::Release);
         }
     }
 
-    /// Removes it: its output is complete.
+    /// Removes the journal, because its output is complete.
     pub fn remove(self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// A journal that somebody left behind.
+/// The contents of an abandoned journal.
 pub struct Left {
-    /// The recorded process, 0 for all of the session.
+    /// The PID of the recorded process, 0 for all processes of the session.
     pub pid: u32,
     /// CLOCK_MONOTONIC ns of tick 0.
     pub origin_ns: u64,
-    /// The last state of the output that is known.
+    /// The last known state of the output.
     pub commit: Commit,
-    /// What is not in it, in the order in which it was taken.
+    /// Records that are not in the output, in the order in which they were read.
     pub kept: Vec<JournalRecord>,
-    /// For each process file the place in its ring up to which records were copied.
+    /// For each process file, the ring position up to which records were copied.
     pub copied: std::collections::HashMap<u64, u64>,
 }
 
 /// Reads a journal; `None` if nothing was ever committed.
 ///
 /// # Errors
-/// It is none, or damaged, or cannot be opened.
+/// The file is not a journal, is damaged, or cannot be opened.
 pub fn read(path: &Path) -> io::Result<Option<Left>> {
     let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("damaged: {what}"));
-    // Not through a link, and not waiting for whoever is at the other end.
+    // Do not follow links, and do not block on a FIFO.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
     let len = file.metadata()?.len();
     if len == 0 {
-        // Its maker died before it had a size.
+        // The drain was killed before it set the size.
         return Ok(None);
     }
     if len != (HEAD_BYTES + DATA_BYTES) as u64 {
         return Err(damaged("another length"));
     }
-    // Pages that it never had are zeros; they are real before they are read.
+    // Pages that were never allocated are zeros; allocate them before they are read.
     let journal = Journal::over(file, path.to_owned(), HEAD_BYTES)?;
     let header = journal.header();
     let active = header.active.load(Ordering::Acquire);
@@ -342,7 +346,7 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
     }
     let [pid, origin_ns] = header.owner();
     let found = header.commits.iter().filter_map(|slot| slot.read([pid, origin_ns]));
-    // The next one may be complete before its number is said.
+    // The next commit may be complete before its number is published.
     let (seq, commit) = found.max_by_key(|(seq, _)| *seq).ok_or_else(|| damaged("no commit"))?;
     if seq != active && seq != active.wrapping_add(1) {
         return Err(damaged("its last commit"));
@@ -359,7 +363,7 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
         let batch = journal.word(at + 1).load(Ordering::Relaxed);
         let process = journal.word(at + 2).load(Ordering::Relaxed);
         let place = journal.word(at + 3).load(Ordering::Relaxed);
-        // In the ring a record has one word before its payload.
+        // In the ring, a record has one word before its payload.
         let end = place.saturating_add(len - ENTRY_WORDS + 1);
         let known = copied.entry(process).or_insert(end);
         *known = end.max(*known);
@@ -373,7 +377,7 @@ pub fn read(path: &Path) -> io::Result<Option<Left>> {
     Ok(Some(Left { pid: pid as u32, origin_ns, commit, kept, copied }))
 }
 
-/// FNV-1a: a single wrong byte is never overlooked.
+/// FNV-1a, which detects every single wrong byte.
 fn checksum(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -410,7 +414,7 @@ mod tests {
         assert_eq!((found.pid, found.origin_ns, found.commit.len, found.kept.len()), (7, 99, 68, 3));
         assert_eq!(found.kept[2], JournalRecord { process: 6, place: 0, kind: 2, payload: vec![12; 3] });
         assert_eq!((found.copied[&5], found.copied[&6]), (18, 4));
-        // Written, while the first still waits.
+        // Written, while the first one still waits.
         journal.commit(out, 0, 500, &[2; 68]);
         let found = left(dir.path());
         assert_eq!(found.kept.iter().map(|k| k.payload[0]).collect::<Vec<_>>(), [10, 12]);
@@ -418,18 +422,18 @@ mod tests {
             found.commit,
             Commit { batch: 2, path: out.into(), chunk_at: 0, len: 500, header: [2; 68] }
         );
-        // Queued, but the drain dies before it says so: both come again.
+        // Queued, but the drain is killed before the commit: both must be returned again.
         journal.queued(first);
         journal.queued(third);
         assert_eq!(left(dir.path()).kept.len(), 2);
         journal.commit(out, 0, 600, &[3; 68]);
         assert_eq!((left(dir.path()).kept.len(), journal.head - journal.tail), (0, 0));
-        // Empty: the same pages again.
+        // Empty: the same pages are reused.
         journal.append(5, 18, 1, &payload(13, 8)).unwrap();
         assert_eq!((left(dir.path()).kept[0].place, journal.head % WORDS), (18, 12));
     }
 
-    /// Whatever stands in it: read to an end, and no more than fits.
+    /// Reads damaged journals without failure, and without returning more than fits.
     #[test]
     fn a_damaged_journal_is_read_to_an_end() {
         let dir = tempfile::tempdir().unwrap();
@@ -465,7 +469,7 @@ mod tests {
         assert!(read(&dir.path().join(format!("1{SUFFIX}"))).is_err());
     }
 
-    /// By a commit the output is cut: a damaged one is not believed, whatever is wrong with it.
+    /// An output is truncated at the position in its commit, so a damaged commit must always be rejected.
     #[test]
     fn a_damaged_commit_is_none() {
         let dir = tempfile::tempdir().unwrap();
@@ -476,7 +480,7 @@ mod tests {
         }
         let path = dir.path().join(format!("1{SUFFIX}"));
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        // The third one is in the second place.
+        // The third commit is in the second slot.
         let slot = std::mem::offset_of!(JournalHeader, commits) + size_of::<CommitSlot>();
         let (header, name) =
             (std::mem::offset_of!(CommitSlot, header), std::mem::offset_of!(CommitSlot, path));
@@ -490,7 +494,7 @@ mod tests {
             file.read_exact_at(&mut byte, at as u64).unwrap();
             for bit in 0..8 {
                 file.write_all_at(&[byte[0] ^ 1 << bit], at as u64).unwrap();
-                // Without the last one the one before must not do.
+                // With the last commit damaged, the previous one must not be used.
                 let len = read(&path).map(|left| left.map(|left| left.commit.len));
                 assert!(matches!(len, Err(_) | Ok(Some(600))), "bit {bit} of byte {at}: {len:?}");
                 assert!(len.is_err() || (active..active + 8).contains(&at), "bit {bit} of byte {at}");
@@ -513,7 +517,7 @@ mod tests {
                 n += 1;
             }
             assert!(entries.len() > 1000);
-            // Never empty: it goes around its end.
+            // Never empty, so that it wraps around its end.
             for entry in entries.drain(..600) {
                 journal.queued(entry);
             }

@@ -1,12 +1,14 @@
-//! How much of what a program counts by itself (losses, events below a threshold) is in its output: a recovery tells the rest.
+//! Saves which part of the program's own counters (losses, events below a threshold) is in its output, so
+//! that a recovery can report the rest.
 //!
-//! **Problem.** These counts stand in the process file, grow, and outlive everybody; but what of them was told before the
-//! drain was killed, only the drain knew.
+//! **Problem.** These counters are in the process file, only grow, and outlive the program. But only the
+//! drain knows which part of them had been reported before it was killed.
 //!
-//! **Mechanism.** A file beside the process file, made when there is something to keep, has an entry for the process and for
-//! each thread slot that counted anything: what was told, in two versions. Each has the number of the batch in which it was
-//! told, so that of the two the newest one is right whose batch was committed; the other one is written next. A version that is
-//! being written when the drain dies has a wrong checksum, and is of a batch that was not committed.
+//! **Mechanism.** A file next to the process file, created on demand, has an entry for the process and for
+//! each thread slot with counts: the reported counters, in two versions. Each version has the number of the
+//! batch in which it was reported. The valid one is the newer one whose batch was committed; the other one is
+//! overwritten next. If the drain is killed while it writes a version, that version has a wrong checksum, and
+//! belongs to a batch that was not committed.
 
 use std::{
     collections::HashMap,
@@ -21,31 +23,31 @@ use flightline_in_signal::layout::{event_kind::KINDS, loss::CAUSES};
 use super::checksum;
 use crate::settings::THREAD_SLOTS;
 
-/// Ends the names of these files.
+/// Extension of these files.
 pub const EXTENSION: &str = "told";
-/// Counts of an entry: as many as a process has, of which a thread needs some.
+/// Counters per entry: as many as a process needs; a thread needs fewer.
 pub const COUNTS: usize = 4 * KINDS;
 const _: () = assert!(2 * CAUSES <= COUNTS);
 /// Words of a version: batch, owner, counts, checksum.
 const WORDS: usize = COUNTS + 3;
 const ENTRY_BYTES: u64 = 2 * 8 * WORDS as u64;
-/// Of each slot and of the process.
+/// One for each slot, and one for the process.
 const MOST_ENTRIES: u64 = THREAD_SLOTS as u64 + 1;
 
-/// What was told, in the order in which whoever tells it likes to have it.
+/// The reported counters. Their order is defined by the caller.
 pub type Counts = [u64; COUNTS];
 
 /// The owner of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CounterOwner {
-    /// Of the process.
+    /// The process.
     Process,
-    /// Of the thread that has or had a slot: number and generation.
+    /// The thread that uses or used a slot: number and generation.
     Thread(u32, u32),
 }
 
 impl CounterOwner {
-    /// Place and holder in one word.
+    /// Encodes slot and generation in one word.
     fn word(self) -> u64 {
         match self {
             CounterOwner::Process => 0,
@@ -55,7 +57,7 @@ impl CounterOwner {
 }
 
 struct Entry {
-    /// Its place in the file.
+    /// Its index in the file.
     number: u64,
     /// Batches of the two versions.
     batches: [u64; 2],
@@ -64,29 +66,29 @@ struct Entry {
     counts: Counts,
 }
 
-/// What was told of a process, kept by the drain.
+/// The reported counters of a process, in the drain.
 #[derive(Default)]
 pub struct ReportedCounters {
     file: Option<File>,
-    /// By place.
+    /// Entries by slot.
     entries: HashMap<u32, Entry>,
 }
 
 impl ReportedCounters {
-    /// Notes that `counts` are told, by events that are queued for `batch`; the one that is committed is `committed`. Without
-    /// room for it everything else works.
+    /// Saves that `counts` are reported by events of `batch`; `committed` is the last committed batch. If
+    /// this fails, recording continues.
     pub fn keep(&mut self, path: &Path, [committed, batch]: [u64; 2], owner: CounterOwner, counts: &Counts) {
         let word = owner.word();
         let place = (word >> 32) as u32;
         let known = self.entries.get(&place);
-        // Of who has counted nothing, nothing is said.
+        // Counters that are all zero need no entry.
         let before = known.filter(|e| e.owner == word).map_or([0; COUNTS], |e| e.counts);
         if before == *counts {
             return;
         }
         let number = known.map_or(self.entries.len() as u64, |e| e.number);
         let (batches, newest) = known.map_or(([0; 2], 0), |e| (e.batches, e.newest));
-        // What may not be needed any more: the one that was not committed, else the older one.
+        // Overwrite the version that is not needed: the one that was not committed, otherwise the older one.
         let version = if batches[newest] > committed { newest } else { 1 - newest };
         if number >= MOST_ENTRIES || self.write(path, number, version, batch, word, counts).is_err() {
             return;
@@ -125,12 +127,12 @@ fn sum(words: &[u64; WORDS]) -> u64 {
     checksum(words[..WORDS - 1].iter().flat_map(|word| word.to_le_bytes()))
 }
 
-/// The counters that were written to the recording when a batch was committed.
+/// The counters that had been reported when a batch was committed.
 #[derive(Default)]
 pub struct CommittedCounters(HashMap<u32, (u64, u64, Counts)>);
 
 impl CommittedCounters {
-    /// Returns an owner's counters, zeros if nothing was written.
+    /// Returns an owner's counters, zeros if none were reported.
     pub fn get(&self, owner: CounterOwner) -> Counts {
         let word = owner.word();
         let found = self.0.get(&((word >> 32) as u32)).filter(|(_, of, _)| *of == word);
@@ -138,14 +140,14 @@ impl CommittedCounters {
     }
 }
 
-/// Reads what was told when `committed` was; a file that is not there says nothing.
+/// Reads the counters that had been reported when `committed` was committed; none if there is no file.
 pub fn read(path: &Path, committed: u64) -> CommittedCounters {
     let mut found = CommittedCounters::default();
-    // Not through a link, and not waiting for whoever is at the other end.
+    // Do not follow links, and do not block on a FIFO.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return found };
     let mut bytes = Vec::new();
-    // As much as could be read.
+    // Use the part that could be read.
     let _ = file.take(MOST_ENTRIES * ENTRY_BYTES).read_to_end(&mut bytes);
     for version in bytes.chunks_exact(8 * WORDS) {
         let mut words = [0; WORDS];
@@ -191,12 +193,12 @@ mod tests {
         told.keep(&path, [2, 3], thread, &counts(2));
         told.keep(&path, [2, 3], thread, &counts(3));
         assert_eq!((found(2, thread), found(3, thread)), (counts(1), counts(3)));
-        // That batch was given up: what was told before still holds when the next one is being written.
+        // That batch was given up: the counters reported before remain valid while the next batch is written.
         told.keep(&path, [2, 4], thread, &counts(1));
         assert_eq!((found(2, thread), found(4, thread)), (counts(1), counts(1)));
         told.keep(&path, [4, 5], thread, &counts(4));
         assert_eq!((found(4, thread), found(5, thread)), (counts(1), counts(4)));
-        // Another thread has the slot: nothing of it was told.
+        // Another thread uses the slot: none of its counters have been reported.
         assert_eq!(found(5, CounterOwner::Thread(3, 0x200)), [0; COUNTS]);
         told.keep(&path, [5, 6], CounterOwner::Thread(3, 0x200), &counts(7));
         assert_eq!((found(5, thread), found(6, thread)), (counts(4), [0; COUNTS]));
@@ -218,7 +220,7 @@ mod tests {
             bytes[at] ^= 1 << (at % 8);
             std::fs::write(&path, &bytes).unwrap();
             let found = read(&path, 3).get(owner);
-            // The second version stands first: at the beginning there was none to keep.
+            // The second version comes first in the file, because the first write had no version to preserve.
             assert!(found == counts(1) || found == counts(2), "byte {at}");
         }
         std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();

@@ -1,4 +1,4 @@
-//! The arena of unwind rows, shared by all programs of a session.
+//! The arena of unwind tables, shared by all programs of a session.
 
 use memmap2::MmapRaw;
 use std::collections::BTreeMap;
@@ -13,26 +13,26 @@ use std::sync::atomic::fence;
 use crate::error::Error;
 use flightline_in_signal::layout::RowsHeader;
 
-/// First byte of the arena that can hold rows: offset 0 means "not ready".
+/// First offset that can contain a table: offset 0 means "not ready".
 const ROWS_START: u64 = 64;
-/// Offset of the image's number in the rows of a module.
+/// Offset of the image's key in the table of a module.
 const IMAGE_AT: usize = std::mem::offset_of!(RowsHeader, image);
 
-/// The file of unwind rows: written by the drain, mapped read-only by every program. Pages once used stay: a program's load
-/// from a hole would take memory of the tmpfs, and be a SIGBUS where there is none.
+/// The file of unwind tables: written by the drain, mapped read-only by every program. Used pages are never
+/// freed: a program's load from a hole would allocate memory of the tmpfs, and raise SIGBUS if there is none.
 pub struct RowsArena {
     file: File,
-    /// Mapped when rows are first looked up by ourselves.
+    /// Mapped when the drain first looks up a table.
     map: Option<MmapRaw>,
     used: u64,
     size: u64,
-    /// Bytes of each module's place, by offset.
+    /// Size of each table, by offset.
     taken: BTreeMap<u64, u64>,
-    /// Bytes of each place between them.
+    /// Size of each free area, by offset.
     free: BTreeMap<u64, u64>,
 }
 
-/// Creates a file in a session's directory, which the user alone can open.
+/// Creates a file in a session's directory that only this user can open.
 pub(crate) fn new_file(path: &Path) -> Result<File, Error> {
     OpenOptions::new()
         .read(true)
@@ -44,7 +44,7 @@ pub(crate) fn new_file(path: &Path) -> Result<File, Error> {
 }
 
 impl RowsArena {
-    /// An arena that takes no rows, where no handler will ask for any.
+    /// Returns an arena that stores no tables, for sessions in which no handler needs any.
     pub fn none(session: &Path) -> Result<RowsArena, Error> {
         let path = session.join("no-rows");
         let _ = fs::remove_file(&path);
@@ -65,23 +65,24 @@ impl RowsArena {
         })
     }
 
-    /// The whole arena, for walks made by the drain; empty if it cannot be mapped.
+    /// Returns the whole arena, for walks by the drain; empty if it cannot be mapped.
     pub fn words(&mut self) -> &[AtomicU64] {
         if self.map.is_none() {
             self.map = memmap2::MmapOptions::new().map_raw_read_only(&self.file).ok();
         }
         let Some(map) = &self.map else { return &[] };
-        // SAFETY: mapped as long as self lives, page aligned, whole words; other processes may write it, so atomics.
+        // SAFETY: mapped as long as self lives, page aligned, whole words; other processes may write it, so
+        // atomics.
         unsafe { std::slice::from_raw_parts(map.as_ptr().cast(), map.len() / 8) }
     }
 
-    /// Whether rows may be stored at all.
+    /// Returns true if the arena stores tables.
     pub fn takes(&self) -> bool {
         self.size > 0
     }
 
-    /// Stores an image's rows and says at which offset; `None` when the arena or the tmpfs is full
-    /// (handlers then go on reading `.eh_frame`).
+    /// Stores an image's table and returns its offset; `None` if the arena or the tmpfs is full (handlers
+    /// then continue to read `.eh_frame`).
     pub fn store(&mut self, rows: &[u8], image: u32) -> Option<u64> {
         let bytes = (rows.len() as u64).checked_next_multiple_of(64)?.max(64);
         let (at, again) = match self.free.iter().find(|&(_, &room)| room >= bytes) {
@@ -93,7 +94,8 @@ impl RowsArena {
         if let Some(place) = rows.get_mut(IMAGE_AT..IMAGE_AT + 4) {
             place.copy_from_slice(&image.to_le_bytes());
         }
-        // By pwrite and not through a mapping: a full tmpfs is then an error and not a SIGBUS. The magic comes last.
+        // With pwrite and not through a mapping, so that a full tmpfs is an error and not a SIGBUS. The magic
+        // number is written last.
         let (magic, rest) = rows.split_at(rows.len().min(8));
         self.file.write_all_at(rest, at + 8).ok()?;
         fence(Ordering::Release);
@@ -107,10 +109,11 @@ impl RowsArena {
         Some(at)
     }
 
-    /// Gives up the place at `at`, which no program has mapped a module for any more.
+    /// Frees the table at `at`, whose module is no longer mapped by any program.
     pub fn remove(&mut self, at: u64) {
         let Some(mut bytes) = self.taken.remove(&at) else { return };
-        // Who reads it late finds that it is nobody's; where that cannot be written, the place is lost.
+        // Late readers see that the table belongs to no image. If that cannot be written, the area is not
+        // reused.
         if self.file.write_all_at(&[0; 8], at).is_err() {
             return;
         }
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn row_slots_are_reused_with_a_new_owner() {
         use flightline_in_signal::{layout::MAGIC, unwind_table::UnwindTable};
-        // No buckets: any address is in a gap.
+        // No buckets, so any address is in a gap.
         let rows = |bytes: usize| {
             let mut rows = vec![0; bytes];
             rows[..8].copy_from_slice(&MAGIC.to_le_bytes());
@@ -156,7 +159,7 @@ mod tests {
         assert!(UnwindTable::at(&words, b, 1).is_none() && late.rule(5).is_some());
         arena.remove(b);
         assert!(UnwindTable::at(arena.words(), b, 2).is_none());
-        // A part of the place; what is left joins the neighbour that goes.
+        // A part of the area. The rest is merged with the neighbour that is freed.
         assert_eq!(arena.store(&rows(500), 4), Some(b));
         assert!(
             UnwindTable::at(arena.words(), b, 2).is_none() && UnwindTable::at(arena.words(), b, 4).is_some()

@@ -1,11 +1,12 @@
-//! Compact unwind rows of one ELF file, in the form the walker searches (see `flightline_in_signal::{layout, rows, rule}`).
+//! Builds the compact unwind table of one ELF file, which the walker searches (see
+//! `flightline_in_signal::{layout, rows, rule}`).
 //!
 //! ```text
 //! .eh_frame (or .debug_frame) ─▶ FDEs sorted by address ─▶ one (location, rule) per change ─▶ header · buckets · rows
 //! ```
-//! Neighbours with equal rules are merged. Where no FDE covers an address there is a row that says so, so that it never
-//! takes the rule of the function before it. What a packed rule cannot say is left to the interpreter in the
-//! handler. File contents are hostile: bounded memory, no panic.
+//! Adjacent rows with equal rules are merged. Addresses without an FDE get a row that marks a gap, so that
+//! they never use the rule of the previous function. The interpreter in the handler handles rules that cannot
+//! be packed. File contents are untrusted: memory is bounded, and no input causes a panic.
 
 mod arena;
 
@@ -22,18 +23,18 @@ use object::{Architecture, Object, ObjectSection};
 pub use arena::RowsArena;
 pub(crate) use arena::new_file;
 
-/// Most rows built for one file (64 MiB of them).
+/// Limit of rows for one file (64 MiB).
 pub const MAX_ROWS: usize = 8 << 20;
-/// Most FDEs looked at in one file.
+/// Limit of FDEs for one file.
 pub const MAX_FDES: usize = 4 << 20;
 
-/// Why no rows could be built.
+/// The reason why no table could be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RowsError {
-    /// Not an ELF file that can be read.
+    /// The file is not a readable ELF file.
     Elf(object::Error),
-    /// Neither x86_64 nor aarch64.
+    /// The architecture is neither x86_64 nor aarch64.
     Architecture(Architecture),
     /// No unwind information in the file.
     NoUnwindInfo,
@@ -84,8 +85,9 @@ struct Target {
     ra: Register,
 }
 
-/// Builds the rows of an ELF file (its bytes, mapped or read): header, buckets and rows as they go into the arena.
-/// Locations are relative to the lowest covered file virtual address, which the header holds as `base`.
+/// Builds the unwind table of an ELF file (its bytes, mapped or read): header, buckets and rows in the format
+/// of the arena. Locations are relative to the lowest covered file virtual address, which the header contains
+/// as `base`.
 pub fn build(elf: &[u8]) -> Result<Vec<u8>, RowsError> {
     let file = object::File::parse(elf).map_err(RowsError::Elf)?;
     let (target, vendor) = match file.architecture() {
@@ -129,7 +131,7 @@ pub fn build(elf: &[u8]) -> Result<Vec<u8>, RowsError> {
     collect(&frame, &bases, target)
 }
 
-/// An FDE's extent and its offset in the section.
+/// An FDE's address range and its offset in the section.
 struct Extent<O> {
     start: u64,
     end: u64,
@@ -144,13 +146,13 @@ where
     let mut extents: Vec<Extent<S::Offset>> = Vec::new();
     let mut entries = section.entries(bases);
     let mut last_cie = None;
-    // A malformed entry ends the list: what came before is still good.
+    // A malformed entry ends the list; earlier entries are still valid.
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let parsed = partial.parse(|section, bases, offset| cached(section, bases, offset, &mut last_cie));
         let Ok(fde) = parsed else { continue };
         let (start, end) = (fde.initial_address(), fde.end_address());
-        // Discarded functions keep an FDE at address zero.
+        // Discarded functions retain an FDE at address zero.
         if start == 0 || end <= start {
             continue;
         }
@@ -187,7 +189,7 @@ where
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // The rest of this function is left to the interpreter.
+                // The interpreter handles the rest of this function.
                 Err(_) => {
                     rows.push(extent.start, Rule::Complex)?;
                     break;
@@ -202,7 +204,7 @@ where
 
 type Cached<'a, O> = Option<(O, gimli::CommonInformationEntry<Slice<'a>>)>;
 
-/// Most FDEs of a file share one CIE.
+/// Caches the CIE, because most FDEs of a file share one.
 fn cached<'a, S>(
     section: &S,
     bases: &BaseAddresses,
@@ -223,7 +225,7 @@ where
     Ok(cie)
 }
 
-/// The row as a rule of the walker; the same decisions as its interpreter's.
+/// Converts a row to a rule of the walker, with the same decisions as the interpreter.
 fn convert_row(row: &UnwindTableRow<usize>, target: Target) -> Rule {
     let ra = row.register(target.ra);
     if ra == Some(RegisterRule::Undefined) {
@@ -258,7 +260,8 @@ struct RowList {
 }
 
 impl RowList {
-    /// Appends a row; one at the same location replaces, one with the same rule as its predecessor is left out.
+    /// Appends a row. A row at the same location is replaced; a row with the same rule as its predecessor is
+    /// omitted.
     fn push(&mut self, address: u64, rule: Rule) -> Result<(), RowsError> {
         let Some(loc) = address.checked_sub(self.base).and_then(|n| u32::try_from(n).ok()) else {
             return Err(RowsError::TooLarge);
@@ -278,7 +281,7 @@ impl RowList {
     }
 
     fn into_bytes(self) -> Vec<u8> {
-        /// Rows per bucket, on average: a search ends in one or two cache lines.
+        /// Average rows per bucket, so that a search touches one or two cache lines.
         const PER_BUCKET: usize = 4;
         let span = self.rows.last().map_or(0, |last| last.loc);
         let wanted = (self.rows.len() / PER_BUCKET).max(1) as u64;
@@ -299,7 +302,7 @@ impl RowList {
         let mut out = Vec::with_capacity(bytes);
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&self.base.to_le_bytes());
-        // The image is filled in when the rows get a place.
+        // The image is filled in when the table is stored.
         for word in [self.rows.len() as u32, buckets, shift, 0] {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -345,7 +348,7 @@ mod tests {
         for probe in (0xf00..address + 5000).step_by(13) {
             let before = rows.partition_point(|row| u64::from(row.loc) + 0x1000 <= probe);
             let expected = before.checked_sub(1).map_or(Rule::Gap, |at| Rule::unpack(rows[at].rule));
-            // Behind the last bucket nothing is known; the last row of real rows is a gap.
+            // Addresses after the last bucket are unknown; the last row of a real table is a gap.
             let last = u64::from(rows.last().unwrap().loc) + 0x1000;
             if probe <= last {
                 assert_eq!(found.rule(probe), Some(expected), "{probe:#x}");

@@ -1,5 +1,5 @@
-//! Requests to block devices. What is done tells its device and first sector, as what is queued did; who queued it, and where, is known
-//! from then.
+//! Requests to block devices. A completion carries the device and first sector of the request that was
+//! queued, which gives the thread and its stack.
 
 use std::{borrow::Cow, collections::HashMap, fs, sync::Arc};
 
@@ -12,12 +12,12 @@ use crate::{
     perf_events::record::Traced,
 };
 
-/// Requests that may go on at once, and devices remembered.
+/// Limits of concurrent requests, and of remembered devices.
 const MOST: usize = 1 << 14;
-/// Bytes of a sector, whatever the device's own are.
+/// Bytes of a sector in the kernel's units, whatever the device uses.
 const SECTOR: u64 = 512;
 
-/// Those that go on.
+/// Requests in progress.
 #[derive(Default)]
 pub struct Requests {
     going_on: HashMap<BlockAddress, IoEvent>,
@@ -25,12 +25,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Process and beginning of all that go on, which are forgotten.
+    /// Removes all requests in progress. Returns their processes and start times.
     pub fn take_all(&mut self) -> Vec<(u32, u64)> {
         self.going_on.drain().map(|(_, event)| (event.pid, event.start_ns)).collect()
     }
 
-    /// What a device is called: `vda`, or its numbers.
+    /// Returns the name of a device, such as `vda`, or its numbers.
     fn device(&mut self, number: u32) -> Arc<str> {
         if self.devices.len() > MOST {
             self.devices.clear();
@@ -45,9 +45,9 @@ impl Requests {
     }
 }
 
-/// What flags as blktrace writes them ask for: `WS`, `RA`, `FF`, ….
+/// Returns the operation for flags in blktrace's notation: `WS`, `RA`, `FF`, ….
 pub fn operation(flags: &[u8]) -> &'static str {
-    // An F in front asks for what came before to be written out first.
+    // A leading F requests a flush of earlier data first.
     match flags {
         [b'F', rest @ ..] if !matches!(rest, [] | [b'F', ..]) => operation(rest),
         [b'R', ..] => "read",
@@ -60,7 +60,7 @@ pub fn operation(flags: &[u8]) -> &'static str {
 }
 
 impl OffCpu {
-    /// A request is queued, by the thread that was sampled.
+    /// Adds a request, queued by the sampled thread.
     pub(in crate::from_outside::off_cpu) fn queued(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -99,7 +99,7 @@ impl OffCpu {
         }
     }
 
-    /// A request is done, or a part of it: its first sectors.
+    /// Completes a request, or its first sectors.
     pub(in crate::from_outside::off_cpu) fn completed(
         &mut self,
         outputs: &mut dyn Outputs,
@@ -118,7 +118,7 @@ impl OffCpu {
             return;
         }
         if let IoDetails::Block { bytes, error, .. } = &mut event.what {
-            // Others may have been merged into it since.
+            // Other requests may have been merged into it since.
             *bytes = (*bytes).max(sectors.saturating_mul(SECTOR));
             *error = failed;
         }

@@ -1,30 +1,30 @@
-//! Which system calls are of interest, and what they do.
+//! The system calls that are recorded, and their effects.
 
 use flightline_in_signal::payload::io::{ACCEPT, CONNECT, FORCE, FORCE_DATA, READ, WRITE};
 use libc::c_long;
 
-/// What a call does.
+/// The effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Does {
-    /// Moves data or waits for it, or for a connection: one of the operations of [`flightline_in_signal::payload::io`], on the descriptor
-    /// in this argument.
+    /// Moves data, or waits for data or a connection: one of the operations of
+    /// [`flightline_in_signal::payload::io`], on the descriptor in this argument.
     Moves(u64, usize),
-    /// Lets go of the descriptor in this argument: the number means something else afterwards.
+    /// Closes the descriptor in this argument, so that the number may mean another file later.
     Closes(usize),
-    /// The same of a range of them, from the first argument to the second.
+    /// Closes a range of descriptors, from the first argument to the second.
     ClosesRange,
-    /// Makes the program larger.
+    /// Grows the program's memory.
     Grows(Grows),
 }
 
-/// How.
+/// How a call grows memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grows {
-    /// Gives back the end of the heap.
+    /// Moves the end of the heap.
     Brk,
-    /// So many bytes as the second argument says, with flags in the fourth.
+    /// Maps as many bytes as the second argument, with flags in the fourth.
     Mmap,
-    /// From as many bytes as the second argument says to as many as the third.
+    /// Resizes a mapping from the second to the third argument, bytes.
     Mremap,
 }
 
@@ -62,27 +62,27 @@ const TABLE: &[(c_long, Does)] = &[
     (libc::SYS_mremap, Does::Grows(Grows::Mremap)),
 ];
 
-/// What call `number` does.
+/// Returns the effect of call `number`.
 pub fn effect(number: i64) -> Option<Does> {
     TABLE.iter().find(|(found, _)| *found == number).map(|(_, does)| *does)
 }
 
-/// Whether a call is one for sockets alone.
+/// Returns true if a call works on sockets only.
 pub fn is_socket_call(number: i64) -> bool {
     [libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg].contains(&number)
 }
 
-/// Which calls pass in the kernel.
+/// The calls that pass the kernel filter.
 #[derive(Clone, Copy, Debug)]
 pub struct CallFilter {
-    /// Those that move data, and what changes descriptors.
+    /// Calls that move data or change descriptors.
     pub moves: bool,
-    /// Those that make programs larger.
+    /// Calls that grow memory.
     pub grows: bool,
 }
 
 impl CallFilter {
-    /// The filter on the beginnings of calls, or on their ends: nobody needs to know when something was closed.
+    /// Returns the filter on the starts of calls, or on their ends. The end of a close is not needed.
     pub fn filter(self, ends: bool) -> String {
         let passes = |does: &Does| match does {
             Does::Moves(..) => self.moves,

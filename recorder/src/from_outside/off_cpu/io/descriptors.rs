@@ -1,5 +1,6 @@
-//! What the descriptors of recorded processes stand for. A record tells a number; what it means is asked of /proc some time later,
-//! and believed only if nothing was seen to let go of that number in between.
+//! The files and sockets behind the descriptors of recorded processes. A record contains only the number; the
+//! drain looks it up in /proc later, and uses the result only if no record shows that the number was closed
+//! in between.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,49 +14,50 @@ use std::{
 use super::sockets::{Socket, Sockets};
 use crate::os::clock::monotonic_ns;
 
-/// Descriptors remembered at most.
+/// Limit of remembered descriptors.
 const MOST: usize = 1 << 16;
-/// Where records are missing, a descriptor has to show the same link before and after a call, this far apart (ns). A number that a
-/// program reuses for other files would show another link, or one of its `close` calls would be seen.
+/// If records are missing, a descriptor must have the same link before and after a call, this far apart (ns).
+/// A number that a program reuses for other files would show another link, or one of its `close` calls would
+/// be seen.
 const STABLE_NS: u64 = 1_000_000_000;
 
-/// What a descriptor stands for.
+/// The file or socket behind a descriptor.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A file, by its path; a pipe, a device or the like by what the kernel calls it.
+    /// A file, by its path; for a pipe, a device and the like, the kernel's name.
     File(Arc<str>),
-    /// A socket; without a peer if none is known.
+    /// A socket; without a peer if that is unknown.
     Socket(Socket),
 }
 
 /// The target of a descriptor when /proc was read.
 #[derive(Debug)]
 pub struct Descriptor {
-    /// Process and number.
+    /// PID and number.
     of: (u32, i32),
     /// The link in /proc; empty if there was none.
     link: Box<str>,
-    /// The target; `None`: it was closed already.
+    /// The target; `None` if the descriptor was already closed.
     target: Option<Target>,
     /// When the link was read, CLOCK_MONOTONIC ns.
     asked_ns: u64,
-    /// When the same link was read first, with no `close` seen since, CLOCK_MONOTONIC ns.
+    /// When this link was first read, with no `close` recorded since, CLOCK_MONOTONIC ns.
     since_ns: u64,
-    /// When the same link was read last, CLOCK_MONOTONIC ns.
+    /// When this link was last read, CLOCK_MONOTONIC ns.
     until_ns: AtomicU64,
-    /// It was let go before the link was read.
+    /// The descriptor was closed before the link was read.
     wrong: AtomicBool,
-    /// Records are missing that could have shown this.
+    /// Records are missing that could have shown a close.
     doubtful: AtomicBool,
 }
 
 impl Descriptor {
-    /// Returns true if records up to `seen_ns` decide whether the answer is right.
+    /// Returns true if the records up to `seen_ns` are enough to decide whether the target is right.
     pub fn settled(&self, seen_ns: u64) -> bool {
         self.target.is_none() || self.wrong.load(Ordering::Relaxed) || self.asked_ns < seen_ns
     }
 
-    /// The target at `time_ns`, if that is known.
+    /// Returns the target at `time_ns`, if that is certain.
     pub fn target(&self, time_ns: u64) -> Option<&Target> {
         let target = self.target.as_ref()?;
         let known = !self.wrong.load(Ordering::Relaxed)
@@ -63,7 +65,8 @@ impl Descriptor {
         known.then_some(target)
     }
 
-    /// Returns true if the link was the same before and after `time_ns`, [`STABLE_NS`] apart. Reads it again where that decides.
+    /// Returns true if the link was the same before and after `time_ns`, [`STABLE_NS`] apart. Reads the link
+    /// again if necessary.
     fn is_stable(&self, time_ns: u64, now_ns: u64) -> bool {
         let enough_ns = time_ns.max(self.since_ns.saturating_add(STABLE_NS));
         if time_ns < self.since_ns || now_ns < enough_ns {
@@ -80,14 +83,14 @@ impl Descriptor {
         same
     }
 
-    /// The process let go of the number at this time.
+    /// Notes that the process closed the number at this time.
     fn gone(&self, time_ns: u64) {
         if time_ns <= self.asked_ns {
             self.wrong.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Records from this time on may be missing.
+    /// Notes that records from this time on may be missing.
     fn doubt(&self, time_ns: u64) {
         if time_ns <= self.asked_ns {
             self.doubtful.store(true, Ordering::Relaxed);
@@ -100,21 +103,21 @@ fn read_link((pid, fd): (u32, i32)) -> Option<Box<str>> {
     Some(link.to_string_lossy().into())
 }
 
-/// All that are known.
+/// All known descriptors.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     known: HashMap<(u32, i32), Arc<Descriptor>>,
-    /// Answers that are asked for again next time, but may yet turn out wrong for who has them.
+    /// Results that will be looked up again next time, but may still turn out wrong for their users.
     passing: Vec<((u32, i32), Arc<Descriptor>)>,
-    /// Links before records were missing, and since when they are the same.
+    /// Links before records were missing, and since when they have been the same.
     former: HashMap<(u32, i32), (Box<str>, u64)>,
-    /// Connections that were accepted: sockets, whoever is at the other end.
+    /// Connections that were accepted. They are sockets, even if the peer is unknown.
     accepted: HashSet<(u32, i32)>,
     sockets: Sockets,
 }
 
 impl Descriptors {
-    /// A process accepted a connection.
+    /// Notes that a process accepted a connection.
     pub fn accept(&mut self, pid: u32, fd: i32) {
         if self.accepted.len() >= MOST {
             self.accepted.clear();
@@ -122,12 +125,12 @@ impl Descriptors {
         self.accepted.insert((pid, fd));
     }
 
-    /// Whether a descriptor is a connection that was accepted.
+    /// Returns true if a descriptor is a connection that was accepted.
     pub fn is_accepted(&self, pid: u32, fd: i32) -> bool {
         self.accepted.contains(&(pid, fd))
     }
 
-    /// What a descriptor of a process stands for, of which a record of `time_ns` tells.
+    /// Returns the target of a descriptor for a record of `time_ns`.
     pub fn find(&mut self, pid: u32, fd: i32, time_ns: u64) -> Arc<Descriptor> {
         if let Some(known) = self.known.get(&(pid, fd)) {
             return known.clone();
@@ -135,7 +138,7 @@ impl Descriptors {
         self.ask(pid, fd, time_ns, false)
     }
 
-    /// The same of one that may have been connected since.
+    /// Looks up a descriptor again, because it may have been connected since.
     pub fn connected(&mut self, pid: u32, fd: i32, time_ns: u64) -> Arc<Descriptor> {
         self.ask(pid, fd, time_ns, true)
     }
@@ -147,7 +150,7 @@ impl Descriptors {
     }
 
     fn remember(&mut self, of: (u32, i32), link: Box<str>, target: Option<Target>) -> Arc<Descriptor> {
-        // A table may tell next time.
+        // The socket tables may have the peer next time.
         let passing = matches!(&target, Some(Target::Socket(socket)) if socket.peer.host.is_empty());
         let asked_ns = monotonic_ns();
         let former = self.former.remove(&of).filter(|(former, _)| *former == link);
@@ -190,7 +193,7 @@ impl Descriptors {
         }
     }
 
-    /// A process let go of a number.
+    /// Notes that a process closed a number.
     pub fn closed(&mut self, pid: u32, fd: i32, time_ns: u64) {
         self.accepted.remove(&(pid, fd));
         self.former.remove(&(pid, fd));
@@ -200,7 +203,7 @@ impl Descriptors {
         self.passing.extract_if(.., |(of, _)| *of == (pid, fd)).for_each(|(_, known)| known.gone(time_ns));
     }
 
-    /// A process may have let go of any of these, of all processes if there is no `pid`.
+    /// Notes that a process may have closed any of these numbers; all processes without `pid`.
     pub fn closed_all(&mut self, pid: Option<u32>, (first, last): (i32, i32), time_ns: u64) {
         let ends = |(of, fd): (u32, i32)| pid.is_none_or(|pid| pid == of) && (first..=last).contains(&fd);
         self.accepted.retain(|of| !ends(*of));
@@ -209,7 +212,7 @@ impl Descriptors {
         self.passing.extract_if(.., |(of, _)| ends(*of)).for_each(|(_, known)| known.gone(time_ns));
     }
 
-    /// Records from `time_ns` on may be missing, of all processes: some may have let go of any number.
+    /// Notes that records from `time_ns` on may be missing, so any process may have closed any number.
     pub fn missed(&mut self, time_ns: u64) {
         self.accepted.clear();
         if self.former.len().saturating_add(self.known.len()) > MOST {
@@ -221,7 +224,7 @@ impl Descriptors {
         for (of, known) in self.known.drain() {
             known.doubt(time_ns);
             self.former.insert(of, (known.link.clone(), known.since_ns));
-            // A `close` that is seen later may still show that it was wrong.
+            // A `close` that is read later may still show that it was wrong.
             if Arc::strong_count(&known) > 1 {
                 self.passing.push((of, known));
             }
@@ -252,12 +255,12 @@ mod tests {
         assert!(path(&first).unwrap().ends_with("/a"));
         let asked_ns = first.asked_ns;
         assert!(!first.settled(asked_ns) && first.settled(asked_ns + 1));
-        // Later: the answer was right, and is asked anew.
+        // A later close: the result was right, and is looked up again.
         known.closed(pid, fd, asked_ns + 5);
         assert!(path(&first).is_some());
         let second = known.find(pid, fd, 0);
         assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&second, &known.find(pid, fd, 0)));
-        // Before: it may have been another file.
+        // An earlier close: the number may have meant another file.
         known.closed(pid, fd, second.asked_ns);
         assert_eq!(path(&second), None);
         assert!(second.settled(0));
@@ -269,7 +272,7 @@ mod tests {
             known.closed_all(pid, all, 0);
             assert_eq!(path(&third), None);
         }
-        // What is asked anew each time can be wrong too.
+        // A result that is looked up again each time can be wrong too.
         let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
         let nameless = |known: &mut Descriptors| {
             known.remember((1, 7), "socket:[5]".into(), Some(Target::Socket(Socket::default())))
@@ -312,7 +315,7 @@ mod tests {
         ] {
             assert_eq!(second.is_stable(time_ns, now_ns), expected, "{time_ns} {now_ns}");
         }
-        // A close that is seen later, of a time before the link was read.
+        // A close that is read later, with a time before the link was read.
         known.closed(pid, fd, second.asked_ns);
         assert_eq!(path(&second), None);
         let third = known.find(pid, fd, 0);
@@ -325,7 +328,7 @@ mod tests {
         let mut reused = std::os::fd::OwnedFd::from(file);
         nix::unistd::dup2(&other, &mut reused).unwrap();
         assert!(!fourth.is_stable(third.since_ns, later_ns + STABLE_NS));
-        // A recording that is over says nothing about what was read before its end.
+        // After the end of a recording, its records do not confirm links that were read before the end.
         let fifth = known.find(pid, fd, 0);
         known.missed(fifth.asked_ns + 1);
         assert!(path(&fifth).is_some_and(|path| path.ends_with("/b")));

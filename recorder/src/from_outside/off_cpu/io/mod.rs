@@ -1,14 +1,16 @@
-//! What programs ask of files, sockets, disks and memory, by the tracepoints of system calls and of block devices.
+//! Records slow system calls, block I/O requests and memory growth, with the tracepoints of system calls and
+//! block devices.
 //!
 //! ```text
 //! points.rs        the tracepoints' records
-//! calls.rs         which system calls are of interest
-//! descriptors.rs   what their numbers stand for; sockets.rs: who is at the other end
+//! calls.rs         the recorded system calls
+//! descriptors.rs   the files behind descriptors; sockets.rs: the peers of sockets
 //! blocks.rs        requests to disks, from queue to completion
-//! written_calls.rs calls that are over, on their way into the recording
+//! written_calls.rs completed calls, on their way into the recording
 //! ```
-//! A call's thread tells of its beginning and of its end; the stack comes with the end, and is the program's alone: what the kernel
-//! does there is the tracepoint. Of calls that have not ended nothing is told.
+//! A call has a record of its start and one of its end. The stack comes with the end, and has only user
+//! frames, because the kernel's frames there are those of the tracepoint. Calls that have not ended are not
+//! recorded.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -33,11 +35,11 @@ pub use points::{BlockPoints, CallPoints};
 use written_calls::IoDetails;
 pub use written_calls::IoEvent;
 
-/// All numbers of descriptors.
+/// The whole range of descriptors.
 const ALL: (i32, i32) = (0, i32::MAX);
 const PAGE: u64 = 4096;
 
-/// A call that has begun.
+/// A call in progress.
 #[derive(Debug)]
 struct Entered {
     time_ns: u64,
@@ -45,71 +47,71 @@ struct Entered {
     tid: u32,
     enter: Enter,
     does: Does,
-    /// What its descriptor stood for then.
+    /// The target of its descriptor at that time.
     about: Option<Arc<Descriptor>>,
 }
 
-/// What is known between records.
+/// The state between records.
 #[derive(Default)]
 pub struct Io {
-    /// By thread: the call that it is in; `None`: it is in none.
+    /// By thread: its call in progress; `None` if it is in no call.
     calls: HashMap<u32, Option<Entered>>,
     descriptors: Descriptors,
-    /// Ends of the heaps of processes.
+    /// Heap ends of processes.
     heaps: HashMap<u32, u64>,
     requests: Requests,
-    /// Of what is over, that which waits for names.
+    /// Completed events that wait for symbols.
     pending: Vec<IoEvent>,
     pending_bytes: usize,
-    /// Records up to this time were looked at, CLOCK_MONOTONIC ns.
+    /// Time up to which records have been processed, CLOCK_MONOTONIC ns.
     pub seen_ns: u64,
 }
 
-/// Which calls are wanted.
+/// Returns the calls to record.
 pub fn call_filter(settings: &settings::OffCpu) -> Option<CallFilter> {
     let filter = CallFilter { moves: settings.calls.is_some(), grows: settings.growth };
     (filter.moves || filter.grows).then_some(filter)
 }
 
 impl Io {
-    /// A process is recorded from now on.
+    /// Starts to record a process.
     pub fn attach(&mut self, pid: u32) {
         if let Some(end) = heap_end(pid) {
             self.heaps.insert(pid, end);
         }
     }
 
-    /// A process began as a copy of another one.
+    /// Adds a process that was forked.
     pub fn forked(&mut self, parent: u32, pid: u32) {
         if let Some(end) = self.heaps.get(&parent) {
             self.heaps.insert(pid, *end);
         }
     }
 
-    /// A process executed a program: most of its descriptors and its heap are gone.
+    /// Notes an exec, which closes most descriptors and replaces the heap.
     pub fn executed(&mut self, pid: u32, time_ns: u64) {
         self.descriptors.closed_all(Some(pid), ALL, time_ns);
         self.heaps.remove(&pid);
     }
 
-    /// A process is over.
+    /// Forgets a process that has ended.
     pub fn forget(&mut self, pid: u32) {
         self.descriptors.closed_all(Some(pid), ALL, u64::MAX);
         self.heaps.remove(&pid);
     }
 
-    /// Intervals that wait for names.
+    /// Returns the number of events that wait for symbols.
     pub fn waiting(&self) -> usize {
         self.pending.len()
     }
 
-    /// Threads and processes that they name.
+    /// Returns the threads and processes that they reference.
     pub fn needed(&self) -> impl Iterator<Item = u32> {
         self.pending.iter().flat_map(|event| [event.pid, event.tid])
     }
 }
 
-/// Where the heap of a process ends, if it has one.
+/// Returns the end of a process's heap, if it has one.
 fn heap_end(pid: u32) -> Option<u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let line = maps.lines().find(|line| line.ends_with("[heap]"))?;
@@ -117,7 +119,7 @@ fn heap_end(pid: u32) -> Option<u64> {
 }
 
 impl OffCpu {
-    /// Whether what a thread does is recorded, and under which name.
+    /// Returns the thread's name if its calls are recorded.
     fn records_io(&mut self, sample: &Traced<'_>) -> Option<Arc<str>> {
         let Traced { pid, tid, time_ns, .. } = *sample;
         if !self.takes(pid, time_ns) {
@@ -128,7 +130,7 @@ impl OffCpu {
         (!out).then_some(name)
     }
 
-    /// A call begins.
+    /// Handles the start of a call.
     pub(super) fn enters(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>) {
         let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
             return;
@@ -148,7 +150,7 @@ impl OffCpu {
                 let [first, last] = [0, 1].map(|arg| i32::try_from(enter.args[arg]).unwrap_or(i32::MAX));
                 return descriptors.closed_all(Some(pid), (first, last), time_ns);
             }
-            // What it is about shows at its end.
+            // The descriptor is known only at the end of the call.
             Does::Moves(CONNECT | ACCEPT, _) => {}
             Does::Moves(_, arg) => about = Some(descriptors.find(pid, number(arg), time_ns)),
             Does::Grows(_) => {}
@@ -160,7 +162,7 @@ impl OffCpu {
         }
     }
 
-    /// A call is over.
+    /// Handles the end of a call.
     pub(super) fn leaves(&mut self, outputs: &mut dyn Outputs, sample: &Traced<'_>, bytes: &[u8]) {
         let Some(points) = self.kernel.points.as_ref().and_then(|points| points.calls.as_ref()) else {
             return;
@@ -171,9 +173,9 @@ impl OffCpu {
         let (pid, tid, time_ns) = (sample.pid, sample.tid, sample.time_ns);
         let entered = match self.io.calls.insert(tid, None) {
             Some(Some(entered)) if entered.enter.call == exit.call => entered,
-            // Its beginning is missing.
+            // The record of its start is missing.
             Some(_) => return self.lose(outputs, pid, Cause::CallUnseen, 0),
-            // It began before the recording did.
+            // It started before the recording.
             None => return,
         };
         let took_ns = time_ns.saturating_sub(entered.time_ns);
@@ -200,7 +202,8 @@ impl OffCpu {
             }
             _ => entered.about,
         };
-        // Nothing read is the end, unless nothing was asked for; `recvmsg` has flags there.
+        // A read of 0 bytes is the end of the stream, unless 0 bytes were requested. For `recvmsg`, this
+        // argument contains flags.
         let asked = entered.enter.args[2] > 0 || entered.enter.call == libc::SYS_recvmsg;
         let ended = operation == READ && exit.result == 0 && asked;
         let operation = if ended { READ | END } else { operation };
@@ -222,7 +225,7 @@ impl OffCpu {
         bytes: &[u8],
     ) {
         let (pid, tid, args) = (entered.pid, entered.tid, entered.enter.args);
-        // Errors are the last page of addresses.
+        // Error codes are the last page of the address space.
         let address = match u64::try_from(result) {
             Ok(address) => address,
             Err(_) if result < -4095 => result as u64,
@@ -246,27 +249,27 @@ impl OffCpu {
         self.write_call_event(outputs, IoEvent::new((pid, tid), name, stack, (entered.time_ns, 0), what));
     }
 
-    /// A thread has ended.
+    /// Handles the end of a thread.
     pub(super) fn io_ended(&mut self, outputs: &mut dyn Outputs, tid: u32, time_ns: u64) {
         if let Some(Some(entered)) = self.io.calls.remove(&tid) {
             self.lose(outputs, entered.pid, Cause::CallUnseen, time_ns.saturating_sub(entered.time_ns));
         }
     }
 
-    /// Records are missing up to now: nothing that goes on is believed.
+    /// Handles lost records before `time_ns`: all calls and requests in progress are counted as lost.
     pub(super) fn io_missing(&mut self, outputs: &mut dyn Outputs, time_ns: u64) {
         self.io_broken(outputs, Cause::CallDoubtful, time_ns, 0);
     }
 
-    /// Nothing is told from `since_ns` on, for a while.
+    /// Handles a gap in the recording that starts at `since_ns`.
     pub(super) fn io_blind(&mut self, outputs: &mut dyn Outputs, cause: Cause, since_ns: u64) {
         self.io_broken(outputs, cause, self.now_ns, since_ns);
-        // What they are in then began unseen.
+        // Calls that are in progress after the gap have no recorded start.
         self.io.calls.clear();
     }
 
-    /// Recording is over since `since_ns`: calls that go on have no end. Requests may have had one: on some virtual machines what comes
-    /// while a processor is idle is not told.
+    /// Handles the end of the recording at `since_ns`. Calls in progress have no end yet. Requests may have
+    /// completed: some virtual machines report nothing while a processor is idle.
     pub(super) fn io_end(&mut self, outputs: &mut dyn Outputs, since_ns: u64) {
         self.io.descriptors.missed(since_ns);
         for (pid, began_ns) in self.io.requests.take_all() {

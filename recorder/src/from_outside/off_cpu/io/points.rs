@@ -1,16 +1,16 @@
-//! The tracepoints of system calls and of block devices, read by the layout that this kernel tells.
+//! The tracepoints of system calls and of block devices, parsed with the format that this kernel describes.
 
 use crate::{from_outside::off_cpu::tracepoints::Field, perf_events::tracepoint::describe};
 
-/// Arguments of a system call.
+/// Number of arguments of a system call.
 const ARGS: usize = 6;
 
-/// `raw_syscalls:sys_enter` and `sys_exit`: any system call begins, and is over.
+/// `raw_syscalls:sys_enter` and `sys_exit`: the start and the end of any system call.
 #[derive(Debug)]
 pub struct CallPoints {
-    /// Number of the first.
+    /// ID of `sys_enter`.
     pub enter: u64,
-    /// Number of the second.
+    /// ID of `sys_exit`.
     pub exit: u64,
     enter_call: Field,
     args: Field,
@@ -18,26 +18,26 @@ pub struct CallPoints {
     result: Field,
 }
 
-/// A record of the beginning.
+/// A record of `sys_enter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enter {
     /// The call's number.
     pub call: i64,
-    /// See there.
+    /// Its arguments.
     pub args: [u64; ARGS],
 }
 
-/// A record of the end.
+/// A record of `sys_exit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
     /// The call's number.
     pub call: i64,
-    /// What it gives back, or the negative errno.
+    /// The return value, or the negative errno.
     pub result: i64,
 }
 
 impl CallPoints {
-    /// As this kernel describes them.
+    /// Reads the formats from this kernel.
     pub fn find() -> Result<CallPoints, String> {
         let (enter, exit) = (describe("raw_syscalls", "sys_enter")?, describe("raw_syscalls", "sys_exit")?);
         Ok(CallPoints {
@@ -50,7 +50,7 @@ impl CallPoints {
         })
     }
 
-    /// Reads a record of the first.
+    /// Parses a record of `sys_enter`.
     pub fn entered(&self, raw: &[u8]) -> Option<Enter> {
         let mut args = [0; ARGS];
         let bytes = self.args.bytes(raw)?;
@@ -60,18 +60,18 @@ impl CallPoints {
         Some(Enter { call: self.enter_call.number(raw)? as i64, args })
     }
 
-    /// Reads a record of the second.
+    /// Parses a record of `sys_exit`.
     pub fn left(&self, raw: &[u8]) -> Option<Exit> {
         Some(Exit { call: self.exit_call.number(raw)? as i64, result: self.result.number(raw)? as i64 })
     }
 }
 
-/// `block:block_io_start` and `block:block_rq_complete`: a request is queued, and done.
+/// `block:block_io_start` and `block:block_rq_complete`: a request is queued, and completed.
 #[derive(Debug)]
 pub struct BlockPoints {
-    /// Number of the first.
+    /// ID of `block_io_start`.
     pub start: u64,
-    /// Number of the second.
+    /// ID of `block_rq_complete`.
     pub done: u64,
     started: Where,
     finished: Where,
@@ -79,7 +79,7 @@ pub struct BlockPoints {
     error: Field,
 }
 
-/// Where a request stands in a record.
+/// The position of the request's fields in a record.
 #[derive(Debug)]
 struct Where {
     device: Field,
@@ -87,7 +87,7 @@ struct Where {
     sectors: Field,
 }
 
-/// A request.
+/// The address of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockAddress {
     /// Device, as the kernel packs it: the minor number in the lower 20 bits.
@@ -97,7 +97,7 @@ pub struct BlockAddress {
 }
 
 impl BlockPoints {
-    /// As this kernel describes them. `block_io_start` is of Linux 6.5 and later.
+    /// Reads the formats from this kernel. `block_io_start` exists since Linux 6.5.
     pub fn find() -> Result<BlockPoints, String> {
         let (start, done) = (describe("block", "block_io_start")?, describe("block", "block_rq_complete")?);
         let place = |point| {
@@ -118,14 +118,16 @@ impl BlockPoints {
         })
     }
 
-    /// Reads a record of the first: what is asked for, its sectors, and its flags as blktrace writes them.
+    /// Parses a record of `block_io_start`: the address, the number of sectors, and the flags in blktrace's
+    /// notation.
     pub fn started<'a>(&self, raw: &'a [u8]) -> Option<(BlockAddress, u64, &'a [u8])> {
         let (place, sectors) = self.started.read(raw)?;
         let flags = self.flags.bytes(raw)?;
         Some((place, sectors, flags.split(|b| *b == 0).next().unwrap_or(&[])))
     }
 
-    /// Reads a record of the second: what is done, how many sectors of it, and the errno, 0 if it went well.
+    /// Parses a record of `block_rq_complete`: the address, the number of completed sectors, and the errno or
+    /// 0.
     pub fn done(&self, raw: &[u8]) -> Option<(BlockAddress, u64, i32)> {
         let (place, sectors) = self.finished.read(raw)?;
         Some((place, sectors, (self.error.number(raw)? as u32 as i32).saturating_abs()))

@@ -1,5 +1,6 @@
-//! Peers of other processes' sockets, as /proc/PID/net tells: the process is not touched. (A copy of its descriptor would tell more of
-//! local sockets, and would keep a socket open that the program closes meanwhile.)
+//! Peers of other processes' sockets, from /proc/PID/net, which does not affect the process. (A copy of its
+//! descriptor would give more details of local sockets, but would keep a socket open after the program closes
+//! it.)
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
@@ -7,39 +8,39 @@ use procfs::process::Process;
 
 use crate::{os::clock::monotonic_ns, recording::events::io::Peer};
 
-/// Sockets remembered at most.
+/// Limit of remembered sockets.
 const MOST: usize = 1 << 20;
-/// So many times as long as reading the tables took they are not read again.
+/// The tables are not read again until this many times the duration of the last reading has passed.
 const PAUSE: u64 = 4;
 
 /// A socket.
 #[derive(Clone, Debug, Default)]
 pub struct Socket {
-    /// What is at its other end; of local ones the path where it was bound, if this is the end that was.
+    /// The peer. For a local socket: the path to which this end is bound, if it is.
     pub peer: Arc<Peer>,
-    /// Whether nothing read means the end.
+    /// True if reading 0 bytes means the end of the stream.
     pub stream: bool,
 }
 
-/// Those that are known, by inode.
+/// The known sockets, by inode.
 #[derive(Debug, Default)]
 pub struct Sockets {
     known: HashMap<u64, Socket>,
-    /// When tables were read last, and when they may be again, CLOCK_MONOTONIC ns.
+    /// When the tables were last read, and when they may be read again, CLOCK_MONOTONIC ns.
     read_ns: u64,
     again_ns: u64,
 }
 
 impl Sockets {
-    /// A socket of a process, of which a record of `time_ns` tells; `None` if nothing is known of it, at least for now. `anew`: it was
-    /// connected then.
+    /// Returns a socket of a process for a record of `time_ns`; `None` if it is unknown, at least for now.
+    /// `anew`: it was connected at that time.
     pub fn find(&mut self, pid: u32, inode: u64, time_ns: u64, anew: bool) -> Option<Socket> {
         let known = self.known.get(&inode).filter(|_| !anew || self.read_ns >= time_ns);
         if let Some(socket) = known {
             return Some(socket.clone());
         }
         let begun_ns = monotonic_ns();
-        // One reading does for all that is older.
+        // One reading serves all earlier records.
         if self.read_ns < time_ns && self.again_ns <= begun_ns {
             self.read(pid);
             let now_ns = monotonic_ns();
@@ -72,7 +73,7 @@ impl Sockets {
     }
 }
 
-/// Nothing, where nobody is at the other end.
+/// Returns an empty peer if the socket is not connected.
 fn internet(address: SocketAddr) -> Peer {
     if address.ip().is_unspecified() && address.port() == 0 {
         return Peer::default();
@@ -108,10 +109,10 @@ mod tests {
         let found = sockets.find(pid, inode(&local), now, false).unwrap();
         assert_eq!(found.peer.host, "unix");
         assert!(found.peer.address.ends_with("/s"), "{found:?}");
-        // Tables are not read for each one that is in none of them.
+        // A socket that is in no table does not cause another reading each time.
         let read_ns = sockets.read_ns;
         assert!(sockets.find(pid, u64::MAX, now, true).is_none() && sockets.read_ns == read_ns);
-        // What was connected since is not what it was.
+        // A socket that has been connected since must be read again.
         sockets.again_ns = 0;
         sockets.find(pid, inode(&client), monotonic_ns(), true).unwrap();
         assert!(sockets.read_ns > read_ns);

@@ -1,5 +1,5 @@
-//! Calls, requests and growth that are over, on their way into the recording: stacks are walked and named, and what descriptors stand
-//! for has to settle.
+//! Completed calls, requests and growths on their way into the recording. Their stacks are walked and
+//! symbolized, and the targets of their descriptors must be certain.
 
 use std::sync::Arc;
 
@@ -16,71 +16,71 @@ use crate::{
     recording::events::io::{About, Call, Peer, write_call},
 };
 
-/// What may wait, and bytes of its stacks.
+/// Limits of waiting events, and of the bytes of their stacks.
 const WAITING: [usize; 2] = [200_000, 64 << 20];
 
-/// One of them.
+/// A completed call, request or growth.
 pub struct IoEvent {
     /// Process.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// What it was called.
+    /// The thread's name.
     name: Arc<str>,
     stack: SampledStack,
-    /// CLOCK_MONOTONIC ns of its beginning.
+    /// CLOCK_MONOTONIC ns of its start.
     pub start_ns: u64,
-    /// How long it was.
+    /// Its duration, ns.
     pub took_ns: u64,
-    /// Since when it waits here, CLOCK_MONOTONIC ns.
+    /// Since when it has been waiting here, CLOCK_MONOTONIC ns.
     since_ns: u64,
-    /// What it was.
+    /// Its details.
     pub what: IoDetails,
 }
 
-/// What it was.
+/// The details of an event.
 pub enum IoDetails {
     /// A system call.
     Call {
-        /// One of [`io`]'s operations, and whether it was the end.
+        /// One of [`io`]'s operations, and whether it reached the end of the stream.
         operation: u64,
         /// The descriptor's number.
         fd: i32,
-        /// It is a socket's, whatever else is known of it.
+        /// It works on a socket, even if nothing else is known about it.
         socket: bool,
         /// Bytes moved, or the negative errno.
         result: i64,
-        /// What the number stood for.
+        /// The target of the descriptor.
         about: Option<Arc<Descriptor>>,
     },
-    /// A request to a device.
+    /// A request to a block device.
     Block {
-        /// Which.
+        /// The device's name.
         device: Arc<str>,
-        /// In words.
+        /// The operation in words.
         operation: &'static str,
-        /// As blktrace writes them.
+        /// The flags in blktrace's notation.
         flags: Arc<str>,
-        /// The first one.
+        /// The first sector.
         sector: u64,
-        /// How many.
+        /// The size.
         bytes: u64,
-        /// Errno, 0 if it went well.
+        /// The errno, or 0.
         error: i32,
     },
-    /// More address space.
+    /// Growth of the address space.
     Growth {
-        /// By which system call.
+        /// The system call.
         call: &'static str,
-        /// How much.
+        /// The size.
         bytes: u64,
-        /// What the call gave back.
+        /// The return value of the call.
         address: u64,
     },
 }
 
 impl IoEvent {
-    /// Of a process and thread, called `name`; begun and long, ns.
+    /// Returns an event of a process and thread `name`, with its start and duration in ns.
     pub fn new(
         (pid, tid): (u32, u32),
         name: Arc<str>,
@@ -91,7 +91,7 @@ impl IoEvent {
         IoEvent { pid, tid, name, stack, start_ns, took_ns, since_ns: 0, what }
     }
 
-    /// Whether what it was about is decided when records up to `seen_ns` are known.
+    /// Returns true if records up to `seen_ns` are enough to decide the target of its descriptor.
     fn settled(&self, seen_ns: u64) -> bool {
         match &self.what {
             IoDetails::Call { about: Some(about), .. } => about.settled(seen_ns),
@@ -142,7 +142,7 @@ impl IoEvent {
 }
 
 impl OffCpu {
-    /// One is over.
+    /// Adds a completed event.
     pub(super) fn write_call_event(&mut self, outputs: &mut dyn Outputs, mut event: IoEvent) {
         self.describe_unknown_process(outputs, event.pid);
         event.since_ns = self.now_ns;
@@ -150,7 +150,7 @@ impl OffCpu {
         self.write_or_wait(outputs, event, full);
     }
 
-    /// Tries again what waits; `anyway`: with what is known.
+    /// Retries waiting events. `anyway`: writes them with the symbols available.
     pub(in crate::from_outside::off_cpu) fn resolve_io(&mut self, outputs: &mut dyn Outputs, anyway: bool) {
         self.io.pending_bytes = 0;
         for event in std::mem::take(&mut self.io.pending) {
@@ -165,7 +165,7 @@ impl OffCpu {
         }
     }
 
-    /// Writes one; gives it back if it has to wait.
+    /// Writes an event; returns it if it has to wait.
     fn write_io(&mut self, outputs: &mut dyn Outputs, mut event: IoEvent, anyway: bool) -> Option<IoEvent> {
         let (pid, tid) = (event.pid, event.tid);
         if !anyway && (!event.settled(self.io.seen_ns) || self.may_join(outputs, pid, event.since_ns)) {

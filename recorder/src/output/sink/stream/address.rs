@@ -1,4 +1,4 @@
-//! Addresses of streams, as in `-o`: where a stream goes, or comes from.
+//! Addresses of streams, as in `-o`, for writing and reading.
 
 use std::{
     fs::File,
@@ -15,12 +15,12 @@ use nix::fcntl::{FcntlArg, fcntl};
 
 use crate::error::Error;
 
-/// The environment variable that has the token for TCP.
+/// The environment variable with the token for TCP.
 pub const TOKEN_ENV: &str = "FLIGHTLINE_TOKEN";
-/// Longest token, bytes.
+/// Limit of a token, bytes.
 pub const MOST_TOKEN: usize = 256;
 
-/// A place of a stream.
+/// The address of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// `-` (for `standard`) or `fd:N`: an open descriptor.
@@ -34,10 +34,10 @@ pub enum Address {
 }
 
 impl Address {
-    /// Reads it; `-` is the descriptor `standard`.
+    /// Parses an address; `-` is the descriptor `standard`.
     ///
     /// # Errors
-    /// Not a number behind `fd:`, no path behind `unix:`, no host and port behind `tcp:`.
+    /// No number after `fd:`, no path after `unix:`, no host and port after `tcp:`.
     pub fn parse(text: &Path, standard: RawFd) -> Result<Address, Error> {
         let wrong = |problem: &str| Error::Unavailable {
             name: "output",
@@ -86,7 +86,7 @@ impl std::fmt::Display for Address {
 }
 
 impl Address {
-    /// Opens it to read a stream. A FIFO blocks until there is a writer; TCP gets the token.
+    /// Opens the address to read a stream. A FIFO blocks until there is a writer. TCP sends the token.
     ///
     /// # Errors
     /// There is no listener, it cannot be opened, or TCP without a token.
@@ -106,22 +106,22 @@ impl Address {
     }
 }
 
-/// The addresses of a host and port.
+/// Resolves a host and port.
 pub fn resolve(address: &str) -> io::Result<Vec<SocketAddr>> {
     let found: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     if found.is_empty() { Err(io::ErrorKind::AddrNotAvailable.into()) } else { Ok(found) }
 }
 
-/// A duplicate of a descriptor that was inherited.
+/// Duplicates an inherited descriptor.
 ///
 /// # Errors
-/// It is not open.
+/// The descriptor is not open.
 pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
     use std::os::fd::FromRawFd;
-    // SAFETY: only borrowed for the call below, which says so if it is not open.
+    // SAFETY: only borrowed for the call below, which returns an error if it is not open.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let copy = fcntl(borrowed, FcntlArg::F_DUPFD_CLOEXEC(3))?;
-    // SAFETY: made by the call above, so it has no other owner.
+    // SAFETY: created by the call above, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
@@ -130,10 +130,11 @@ pub fn inherited(fd: RawFd) -> io::Result<OwnedFd> {
 pub struct Token(String);
 
 impl Token {
-    /// From a file's first line, else from `FLIGHTLINE_TOKEN`, if there is one.
+    /// Reads the token from a file's first line, otherwise from `FLIGHTLINE_TOKEN`; `None` if there is
+    /// neither.
     ///
     /// # Errors
-    /// The file cannot be read, or what it has is no token.
+    /// The file cannot be read, or its contents are not a token.
     pub fn find(file: Option<&Path>) -> Result<Option<Token>, Error> {
         let text = match file {
             Some(file) => Some(std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?),
@@ -142,10 +143,10 @@ impl Token {
         text.map(|text| Token::new(text.lines().next().unwrap_or_default())).transpose()
     }
 
-    /// Makes the token of this text.
+    /// Returns the token with this text.
     ///
     /// # Errors
-    /// It is empty, too long, or has control characters.
+    /// The text is empty, too long, or contains control characters.
     pub fn new(text: &str) -> Result<Token, Error> {
         let text = text.trim();
         if text.is_empty() || text.len() > MOST_TOKEN || text.chars().any(char::is_control) {
@@ -155,12 +156,12 @@ impl Token {
         Ok(Token(text.to_owned()))
     }
 
-    /// As a client sends it.
+    /// Returns the line that a client sends.
     pub fn line(&self) -> String {
         format!("{}\n", self.0)
     }
 
-    /// Returns true if a client sent it. The time does not depend on how much of it was right.
+    /// Returns true if a client sent the right token. The comparison takes constant time.
     pub fn is(&self, said: &[u8]) -> bool {
         let at = |bytes: &[u8], i: usize| bytes.get(i).copied().unwrap_or(0);
         let differ = (0..MOST_TOKEN).fold(0, |d, i| d | (at(said, i) ^ at(self.0.as_bytes(), i)));

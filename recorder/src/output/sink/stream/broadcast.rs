@@ -1,5 +1,5 @@
-//! One stream, many readers: each has a queue of its own over the same bytes, and what one of them does is nothing to the
-//! others.
+//! One stream with many readers. Each reader has its own queue of the shared bytes, so readers do not affect
+//! each other.
 
 use std::{
     io,
@@ -18,36 +18,36 @@ use super::{
     reader::{Reader, State},
 };
 
-/// Readers at a time.
+/// Limit of connected readers.
 pub const MOST_READERS: usize = 64;
-/// A part of more bytes than this is no stream's.
+/// Limit of a part of a stream, bytes. A larger one is an error.
 const MOST_PART: usize = 80 << 20;
-/// The end of a chunk with no more than this in it is not worth cutting off.
+/// A chunk end with no more than this many bytes is not worth cutting off.
 const SMALL: usize = 1 << 10;
 
-/// A reader that is gone.
+/// A reader that disconnected.
 #[derive(Debug)]
 pub struct Gone {
-    /// Where it came from.
+    /// Its origin, for messages.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub error: io::Error,
 }
 
 /// The bytes and events that the readers of a stream got.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
-    /// Readers there.
+    /// Number of connected readers.
     pub readers: usize,
-    /// Readers that ever were.
+    /// Number of readers since the start.
     pub ever: u64,
     /// Bytes of the stream.
     pub bytes: u64,
-    /// Bytes that were written to all readers together.
+    /// Sum of the bytes written to all readers.
     pub taken: u64,
-    /// Bytes and events that readers did not get because they were behind, added up.
+    /// Sum of the bytes and events that readers did not get because they were behind.
     pub lost: (u64, u64),
-    /// Bytes and events that no reader got, and no reader has a record of.
+    /// Bytes and events that no reader got, and that are recorded for no reader.
     pub nobody: (u64, u64),
 }
 
@@ -55,15 +55,15 @@ pub struct Status {
 pub struct Broadcast {
     readers: Vec<Reader>,
     framer: Framer,
-    /// The present chunk, or the last one.
+    /// The current chunk, or the last one.
     head: Option<Arc<ChunkHead>>,
-    /// The present chunk is not at its end.
+    /// The current chunk is not complete.
     inside: bool,
-    /// Where a reader can be cut off now.
+    /// The position at which a reader can be cut off now.
     cut: Option<Cut>,
     now: Ticks,
     shared: Arc<Shared>,
-    /// Bytes that may wait for one reader.
+    /// Limit of one reader's queue, bytes.
     queue_bytes: usize,
     /// The writer of the stream continues when all readers are behind.
     relays: bool,
@@ -72,7 +72,8 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// Without readers yet; each may have `queue_bytes` in its queue, and all together about four times that.
+    /// Returns a broadcast without readers. Each may have `queue_bytes` in its queue, and all together about
+    /// four times that.
     pub fn new(queue_bytes: usize) -> Broadcast {
         Broadcast {
             readers: Vec::new(),
@@ -89,15 +90,16 @@ impl Broadcast {
         }
     }
 
-    /// For a stream that goes on when all readers are behind: they are cut off like one of many.
+    /// Returns a broadcast for a stream that continues when all readers are behind: they are cut off as if
+    /// others had room.
     pub fn relaying(queue_bytes: usize) -> Broadcast {
         Broadcast { relays: true, ..Broadcast::new(queue_bytes) }
     }
 
-    /// A reader has come. It gets the stream from the next chunk on.
+    /// Adds a reader. It gets the stream from the next chunk on.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many readers.
     pub fn add(&mut self, link: Link, name: String) -> io::Result<()> {
         if self.readers.len() >= MOST_READERS {
             return Err(io::Error::other(format!("{MOST_READERS} readers are there already")));
@@ -107,13 +109,13 @@ impl Broadcast {
         Ok(())
     }
 
-    /// Before anything was written: gives its readers to another one.
+    /// Moves the readers to another broadcast, before any bytes were written.
     pub(super) fn hand_over(&mut self, to: &mut Broadcast) {
         to.status.ever += self.readers.len() as u64;
         to.readers.append(&mut self.readers);
     }
 
-    /// Readers that are there.
+    /// Returns the connected readers.
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
@@ -128,27 +130,27 @@ impl Broadcast {
         !self.readers.iter().any(|r| r.state == State::Following)
     }
 
-    /// Returns true if a reader waits for the next chunk to begin and has read all before it.
+    /// Returns true if a reader waits for the next chunk and has read everything before it.
     pub fn wants_chunk(&self) -> bool {
         self.inside && self.readers.iter().any(|r| r.state != State::Following && r.waiting() == 0)
     }
 
-    /// Most bytes that wait for a reader.
+    /// Returns the length of the longest queue, bytes.
     pub fn waiting(&self) -> usize {
         self.readers.iter().map(Reader::waiting).max().unwrap_or(0)
     }
 
-    /// Bytes of the stream so far.
+    /// Returns the bytes of the stream so far.
     pub fn bytes(&self) -> u64 {
         self.status.bytes
     }
 
-    /// Whether what was written ends with a chunk.
+    /// Returns true if the written bytes end with a complete chunk.
     pub fn is_at_chunk_end(&self) -> bool {
         self.framer.is_between_chunks()
     }
 
-    /// So far.
+    /// Returns the totals so far.
     pub fn status(&self) -> Status {
         let nobody = self.shared.nobody.lock().map(|n| (n.bytes, n.events())).unwrap_or_default();
         let mut status = Status { readers: self.readers.len(), nobody, ..self.status.clone() };
@@ -160,20 +162,20 @@ impl Broadcast {
         status
     }
 
-    /// The next bytes of the stream.
+    /// Writes the next bytes of the stream.
     ///
     /// # Errors
-    /// They are not a stream of chunks of known size.
+    /// The bytes are not a stream of chunks of known size.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), FrameError> {
         self.status.bytes += bytes.len() as u64;
         self.framer.push(bytes);
         self.parts()
     }
 
-    /// The next bytes are zeros.
+    /// Writes `len` zeros.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// As for [`append`](Self::append).
     pub fn fill(&mut self, len: usize) -> Result<(), FrameError> {
         self.status.bytes += len as u64;
         self.framer.push_zeros(len);
@@ -188,7 +190,7 @@ impl Broadcast {
         Ok(())
     }
 
-    /// Whether a reader is at its bound: its own, or its share when all queues together are too much.
+    /// Returns true if a reader has reached its limit, or its share of the common limit while that is exceeded.
     fn behind(&self, reader: &Reader) -> bool {
         let all = 2 * self.queue_bytes;
         reader.held() >= self.queue_bytes
@@ -202,11 +204,12 @@ impl Broadcast {
             self.head = Some(head.clone());
         }
         let begins = part.begins.is_some();
-        // A reader that read little of the last chunks would be behind again at once.
+        // A reader with more in its queue would be behind again at once.
         let ready = |r: &Reader| begins && r.held() <= self.queue_bytes / 2;
         let behind: Vec<bool> = self.readers.iter().map(|r| self.behind(r)).collect();
         let mut others = self.readers.iter().zip(&behind);
-        // Alone, or with others that are behind too, it keeps all: the writer of the stream checks and stops.
+        // A reader is not cut off if no other reader has room: the writer of the stream checks this and
+        // pauses.
         let others = self.relays
             || others.any(|(r, behind)| match r.state {
                 State::Following => !behind,
@@ -217,7 +220,7 @@ impl Broadcast {
         for ((reader, behind), ready) in self.readers.iter_mut().zip(behind).zip(ready) {
             match reader.state {
                 State::Following if !(behind && others) || small => reader.give(part, &held),
-                // It cannot be cut off here: it is later.
+                // It cannot be cut off here, so it will be later.
                 State::Following if !begins && self.cut.is_none() => reader.give(part, &held),
                 State::Following => {
                     reader.state = match self.cut {
@@ -232,7 +235,7 @@ impl Broadcast {
                     if state == State::New
                         && let Ok(mut nobody) = self.shared.nobody.lock()
                     {
-                        // Somebody should know of it.
+                        // Report these losses to the first reader that connects.
                         reader.lost.merge(std::mem::take(&mut *nobody));
                     }
                     if state != State::New || !reader.lost.is_empty() {
@@ -249,7 +252,7 @@ impl Broadcast {
         self.now = part.now;
     }
 
-    /// Writes to all readers as much as they accept; returns the readers that are gone.
+    /// Writes to all readers as much as they accept; returns the readers that disconnected.
     pub fn push(&mut self) -> Vec<Gone> {
         let mut gone = Vec::new();
         let status = &mut self.status;
@@ -269,7 +272,8 @@ impl Broadcast {
         gone
     }
 
-    /// Nothing more comes: readers that were cut off get a record of their losses, and an unfinished chunk is ended.
+    /// Ends the stream: readers that were cut off get a record of their losses, and an unfinished chunk is
+    /// completed.
     pub fn finish(&mut self) {
         let (head, cut, now) = (self.head.clone(), self.cut, self.now);
         for reader in &mut self.readers {

@@ -1,4 +1,4 @@
-//! A connection to a reader: written without ever waiting.
+//! A connection to a reader. Writes never block.
 //!
 //! The flags of a shared descriptor are not changed: writes use `MSG_DONTWAIT`, or a pipe that is opened
 //! again.
@@ -21,7 +21,7 @@ use nix::{
     },
 };
 
-/// A pipe that poll calls writable takes at least this much without blocking (PIPE_BUF).
+/// A pipe that poll reports as writable accepts at least this many bytes without blocking (PIPE_BUF).
 const PIECE: usize = 4096;
 
 /// An open pipe, socket or device.
@@ -33,18 +33,18 @@ pub struct Link {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkKind {
-    /// Asked not to wait with each call.
+    /// A socket, written with MSG_DONTWAIT.
     Socket,
-    /// Opened by us: it does not wait.
+    /// A pipe opened by us in non-blocking mode.
     Pipe,
-    /// Opened by others, who may want it to wait.
+    /// A pipe opened by others, who may need blocking mode.
     SharedPipe,
-    /// A terminal or device, where poll says nothing useful.
+    /// A terminal or device, for which poll is not useful.
     Device,
 }
 
 impl Link {
-    /// Writes to `fd`, which others may use too: its flags stay as they are.
+    /// Writes to `fd`, which other processes may use too, so its flags do not change.
     ///
     /// # Errors
     /// Its type cannot be determined.
@@ -58,7 +58,8 @@ impl Link {
         if !kind.is_fifo() {
             return Ok(Link { fd, kind: LinkKind::Device });
         }
-        // The same pipe, opened once more: only then can no other process make a write wait.
+        // Open the same pipe again: this is the only way to be non-blocking without changing the flags for
+        // other processes.
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let own = std::fs::OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path);
         Ok(match own {
@@ -67,7 +68,7 @@ impl Link {
         })
     }
 
-    /// Asks for a pipe or send buffer of so many bytes; what the kernel gave instead if that is less.
+    /// Requests a pipe or send buffer of this size. Returns an error with the actual size if that is less.
     pub fn resize(&self, bytes: usize) -> Result<(), String> {
         let asked = i32::try_from(bytes).unwrap_or(i32::MAX);
         match self.kind {
@@ -89,7 +90,7 @@ impl Link {
         }
     }
 
-    /// Whether the other end is gone.
+    /// Returns true if the peer has disconnected.
     pub fn gone(&self) -> bool {
         if self.kind == LinkKind::Device {
             return false;
@@ -100,10 +101,10 @@ impl Link {
             && fds[0].revents().is_some_and(|events| events.intersects(over))
     }
 
-    /// Writes as much as there is room for.
+    /// Writes as many bytes as there is room for.
     ///
     /// # Errors
-    /// `WouldBlock`: there is none; anything else: the link is of no more use.
+    /// `WouldBlock` if there is no room. After any other error, the link is unusable.
     pub fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(first) = slices.first() else { return Ok(0) };
         let wrote = match self.kind {
@@ -131,7 +132,7 @@ impl Link {
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
     }
 
-    /// To be polled; `None` where that says nothing.
+    /// Returns the descriptor to poll; `None` if poll is not useful.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.kind != LinkKind::Device).then(|| self.fd.as_fd())
     }

@@ -1,4 +1,4 @@
-//! Where readers come from: a FIFO that is opened again and again, a Unix socket, a TCP port.
+//! Accepts readers: a FIFO that is opened repeatedly, a Unix socket, or a TCP port.
 
 use std::{
     fs::{self, OpenOptions},
@@ -26,14 +26,14 @@ use crate::error::Error;
 
 /// Time between two attempts to open a FIFO without a reader.
 const RETRY: Duration = Duration::from_millis(20);
-/// Time that a client of TCP has to say its token.
+/// Time limit for a TCP client to send its token.
 const CLIENT_TIME: Duration = Duration::from_secs(5);
-/// Clients let in at once.
+/// Limit of clients accepted in one call.
 const AT_ONCE: usize = 16;
 
 /// Accepts readers.
 pub enum Listener {
-    /// A FIFO, with at most one reader that we know of.
+    /// A FIFO, with at most one known reader.
     Fifo(Fifo),
     /// A listening Unix socket.
     Unix(Unix),
@@ -45,7 +45,7 @@ pub enum Listener {
 pub type Accepted = Result<(Link, String), String>;
 
 impl Listener {
-    /// Returns the readers that connected since the last call; `alone`: no reader is there.
+    /// Returns the readers that connected since the last call. `alone`: no reader is connected.
     pub fn accept(&mut self, alone: bool) -> Vec<Accepted> {
         match self {
             Listener::Fifo(fifo) => fifo.accept(alone),
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// Readable when a reader connects.
+    /// Returns the descriptors that are readable when a reader connects.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         match self {
             Listener::Fifo(_) => Vec::new(),
@@ -67,14 +67,14 @@ impl Listener {
     }
 }
 
-/// See [`Listener::Fifo`].
+/// The listener of a FIFO.
 pub struct Fifo {
     path: PathBuf,
     next: Instant,
 }
 
 impl Fifo {
-    /// Opens nothing yet.
+    /// Returns the listener without opening the FIFO.
     pub fn new(path: &Path) -> Fifo {
         Fifo { path: path.to_owned(), next: Instant::now() }
     }
@@ -85,7 +85,7 @@ impl Fifo {
             return Vec::new();
         }
         self.next = now + RETRY;
-        // Without a reader it cannot be opened this way.
+        // Without a reader, this fails.
         let file = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
         let file = file.ok().filter(|f| f.metadata().is_ok_and(|m| m.file_type().is_fifo()));
         let link = file.and_then(|file| Link::new(OwnedFd::from(file)).ok());
@@ -93,20 +93,20 @@ impl Fifo {
     }
 }
 
-/// See [`Listener::Unix`].
+/// The listener of a Unix socket.
 pub struct Unix {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the socket's file: only ours is removed.
+    /// Device and inode of the socket file, so that only our own file is removed.
     file: (u64, u64),
     accepted_count: u64,
 }
 
 impl Unix {
-    /// Listens; a socket file without a listener is replaced.
+    /// Listens at `path`. A socket file without a listener is replaced.
     ///
     /// # Errors
-    /// The path is not a socket, another process listens there, or it cannot be made.
+    /// The path is not a socket, another process listens there, or the socket cannot be created.
     pub fn open(path: &Path) -> Result<Unix, Error> {
         let path = std::path::absolute(path).map_err(|e| Error::io("listen at", path, e))?;
         let failed = |e: io::Error| Error::io("listen at", &path, e);
@@ -129,7 +129,7 @@ impl Unix {
             }
         }
         let listener = UnixListener::bind(&path).map_err(failed)?;
-        // Clients that connected before this are checked, too.
+        // The users of clients that connected before this call are checked too.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let meta = fs::symlink_metadata(&path).map_err(failed)?;
@@ -164,14 +164,14 @@ impl Drop for Unix {
     }
 }
 
-/// See [`Listener::Tcp`].
+/// The listener of a TCP port.
 pub struct Tcp {
     listener: TcpListener,
     token: Token,
     pending: Vec<Pending>,
 }
 
-/// A client that has not said its token yet.
+/// A client that has not sent its token yet.
 struct Pending {
     stream: TcpStream,
     name: String,
@@ -183,7 +183,8 @@ impl Tcp {
     /// Listens at `HOST:PORT`.
     ///
     /// # Errors
-    /// There is no token; the address is not this machine's own unless `anywhere`; it cannot be had.
+    /// There is no token; the address is not local and `anywhere` is not set; or the address is not
+    /// available.
     pub fn open(address: &str, token: Option<Token>, anywhere: bool) -> Result<Tcp, Error> {
         let name = format!("tcp:{address}");
         let wrong = |problem: String| Error::Unavailable { name: "output", problem };
@@ -203,7 +204,7 @@ impl Tcp {
         Ok(Tcp { listener, token, pending: Vec::new() })
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> Option<u16> {
         self.listener.local_addr().ok().map(|a| a.port())
     }
@@ -237,7 +238,8 @@ impl Tcp {
 }
 
 impl Pending {
-    /// Returns the bytes before the first newline, or all if they cannot be a token; `None`: more may come.
+    /// Returns the bytes before the first newline, or all bytes if they are too many for a token; `None` if
+    /// more are needed.
     fn hear(&mut self) -> Option<Vec<u8>> {
         let mut part = [0; MOST_TOKEN + 2];
         loop {

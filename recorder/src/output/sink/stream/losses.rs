@@ -15,17 +15,17 @@ use jfr_format::{
 
 /// The reader's queue was full while others had room.
 pub const READER_BEHIND: &str = "reader behind";
-/// No reader got it.
+/// No reader got the bytes.
 pub const NO_READER: &str = "no reader";
 
-/// Most types that are distinguished; the others are counted as one.
+/// Limit of distinct event types. Others are counted as one.
 const MOST_TYPES: usize = 1 << 12;
 
 /// Events by cause and type.
 #[derive(Debug, Default, Clone)]
 pub struct Losses {
     by: BTreeMap<(&'static str, Arc<str>), (u64, u64)>,
-    /// Bytes of the stream, with all that is no event.
+    /// Bytes of the stream, including data other than events.
     pub bytes: u64,
 }
 
@@ -43,7 +43,7 @@ impl Losses {
         }
     }
 
-    /// Adds other ones.
+    /// Adds other losses.
     pub fn merge(&mut self, other: Losses) {
         self.bytes += other.bytes;
         for (key, (events, bytes)) in other.by {
@@ -52,12 +52,12 @@ impl Losses {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no losses.
     pub fn is_empty(&self) -> bool {
         self.by.is_empty() && self.bytes == 0
     }
 
-    /// Events of all types.
+    /// Returns the number of events of all types.
     pub fn events(&self) -> u64 {
         self.by.values().map(|(events, _)| events).sum()
     }
@@ -76,16 +76,17 @@ impl Losses {
     }
 }
 
-/// State that all parts of a stream share.
+/// State shared by all parts of a stream.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Events that no reader got.
     pub nobody: Mutex<Losses>,
-    /// Bytes that parts hold.
+    /// Bytes in memory for all queued parts.
     pub held: AtomicUsize,
 }
 
-/// A part in the queues of readers. The last one to let it go sees whether any of them got all of it.
+/// A part in the queues of readers. When the last queue drops it, it is counted as lost if no reader got all
+/// of it.
 #[derive(Debug)]
 pub struct QueuedPart {
     counts: Vec<EventCount>,
@@ -96,7 +97,7 @@ pub struct QueuedPart {
 }
 
 impl QueuedPart {
-    /// Makes the queue entry of a part.
+    /// Returns the queue entry of a part.
     pub fn new(part: &Part, shared: &Arc<Shared>) -> Arc<QueuedPart> {
         let held = part.held();
         shared.held.fetch_add(held, Ordering::Relaxed);
@@ -109,15 +110,15 @@ impl QueuedPart {
         })
     }
 
-    /// A reader got all of it.
+    /// Notes that a reader got the whole part.
     pub fn take(&self) {
         self.taken.store(true, Ordering::Relaxed);
     }
 
-    /// Adds what is in it to what a reader lost.
+    /// Adds its events to the losses of a reader.
     pub fn lose(&self, losses: &mut Losses) {
         losses.add(READER_BEHIND, &self.counts, self.len);
-        // This reader gets the record of it.
+        // This reader gets a record of the loss.
         self.take();
     }
 }

@@ -1,9 +1,9 @@
-//! A stream: chunks of fixed size for any number of readers, written without ever waiting.
+//! A stream: chunks of fixed size for any number of readers. Writes never block.
 //!
 //! ```text
 //! Recording ─▶ StreamSink ─▶ Broadcast ─┬▶ Reader: queue ─▶ Link      each queue bounded, the bytes shared
 //!                            ▲          └▶ Reader: queue ─▶ Link
-//!              Listener ─────┘ new readers, who begin with the next chunk
+//!              Listener ─────┘ new readers, which start with the next chunk
 //! ```
 //!
 //! A reader receives complete chunks of complete records. It begins with a chunk, and is cut off only after a
@@ -43,25 +43,26 @@ pub use listener::{Accepted, Fifo, Listener, Tcp, Unix};
 
 use crate::error::Error;
 
-/// Time that the start of a recording waits for a reader of its FIFO, so that a shell's `cat fifo &` misses nothing.
+/// How long the start of a recording waits for a reader of its FIFO, so that a shell's `cat fifo &` misses
+/// nothing.
 const FIFO_WAIT: Duration = Duration::from_secs(2);
-/// Most notices about readers; more say nothing new.
+/// Limit of messages about readers.
 const MAX_NOTICES: u32 = 20;
-/// Bytes that may wait for a reader of a pipe before samples are dropped.
+/// Default limit of a reader's queue, bytes. Beyond it, samples are dropped.
 pub const QUEUE_BYTES: usize = 8 << 20;
-/// Smallest and largest queue of a reader: one round of the drain may write 128 KiB at once.
+/// Smallest and largest limit of a reader's queue: one round of the drain may write 128 KiB at once.
 pub const QUEUES: [usize; 2] = [256 << 10, 1 << 30];
 
-/// How streams are written.
+/// Options of streams.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes that may wait for a reader.
+    /// Limit of a reader's queue, bytes.
     pub queue_bytes: usize,
-    /// Bytes of the pipe or of a socket's buffer, if not the kernel's default.
+    /// Size of the pipe or socket buffer, if not the kernel's default.
     pub pipe_bytes: Option<usize>,
     /// The token that clients of TCP must send.
     pub token: Option<Token>,
-    /// Whether TCP may be reached from other machines.
+    /// Other machines may connect by TCP.
     pub anywhere: bool,
 }
 
@@ -71,10 +72,10 @@ impl Default for Options {
     }
 }
 
-/// A recording on its way to readers.
+/// The output that writes a recording to readers.
 pub struct StreamSink {
     broadcast: Broadcast,
-    /// Accepts readers; `None`: there is one reader, and the output ends with it.
+    /// Accepts readers. `None`: there is a single reader, and the output ends with it.
     listener: Option<Listener>,
     path: PathBuf,
     options: Options,
@@ -83,7 +84,7 @@ pub struct StreamSink {
 }
 
 impl StreamSink {
-    /// Writes to one reader, by an open descriptor.
+    /// Writes to a single reader at an open descriptor.
     ///
     /// # Errors
     /// The type of the descriptor cannot be determined.
@@ -94,10 +95,10 @@ impl StreamSink {
         Ok(sink)
     }
 
-    /// Waits for readers at an address that is not a descriptor.
+    /// Accepts readers at an address that is not a descriptor.
     ///
     /// # Errors
-    /// It cannot be listened at.
+    /// The address is not available.
     pub fn at(address: &Address, options: &Options) -> Result<StreamSink, Error> {
         let name = address.to_string();
         let listener = match address {
@@ -120,10 +121,10 @@ impl StreamSink {
         Ok(StreamSink::new(Path::new(&name), Some(listener), options))
     }
 
-    /// The same; a FIFO's reader is waited for a moment.
+    /// Like [`at`](Self::at), but waits for a moment for the reader of a FIFO.
     ///
     /// # Errors
-    /// As [`at`](Self::at).
+    /// As for [`at`](Self::at).
     pub fn at_soon(address: &Address, options: &Options) -> Result<StreamSink, Error> {
         let mut sink = StreamSink::at(address, options)?;
         let until = Instant::now() + FIFO_WAIT;
@@ -137,7 +138,7 @@ impl StreamSink {
         Ok(sink)
     }
 
-    /// For the bytes of another stream, which does not stop when all readers are behind.
+    /// Configures the sink for another stream's bytes, which do not stop when all readers are behind.
     pub fn relaying(mut self) -> StreamSink {
         let mut broadcast = Broadcast::relaying(self.options.queue_bytes);
         self.broadcast.hand_over(&mut broadcast);
@@ -185,12 +186,12 @@ impl StreamSink {
         }
     }
 
-    /// Returns the notices for the user.
+    /// Takes the messages for the user.
     pub fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Whether too much waits for every reader, or none is there.
+    /// Returns true if the queues of all readers are full, or no reader is connected.
     pub fn full(&self) -> bool {
         self.broadcast.full()
     }
@@ -200,32 +201,32 @@ impl StreamSink {
         self.broadcast.has_no_reader()
     }
 
-    /// Returns true if a reader waits for the next chunk to begin.
+    /// Returns true if a reader waits for the next chunk.
     pub fn wants_chunk(&self) -> bool {
         self.broadcast.wants_chunk()
     }
 
-    /// Bytes that wait for the reader that is furthest behind.
+    /// Returns the length of the longest queue, bytes.
     pub fn waiting(&self) -> usize {
         self.broadcast.waiting()
     }
 
-    /// Bytes accepted so far.
+    /// Returns the number of bytes accepted so far.
     pub fn bytes(&self) -> u64 {
         self.broadcast.bytes()
     }
 
-    /// Returns what the readers got.
+    /// Returns the totals of bytes and events that the readers got.
     pub fn status(&self) -> Status {
         self.broadcast.status()
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The TCP port, if it is one.
+    /// Returns the TCP port, if it listens on one.
     pub fn port(&self) -> Option<u16> {
         match &self.listener {
             Some(Listener::Tcp(tcp)) => tcp.port(),
@@ -233,28 +234,28 @@ impl StreamSink {
         }
     }
 
-    /// Nothing more comes: readers that were cut off get a record of their losses.
+    /// Ends the stream: readers that were cut off get a record of their losses.
     pub fn finish(&mut self) {
         self.broadcast.finish();
     }
 
-    /// The next bytes of another stream.
+    /// Writes the next bytes of another stream.
     ///
     /// # Errors
-    /// They are no stream of chunks of known size: says where.
+    /// The bytes are not a stream of chunks of known size. The error contains the position.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), jfr_format::read::FrameError> {
         self.broadcast.append(bytes)
     }
 
-    /// Whether what was written ends with a chunk.
+    /// Returns true if the written bytes end with a complete chunk.
     pub fn is_at_chunk_end(&self) -> bool {
         self.broadcast.is_at_chunk_end()
     }
 
-    /// Lets readers in and writes what they take.
+    /// Accepts readers and writes as much as they accept.
     ///
     /// # Errors
-    /// The only reader that there can be is gone.
+    /// The single reader has disconnected.
     pub fn push(&mut self) -> io::Result<()> {
         self.accept_readers();
         for Gone { name, error } in self.broadcast.push() {
@@ -268,7 +269,8 @@ impl StreamSink {
         Ok(())
     }
 
-    /// Readable when a reader comes; writable when one of those that are behind takes more.
+    /// Returns the descriptors that are readable when a reader connects, and those that are writable when a
+    /// reader that is behind accepts more.
     pub fn wakes(&self) -> (Vec<BorrowedFd<'_>>, Vec<BorrowedFd<'_>>) {
         let listening = self.listener.as_ref().map_or_else(Vec::new, Listener::descriptors);
         let behind = self.broadcast.readers().iter().filter(|r| r.waiting() > 0);

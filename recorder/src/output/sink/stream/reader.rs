@@ -1,4 +1,4 @@
-//! One reader of a stream: what waits for it, and what it did not get.
+//! One reader of a stream: its queue and its losses.
 
 use std::{
     collections::VecDeque,
@@ -17,52 +17,52 @@ use super::{
     losses::{Losses, QueuedPart},
 };
 
-/// Pieces written with one call.
+/// Limit of pieces written with one call.
 const AT_ONCE: usize = 16;
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Where a reader is in the stream.
+/// The position of a reader in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Waits for its first chunk.
+    /// It waits for its first chunk.
     New,
-    /// Gets what comes.
+    /// It gets all data.
     Following,
-    /// Gets nothing more of a chunk that it has the beginning of.
+    /// It gets no more of the chunk that was cut off.
     Cut(Cut),
-    /// Gets nothing; it has whole chunks.
+    /// It gets nothing now; the chunks that it has are complete.
     Left,
 }
 
 struct Queued {
     piece: Fragment,
-    /// The part that this is the last piece of.
+    /// The part, if this is its last piece.
     last_of: Option<Arc<QueuedPart>>,
 }
 
 /// A reader and its queue.
 pub struct Reader {
     link: Link,
-    /// Where it came from, for messages.
+    /// Its origin, for messages.
     pub name: String,
-    /// Where it is.
+    /// Its position in the stream.
     pub state: State,
     queue: VecDeque<Queued>,
-    /// Bytes of the first piece that are written.
+    /// Bytes of the first piece that have been written.
     written: usize,
-    /// Bytes of the queue in the stream, and in memory.
+    /// Bytes of the queue: in the stream, and in memory.
     waiting: usize,
     held: usize,
-    /// Losses that were not recorded yet.
+    /// Losses that have not been recorded yet.
     pub lost: Losses,
-    /// Bytes lost ever, and events.
+    /// Total of lost bytes and events.
     pub total_lost: (u64, u64),
-    /// Bytes that the kernel took.
+    /// Bytes that the kernel accepted.
     pub taken: u64,
 }
 
 impl Reader {
-    /// Makes the reader of a new connection.
+    /// Returns the reader of a new connection.
     pub fn new(link: Link, name: String) -> Reader {
         Reader {
             link,
@@ -78,17 +78,17 @@ impl Reader {
         }
     }
 
-    /// Bytes of the stream in its queue.
+    /// Returns the bytes of the stream in its queue.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Bytes of memory that its queue holds.
+    /// Returns the memory that its queue uses, bytes.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Its connection.
+    /// Returns its connection.
     pub fn link(&self) -> &Link {
         &self.link
     }
@@ -107,12 +107,13 @@ impl Reader {
         }
     }
 
-    /// It does not get this part.
+    /// Counts a part that it does not get as lost.
     pub fn lose(&mut self, part: &QueuedPart) {
         part.lose(&mut self.lost);
     }
 
-    /// Completes the chunk that it was cut off in, records its losses; from here it can begin another chunk, `next`, or end.
+    /// Completes the chunk in which it was cut off, and records its losses. After that, it can start chunk
+    /// `next`, or end.
     pub fn settle(&mut self, cut_in: Option<&ChunkHead>, next: Option<&ChunkHead>, now: Ticks) {
         let (amount, events) = (self.lost.bytes, self.lost.events());
         let total = self.total_lost.0 + amount;
@@ -126,7 +127,7 @@ impl Reader {
         }
         if !recorded && let Some(head) = next.or(cut_in).filter(|head| head.declares_loss_events) {
             let losses = self.lost.entries();
-            // No two chunks start in the same nanosecond: JMC takes them for one.
+            // No two chunks may start in the same nanosecond, because JMC treats them as one.
             let follows = next.is_some_and(|next| next.header.start_ticks == now);
             let earlier = if follows { head.header.frequency() / 1_000_000_000 + 1 } else { 0 };
             let at = Ticks(now.0.saturating_sub(earlier));
@@ -138,10 +139,10 @@ impl Reader {
         self.state = State::Left;
     }
 
-    /// Writes as much as goes; whether anything went.
+    /// Writes as many bytes as the reader accepts. Returns true if any were written.
     ///
     /// # Errors
-    /// The reader is gone.
+    /// The reader has disconnected.
     pub fn push(&mut self) -> io::Result<bool> {
         let before = self.taken;
         while !self.queue.is_empty() {
