@@ -144,6 +144,9 @@ const SLOW_DOWN: u32 = 3;
 
 /// Handles an overflow of one of the session's perf events in this thread. The weight of the sample is the
 /// increase of the counter, which is exact for any number of overflows and any period.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`crate::handler::on_signal`].
 pub unsafe fn on_event(
     state: &ProcState,
     slot: &ThreadSlot,

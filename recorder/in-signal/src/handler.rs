@@ -90,6 +90,9 @@ pub unsafe fn on_foreign_thread(signal: i32, info: *const c_void) {
 
 /// Handles the signal of the process timer, which came to the calling thread; the thread of `armed_by` armed
 /// the timer.
+///
+/// # Safety
+/// `context` is the kernel's, as in [`on_signal`].
 #[cold]
 unsafe fn on_process_timer(
     state: &'static ProcState,

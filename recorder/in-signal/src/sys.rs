@@ -189,6 +189,9 @@ struct IoVec {
 }
 
 /// Copies memory of process `pid` that may be unmapped. Returns the number of bytes copied, 0 if none.
+///
+/// # Safety
+/// `to` is valid for writes of `len` bytes.
 #[inline]
 pub unsafe fn read_process(pid: u32, from: u64, to: *mut u8, len: usize) -> usize {
     let local = IoVec { base: to as usize, len };

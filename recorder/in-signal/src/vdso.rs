@@ -8,6 +8,9 @@ unsafe fn load<T: Copy>(base: *const u8, offset: usize) -> T {
 }
 
 /// Returns the address of `clock_gettime` in the vDSO at `image`, 0 if there is none.
+///
+/// # Safety
+/// `image` is null or the value of `AT_SYSINFO_EHDR`.
 pub unsafe fn clock_gettime(image: *const u8) -> usize {
     #[cfg(target_arch = "x86_64")]
     const NAME: &[u8] = b"__vdso_clock_gettime\0";
