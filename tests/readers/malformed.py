@@ -99,7 +99,7 @@ def main():
     results = known()
     with tempfile.TemporaryDirectory() as work:
         folder = os.path.join(work, "files")
-        listed = subprocess.run([os.path.join(TARGET, "debug", "malformed"), folder], check=True,
+        listed = subprocess.run([os.path.join(TARGET, "debug", "flightline-test-programs"), "malformed", folder], check=True,
                                 capture_output=True, text=True).stdout
         cases = [line.split("\t") for line in listed.splitlines()]
         path = lambda name: os.path.join(folder, name + ".jfr")
