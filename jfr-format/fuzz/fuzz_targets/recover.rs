@@ -203,10 +203,11 @@ fn make(session: &Path, output: &Path, from: &mut From<'_>) -> Vec<(u8, u64, u64
                 let batches = journal.batches();
                 let counts = std::array::from_fn(|_| if from.0.is_empty() { 1 } else { from.word() });
                 let whose = match from.byte() % 2 {
-                    0 => reported_counters::Whose::Process,
-                    _ => {
-                        reported_counters::Whose::Thread(u32::from(from.byte()), u32::from(from.byte()) << 8)
-                    }
+                    0 => reported_counters::CounterOwner::Process,
+                    _ => reported_counters::CounterOwner::Thread(
+                        u32::from(from.byte()),
+                        u32::from(from.byte()) << 8,
+                    ),
                 };
                 told.keep(&named(".told"), batches, whose, &counts);
             }
