@@ -34,6 +34,8 @@ pub enum Mood {
     Well,
     /// It closes every connection.
     Away,
+    /// It answers a registration after half a second.
+    Slow,
 }
 
 #[derive(Default)]
@@ -201,6 +203,10 @@ impl Stub {
         let value = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
         if (method, &words[..]) == ("POST", &["agents"]) {
             said(Said::Hello(value()));
+            let slow = self.lock().mood == Some(Mood::Slow);
+            if slow {
+                std::thread::sleep(Duration::from_millis(500));
+            }
             let mut state = self.lock();
             state.secrets += 1;
             let secret = format!("secret-{}", state.secrets);

@@ -157,6 +157,20 @@ fn signals_of_the_agent_are_the_programs() {
     assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGTERM));
 }
 
+/// The program ends before the answer to its registration is there: the service knows it, and learns of its end.
+#[test]
+fn end_during_the_registration_is_reported() {
+    let _place = beside();
+    let folder = tempfile::tempdir().unwrap();
+    let stub = Stub::default();
+    stub.mood(Mood::Slow);
+    let mut victim = Controlled::start(&mut agent(&stub, folder.path(), &[]));
+    hello(&stub);
+    signal(victim.child.id(), libc::SIGTERM);
+    assert_eq!(gone(&stub), "it was ended by SIGTERM");
+    assert_eq!(wait(&mut victim.child, LIMIT, "the agent's end").code(), Some(128 + libc::SIGTERM));
+}
+
 #[test]
 fn a_service_that_was_away_finds_run_and_recording_there() {
     let _place = beside();

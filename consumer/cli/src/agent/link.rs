@@ -60,6 +60,8 @@ struct State {
     ended: Option<String>,
     /// The end has been reported.
     told: bool,
+    /// A registration is on its way; the service may know the process already.
+    registering: bool,
     /// The last request failed.
     away: bool,
 }
@@ -148,7 +150,21 @@ impl Link {
         if let Some(known) = known.clone().filter(|_| current) {
             return Ok(known);
         }
-        let secret = known.as_ref().map(|known| known.secret.as_str());
+        self.state().registering = true;
+        let registered = self.register(known.as_ref().map(|known| known.secret.as_str()));
+        let mut state = self.state();
+        state.registering = false;
+        self.changed.notify_all();
+        let welcome = registered?;
+        if state.forgotten {
+            // A restarted service numbers its commands from one.
+            state.orders.count_anew();
+        }
+        (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
+        Ok(welcome)
+    }
+
+    fn register(&self, secret: Option<&str>) -> Result<Welcome, Refused> {
         let hello = json(&self.process.hello());
         let response = self.client.call_within(Some(ANSWER), Method::POST, "/agents", secret, Some(hello))?;
         let answer = self.client.answer::<Welcome>(response);
@@ -156,12 +172,6 @@ impl Link {
         if !is_id(&welcome.target) {
             return Err(Refused::Unreachable("What answers is no profiling service.".into()));
         }
-        let mut state = self.state();
-        if state.forgotten {
-            // A restarted service numbers its commands from one.
-            state.orders.count_anew();
-        }
-        (state.known, state.was, state.forgotten) = (Some(welcome.clone()), Some(is), false);
         Ok(welcome)
     }
 
@@ -319,7 +329,10 @@ impl Link {
         let waits = |state: &mut State| !state.orders.is_idle() || state.always && !state.away;
         let waited = self.changed.wait_timeout_while(self.state(), LAST_RUN, waits);
         drop(waited);
-        let mut state = self.state();
+        // The process may end before the answer to its registration is here.
+        let registering = |state: &mut State| state.registering;
+        let waited = self.changed.wait_timeout_while(self.state(), FAREWELL, registering);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.told = true;
         let Some(known) = state.known.clone().filter(|_| !state.away) else { return };
         drop(state);
