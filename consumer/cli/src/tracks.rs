@@ -47,8 +47,13 @@ pub fn read(inputs: &[PathBuf], select: &SelectArgs, profile: &Profile, what: Fo
 }
 
 /// Returns the timestamps of samples of events that draw these types, counted from the start of the earliest
-/// input; `None` if the inputs have no timestamps.
-pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Option<Moments>> {
+/// input; `None` if the inputs have no timestamps. Collects durations in the same pass.
+pub fn moments(
+    inputs: &[PathBuf],
+    select: &SelectArgs,
+    drawn: &[Types],
+    durations: &mut Durations,
+) -> Result<Option<Moments>> {
     // Unfreed memory is a sum over the recording.
     let is_sum = drawn.iter().any(|types| types.variants.contains(unfreed::LIVE));
     if is_sum || !is_timed(inputs, select, For::Page) {
@@ -61,35 +66,71 @@ pub fn moments(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Resu
     let collecting = Collecting::new(&options, &reshape, range(inputs, select)?);
     let mut gathering = Gathering::new(collecting, origin, drawn);
     items::each(inputs, select, &picture::timed(drawn), drawn, |item, feed| {
+        durations.add(item, drawn);
         gathering.take(item);
         feed.plain_below(gathering.shortest());
     })?;
+    durations.complete = true;
     Ok(Some(gathering.finish()))
 }
 
-/// Returns the durations of the samples of each event that draws these types; `None` for events without
-/// durations, for inputs that can be read only once, and for filters other than by thread, state, time and
-/// frame.
-pub fn latencies(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Vec<Option<Summary>>> {
-    let mut all = vec![Histogram::default(); drawn.len()];
-    let types = drawn.iter().flat_map(|types| &types.names);
-    let samples: Vec<String> = types.filter(|name| latency::has_durations(name)).cloned().collect();
-    let by_spans = !select.spans.is_empty() || !select.labels.is_empty();
-    if samples.is_empty() || by_spans || select.focus.is_some() || inputs.iter().any(|path| is_stream(path)) {
-        return Ok(vec![None; drawn.len()]);
+/// Collects the durations of the samples of each event of a page.
+#[derive(Default)]
+pub struct Durations {
+    /// The event types that have durations. Empty if the events have none, if an input can be read only once, or
+    /// for filters other than by thread, state, time and frame.
+    types: Vec<String>,
+    choice: Option<Choice>,
+    histograms: Vec<Histogram>,
+    /// All inputs have been read.
+    complete: bool,
+}
+
+impl Durations {
+    /// Creates a collector for the events that draw these types.
+    pub fn new(inputs: &[PathBuf], select: &SelectArgs, drawn: &[Types]) -> Result<Self> {
+        let histograms = vec![Histogram::default(); drawn.len()];
+        let names = drawn.iter().flat_map(|types| &types.names);
+        let types: Vec<String> = names.filter(|name| latency::has_durations(name)).cloned().collect();
+        let by_spans = !select.spans.is_empty() || !select.labels.is_empty();
+        let is_once = || inputs.iter().any(|path| is_stream(path));
+        if types.is_empty() || by_spans || select.focus.is_some() || is_once() {
+            return Ok(Self { histograms, ..Self::default() });
+        }
+        let choice = Some(Choice::new(select.samples.filter(), range(inputs, select)?));
+        Ok(Self { types, choice, histograms, complete: false })
     }
-    let mut choice = Choice::new(select.samples.filter(), range(inputs, select)?);
-    let wanted = live::Options { samples, others: false, ..live::Options::default() };
-    items::each(inputs, select, &wanted, drawn, |item, _| {
-        let Item::Sample(sample) = item else { return };
+
+    fn add(&mut self, item: &Item, drawn: &[Types]) {
+        let (Some(choice), Item::Sample(sample)) = (&mut self.choice, item) else { return };
+        if !self.types.iter().any(|name| **name == *sample.event) {
+            return;
+        }
         let Some(nanos) = latency::nanos(sample).filter(|_| choice.wants(item)) else { return };
-        for (histogram, types) in all.iter_mut().zip(drawn) {
+        for (histogram, types) in self.histograms.iter_mut().zip(drawn) {
             if sample.matches(types) {
                 histogram.add(nanos);
             }
         }
-    })?;
-    Ok(all.into_iter().map(Histogram::summary).collect())
+    }
+
+    /// Returns the durations by event; `None` for events without durations. Reads the inputs if [`moments`] did not.
+    pub fn finish(
+        mut self,
+        inputs: &[PathBuf],
+        select: &SelectArgs,
+        drawn: &[Types],
+    ) -> Result<Vec<Option<Summary>>> {
+        if self.choice.is_none() {
+            return Ok(vec![None; drawn.len()]);
+        }
+        if !self.complete {
+            let wanted =
+                live::Options { samples: self.types.clone(), others: false, ..live::Options::default() };
+            items::each(inputs, select, &wanted, drawn, |item, _| self.add(item, drawn))?;
+        }
+        Ok(self.histograms.into_iter().map(Histogram::summary).collect())
+    }
 }
 
 /// Returns true if an input can be read only once.

@@ -52,14 +52,12 @@ impl Process {
         let mut sum = more.fold(0, u64::saturating_add);
         for number in 0..file.slots() {
             let Some(slot) = file.slot(number) else { break };
-            let slot_state_word = slot.state.load(Acquire);
+            let word = slot.state.load(Acquire);
             // After a thread ends, its counters remain in the slot until another thread uses it.
-            if slot_state_word & slot_state::MASK == slot_state::INIT
-                || slot.lost.iter().all(|n| n.load(Relaxed) == 0)
-            {
+            if word & slot_state::MASK == slot_state::INIT || slot.lost.iter().all(|n| n.load(Relaxed) == 0) {
                 continue;
             }
-            let holder = (number, slot_state_word & !slot_state::MASK);
+            let holder = (number, word & !slot_state::MASK);
             let known = state.threads.list.iter().position(|t| t.slot() == Some(holder));
             let index = known.or_else(|| state.threads.at_slot(file, number, state.sampling.period_ns));
             let Some(thread) = index.and_then(|index| state.threads.list.get_mut(index)) else { continue };

@@ -164,6 +164,7 @@ impl Link {
         Ok(welcome)
     }
 
+    /// Introduces the process to the service. `secret` is that of an earlier registration.
     fn register(&self, secret: Option<&str>) -> Result<Welcome, Refused> {
         let hello = json(&self.process.hello());
         let response = self.client.call_within(Some(ANSWER), Method::POST, "/agents", secret, Some(hello))?;

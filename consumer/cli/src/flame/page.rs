@@ -7,13 +7,14 @@ use flightline_consumer::picture::{self, Drawn, Offer};
 use flightline_consumer::render::PictureOptions;
 use flightline_consumer::render::html::{self, Event, Events};
 use flightline_consumer::render::java::Java;
-use flightline_consumer::render::times::{MOST, Times};
+use flightline_consumer::render::times::{MOST, Moments, Times};
 use flightline_consumer::tree::Tree;
 
 use super::title;
 use crate::args::FlameArgs;
 use crate::stacks::{self, For, Profile};
-use crate::{talk, tracks};
+use crate::talk;
+use crate::tracks::{self, Durations};
 
 /// The parts of a page.
 #[derive(Default)]
@@ -113,43 +114,47 @@ pub(super) fn selected(args: &FlameArgs, trees: Vec<(String, Tree)>, model: Opti
 
 /// Writes the page.
 pub(super) fn write(args: &FlameArgs, mut page: Page, out: &mut Vec<u8>) -> Result<()> {
+    let mut moments = None;
     if let Some(types) = &page.types {
-        let latencies = tracks::latencies(&args.stacks.inputs, &args.stacks.select, types)?;
+        let (inputs, select) = (&args.stacks.inputs, &args.stacks.select);
+        let mut durations = Durations::new(inputs, select, types)?;
+        if can_have_times(args, &page.events) {
+            moments = tracks::moments(inputs, select, types, &mut durations)?;
+        }
+        let latencies = durations.finish(inputs, select, types)?;
         page.events.iter_mut().zip(latencies).for_each(|(event, latency)| event.latency = latency);
     }
     let events = Events::new(page.events, args.picture.java(page.java));
-    let times = match page.types {
-        Some(types) => times(args, &events, &types)?,
-        None => None,
-    };
+    let times = moments.and_then(|moments| times(args, &events, moments));
     let options = args.picture.common(PictureOptions { title: title(args), subtitle: None, inverted: false });
     Ok(html::write_events(&events, times.as_ref(), &options, out)?)
 }
 
-/// Reads when the samples were taken, if the page can hold it.
-fn times(args: &FlameArgs, events: &Events, types: &[Types]) -> Result<Option<Times>> {
-    if args.no_time {
-        return Ok(None);
+/// Returns true if the page can hold when the samples were taken.
+fn can_have_times(args: &FlameArgs, events: &[Event]) -> bool {
+    let all: Vec<Vec<&Tree>> = events.iter().map(|event| event.measures.iter().collect()).collect();
+    if args.no_time || all.iter().flatten().all(|tree| tree.total == 0) {
+        return false;
     }
-    let select = &args.stacks.select;
-    let trees = events.trees();
-    if trees.iter().flatten().all(|tree| tree.total == 0) {
-        return Ok(None);
-    }
-    let samples = trees.iter().filter_map(|trees| picture::samples(trees)).fold(0, u64::saturating_add);
+    let samples = all.iter().filter_map(|trees| picture::samples(trees)).fold(0, u64::saturating_add);
     if samples > MOST {
         talk::note(format_args!(
             "the page has no heat map and no chart: it would hold the times of {samples} samples, and can hold {MOST}; --from and --to draw a part"
         ));
-        return Ok(None);
+        return false;
     }
-    if select.min_width.is_some() {
+    if args.stacks.select.min_width.is_some() {
         talk::note("with --min-width the page has no heat map and no chart");
-        return Ok(None);
+        return false;
     }
-    let Some(moments) = tracks::moments(&args.stacks.inputs, select, types)? else { return Ok(None) };
+    true
+}
+
+/// Assigns the samples to the boxes of the page.
+fn times(args: &FlameArgs, events: &Events, moments: Moments) -> Option<Times> {
+    let trees = events.trees();
     let trees: Vec<&[&Tree]> = trees.iter().map(Vec::as_slice).collect();
-    let times = picture::times(moments, &trees, &stacks::options(select, For::Page));
+    let times = picture::times(moments, &trees, &stacks::options(&args.stacks.select, For::Page));
     let untimed: Vec<&str> = (0..trees.len())
         .filter(|&at| !times.as_ref().is_some_and(|times| times.has(at)))
         .map(|at| events.name(at))
@@ -160,5 +165,5 @@ fn times(args: &FlameArgs, events: &Events, types: &[Types]) -> Result<Option<Ti
             untimed.join(", ")
         ));
     }
-    Ok(times)
+    times
 }
