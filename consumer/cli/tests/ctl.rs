@@ -24,12 +24,14 @@ fn record(folder: &std::path::Path, name: &str) -> Running {
     Running(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// Returns the answer of `ctl status --json` as soon as it has recordings with these outputs.
+/// Returns the answer of `ctl status --json` as soon as it has recordings with these outputs, whose programs have joined.
 fn status_with(outputs: &[String]) -> Value {
     let until = Instant::now() + Duration::from_secs(20);
     loop {
         let answer: Value = serde_json::from_str(&stdout(&["ctl", "--json", "status"])).unwrap();
-        let listed: Vec<&str> = answer["recordings"].as_array().unwrap().iter().flat_map(names).collect();
+        let recordings = answer["recordings"].as_array().unwrap().iter();
+        let joined = recordings.filter(|recording| recording["processes"][0].is_object());
+        let listed: Vec<&str> = joined.flat_map(names).collect();
         if outputs.iter().all(|output| listed.contains(&output.as_str())) {
             return answer;
         }
