@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    path::Path,
     time::{Duration, Instant},
 };
 
@@ -52,7 +51,7 @@ impl Chosen {
                 },
                 // Its files in /proc cannot be read. The attempt to record it returns the reason and the
                 // remedy.
-                Err(_) if exists(pid) => chosen.outside.push(pid),
+                Err(_) if is_alive(pid) => chosen.outside.push(pid),
                 Err(error) => chosen.leave_out(pid, error),
             }
         }
@@ -60,7 +59,7 @@ impl Chosen {
     }
 
     fn leave_out(&mut self, pid: u32, error: Error) {
-        match exists(pid) {
+        match is_alive(pid) {
             true => self.refused.push(error),
             false => self.gone += 1,
         }
@@ -116,8 +115,10 @@ fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
 }
 
-fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+/// Returns true if a process runs. One that has ended stays in `/proc` until its parent waits for it.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Records running processes until they end, the recording is over, or a signal arrives. Processes that wait
@@ -237,11 +238,32 @@ impl Later {
         let twice: Vec<u32> = new.iter().copied().filter(|pid| self.seen.contains(pid)).collect();
         self.seen = new.into_iter().collect();
         // The kernel reuses the PIDs of ended processes.
-        self.known.retain(|pid| exists(*pid));
+        self.known.retain(|pid| is_alive(*pid));
         self.known.extend(&twice);
         let mut chosen = Chosen::classify(&twice, drain.settings());
         let joining = chosen.begin(drain)?;
         chosen.say_refused(say);
         Ok(joining)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use nix::unistd::Pid;
+
+    #[test]
+    fn ended_process_is_not_alive_although_its_parent_has_not_waited() {
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let pid = child.id();
+        assert!(is_alive(pid));
+        drop(child.stdin.take());
+        let ended = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(Pid::from_raw(pid as i32)), ended).unwrap();
+        assert!(!is_alive(pid) && std::path::Path::new(&format!("/proc/{pid}")).exists());
+        child.wait().unwrap();
+        assert!(!is_alive(pid));
     }
 }
