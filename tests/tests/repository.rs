@@ -1,6 +1,7 @@
 //! Rolling repositories with real processes: by option, by environment and by machine-wide settings;
 //! children, daemons, exec; labels.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -39,13 +40,18 @@ fn samples_in(recording: &Recording, function: &str) -> usize {
     recording.samples.iter().filter(|s| recording.stacks[s.stack].has(function)).count()
 }
 
-/// The drain of a preloaded program has no parent to wait for it. It is done when no process holds its
-/// folder.
+/// Waits for the recorder of a preloaded program, which is not a child of this process. It has ended when it
+/// has described its folder and no process holds the lock of the folder. The lock is looked up instead of
+/// taken, because a recorder fails when it cannot take it.
 fn finished(root: &Path, pid: u32) -> Vec<PathBuf> {
     until(LIMIT, "the recorder's end", || {
         let files = chunks(root).remove(&pid)?;
-        let held = std::fs::File::open(files.first()?.with_file_name(".held")).ok()?;
-        held.try_lock().is_ok().then_some(files)
+        let folder = files.first()?.parent()?.to_owned();
+        let is_described = folder.join("flightline.json").exists();
+        let held = std::fs::metadata(folder.join(".held")).ok()?;
+        let inode = format!(":{} ", held.ino());
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        (is_described && !locks.lines().any(|lock| lock.contains(&inode))).then_some(files)
     })
 }
 
@@ -79,6 +85,7 @@ fn a_daemon_that_records_itself_keeps_its_recorder() {
     let _place = beside();
     let folder = tempfile::tempdir().unwrap();
     let started = run(preloaded(folder.path()).args(["daemon", "400"]), LIMIT).expect_success("daemon");
+    assert_eq!(started.stderr, "");
     let pid = number(&started, "daemon ");
     let files = finished(folder.path(), pid);
     most_of(samples_in(&read(&files), "daemon_work"), 400);

@@ -4,6 +4,7 @@
 //! The recorder waits for every process that still maps the session or was started to join it.
 
 use std::{
+    collections::HashSet,
     fs,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
@@ -13,22 +14,48 @@ use flightline_in_signal::layout::SESSION_ENV;
 
 use crate::cost::is_measuring;
 
+/// Limit of listings of `/proc` in one search.
+const MAX_LISTINGS: usize = 100;
+
 /// Returns true if a process of this user still maps the session (it forked and has not announced itself yet)
-/// or was started to join it.
+/// or was started to join it. Also returns true if processes start too fast to tell.
 pub fn any(session: &Path) -> bool {
     let user = nix::unistd::geteuid().as_raw();
     let own = std::process::id();
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids = pids.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let joining = format!("{SESSION_ENV}={}", session.display());
-    pids.any(|pid| {
+    let belongs = |pid: u32| {
         let dir = format!("/proc/{pid}");
         pid != own
             && !is_measuring(pid)
             && fs::metadata(&dir).is_ok_and(|meta| meta.uid() == user)
             && (has(&format!("{dir}/maps"), b'\n', |line| ends_below(line, session))
                 || has(&format!("{dir}/environ"), 0, |entry| entry == joining.as_bytes()))
-    })
+    };
+    is_found(processes, belongs)
+}
+
+/// Returns true if a process `belongs`. A process inherits this from its parent.
+///
+/// A listed process can fork and end before it is examined, and its child is not in that listing. So the
+/// search lists the processes again until a listing has no new process: each process of that listing was
+/// examined, and so was the parent of each process that starts later.
+fn is_found(list: impl Fn() -> Vec<u32>, belongs: impl Fn(u32) -> bool) -> bool {
+    let mut examined = HashSet::new();
+    for _ in 0..MAX_LISTINGS {
+        let new: Vec<u32> = list().into_iter().filter(|pid| examined.insert(*pid)).collect();
+        if new.is_empty() {
+            return false;
+        }
+        if new.into_iter().any(&belongs) {
+            return true;
+        }
+    }
+    true
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn has(path: &str, separator: u8, wanted: impl Fn(&[u8]) -> bool) -> bool {
@@ -46,6 +73,7 @@ mod tests {
     use super::*;
     use crate::os::test_isolation::alone;
     use std::{
+        cell::Cell,
         process::{Command, Stdio},
         time::{Duration, Instant},
     };
@@ -72,6 +100,34 @@ mod tests {
         let maps = b"7f0-7f1 rw-s 0 00:1a 7 /dev/shm/flightline-1-2/7-1.proc";
         assert!(ends_below(maps, Path::new("/dev/shm/flightline-1-2")));
         assert!(!ends_below(maps, Path::new("/dev/shm/flightline-1-")));
+    }
+
+    #[test]
+    fn child_of_a_process_that_ends_after_it_was_listed_is_found() {
+        // Each process of the chain forks the next one and ends when it has been listed.
+        let chain = |length: u32| {
+            let newest = Cell::new(1);
+            let list = || {
+                let listed = newest.get();
+                newest.set((listed + 1).min(length));
+                vec![7, 9, listed + 10]
+            };
+            is_found(list, |pid| pid == newest.get() + 10)
+        };
+        assert!(chain(2));
+        assert!(chain(30));
+        assert!(!is_found(|| vec![7, 9], |_| false));
+    }
+
+    #[test]
+    fn search_ends_when_processes_start_all_the_time() {
+        let last = Cell::new(0);
+        let list = || {
+            last.set(last.get() + 1);
+            vec![last.get()]
+        };
+        assert!(is_found(list, |_| false));
+        assert_eq!(last.get() as usize, MAX_LISTINGS);
     }
 
     #[test]
