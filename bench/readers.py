@@ -311,7 +311,7 @@ def json_events(stream):
 
 
 def line_events(stream):
-    """Yields the events of `print --ndjson` and `--compact` in the same form; consumer/print-formats.md documents these formats."""
+    """Yields the events of `print --ndjson` and `--compact` in the same form; docs/guide/reference/print-formats.md documents these formats."""
     constants, settled = {}, set()
 
     def resolved(value):

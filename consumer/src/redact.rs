@@ -1,6 +1,6 @@
 //! Secrets in command lines, properties and environment variables.
 //!
-//! `flightline scrub --redact` and `flightline summary` share these rules; docs/redaction.md lists them for users.
+//! `flightline scrub --redact` and `flightline summary` share these rules; docs/guide/reference/redaction.md lists them for users.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

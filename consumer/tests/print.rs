@@ -185,7 +185,8 @@ fn compact_lines_have_the_values_of_the_document() {
     if !python_is_here() {
         return;
     }
-    let documentation = std::fs::read_to_string(root().join("consumer/print-formats.md")).unwrap();
+    let documentation =
+        std::fs::read_to_string(root().join("docs/guide/reference/print-formats.md")).unwrap();
     let program = documentation.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
     for name in ["jdk25.jfr", "jdk17-multichunk.jfr", "ap-java-cpu.jfr"] {
         let want = events(&text(name, Format::Json, options(64)));

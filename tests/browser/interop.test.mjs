@@ -1,4 +1,4 @@
-// The cells of docs/interop.md that need a browser or an npm program and that no other test covers: weights
+// The cells of docs/guide/reference/interoperability.md that need a browser or an npm program and that no other test covers: weights
 // and boxes, one by one.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";

@@ -3,7 +3,7 @@
 //! `docs/checklists/NAME.tsv` is written by hand. It has a line for each section (`#`, number, title) and for
 //! each point, in the checklist's order. A point has four cells: its number, a checksum of its words
 //! ([`points`]), the requirement in our words, and the evidence (as [`crate::shown`] reads it). `= store` in
-//! the last cell refers to the row with the same number in `consumer/docs/store-requirements.md`; text after
+//! the last cell refers to the row with the same number in `docs/checklists/requirements/store.md`; text after
 //! `; ` is added to it.
 //!
 //! `docs/checklists/NAME.md` and `README.md` are generated.
@@ -141,15 +141,15 @@ impl Elsewhere {
         let rows = self.0.entry(list.to_owned()).or_insert_with(|| told_by(list));
         let number = key.rsplit(' ').next().unwrap_or_default();
         let told =
-            rows.get(number).unwrap_or_else(|| panic!("{list}-requirements.md tells nothing of {number}"));
+            rows.get(number).unwrap_or_else(|| panic!("requirements/{list}.md has no evidence for {number}"));
         let between = if more.is_empty() { "" } else { "; " };
         format!("{}{told}{between}{more}", &shown[..at])
     }
 }
 
-/// Reads the evidence in `consumer/docs/LIST-requirements.md`, by number.
+/// Reads the evidence in `docs/checklists/requirements/LIST.md`, by number.
 fn told_by(list: &str) -> BTreeMap<String, String> {
-    let file = format!("consumer/docs/{list}-requirements.md");
+    let file = format!("{FOLDER}/requirements/{list}.md");
     let mut told: BTreeMap<String, String> = BTreeMap::new();
     for line in read(&file).lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -245,20 +245,20 @@ fn cells(numbers: &[usize]) -> String {
 }
 
 const INTRODUCTION: &str = "# Checklists\n\n\
-    There are lists of what a recorder, its pictures, its service and its store must show to be taken seriously: read out of\n\
-    articles, of other tools' sources, of their users' complaints, with figures measured of the best there is. Each row here is a point of\n\
-    theirs: each row of a table, each numbered item, each sentence. It says in a few words what is asked, and names what shows it.\n\n\
-    A test (`tests/tests/checklists.rs`) makes these pages of the `.tsv` files beside them and fails if one is out of date, if a test that\n\
-    is named is not there, is not run, or is none, if a script or document is missing, or if a row names nothing and gives no reason. Where the lists\n\
-    themselves are at hand (`FLIGHTLINE_CHECKLISTS`, or `../shared/checklists` beside the clone) it also compares point by point, by number and wording,\n\
-    that none of theirs is missing here. They are not part of this repository; without them the test says loudly that this was not compared.\n\n\
-    `file::function` is a test in Rust, run by `cargo test`; `file` and words in quotes a test in a browser, run by `tests/browser/run.sh`. What\n\
-    stands before them says how far it is so: *otherwise*: done in another way; *missed*, *in part*; *theirs*: the point tells of other tools or machines, and\n\
-    ours is beside it, by figures and by a test of what makes them so, as no test goes by a clock. Without such a word the tests show what is asked. Numbers\n\
-    behind a dot count what has no number of its own.\n\n\
-    To change a row: edit the `.tsv`, then `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::`. Rows whose last cell is `= NAME` have\n\
-    it from `consumer/docs/NAME-requirements.md`: [pictures](../../consumer/docs/picture-requirements.md), [off-CPU](../../consumer/docs/off-cpu-requirements.md),\n\
-    [service](../../consumer/docs/service-requirements.md), [store](../../consumer/docs/store-requirements.md), [streams](../../consumer/docs/stream-requirements.md).\n\n\
+    The checklists collect the requirements for recorders, flame graphs, services and stores. They come from articles, from the sources of\n\
+    other tools, from complaints of their users, and from measurements of the best tools. Each row of a table, each numbered item and each\n\
+    sentence of a checklist is one row here. A row has a summary of the requirement, and names the evidence.\n\n\
+    The test `tests/tests/checklists.rs` generates these pages from the `.tsv` files beside them. It fails if a page is out of date, if a named\n\
+    test does not exist or is not run, if a script or document does not exist, or if a row has neither evidence nor a reason. If the original\n\
+    checklists are available (`FLIGHTLINE_CHECKLISTS`, or `../shared/checklists` beside the clone), the test also checks by number and wording\n\
+    that no requirement is missing. The originals are not part of this repository; without them the test prints that it did not compare.\n\n\
+    `file::function` is a test in Rust, which `cargo test` runs. `file` with words in quotes is a test in a browser, which\n\
+    `tests/browser/run.sh` runs. A word before them states the degree: *otherwise*: solved in another way; *missed*, *in part*; *theirs*: the\n\
+    requirement describes other tools or machines, and our figures are beside it, with a test of their cause, because no test depends on a\n\
+    clock. Without such a word, the tests show the whole requirement. A number after a dot counts requirements that have no number.\n\n\
+    To change a row, edit the `.tsv` file, then run `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::`. A row\n\
+    whose last cell is `= NAME` has its evidence in `requirements/NAME.md`: [pictures](requirements/picture.md), [off-CPU](requirements/off-cpu.md),\n\
+    [service](requirements/service.md), [store](requirements/store.md), [streams](requirements/stream.md).\n\n\
     | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\
     |---|---|---|---|---|---|---|---|\n";
 

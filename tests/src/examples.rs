@@ -8,16 +8,10 @@ use crate::run::run;
 use crate::shown::root;
 use crate::victim;
 
-/// The documents with details of commands, relative to the project's root. Their calls are between code fences.
-const DETAILS: [&str; 5] = [
-    "recorder/docs/outside.md",
-    "recorder/docs/steering.md",
-    "recorder/docs/always-on.md",
-    "consumer/docs/stream.md",
-    "consumer/docs/spans.md",
-];
+/// The folder of the user's guide, relative to the project's root.
+const GUIDE: &str = "docs/guide";
 /// The documents of real use.
-const JOURNEYS: &str = "docs/journeys";
+const JOURNEYS: &str = "docs/guide/case-studies";
 
 /// The calls in a document.
 #[derive(Debug)]
@@ -51,13 +45,50 @@ pub fn readme() -> Document {
 /// Returns the list of commands, which has an example of each.
 #[must_use]
 pub fn commands() -> Document {
-    Document::of_lines("docs/commands.md")
+    Document::of_lines("docs/guide/reference/commands.md")
 }
 
-/// Returns the documents with details of commands.
+/// Returns the guide's pages, without the list of commands and the case studies. Their calls are between
+/// code fences.
 #[must_use]
 pub fn details() -> Vec<Document> {
-    DETAILS.iter().map(|path| Document::of_fences(path)).collect()
+    let pages = guide_pages().into_iter();
+    let pages = pages.filter(|page| !page.starts_with("case-studies") && page != "reference/commands.md");
+    pages.map(|page| Document::of_fences(&format!("{GUIDE}/{page}"))).collect()
+}
+
+/// Returns the pages of the guide except its summary, relative to its folder.
+#[must_use]
+pub fn guide_pages() -> Vec<String> {
+    let mut pages = markdown_below(&root().join(GUIDE));
+    pages.retain(|page| page != "SUMMARY.md");
+    pages
+}
+
+/// Returns the Markdown files below a folder, relative to it, without those of build output and of installed packages.
+///
+/// # Panics
+///
+/// If a folder cannot be read.
+#[must_use]
+pub fn markdown_below(top: &Path) -> Vec<String> {
+    let mut folders = vec![top.to_owned()];
+    let mut pages = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap();
+            if path.is_dir() {
+                if name != "target" && name != "node_modules" && name != ".git" {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path.strip_prefix(top).unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+    pages.sort();
+    pages
 }
 
 /// Returns the documents of real use.

@@ -1,4 +1,4 @@
-//! Tests of errors that other recorders of native programs make. `recorder/docs/guest.md` lists them; this
+//! Tests of errors that other recorders of native programs make. `docs/guest-tests.md` lists them; this
 //! file has those that no other suite covers.
 
 use std::path::Path;
@@ -140,7 +140,7 @@ fn two_recordings_do_not_mix() {
 fn the_list_is_true() {
     let _place = beside();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let list = std::fs::read_to_string(root.join("recorder/docs/guest.md")).unwrap();
+    let list = std::fs::read_to_string(root.join("docs/guest-tests.md")).unwrap();
     let mut named = 0;
     for test in list.split('`').filter(|word| word.contains("::") && !word.contains(' ')) {
         let (file, name) = test.split_once("::").unwrap();

@@ -1,4 +1,4 @@
-//! Tests the cells of docs/interop.md (outputs × readers) that no other test covers.
+//! Tests the cells of docs/guide/reference/interoperability.md (outputs × readers) that no other test covers.
 
 mod document;
 mod made;
@@ -17,13 +17,16 @@ fn top() -> &'static Path {
 #[test]
 fn the_document_is_made_of_the_table() {
     let _place = beside();
-    let path = top().join("docs/interop.md");
+    let path = top().join("docs/guide/reference/interoperability.md");
     let wanted = document::written();
     if std::env::var_os("BLESS").is_some() {
         fs::write(&path, &wanted).unwrap();
     }
     let there = fs::read_to_string(&path).unwrap_or_default();
-    assert!(there == wanted, "docs/interop.md is not what the table says: BLESS=1 writes it anew");
+    assert!(
+        there == wanted,
+        "docs/guide/reference/interoperability.md is not what the table says: BLESS=1 writes it anew"
+    );
 }
 
 #[test]

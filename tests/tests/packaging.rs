@@ -125,9 +125,9 @@ fn the_tarball_works_where_it_is_unpacked() {
         "share/doc/flightline/README.md",
         "share/doc/flightline/copyright",
         "share/doc/flightline/crates.gz",
-        "share/doc/flightline/docs/commands.md",
+        "share/doc/flightline/docs/guide/reference/commands.md",
+        "share/doc/flightline/docs/guide/reference/engines.md",
         "share/doc/flightline/examples/self.c",
-        "share/doc/flightline/recorder/docs/engines.md",
         "share/fish/vendor_completions.d/flightline.fish",
         "share/zsh/site-functions/_flightline",
     ] {

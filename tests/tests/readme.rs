@@ -57,7 +57,10 @@ fn examples_are_of_commands_that_exist() {
         .collect();
     assert!(not_named.is_empty(), "the README does not name {not_named:?}");
 
-    assert!(README.contains("](docs/commands.md)"), "the README has no link to the list of commands");
+    assert!(
+        README.contains("](docs/guide/reference/commands.md)"),
+        "the README has no link to the list of commands"
+    );
     let list = examples::commands();
     let mut without_example = commands;
     for call in &list.calls {
@@ -96,10 +99,10 @@ fn commands_of_the_journeys_exist() {
 #[test]
 fn tables_of_requirements_name_tests_that_exist() {
     let _place = beside();
-    let folder = root().join("consumer/docs");
+    let folder = root().join("docs/checklists/requirements");
     let (mut seen, mut missing) = (0, Vec::new());
     for list in ["picture", "stream", "off-cpu", "service", "store"] {
-        let file = format!("{list}-requirements.md");
+        let file = format!("{list}.md");
         for line in std::fs::read_to_string(folder.join(&file)).unwrap().lines() {
             let found = shown(line, &folder);
             seen += found.tests;
@@ -108,4 +111,34 @@ fn tables_of_requirements_name_tests_that_exist() {
     }
     assert!(seen > 250, "{seen} tests named");
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn summary_of_the_guide_lists_each_page_once() {
+    let summary = std::fs::read_to_string(root().join("docs/guide/SUMMARY.md")).unwrap();
+    let links = summary.lines().filter_map(|line| line.split_once("](")?.1.strip_suffix(')'));
+    let mut listed: Vec<&str> = links.collect();
+    listed.sort_unstable();
+    assert_eq!(listed, examples::guide_pages());
+}
+
+/// Checks the links of all documents of the repository to files.
+#[test]
+fn links_of_documents_name_files_that_exist() {
+    let (mut links, mut broken) = (0, Vec::new());
+    for document in examples::markdown_below(&root()) {
+        let path = root().join(&document);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if link.is_empty() || link.contains([':', ' ', '\n']) {
+                continue;
+            }
+            links += 1;
+            if !path.parent().unwrap().join(link).exists() {
+                broken.push(format!("{document}: {link}"));
+            }
+        }
+    }
+    assert!(links > 300, "{links} links");
+    assert!(broken.is_empty(), "{broken:#?}");
 }

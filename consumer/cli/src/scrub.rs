@@ -34,7 +34,7 @@ their package; an event has all categories it lies in; its thread is its eventTh
 (JVMInformation, SystemProcess, ProcessStart), options of agents and string flags. A value is a secret if its name contains \
 a word such as password, secret, token, credential or apiKey, if its last word is key, or if it looks like one: the password \
 in a URL, private keys (PEM), JSON web tokens, HTTP authentication, keys of AWS, GitHub, GitLab, Google, Slack, Stripe. \
-docs/redaction.md has the complete list. --redact=all replaces the whole text of these fields, java.version too. \
+docs/guide/reference/redaction.md has the complete list. --redact=all replaces the whole text of these fields, java.version too. \
 --redact-fields replaces any text. Names of properties stay, and so does the same text elsewhere. A field that refers to a \
 pool becomes null.
 

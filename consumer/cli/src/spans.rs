@@ -44,7 +44,7 @@ Examples:
   flightline flame run.jfr --span checkout -o checkout.html
 
 A span is what the program says it is (tracing, OpenTelemetry, flightline.h), or profiler.Span, Datadog's and Grafana's span ids, \
-and contextual events of a JDK. What is spent in a span is without the spans within it. consumer/docs/spans.md tells more.";
+and contextual events of a JDK. What is spent in a span is without the spans within it. docs/guide/tasks/spans.md tells more.";
 
 /// Arguments of `spans`.
 #[derive(Clone, Debug, Args)]
@@ -203,7 +203,7 @@ pub fn check(inputs: &[PathBuf], profile: &Profile, filter: &Filter) -> Result<(
     let entries = profile.entries();
     if entries.is_empty() {
         bail!(
-            "{} tells of no spans: programs do with `tracing`, OpenTelemetry or flightline.h (consumer/docs/spans.md), and flightline record \
+            "{} tells of no spans: programs do with `tracing`, OpenTelemetry or flightline.h (docs/guide/tasks/spans.md), and flightline record \
              takes it down unless it was told --spans off",
             all_shown(inputs)
         );

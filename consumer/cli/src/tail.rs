@@ -88,7 +88,7 @@ pub struct TailArgs {
     #[arg(long, value_name = "LINES", num_args = 0..=1, require_equals = true, default_missing_value = "16")]
     #[arg(conflicts_with_all = ["top", "ndjson"])]
     flame: Option<usize>,
-    /// Streams: print one JSON object per line for each sample and each loss; consumer/docs/stream.md
+    /// Streams: print one JSON object per line for each sample and each loss; docs/guide/tasks/follow-recordings.md
     /// describes the fields
     #[arg(long, conflicts_with_all = ["top", "flame", "per_thread", "categories"])]
     samples: bool,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The hottest functions of a program, live:
     flightline record -o - -- ./server | flightline tail - --samples | python3 follow.py
-Only the standard library is needed. Fields: consumer/docs/stream.md, "NDJSON"."""
+Only the standard library is needed. Fields: docs/guide/tasks/follow-recordings.md, "NDJSON"."""
 import collections
 import json
 import sys

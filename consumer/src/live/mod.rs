@@ -35,7 +35,7 @@
 //! Streams of Flightline are verified: an event is returned only after the checksum of its segment was
 //! found correct. If it is wrong, a warning has the offset, the rest of the chunk is skipped, and a
 //! [`Loss`] has the number of skipped events. Any other JFR stream can be read too, without verification.
-//! `consumer/docs/stream.md` describes the format.
+//! `docs/guide/tasks/follow-recordings.md` describes the format.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;

@@ -1,7 +1,7 @@
 //! Columns of the tables and their encoding.
 //!
 //! Timestamps are UTC µs, delta-encoded, as are numbers that rarely change; all other columns use
-//! dictionaries (measurements: `consumer/docs/store.md`). The files contain no Arrow schema, so engines see
+//! dictionaries (measurements: `docs/guide/tasks/store.md`). The files contain no Arrow schema, so engines see
 //! plain Parquet types.
 
 use std::sync::Arc;

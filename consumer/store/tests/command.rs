@@ -40,7 +40,7 @@ fn answer(store: &str, table: &Path, sql: &str) -> Vec<Vec<String>> {
     rows(flightline(&["sql", "--store", store, "--table", &table, "--format", "csv", sql]))
 }
 
-/// Runs the commands of `consumer/docs/store-walk-through.md`. The samples' labels agree with the job's own
+/// Runs the commands of `docs/guide/tasks/store-example.md`. The samples' labels agree with the job's own
 /// table, and the stacks of the slow attempt contain the function that made it slow.
 #[test]
 fn a_slow_attempt_is_found_by_the_table_of_tasks() {
@@ -159,7 +159,7 @@ fn examples_of_the_store_are_of_commands_and_options_that_exist() {
     documents.extend(examples::details());
     documents.extend(examples::journeys());
     let of_store = ["store.md", "store-questions.md", "store-maintenance.md"];
-    documents.extend(of_store.map(|name| Document::of_fences(&format!("consumer/docs/{name}"))));
+    documents.extend(of_store.map(|name| Document::of_fences(&format!("docs/guide/tasks/{name}"))));
     let calls =
         documents.iter().flat_map(|document| &document.calls).filter(|call| examples::needs_sql(call));
     let mut commands = BTreeSet::new();

@@ -1,21 +1,22 @@
-//! Generates docs/interop.md from the table.
+//! Generates docs/guide/reference/interoperability.md from the table.
 
 use std::fmt::Write;
 
 use super::table::{Cell, KINDS, Kind, READERS, Shown, cell, tests};
 
 const HEAD: &str = "\
-# Everything we write × everything that reads
+# Interoperability
 
-Made by `tests/tests/matrix.rs` of the table that its tests are made of (`BLESS=1 cargo test -p flightline-tests --test all matrix::` writes it anew). A cell
-is a mark, what was compared, and the numbers of the tests that show it, with the real programs, in every run of `.ci/run`:
+This page compares each output of Flightline with each reader. `tests/tests/matrix.rs` generates it from the table of its tests
+(`BLESS=1 cargo test -p flightline-tests --test all matrix::` writes it). `.ci/run` runs the tests with the real programs. A cell
+contains a mark for the comparison, and the numbers of the tests:
 
-* `=` sample for sample: time, thread, state, stack and weight of each, or each row, box or span; as our own reader has them.
-* `Σ` what is added up: the weight of each stack or function, or the answers to questions.
-* `○` it opens, without a complaint, and shows what it should.
-* `!` as the note tells.
-* `(=)` as `=`, but seen by hand: the reader is on no registry, so `.ci/run` cannot have it.
-* `–` the reader takes no such thing: the letter says what it takes.
+* `=` each sample is equal to the one of our own reader: time, thread, state, stack and weight; or each row, box or span.
+* `Σ` the sums are equal: the weight of each stack or function, or the answers to queries.
+* `○` the reader opens the output without a complaint and shows the expected content.
+* `!` the note describes a difference.
+* `(=)` as `=`, but compared by hand, because `.ci/run` cannot install the reader.
+* `–` the reader does not accept this format; the letter refers to the formats that it accepts.
 
 ";
 
@@ -59,7 +60,7 @@ pub fn written() -> String {
     let mut notes = Vec::new();
     let mut out = HEAD.to_owned();
     let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
-    _ = writeln!(out, "| what | {} |", names.join(" | "));
+    _ = writeln!(out, "| output | {} |", names.join(" | "));
     _ = writeln!(out, "|---|{}", "---|".repeat(READERS.len()));
     for kind in &KINDS {
         out.push_str(&row(kind, &tests, &mut notes));
@@ -70,9 +71,9 @@ pub fn written() -> String {
     }
     out.push_str("\n## Tests\n\n");
     for (i, Shown(file, name)) in tests.iter().enumerate() {
-        _ = writeln!(out, "{}. [{file}](../{file}): `{name}`", i + 1);
+        _ = writeln!(out, "{}. [{file}](../../../{file}): `{name}`", i + 1);
     }
-    out.push_str("\n## Readers\n\n| | reader | what it is | what it takes |\n|---|---|---|---|\n");
+    out.push_str("\n## Readers\n\n| | reader | description | accepted formats |\n|---|---|---|---|\n");
     for (i, reader) in READERS.iter().enumerate() {
         _ = writeln!(out, "| {} | {} | {} | {} |", letter(i), reader.name, reader.about, reader.takes);
     }
@@ -81,10 +82,11 @@ pub fn written() -> String {
 }
 
 const TAIL: &str = "
-## What is not here
+## Not compared
 
-* Perfetto, on no registry, and `chrome://tracing`, which does not open in Debian's Chromium. What is written for them is read by the two others that
-  read trace events; times are whole numbers of 1/1024 µs, so that who adds them up gets ends in the right order.
-* Rust, Java, Python and Go programs that follow a stream: [following a recording](../consumer/docs/stream.md#following-a-recording-from-another-process).
-* What we read of others: [recordings](../fixtures/README.md) of the JDK and of async-profiler, and malformed ones.
+* Perfetto is on no package registry, and `chrome://tracing` does not open in Debian's Chromium. Two other programs that read trace events are
+  compared. Times are whole multiples of 1/1024 µs, so that sums of durations are exact.
+* [Programs in Rust, Java, Python and Go that follow a stream](../tasks/follow-recordings.md#following-a-recording-from-another-process) have
+  tests of their own.
+* [Recordings of the JDK and of async-profiler](../../../fixtures/README.md), and malformed recordings, are tests of our readers.
 ";

@@ -61,10 +61,10 @@ pub const KINDS: [Kind; 35] = [
     kind("Firefox Profiler", "convert --format firefox", Form::Firefox),
     kind("trace events", "convert --format chrome", Form::Chrome),
     kind("d3 hierarchy", "convert --format d3", Form::D3),
-    kind("pprof, summed up", "convert --format pprof", Form::Pprof),
+    kind("pprof, aggregated", "convert --format pprof", Form::Pprof),
     kind("pprof, with labels", "export --format pprof", Form::Pprof),
     kind("OTLP profiles", "export --send URL, --format otlp, otlp-json", Form::Profiles),
-    kind("OTLP profiles, summed up", "convert --format otlp", Form::Profiles),
+    kind("OTLP profiles, aggregated", "convert --format otlp", Form::Profiles),
     kind("OTLP traces", "export --send URL, --format otlp-traces-json", Form::Traces),
     kind("HDPS rows", "export --format hdps", Form::Rows),
     kind("Fluentd events", "export --send fluentd://HOST", Form::Fluentd),
@@ -85,7 +85,7 @@ pub struct Reader {
     pub takes: &'static str,
 }
 
-const RECORDINGS: &str = "recordings (JFR) and nothing else";
+const RECORDINGS: &str = "recordings (JFR) only";
 
 pub const READERS: [Reader; 17] = [
     Reader {
@@ -109,13 +109,13 @@ pub const READERS: [Reader; 17] = [
     Reader {
         name: "JMC",
         jobs: &["jmc"],
-        about: "JDK Mission Control's parser (`tests/readers/pom.xml`); it tells no thread ids",
+        about: "JDK Mission Control's parser (`tests/readers/pom.xml`); it does not return thread IDs",
         takes: RECORDINGS,
     },
     Reader {
         name: "async-profiler",
         jobs: &["converter"],
-        about: "async-profiler's `JfrReader` and its command line `jfrconv` (`tests/readers/pom.xml`); it tells no thread ids",
+        about: "async-profiler's `JfrReader` and its command line `jfrconv` (`tests/readers/pom.xml`); it does not return thread IDs",
         takes: "recordings, folded stacks and its own HTML",
     },
     Reader {
@@ -127,9 +127,9 @@ pub const READERS: [Reader; 17] = [
     Reader {
         name: "Pyroscope",
         jobs: &["pyroscope"],
-        about: "the conversion that Pyroscope runs when a JFR file is pushed to it: package `pprof` of grafana/jfr-parser \
+        about: "the conversion that Pyroscope applies to pushed JFR files: package `pprof` of grafana/jfr-parser \
                 (`tests/readers/pyroscope/go.mod`); the server itself is not run",
-        takes: "recordings; pprof is read by the library of `go tool pprof`, whose column shows that",
+        takes: "recordings; the column of `go tool pprof` covers pprof, which the same library reads",
     },
     Reader { name: "jafar", jobs: &["jafar"], about: "jafar's untyped parser", takes: RECORDINGS },
     Reader {
@@ -141,32 +141,31 @@ pub const READERS: [Reader; 17] = [
     Reader {
         name: "go tool pprof",
         jobs: &[],
-        about: "`go tool pprof -raw` of the Go installed",
-        takes: "pprof and nothing else",
+        about: "`go tool pprof -raw` of the installed Go",
+        takes: "pprof only",
     },
     Reader {
         name: "speedscope",
         jobs: &[],
-        about: "speedscope's own page in Chromium (`tests/browser/package.json`); compared is what it exports again",
-        takes: "its own files, folded stacks, trace events, pprof, and files of other profilers that we do not write; \
-                the Firefox Profiler's only as old Firefoxes wrote them",
+        about: "speedscope's own page in Chromium (`tests/browser/package.json`); its export is compared",
+        takes: "its own files, folded stacks, trace events, pprof, old files of the Firefox Profiler, and files of other profilers",
     },
     Reader {
         name: "Firefox Profiler",
         jobs: &[],
         about: "the Firefox Profiler's importer and queries, `@firefox-devtools/profiler-cli` (`tests/browser/package.json`)",
-        takes: "its own files, folded stacks, trace events, and files of other profilers that we do not write",
+        takes: "its own files, folded stacks, trace events, and files of other profilers",
     },
     Reader {
         name: "d3-flame-graph",
         jobs: &[],
         about: "d3-flame-graph in Chromium (`tests/browser/package.json`)",
-        takes: "a hierarchy of names and values; our pictures are whole pages without it",
+        takes: "a hierarchy of names and values; our pages do not use it",
     },
     Reader {
         name: "Collector",
         jobs: &[],
-        about: "an OpenTelemetry Collector with its receivers of OTLP (gRPC and HTTP) and of Fluentd's protocol (`tests/readers/collector/go.mod`)",
+        about: "an OpenTelemetry Collector with its receivers for OTLP (gRPC and HTTP) and Fluentd's protocol (`tests/readers/collector/go.mod`)",
         takes: "OTLP and Fluentd's protocol",
     },
     Reader {
@@ -184,8 +183,8 @@ pub const READERS: [Reader; 17] = [
     Reader {
         name: "Chromium",
         jobs: &[],
-        about: "the browser installed",
-        takes: "pages and pictures; what else is opened in it is opened by a page, which has a column of its own",
+        about: "the installed browser",
+        takes: "pages and pictures; pages that open other formats have columns of their own",
     },
 ];
 
@@ -276,7 +275,7 @@ fn noted(mark: Mark, by: &[Shown], note: &'static str) -> Cell {
     Cell::Read { mark, by: by.to_vec(), note: Some(note) }
 }
 
-pub const PUSHED: &str = "what was pushed, as a recording";
+pub const PUSHED: &str = "pushed profiles, as a recording";
 pub const KILLED_FILE: &str = "file of a killed recorder";
 
 /// The cell of a kind and a reader.
@@ -292,12 +291,12 @@ fn recording(kind: &str, reader: &str) -> Cell {
         (KILLED_FILE, "jfr 25") => noted(
             Mark::But,
             &[KILLED],
-            "every sample but the last, and then an error: it misses the mark of a finished file. `flightline repair` sets it; JDK 17 does not look for it",
+            "all samples except the last, then an error, because the mark of a finished file is missing. `flightline repair` sets the mark; JDK 17 does not require it",
         ),
         (KILLED_FILE, "EventStream") => noted(
             Mark::But,
             &[KILLED_STREAM],
-            "every sample; then it waits for more, as of any file that grows",
+            "all samples; then it waits for more, as with any growing file",
         ),
         ("file", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_FILE]),
         ("chunk of a repository", "EventStream") => read(Mark::Same, &[EVERY_READER, LIVE_REPOSITORY]),
@@ -311,7 +310,7 @@ fn recording(kind: &str, reader: &str) -> Cell {
         (PUSHED, "jafar") => noted(
             Mark::But,
             &[ON_NO_REGISTRY],
-            "it refused names of no letters, of which there are none any more; nobody has had it at hand since",
+            "it refused empty names, which are no longer written; it was not available for a second comparison",
         ),
         (_, "jafar") => read(Mark::ByHand, &[ON_NO_REGISTRY]),
         _ => Cell::NotTaken,
@@ -329,11 +328,11 @@ fn other(form: Form, kind: &str, reader: &str) -> Cell {
         (Form::Chrome, "Firefox Profiler") => noted(
             Mark::Same,
             &[BOXES],
-            "it shows boxes of a trace as markers; for stacks there is `--format firefox`",
+            "it shows trace events as markers; `--format firefox` contains stacks",
         ),
         (Form::D3, "d3-flame-graph") => read(Mark::Sums, &[D3]),
         (Form::Pprof, "go tool pprof") => read(Mark::Sums, &[PPROF]),
-        (Form::Profiles, "Collector") if kind == "OTLP profiles, summed up" => {
+        (Form::Profiles, "Collector") if kind == "OTLP profiles, aggregated" => {
             read(Mark::Sums, &[COLLECTOR_SUMS])
         }
         (Form::Profiles | Form::Traces, "Collector") => read(Mark::Same, &[COLLECTOR]),

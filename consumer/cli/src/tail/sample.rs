@@ -1,4 +1,4 @@
-//! Formats the items of a stream as JSON lines. The schema is in consumer/docs/stream.md, "NDJSON".
+//! Formats the items of a stream as JSON lines. The schema is in docs/guide/tasks/follow-recordings.md, "NDJSON".
 
 use flightline_consumer::live::{Frame, Item, Kind, Loss, Sample, Stack, Time, Value, Warning};
 use flightline_consumer::model::Thread;
