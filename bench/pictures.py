@@ -288,7 +288,7 @@ def report(files, pages, chosen, args, begun, load):
     if pages:
         parts += ["### Using it", pages.markdown()]
         behind += pages.behind(["flightline, HTML"])
-    parts += ["**Bold**: best, or not to be told from it in this run. Rows in which flightline is neither:", "\n".join(behind) or "* nothing"]
+    parts += ["**Bold**: the best, or not significantly different from it in this run. Rows in which Flightline is neither:", "\n".join(behind) or "* nothing"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -572,8 +572,8 @@ def main():
     else:
         sizes = "\n".join(f"* {p.name}: {p.stat().st_size / 1e6:.0f} MB, {events[n]:,} events with checkpoints and metadata"
                           for n, p in files.items())
-        told = (f"`bench/readers.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; load of "
-                f"the machine meanwhile {os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}.\n\n{sizes}\n\n"
+        told = (f"`bench/readers.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; average load of "
+                f"the machine {os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}.\n\n{sizes}\n\n"
                 f"{overview(rows)}\n{table(rows)}\n")
         print(told)
         if args.write:

@@ -130,7 +130,7 @@ def cost(table, recorders, args):
 
 def defaults(table, recorders, args):
     command = [WORK / "burn", "2", str(int(rounds_per_second() * args.scale))]
-    return {"defaults": cost_rows(table, recorders, None, command, max(1, args.rounds - 2), "as it comes")}
+    return {"defaults": cost_rows(table, recorders, None, command, max(1, args.rounds - 2), "default options")}
 
 
 def short(table, recorders, args):
@@ -423,7 +423,7 @@ def main():
     spread = "; ".join(f"{k} {v}" for k, v in noise.items())
     behind = "\n".join(table.behind(["flightline"])) or "* nothing"
     text = (f"{head}\n\nThe bare program against itself, CPU time, median (range): {spread}.\n\n{table.markdown()}\n\n"
-            f"**Bold**: best, or not to be told from it in this run. Rows in which flightline is neither:\n\n{behind}\n")
+            f"**Bold**: the best, or not significantly different from it in this run. Rows in which Flightline is neither:\n\n{behind}\n")
     if args.json:
         print(json.dumps({"head": head, "noise": noise, "rows": table.plain(), "behind": table.behind(["flightline"])}, indent=1))
     else:

@@ -336,7 +336,7 @@ def main():
         told["engines"] = engines(compact, work, rounds)
     wrong = differing(told.get("layouts", []), "layout") + differing(told.get("engines", []), "engine")
 
-    head = (f"`bench/store.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; load of the machine meanwhile "
+    head = (f"`bench/store.py{' --quick' * args.quick}`, {time.strftime('%Y-%m-%d')}, {(time.time() - started) / 60:.0f} minutes; average load of the machine "
             f"{os.getloadavg()[2]:.1f}. {measuring.machine()}. {versions()}. {samples:,} samples of {stacks:,} stacks in {sum(map(len, of.values()))} "
             f"recordings; {THREADS} threads each; the least of {rounds}.")
     parts = [head, *([layouts_table(told["layouts"], samples)] if "layouts" in told else []), *([engines_table(told["engines"])] if "engines" in told else [])]

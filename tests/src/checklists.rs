@@ -190,10 +190,10 @@ pub fn counts(rows: &[Row]) -> [usize; 6] {
 pub fn page(name: &str, title: &str, rows: &[Row]) -> String {
     let [tests, files, otherwise, missed, theirs, reasons] = counts(rows);
     let mut page = format!(
-        "# {title}: every point of the checklist, and what shows it\n\n\
-         Generated from [{name}.tsv]({name}.tsv) by `tests/tests/checklists.rs`; [how to read it](README.md). {} points: {tests} shown by tests, {files} by \
-         scripts and figures alone,\n{otherwise} otherwise here, {missed} missed or met in part, {theirs} about other tools with ours beside, {reasons} by a \
-         reason alone.\n",
+        "# {title}: requirements and evidence\n\n\
+         `tests/tests/checklists.rs` generates this page from [{name}.tsv]({name}.tsv); the [introduction](README.md) explains it. {} requirements: \
+         {tests} have tests, {files} have\nonly scripts and figures, {otherwise} are solved in another way, {missed} are missing or met in part, {theirs} \
+         describe other tools, {reasons} have only a reason.\n",
         rows.len()
     );
     let mut section = "";
@@ -259,7 +259,7 @@ const INTRODUCTION: &str = "# Checklists\n\n\
     To change a row, edit the `.tsv` file, then run `FLIGHTLINE_WRITE_CHECKLISTS=1 cargo test -p flightline-tests --test all checklists::`. A row\n\
     whose last cell is `= NAME` has its evidence in `requirements/NAME.md`: [pictures](requirements/picture.md), [off-CPU](requirements/off-cpu.md),\n\
     [service](requirements/service.md), [store](requirements/store.md), [streams](requirements/stream.md).\n\n\
-    | list | points | shown by tests | by scripts and figures alone | otherwise here | missed, in part | about others | by a reason alone |\n\
+    | list | requirements | with tests | only scripts and figures | solved in another way | missing or in part | describe other tools | only a reason |\n\
     |---|---|---|---|---|---|---|---|\n";
 
 /// Returns the folder of the original checklists, if it is available.
