@@ -13,9 +13,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use flightline_in_signal::command::LISTENING;
-use flightline_in_signal::cookie::{self, Cookie, SIGPROF};
 use flightline_in_signal::layout::LISTENS;
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
+use flightline_in_signal::state::cookie::{self, Cookie, SIGPROF};
 
 use crate::os::{self, Text};
 use crate::sandbox;

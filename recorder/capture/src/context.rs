@@ -12,10 +12,11 @@ use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 use flightline_context::abi::{self, Abi, LABELS_MAX, NAME_MAX, ScopeEnd, Slot, SpanEnd};
 use flightline_context::{keys, own_slot, record};
+use flightline_in_signal::context;
 use flightline_in_signal::layout::{LABEL_NAMES, event_kind, spans};
 use flightline_in_signal::payload::{Words, scope, span};
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::{context, slots, sync_event};
+use flightline_in_signal::publish::{Event, sync_event};
+use flightline_in_signal::state::slots;
 
 use crate::preemption;
 use crate::session::{self, Attached};

@@ -6,9 +6,9 @@
 use core::sync::atomic::Ordering::{Acquire, Release};
 
 use flightline_in_signal::command::{APPLY, JOIN, LEAVE, MAILBOX_BYTES, MAILBOX_DIRS, MAILBOX_PREFIX};
-use flightline_in_signal::cookie::SIGPROF;
 use flightline_in_signal::layout::LISTENS;
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
+use flightline_in_signal::state::cookie::SIGPROF;
 
 use crate::join::{self, Modules};
 use crate::os::{self, Text};

@@ -2,9 +2,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_in_signal::cookie::{SIGPROF, SIGTRAP};
 use flightline_in_signal::engine;
 use flightline_in_signal::layout::{engine as kind, session_flags};
+use flightline_in_signal::state::cookie::{SIGPROF, SIGTRAP};
 
 use crate::session::Attached;
 use crate::shadow::{KernelSet, bit};

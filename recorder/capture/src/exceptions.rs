@@ -4,8 +4,7 @@ use core::ffi::CStr;
 
 use flightline_in_signal::layout::{engines, event_kind};
 use flightline_in_signal::payload::{Words, throw};
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::sync_event;
+use flightline_in_signal::publish::{Event, sync_event};
 
 use crate::lock_waits::enabled_engine;
 use crate::session;

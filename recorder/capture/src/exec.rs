@@ -5,8 +5,8 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
 
-use flightline_in_signal::clock;
 use flightline_in_signal::layout::{SESSION_ENV, proc_state, unrecorded};
+use flightline_in_signal::os::clock;
 
 use crate::command::Quiet;
 use crate::masks;

@@ -2,8 +2,8 @@
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use flightline_in_signal::clock;
 use flightline_in_signal::layout::proc_state;
+use flightline_in_signal::os::clock;
 
 use crate::{modules, session, threads};
 

@@ -8,7 +8,7 @@ use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use flightline_in_signal::layout::session_flags;
-use flightline_in_signal::slots;
+use flightline_in_signal::state::slots;
 use flightline_in_signal::thread;
 
 use crate::join::{self, Modules};

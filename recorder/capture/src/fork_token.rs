@@ -7,7 +7,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 
 use crate::os;
 

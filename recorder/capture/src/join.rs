@@ -13,9 +13,9 @@ use flightline_in_signal::layout::{
     INIT_MODULES, LISTENS, MAGIC, MAX_DEPTH, MODULE_TABLES, ModuleTable, PROC_SUFFIX, ProcHeader, ProcLayout,
     ROWS_FILE, SESSION_BYTES, SIZES, SessionPage, ThreadSlot, proc_state, session_flags,
 };
+use flightline_in_signal::os::{clock, sys};
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
-use flightline_in_signal::{clock, sys};
 
 use crate::os::{self, Fd};
 use crate::retained_mapping::Range;

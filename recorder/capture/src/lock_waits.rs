@@ -5,9 +5,10 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{SessionPage, engines, event_kind};
+use flightline_in_signal::os::clock;
 use flightline_in_signal::payload::lock;
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, state, sync_event};
+use flightline_in_signal::publish::{Event, sync_event};
+use flightline_in_signal::state;
 
 use crate::{os, sandbox, session};
 
@@ -184,7 +185,7 @@ type Change = unsafe extern "C" fn(*mut libc::c_void) -> libc::c_int;
 /// The functions are the C library's `pthread_mutex_trylock`, `pthread_mutex_unlock`, `pthread_rwlock_trywrlock` and
 /// `pthread_rwlock_unlock`.
 pub unsafe fn learn_owners(mutex: [Change; 2], rwlock: [Change; 2]) {
-    let me = flightline_in_signal::sys::gettid();
+    let me = flightline_in_signal::os::sys::gettid();
     let look = |at: usize, object: usize, [take, leave]: [Change; 2]| {
         let word = (object + at) as *const AtomicU32;
         // SAFETY: an initialised lock that no other thread knows, and a word inside it.

@@ -11,8 +11,10 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
+use flightline_in_signal::engine::{self, process_timer};
 use flightline_in_signal::layout::{ThreadSlot, loss};
-use flightline_in_signal::{clock, cookie, engine, process_timer, slots, sys};
+use flightline_in_signal::os::{clock, sys};
+use flightline_in_signal::state::{cookie, slots};
 
 use crate::shadow::{
     FLAGS, HELD, KernelSet, SANDBOXED, bit, from_c, kernel_mask, pending, set_shadow, shadow,

@@ -3,7 +3,7 @@
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use flightline_in_signal::sync_event;
+use flightline_in_signal::publish::sync_event;
 
 use crate::session;
 

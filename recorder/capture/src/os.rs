@@ -5,7 +5,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 
 /// A descriptor that is closed on drop.
 pub struct Fd(c_int);

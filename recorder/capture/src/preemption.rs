@@ -12,10 +12,12 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use flightline_context::abi::Switches;
+use flightline_in_signal::context;
 use flightline_in_signal::layout::{ThreadSlot, engines, event_kind, spans};
+use flightline_in_signal::os::clock;
 use flightline_in_signal::payload::waited;
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, context, slots, sync_event};
+use flightline_in_signal::publish::{Event, sync_event};
+use flightline_in_signal::state::slots;
 
 use crate::session::{self, Attached};
 

@@ -4,8 +4,9 @@
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Release;
 
+use flightline_in_signal::engine::{self, process_timer};
 use flightline_in_signal::layout::loss;
-use flightline_in_signal::{engine, process_timer, slots};
+use flightline_in_signal::state::slots;
 
 use crate::sandbox::EVERYWHERE;
 use crate::shadow::{SANDBOXED, set_shadow, shadow};

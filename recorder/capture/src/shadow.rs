@@ -30,7 +30,7 @@ core::arch::global_asm!(
 );
 
 /// The calling thread's shadow: the recorder's signals that the program believes blocked, as bits `1 << (signo - 1)`, and
-/// [`HELD`]. Initial-exec, like [`flightline_in_signal::tls`].
+/// [`HELD`]. Initial-exec, like [`flightline_in_signal::os::tls`].
 #[inline]
 pub fn shadow() -> usize {
     let value: usize;

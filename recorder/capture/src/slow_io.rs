@@ -5,9 +5,9 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{engines, event_kind};
+use flightline_in_signal::os::clock;
 use flightline_in_signal::payload::{Words, io};
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::{clock, sync_event};
+use flightline_in_signal::publish::{Event, sync_event};
 
 use crate::lock_waits::enabled_engine;
 use crate::{os, session};

@@ -4,9 +4,9 @@ use core::ffi::CStr;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_in_signal::cookie::{SIGPROF, SIGTRAP};
 use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
-use flightline_in_signal::{clock, sys, vdso};
+use flightline_in_signal::os::{clock, sys, vdso};
+use flightline_in_signal::state::cookie::{SIGPROF, SIGTRAP};
 
 use crate::join::{self, Modules, Refused};
 use crate::session::{self, Attached};
@@ -94,7 +94,9 @@ fn prepare() {
     {
         const READS_FS: u64 = 2;
         // SAFETY: no pointers.
-        flightline_in_signal::tls::set_reads_fs(unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0);
+        flightline_in_signal::os::tls::set_reads_fs(
+            unsafe { libc::getauxval(libc::AT_HWCAP2) } & READS_FS != 0,
+        );
     }
     // The first call maps a page; later calls may be in a handler or in a sandboxed thread.
     fork_token::claim();
@@ -112,7 +114,7 @@ pub fn find_loader() {
         // SAFETY: the name is NUL-terminated.
         let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
         // SAFETY: that function's address or null.
-        unsafe { flightline_in_signal::loader::set_find_object(address as usize) };
+        unsafe { flightline_in_signal::unwind::loader::set_find_object(address as usize) };
     }
 }
 

@@ -8,9 +8,11 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
+use flightline_in_signal::engine::{self, events, process_timer};
 use flightline_in_signal::layout::{ThreadSlot, engines, slot_state, stage};
+use flightline_in_signal::os::sys;
+use flightline_in_signal::state::slots;
 use flightline_in_signal::thread::{self, ThreadInfo};
-use flightline_in_signal::{engine, events, process_timer, slots, sys};
 
 use crate::session::{self, Attached};
 use crate::shadow::{self, KernelSet};

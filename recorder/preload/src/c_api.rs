@@ -8,8 +8,8 @@ use flightline_capture::join::Refused;
 use flightline_capture::os::{self, Text};
 use flightline_capture::session;
 use flightline_capture::spin::Spin;
-use flightline_in_signal::clock;
 use flightline_in_signal::layout::SessionPage;
+use flightline_in_signal::os::clock;
 
 use crate::helper::{self, Service, Settings};
 use crate::real::{KeepErrno, publish};

@@ -2,7 +2,7 @@
 
 use flightline_capture::{Moment, exit, os};
 use flightline_in_signal::layout::SESSION_ENV;
-use flightline_in_signal::sync_event;
+use flightline_in_signal::publish::sync_event;
 
 use crate::real::KeepErrno;
 use crate::{helper, machine, real};

@@ -13,8 +13,9 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use flightline_in_signal::cookie::{Cookie, SIGPROF, SIGTRAP};
-use flightline_in_signal::{handler, sys, tls};
+use flightline_in_signal::handler;
+use flightline_in_signal::os::{sys, tls};
+use flightline_in_signal::state::cookie::{Cookie, SIGPROF, SIGTRAP};
 
 use crate::command;
 use crate::fork_token;

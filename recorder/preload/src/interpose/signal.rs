@@ -292,7 +292,7 @@ unsafe fn may_take_ours(set: *const sigset_t) -> bool {
 }
 
 fn now_ns() -> i128 {
-    i128::from(flightline_in_signal::clock::monotonic_ns())
+    i128::from(flightline_in_signal::os::clock::monotonic_ns())
 }
 
 /// Returns true if a wait ended because another thread received the signal that woke it, and sends it again.
