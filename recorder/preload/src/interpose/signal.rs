@@ -2,8 +2,10 @@
 
 use core::ffi::{c_int, c_long};
 
+use flightline_capture::os;
 use flightline_capture::shadow::{self, bit};
-use flightline_capture::{masks, os, signals, stacks};
+use flightline_capture::signals::{self, masks};
+use flightline_capture::threads::stacks;
 use libc::{sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::real::{fail, next};

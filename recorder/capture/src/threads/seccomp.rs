@@ -10,7 +10,8 @@ use flightline_in_signal::state::slots;
 
 use crate::sandbox::EVERYWHERE;
 use crate::shadow::{SANDBOXED, set_shadow, shadow};
-use crate::{command, session, signals, threads};
+use crate::signals::{self, command};
+use crate::{session, threads};
 
 /// The calling thread is about to be restricted, with `all` every thread of the process. Dropped if that was
 /// refused.

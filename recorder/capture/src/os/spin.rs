@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::{fork_token, os};
+use crate::os::{self, fork_token};
 
 /// The lock. It is held for a few instructions only, and handlers never wait for it.
 ///

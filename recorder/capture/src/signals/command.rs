@@ -1,4 +1,4 @@
-//! Receives commands of the drain by a signal. [`crate::control`] executes them.
+//! Receives commands of the drain by a signal. [`crate::lifecycle::control`] executes them.
 //!
 //! Until the first command the recorder holds no thread and no descriptor, only a signal handler. A command
 //! is SIGPROF queued by the drain with a cookie of [`cookie::FROM_CONTROL`]. The interrupted thread may hold
@@ -17,10 +17,10 @@ use flightline_in_signal::layout::LISTENS;
 use flightline_in_signal::os::sys;
 use flightline_in_signal::state::cookie::{self, Cookie, SIGPROF};
 
+use crate::os::spin::Spin;
 use crate::os::{self, Text};
 use crate::sandbox;
 use crate::session::{self, Attached};
-use crate::spin::Spin;
 
 /// The largest measured use is about a third of this.
 const STACK_BYTES: usize = 64 * 1024;

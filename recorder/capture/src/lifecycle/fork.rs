@@ -11,11 +11,12 @@ use flightline_in_signal::layout::session_flags;
 use flightline_in_signal::state::slots;
 use flightline_in_signal::thread;
 
-use crate::join::{self, Modules};
-use crate::session;
-use crate::{
-    alloc, command, context, dlclose, engines, fork_token, os, sandbox, signals, threads, traced_functions,
-};
+use crate::engines::{self, traced_functions};
+use crate::lifecycle::join::{self, Modules};
+use crate::modules::dlclose;
+use crate::os::{self, fork_token};
+use crate::signals::{self, command};
+use crate::{alloc, context, sandbox, session, threads};
 
 static WATCHING: AtomicBool = AtomicBool::new(false);
 

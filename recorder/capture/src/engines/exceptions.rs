@@ -6,7 +6,7 @@ use flightline_in_signal::layout::{engines, event_kind};
 use flightline_in_signal::payload::{Words, throw};
 use flightline_in_signal::publish::{Event, sync_event};
 
-use crate::lock_waits::enabled_engine;
+use crate::engines::lock_waits::enabled_engine;
 use crate::session;
 
 /// Maximum length of a stored type name and message, bytes.

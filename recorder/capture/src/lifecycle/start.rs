@@ -8,12 +8,13 @@ use flightline_in_signal::layout::{SessionPage, proc_state, unrecorded};
 use flightline_in_signal::os::{clock, sys, vdso};
 use flightline_in_signal::state::cookie::{SIGPROF, SIGTRAP};
 
-use crate::join::{self, Modules, Refused};
+use crate::engines::{self, traced_functions};
+use crate::lifecycle::join::{self, Modules, Refused};
+use crate::lifecycle::{control, exec, fork};
+use crate::os::fork_token;
 use crate::session::{self, Attached};
-use crate::{
-    alloc, command, context, control, engines, exec, fork, fork_token, masks, modules, shadow, signals,
-    threads, traced_functions,
-};
+use crate::signals::{self, command, masks};
+use crate::{alloc, context, modules, shadow, threads};
 
 /// When recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

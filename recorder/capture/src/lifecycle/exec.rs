@@ -8,12 +8,12 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 use flightline_in_signal::layout::{SESSION_ENV, proc_state, unrecorded};
 use flightline_in_signal::os::clock;
 
-use crate::command::Quiet;
-use crate::masks;
 use crate::session::{self, Attached};
 use crate::shadow::{self, KernelSet};
+use crate::signals::command::Quiet;
+use crate::signals::{self, masks};
 use crate::target::{self, Target};
-use crate::{os, signals, threads};
+use crate::{os, threads};
 
 /// The process is about to execute another program. Dropped if that failed.
 pub struct Leaving {

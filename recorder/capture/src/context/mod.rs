@@ -1,9 +1,11 @@
 //! The recorder's interface to copies of `flightline-context` in the program, and the search for the thread
-//! contexts that handlers read.
+//! contexts that handlers read. `preemption` records the off-CPU time of a span.
 //!
 //! Spans are written to the ring like other events; if the ring is full, they are counted. Another writer's
 //! variable `otel_thread_ctx_v1` is used only if it is at the same distance from the thread pointer in all
 //! threads. The drain finds those of libraries that are opened later (`process/otel_thread_context.rs`).
+
+pub(crate) mod preemption;
 
 #[cfg(target_env = "gnu")]
 use core::ffi::CStr;
@@ -18,7 +20,6 @@ use flightline_in_signal::payload::{Words, scope, span};
 use flightline_in_signal::publish::{Event, sync_event};
 use flightline_in_signal::state::slots;
 
-use crate::preemption;
 use crate::session::{self, Attached};
 
 /// The recorder's interface, as programs see it.

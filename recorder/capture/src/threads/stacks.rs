@@ -9,7 +9,8 @@
 
 use core::ffi::c_int;
 
-use crate::{os, shadow, signal_frame, signals, threads};
+use crate::threads::{self, signal_frame};
+use crate::{os, shadow, signals};
 
 /// The stack in use, followed by the stack that the program set.
 const STACK_BYTES: usize = 64 * 1024;

@@ -1,7 +1,10 @@
-//! The recording that this process has joined, and its memory. [`crate::join`] joins one.
+//! The recording that this process has joined, and its memory. [`crate::lifecycle::join`] joins one,
+//! `retained_mapping` reuses the addresses of the previous one.
 //!
 //! No descriptor stays open. Memory that is written later is populated first. So a full tmpfs refuses one
 //! thread or one module instead of ending the program with SIGBUS.
+
+pub(crate) mod retained_mapping;
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -13,10 +16,10 @@ use flightline_in_signal::layout::{
 };
 use flightline_in_signal::state::{self, PRIVATE_BYTES, ProcState};
 
-use crate::os::{self, Text};
-use crate::retained_mapping::{Range, RetainedMapping};
-use crate::spin::Spin;
-use crate::{fork_token, sandbox};
+use crate::os::spin::Spin;
+use crate::os::{self, Text, fork_token};
+use crate::sandbox;
+use crate::session::retained_mapping::{Range, RetainedMapping};
 
 /// Path of a session directory.
 pub type Dir = Text<256>;
@@ -67,7 +70,7 @@ enum Part {
 
 static CURRENT: AtomicPtr<Attached> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Address ranges of the previous recording, see [`crate::retained_mapping`].
+/// Address ranges of the previous recording, see [`crate::session::retained_mapping`].
 pub(crate) static RETAINED_FILE: RetainedMapping = RetainedMapping::new();
 /// See [`RETAINED_FILE`].
 pub(crate) static RETAINED_ROWS: RetainedMapping = RetainedMapping::new();
@@ -112,7 +115,7 @@ const MORE_SLOTS: usize = 64;
 
 impl Attached {
     /// Creates the recording of this process, which has file `number` of the session in `dir`.
-    /// [`crate::join`] has populated the slots, log, strings and table of the file.
+    /// [`crate::lifecycle::join`] has populated the slots, log, strings and table of the file.
     pub(crate) fn new(pid: u32, dir: Dir, number: u64, state: ProcState, mappings: Mappings) -> Attached {
         let file_at = |offset: u64| mappings.file.at + offset as usize;
         let layout = ProcLayout::new(state.header.thread_slots, state.header.ring_bytes);

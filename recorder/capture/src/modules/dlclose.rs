@@ -12,8 +12,8 @@ use flightline_in_signal::layout::{MODULE_TABLES, MODULES_PER_TABLE, ModuleEntry
 use flightline_in_signal::state;
 
 use crate::modules;
+use crate::os::spin::Spin;
 use crate::session::{self, Attached};
-use crate::spin::Spin;
 
 static LOCK: Spin = Spin::new();
 /// Number of `dlclose` calls that run now, in all threads.

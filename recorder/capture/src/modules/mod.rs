@@ -1,12 +1,16 @@
 //! Writes the modules of the loader to the process file: the log for the drain, and table 0 for the handler.
+//! [`dlclose`] marks those that are unmapped; `start_objects` finds those that never are.
+
+pub mod dlclose;
+mod start_objects;
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use flightline_in_signal::layout::{INIT_MODULES, InitModule, MODULES_PER_TABLE, ModuleEntry, module_flags};
 
+use crate::modules::start_objects::StartObjects;
 use crate::session::Attached;
-use crate::start_objects::StartObjects;
 
 /// One executable segment as the loader describes it.
 struct Loaded<'a> {

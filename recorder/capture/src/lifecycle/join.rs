@@ -17,13 +17,14 @@ use flightline_in_signal::os::{clock, sys};
 use flightline_in_signal::ring::Ring;
 use flightline_in_signal::state::{PRIVATE_BYTES, Private, ProcState};
 
+use crate::modules;
 use crate::os::{self, Fd};
-use crate::retained_mapping::Range;
+use crate::session::retained_mapping::Range;
 use crate::session::{
     self, Attached, Dir, FIRST_SLOTS, Mappings, READ, READ_WRITE, RETAINED_FILE, RETAINED_PAGE,
     RETAINED_PRIVATE, RETAINED_ROWS, path, populate, table_bytes,
 };
-use crate::{modules, names};
+use crate::threads::names;
 
 /// Number of recordings joined so far, see [`ProcState::salt`].
 static JOINED: AtomicU32 = AtomicU32::new(0);

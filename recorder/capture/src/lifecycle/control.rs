@@ -1,4 +1,4 @@
-//! Executes commands: joins a session, applies its page, leaves it. [`crate::command`] receives them.
+//! Executes commands: joins a session, applies its page, leaves it. [`crate::signals::command`] receives them.
 //!
 //! The session to join is in the mailbox: a file named after the process, in a directory where every user may
 //! create files. The file counts only if it belongs to this user or to root and no other user may write it.
@@ -10,11 +10,13 @@ use flightline_in_signal::layout::LISTENS;
 use flightline_in_signal::os::sys;
 use flightline_in_signal::state::cookie::SIGPROF;
 
-use crate::join::{self, Modules};
+use crate::context::{self, preemption};
+use crate::lifecycle::join::{self, Modules};
 use crate::os::{self, Text};
 use crate::session::{self, Dir};
 use crate::shadow::bit;
-use crate::{alloc, command, context, engines, preemption, signals, threads};
+use crate::signals::{self, command};
+use crate::{alloc, engines, threads};
 
 /// Starts to execute commands. The handler of SIGPROF must be installed.
 pub fn listen() {

@@ -9,7 +9,7 @@ use flightline_in_signal::os::clock;
 use flightline_in_signal::payload::{Words, io};
 use flightline_in_signal::publish::{Event, sync_event};
 
-use crate::lock_waits::enabled_engine;
+use crate::engines::lock_waits::enabled_engine;
 use crate::{os, session};
 
 /// A path that was read before the call, because the call closes the descriptor.

@@ -1,7 +1,12 @@
-//! System calls and small buffers for code that runs in the program's threads outside handlers.
+//! System calls and small buffers for code that runs in the program's threads outside handlers; a lock ([`spin`]),
+//! the C library's own functions ([`real`]), and the identity of the process ([`fork_token`]).
 //!
 //! All of it uses raw system calls: no cancellation point, no `errno`, no call of the program's `malloc`, and
 //! no function that another preloaded library may have replaced.
+
+pub mod fork_token;
+pub mod real;
+pub mod spin;
 
 use core::ffi::{CStr, c_char, c_int};
 

@@ -1,8 +1,14 @@
 //! Registers threads and arms them: new threads at their start through a trampoline, existing ones by a walk
-//! over `/proc/self/task`.
+//! over `/proc/self/task`. [`stacks`] provides their alternate signal stacks, [`seccomp`] disarms those that give up
+//! system calls.
 //!
 //! The trampoline leaves no frame behind: it registers the thread, then jumps to the program's function with
 //! the stack exactly as the C library set it up.
+
+pub mod names;
+pub mod seccomp;
+mod signal_frame;
+pub mod stacks;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -16,7 +22,8 @@ use flightline_in_signal::thread::{self, ThreadInfo};
 
 use crate::session::{self, Attached};
 use crate::shadow::{self, KernelSet};
-use crate::{masks, os, sandbox, stacks};
+use crate::signals::masks;
+use crate::{os, sandbox};
 
 /// The data of a new thread, in one of a fixed number of slots, because nothing may be allocated.
 struct Start {

@@ -16,10 +16,11 @@ use flightline_in_signal::layout::{ThreadSlot, loss};
 use flightline_in_signal::os::{clock, sys};
 use flightline_in_signal::state::{cookie, slots};
 
+use crate::os::fork_token;
 use crate::shadow::{
     FLAGS, HELD, KernelSet, SANDBOXED, bit, from_c, kernel_mask, pending, set_shadow, shadow,
 };
-use crate::{fork_token, session, signals};
+use crate::{session, signals};
 
 /// `sigprocmask` or `pthread_sigmask` on behalf of the program; `real` is the C library's function.
 ///

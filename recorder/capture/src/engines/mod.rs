@@ -1,4 +1,10 @@
-//! Chooses the engine with which this process samples.
+//! Chooses the engine with which this process samples its CPU time. The modules of this folder are the engines that
+//! record calls: lock waits, slow I/O, exceptions, traced functions.
+
+pub mod exceptions;
+pub mod lock_waits;
+pub mod slow_io;
+pub mod traced_functions;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
