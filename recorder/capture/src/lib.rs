@@ -7,13 +7,13 @@
 //! shadow      the signal mask of a thread
 //! sandbox     threads that may not make system calls
 //! session/    the joined recording and its memory
-//! modules/    the contents of the process file: what the loader mapped, and dlclose
-//! signals/    share SIGTRAP and SIGPROF with the program, receive commands, take last samples
-//! threads/    register threads and arm their engines; their stacks and names
-//! engines/    choose the engine for CPU time; engines that record calls
+//! modules/    the loader's modules in the process file; dlclose
+//! signals/    SIGTRAP and SIGPROF, shared with the program; masks, commands, last samples
+//! threads/    registers threads and arms their engines; their stacks and names
+//! engines/    chooses the engine for CPU time; engines that record calls
 //! alloc/      the engine that records allocations
 //! context/    spans, and off-CPU time per span
-//! lifecycle/  start, join, fork, exec, exit; executes commands
+//! lifecycle/  start, join, fork, exec and exit; executes commands
 //! ```
 //! The crate does not allocate (neither through the program's `malloc` nor any other), keep a descriptor, start a thread, print (unless
 //! `FLIGHTLINE_DEBUG` is set), or export a symbol.

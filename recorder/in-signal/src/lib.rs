@@ -2,7 +2,7 @@
 //!
 //! Rules of this crate (checked by `.ci/fence.sh` over its object code):
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
-//! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
+//! through `__tls_get_addr`. System calls are made by the instruction itself ([`os::sys`]).
 //!
 //! The path of a sample, from the signal to the ring:
 //!
@@ -16,7 +16,8 @@
 //! Around it:
 //!
 //! ```text
-//! layout/    the shared memory, as program and drain map it; payload, command: other words that both sides use
+//! layout/    the shared memory, as program and drain map it
+//! payload    the words of lock, I/O and exception events;  command: the commands of the drain
 //! state/     the data of the process that a handler needs: thread slots, cookies of signals, work memory
 //! engine/    the interrupts: perf events, timers, breakpoints; each is armed for one thread
 //! perf/      perf events and their memory

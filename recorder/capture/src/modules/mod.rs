@@ -1,5 +1,5 @@
 //! Writes the modules of the loader to the process file: the log for the drain, and table 0 for the handler.
-//! [`dlclose`] marks those that are unmapped; `start_objects` finds those that never are.
+//! [`dlclose`] marks modules that may be unmapped; `start_objects` finds those that never are.
 
 pub mod dlclose;
 mod start_objects;

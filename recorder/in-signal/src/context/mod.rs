@@ -1,5 +1,5 @@
 //! The span of the interrupted thread: the record of OpenTelemetry's thread context (OTEP 4947) that the
-//! thread has published. `labels` reads those of a thread without a span.
+//! thread has published. `labels` reads the labels of a thread that has no span.
 //!
 //! ```text
 //! thread pointer + offset ─▶ pointer ─▶ trace_id[16] span_id[8] valid flags attrs_size[2] attrs[attrs_size]
@@ -15,7 +15,7 @@
 //! In a sample's record the context follows the stack. A thread without a context costs three loads per
 //! sample.
 
-mod labels;
+pub(crate) mod labels;
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

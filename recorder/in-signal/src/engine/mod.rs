@@ -1,5 +1,5 @@
-//! The engines, whose signals enter the handler. This module arms and disarms CPU sampling of one thread; all of
-//! it may run in a handler. [`events`] and [`trace`] are the other engines.
+//! The engines interrupt a thread by a signal, which the handler receives. This module arms and disarms CPU
+//! sampling of one thread; all of it may run in a handler. [`events`] and [`trace`] do so for other engines.
 //!
 //! **perf without a descriptor.** The event is opened on the thread, its first pages are mapped, the descriptor is
 //! closed at once: the mapping keeps the event alive, `munmap` destroys it. So the program holds no descriptor that
