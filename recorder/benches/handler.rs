@@ -13,16 +13,15 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
-use flightline_in_signal::context;
-use flightline_in_signal::cookie::{Cookie, FROM_PERF, SIGTRAP};
-use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{engine, slot_state};
-use flightline_in_signal::modules::Modules;
-use flightline_in_signal::rule_cache::{RuleCache, Tag};
-use flightline_in_signal::stack::Local;
-use flightline_in_signal::state::{self, ProcState};
-use flightline_in_signal::walk::{Lookup, Walked, prefetch, walk};
-use flightline_in_signal::{handler, slots};
+use flightline_in_signal::state::cookie::{Cookie, FROM_PERF, SIGTRAP};
+use flightline_in_signal::state::{self, ProcState, slots};
+use flightline_in_signal::unwind::interrupted::Regs;
+use flightline_in_signal::unwind::modules::Modules;
+use flightline_in_signal::unwind::rule_cache::{RuleCache, Tag};
+use flightline_in_signal::unwind::stack::Local;
+use flightline_in_signal::unwind::walk::{Lookup, Walked, prefetch, walk};
+use flightline_in_signal::{context, handler};
 
 macro_rules! chain {
     ($f:ident $next:ident $($rest:ident)*) => {
@@ -160,8 +159,8 @@ extern "C" fn measure(_: i32, _: *mut libc::siginfo_t, interrupted: *mut c_void)
         }
     }
     for cold in [false, true] {
-        let (cpu, _) = time(200, cold, || _ = black_box(flightline_in_signal::clock::thread_cpu_ns()));
-        let (mono, _) = time(200, cold, || _ = black_box(flightline_in_signal::clock::monotonic_ns()));
+        let (cpu, _) = time(200, cold, || _ = black_box(flightline_in_signal::os::clock::thread_cpu_ns()));
+        let (mono, _) = time(200, cold, || _ = black_box(flightline_in_signal::os::clock::monotonic_ns()));
         let heat = if cold { "cold" } else { "warm" };
         println!("clocks {heat}: CPU time of the thread {cpu:.0} ns, monotonic {mono:.0} ns");
     }

@@ -8,14 +8,13 @@ mod in_process;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
-use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleTable, engine, walk_end};
-use flightline_in_signal::modules::Modules;
-use flightline_in_signal::rule_cache::Tag;
-use flightline_in_signal::slots;
-use flightline_in_signal::stack::Local;
-use flightline_in_signal::state;
-use flightline_in_signal::walk::{Lookup, walk};
+use flightline_in_signal::state::{self, slots};
+use flightline_in_signal::unwind::interrupted::Regs;
+use flightline_in_signal::unwind::modules::Modules;
+use flightline_in_signal::unwind::rule_cache::Tag;
+use flightline_in_signal::unwind::stack::Local;
+use flightline_in_signal::unwind::walk::{Lookup, walk};
 
 static COMPARED: AtomicUsize = AtomicUsize::new(0);
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use flightline_in_signal::interrupted::Regs;
+use flightline_in_signal::unwind::interrupted::Regs;
 use oracle::{Process, Way};
 
 /// A traced child, killed on drop. `pid` is its busiest thread.

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use flightline_in_signal::clock::monotonic_ns;
 use flightline_in_signal::layout::{PROC_SUFFIX, ProcHeader, SIZES, ThreadSlot, loss, record};
+use flightline_in_signal::os::clock::monotonic_ns;
 use flightline_in_signal::ring::Ring;
 use memmap2::{Mmap, MmapMut};
 

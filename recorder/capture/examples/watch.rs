@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use flightline_in_signal::clock;
 use flightline_in_signal::layout::*;
+use flightline_in_signal::os::clock;
 use flightline_in_signal::ring::{Next, Ring};
 
 struct Process {

@@ -1,4 +1,4 @@
-//! Threads that may not make system calls, because they or their process have a filter (seccomp). [`crate::seccomp`]
+//! Threads that may not make system calls, because they or their process have a filter (seccomp). [`crate::threads::seccomp`]
 //! follows the threads that install one.
 
 use core::sync::atomic::AtomicBool;

@@ -1,5 +1,5 @@
 //! The signal mask of a thread in the kernel, and its shadow: a word with the signals that the program believes blocked.
-//! [`crate::masks`] states the rules.
+//! [`crate::signals::masks`] states the rules.
 
 use core::ffi::c_int;
 
@@ -30,7 +30,7 @@ core::arch::global_asm!(
 );
 
 /// The calling thread's shadow: the recorder's signals that the program believes blocked, as bits `1 << (signo - 1)`, and
-/// [`HELD`]. Initial-exec, like [`flightline_in_signal::tls`].
+/// [`HELD`]. Initial-exec, like [`flightline_in_signal::os::tls`].
 #[inline]
 pub fn shadow() -> usize {
     let value: usize;
@@ -81,7 +81,7 @@ pub fn set_shadow(value: usize) {
 /// Flag in the shadow: this thread is disarmed while a signal of its engine is really blocked.
 pub const HELD: usize = 1 << 62;
 
-/// Flag in the shadow: this thread gave up system calls, see [`crate::seccomp`].
+/// Flag in the shadow: this thread gave up system calls, see [`crate::threads::seccomp`].
 pub const SANDBOXED: usize = 1 << 61;
 /// All flags of the shadow that are no signals.
 pub const FLAGS: usize = HELD | SANDBOXED;

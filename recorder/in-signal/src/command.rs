@@ -1,7 +1,7 @@
 //! The interface between the drain and a program that is already running: commands in queued signals, and the
 //! mailbox.
 //!
-//! A command is `SIGPROF` queued with a [`crate::cookie::Cookie`] of source [`crate::cookie::FROM_CONTROL`],
+//! A command is `SIGPROF` queued with a [`crate::state::cookie::Cookie`] of source [`crate::state::cookie::FROM_CONTROL`],
 //! whose slot is the command. The capture crate executes it.
 
 /// Join the session that the mailbox names.

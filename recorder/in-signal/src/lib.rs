@@ -2,14 +2,28 @@
 //!
 //! Rules of this crate (checked by `.ci/fence.sh` over its object code):
 //! no heap, no `std`, no lock, no libc call outside `allowed-symbols.txt`, no panic path, no thread-local
-//! through `__tls_get_addr`. System calls are made by the instruction itself ([`sys`]).
+//! through `__tls_get_addr`. System calls are made by the instruction itself ([`os::sys`]).
 //!
-//! A sample's way here: [`handler`] → [`interrupted`] → [`context`], [`walk`] ([`rule_cache`] →
-//! [`unwind_table`] → [`eh_frame`], reading by [`stack`]) → [`publish`] → [`ring`]; [`layout`] defines the
-//! shared memory, [`state`] the data that a handler needs. [`events`] is the handler's part in engines other
-//! than CPU time, [`sync_event`] records events of a thread outside handlers. [`fatal`] takes last samples.
-//! [`thread`] and [`engine`] register and arm threads, outside handlers and inside; [`slots`] finds a
-//! thread's slot, [`cookie`] is the word by which a handler recognises a signal.
+//! The path of a sample, from the signal to the ring:
+//!
+//! ```text
+//! handler/   recognizes the signal and computes the weight of the sample
+//! context/   the span and the labels of the interrupted thread
+//! unwind/    registers → stack
+//! publish/   registers, stack and context → a record; also for events outside handlers and for last samples
+//! ring       holds the record until the drain reads it
+//! ```
+//! Around it:
+//!
+//! ```text
+//! layout/    the shared memory, as program and drain map it
+//! payload    the words of lock, I/O and exception events;  command: the commands of the drain
+//! state/     the data of the process that a handler needs: thread slots, cookies of signals, work memory
+//! engine/    the interrupts: perf events, timers, breakpoints; each is armed for one thread
+//! perf/      perf events and their memory
+//! thread     registers a thread: claims and releases its slot
+//! os/        system calls, clocks, the thread-local word
+//! ```
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -17,47 +31,16 @@
 )]
 
 mod atomic;
-pub mod clock;
 pub mod command;
 pub mod context;
-pub mod cookie;
-pub mod cost;
-pub mod eh_frame;
 pub mod engine;
-mod engine_selection;
-pub mod events;
-pub mod expression;
-pub mod fatal;
-mod frame_pointer_fallback;
 pub mod handler;
-pub mod instruction_analysis;
-pub mod interrupted;
-mod labels;
 pub mod layout;
-pub mod loader;
-pub mod modules;
-mod open_calls;
-mod pace;
+pub mod os;
 pub mod payload;
-pub mod perf_event;
-pub mod perf_ring;
-pub mod process_timer;
+pub mod perf;
 pub mod publish;
 pub mod ring;
-pub mod rule;
-pub mod rule_cache;
-pub mod scratch;
-pub mod slots;
-pub mod stack;
 pub mod state;
-pub mod sync_event;
-pub mod sys;
 pub mod thread;
-mod timer;
-pub mod tls;
-pub mod trace;
-pub mod unwind_table;
-pub mod vdso;
-pub mod walk;
-mod weight;
-pub mod x86;
+pub mod unwind;

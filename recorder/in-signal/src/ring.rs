@@ -116,7 +116,7 @@ impl<'a> Ring<'a> {
         let head = self.header.head.load(Ordering::Relaxed);
         for line in 0..8 {
             if let Some(word) = self.word(head.wrapping_add(line * 8)) {
-                crate::stack::prefetch(core::ptr::from_ref(word) as u64);
+                crate::unwind::stack::prefetch(core::ptr::from_ref(word) as u64);
             }
         }
     }

@@ -3,8 +3,9 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::layout::{ThreadSlot, slot_state, stage};
-use crate::state::{self, ProcState};
-use crate::{clock, context, engine, slots, sys, tls};
+use crate::os::{clock, sys, tls};
+use crate::state::{self, ProcState, slots};
+use crate::{context, engine};
 
 /// The caller's information on a thread that it registers.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,8 +3,8 @@
 
 use crate::image;
 
-use flightline_in_signal::interrupted::{Regs, arch};
 use flightline_in_signal::layout::{sample_flags, walk_end};
+use flightline_in_signal::unwind::interrupted::{Regs, arch};
 use image::{CODE, Function, Image, STACK, frame_first, function, unwind_info};
 
 const X86: bool = cfg!(target_arch = "x86_64");

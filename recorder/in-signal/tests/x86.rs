@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use flightline_in_signal::x86::{Code, decode};
+use flightline_in_signal::unwind::x86::{Code, decode};
 
 struct Bytes(u64, Vec<u8>);
 

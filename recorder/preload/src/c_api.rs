@@ -3,13 +3,12 @@
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use flightline_capture::Moment;
-use flightline_capture::join::Refused;
+use flightline_capture::lifecycle::join::Refused;
+use flightline_capture::os::spin::Spin;
 use flightline_capture::os::{self, Text};
-use flightline_capture::session;
-use flightline_capture::spin::Spin;
-use flightline_in_signal::clock;
+use flightline_capture::{Moment, session};
 use flightline_in_signal::layout::SessionPage;
+use flightline_in_signal::os::clock;
 
 use crate::helper::{self, Service, Settings};
 use crate::real::{KeepErrno, publish};

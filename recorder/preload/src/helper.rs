@@ -11,7 +11,7 @@ use flightline_capture::os::{self, Fd, Text};
 use flightline_capture::target::Stripped;
 use flightline_capture::{Moment, shadow};
 use flightline_in_signal::layout::SESSION_ENV;
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 
 use crate::machine::{Config, Program};
 
@@ -303,9 +303,9 @@ fn become_helper(
 fn read_session(reader: &Fd, most_ms: u64) -> Result<Session, c_int> {
     let mut line = [0u8; 255];
     let mut len = 0;
-    let end = flightline_in_signal::clock::monotonic_ns() + most_ms * 1_000_000;
+    let end = flightline_in_signal::os::clock::monotonic_ns() + most_ms * 1_000_000;
     while !line.contains(&b'\n') {
-        let left = end.saturating_sub(flightline_in_signal::clock::monotonic_ns());
+        let left = end.saturating_sub(flightline_in_signal::os::clock::monotonic_ns());
         if left == 0 || len == line.len() {
             return Err(libc::ETIMEDOUT);
         }

@@ -139,6 +139,6 @@ impl Config {
         let user = os::euid() >= FIRST_USER;
         let mut allowed = listed.filter(|how| *how == Listed::ByName || user);
         // The end of the first process is the end of the machine.
-        !program.is_recorder() && allowed.next().is_some() && flightline_in_signal::sys::getpid() != 1
+        !program.is_recorder() && allowed.next().is_some() && flightline_in_signal::os::sys::getpid() != 1
     }
 }

@@ -108,7 +108,7 @@ pub fn publish() {
         next.address();
     });
     // SAFETY: the C library's function.
-    unsafe { flightline_capture::real::set_sigaction(SIGACTION.address()) };
+    unsafe { flightline_capture::os::real::set_sigaction(SIGACTION.address()) };
     crate::interpose::publish();
 }
 

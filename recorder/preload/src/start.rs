@@ -1,8 +1,9 @@
 //! The code before `main` and after `exit`.
 
-use flightline_capture::{Moment, exit, os};
+use flightline_capture::lifecycle::exit;
+use flightline_capture::{Moment, os};
 use flightline_in_signal::layout::SESSION_ENV;
-use flightline_in_signal::sync_event;
+use flightline_in_signal::publish::sync_event;
 
 use crate::real::KeepErrno;
 use crate::{helper, machine, real};
@@ -32,14 +33,14 @@ extern "C" fn before_main() {
     let session = name.cstr().ok().and_then(os::env).filter(|dir| !dir.is_empty());
     let preloaded = preloaded();
     if preloaded || machine::wide() {
-        flightline_capture::names::interposed();
+        flightline_capture::threads::names::interposed();
     }
     if let Some(dir) = session {
         let moment = if preloaded || machine::wide() { Moment::ProgramStart } else { Moment::Later };
         match flightline_capture::start(dir, moment) {
             Ok(()) => {
                 if preloaded {
-                    flightline_capture::exec::joined_by_environment();
+                    flightline_capture::lifecycle::exec::joined_by_environment();
                 }
                 return;
             }
@@ -81,7 +82,7 @@ fn preloaded() -> bool {
 
 /// Prints the reason of a failed join only with `FLIGHTLINE_DEBUG`. Otherwise the program's output is not
 /// changed: the drain reports processes that it did not get.
-fn explain(refused: flightline_capture::join::Refused) {
+fn explain(refused: flightline_capture::lifecycle::join::Refused) {
     if os::env(c"FLIGHTLINE_DEBUG").is_none() {
         return;
     }

@@ -16,10 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flightline_in_signal::{
-    command::APPLY,
-    cookie::{Cookie, FROM_CONTROL},
-};
+use flightline_in_signal::command::APPLY;
+use flightline_in_signal::state::cookie::{Cookie, FROM_CONTROL};
 
 /// How a thread would notice a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use flightline_in_signal::context::place;
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 use object::elf;
 use object::read::ReadRef;
 use object::read::elf::{ElfFile64, ProgramHeader};

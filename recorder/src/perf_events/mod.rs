@@ -14,11 +14,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use flightline_in_signal::{
-    events::probe,
-    layout::{EVENT_PATH_BYTES, EventSpec, TraceSpec, event_flags},
-    trace,
-};
+use flightline_in_signal::engine::events::probe;
+use flightline_in_signal::engine::trace;
+use flightline_in_signal::layout::{EVENT_PATH_BYTES, EventSpec, TraceSpec, event_flags};
 use nix::errno::Errno;
 
 use crate::{

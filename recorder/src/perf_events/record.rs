@@ -1,6 +1,6 @@
 //! Parses the records of a perf ring (linux/perf_event.h, `enum perf_event_type`), with all lengths checked.
 
-use flightline_in_signal::interrupted::{Regs, arch};
+use flightline_in_signal::unwind::interrupted::{Regs, arch};
 
 use super::attr::{registers, sample};
 

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use flightline_in_signal::context::{CAR_BYTES, car, finish, is_car};
 use flightline_in_signal::layout::{HEAD_WORDS, MAX_CONTEXT, RECORD_BYTES, slot_state};
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 
 use super::context::decode;
 use super::process_state::ProcessState;

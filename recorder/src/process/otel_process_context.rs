@@ -11,7 +11,7 @@
 
 use std::fs;
 
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 use prost::Message;
 
 use crate::names::modules;

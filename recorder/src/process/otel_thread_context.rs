@@ -2,7 +2,7 @@
 //! and may be loaded at any time. Also libraries and programs that write only labels: they define
 //! `custom_labels_current_set` (ABI of custom-labels, version 1).
 //!
-//! The recorder in the program finds the variables that exist at the start (`capture/context.rs`). This
+//! The recorder in the program finds the variables that exist at the start (`capture/context/mod.rs`). This
 //! module finds those of libraries loaded later, from the words that the dynamic loader fills in
 //! (`names/context_words.rs`), and writes their locations to the process's shared file, where handlers read
 //! them.

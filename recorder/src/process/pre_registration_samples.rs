@@ -6,8 +6,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{loss, sample_flags, walk_end};
+use flightline_in_signal::unwind::interrupted::Regs;
 
 use super::{
     Process,

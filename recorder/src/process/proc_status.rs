@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use flightline_in_signal::clock;
 use flightline_in_signal::layout::{engine, slot_state, stage};
+use flightline_in_signal::os::clock;
 
 use super::thread::Thread;
 use crate::shared_memory::proc_file::ProcFile;

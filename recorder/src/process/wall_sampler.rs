@@ -8,11 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flightline_in_signal::{
-    context,
-    interrupted::{Regs, arch},
-    layout::{MAX_CONTEXT, sample_flags},
-};
+use flightline_in_signal::context;
+use flightline_in_signal::layout::{MAX_CONTEXT, sample_flags};
+use flightline_in_signal::unwind::interrupted::{Regs, arch};
 use jfr_format::schema::thread_state;
 
 use super::process_activity::{ProcessActivity, Reading};

@@ -8,7 +8,8 @@
 
 use std::{collections::HashMap, sync::atomic::AtomicU64};
 
-use flightline_in_signal::{sys, walk::follows_call};
+use flightline_in_signal::os::sys;
+use flightline_in_signal::unwind::walk::follows_call;
 
 use super::RemoteUnwinder;
 use crate::{names::images::Images, names::modules::ModuleMap};

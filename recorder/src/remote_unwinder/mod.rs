@@ -14,16 +14,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use flightline_in_signal::{
-    eh_frame::Machine,
-    interrupted::{Regs, arch},
-    layout::{MAX_DEPTH, MODULES_PER_TABLE, ModuleTable, walk_end},
-    modules::Modules,
-    rule_cache::{RuleCache, Tag},
-    stack::{Memory, Windows},
-    sys,
-    walk::{Lookup, Walked, walk},
-};
+use flightline_in_signal::layout::{MAX_DEPTH, MODULES_PER_TABLE, ModuleTable, walk_end};
+use flightline_in_signal::os::sys;
+use flightline_in_signal::unwind::eh_frame::Machine;
+use flightline_in_signal::unwind::interrupted::{Regs, arch};
+use flightline_in_signal::unwind::modules::Modules;
+use flightline_in_signal::unwind::rule_cache::{RuleCache, Tag};
+use flightline_in_signal::unwind::stack::{Memory, Windows};
+use flightline_in_signal::unwind::walk::{Lookup, Walked, walk};
 
 use crate::{
     names::images::{ANONYMOUS, Images},

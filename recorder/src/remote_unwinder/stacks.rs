@@ -3,10 +3,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use flightline_in_signal::{
-    interrupted::{Regs, arch},
-    layout::{sample_flags, walk_end},
-};
+use flightline_in_signal::layout::{sample_flags, walk_end};
+use flightline_in_signal::unwind::interrupted::{Regs, arch};
 
 use super::chain::{Chains, World};
 use super::{RemoteUnwinder, Stopped};

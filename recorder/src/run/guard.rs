@@ -17,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use flightline_capture::{Moment, join::Refused};
+use flightline_capture::Moment;
+use flightline_capture::lifecycle::join::Refused;
 use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
 use crate::output::sink::stream::{Address, TOKEN_ENV, Token};

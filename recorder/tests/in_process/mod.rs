@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use flightline_in_signal::layout::{
     MODULE_TABLES, ModuleEntry, ModuleTable, ProcHeader, SampleRecord, SessionPage, ThreadSlot, module_flags,
 };
+use flightline_in_signal::os::{clock, vdso};
 use flightline_in_signal::ring::{Next, Ring};
 use flightline_in_signal::state::{self, Private, ProcState};
-use flightline_in_signal::{clock, handler, thread, vdso};
+use flightline_in_signal::{handler, thread};
 use object::{Object, ObjectSection};
 
 const SLOTS: usize = 2048;

@@ -3,14 +3,14 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use flightline_in_signal::eh_frame::Machine;
-use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable, walk_end};
-use flightline_in_signal::modules::Modules;
-use flightline_in_signal::rule_cache::{RuleCache, Tag};
-use flightline_in_signal::stack::{Memory, Windows};
-use flightline_in_signal::sys;
-use flightline_in_signal::walk::{Lookup, Walked, walk};
+use flightline_in_signal::os::sys;
+use flightline_in_signal::unwind::eh_frame::Machine;
+use flightline_in_signal::unwind::interrupted::Regs;
+use flightline_in_signal::unwind::modules::Modules;
+use flightline_in_signal::unwind::rule_cache::{RuleCache, Tag};
+use flightline_in_signal::unwind::stack::{Memory, Windows};
+use flightline_in_signal::unwind::walk::{Lookup, Walked, walk};
 use framehop::Unwinder as _;
 use object::{Object, ObjectSection, ObjectSegment};
 

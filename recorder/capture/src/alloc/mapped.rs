@@ -15,8 +15,7 @@ use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 
 use flightline_in_signal::layout::{alloc_flags, alloc_function as function, event_kind};
-use flightline_in_signal::publish::Event;
-use flightline_in_signal::sync_event;
+use flightline_in_signal::publish::{Event, sync_event};
 
 use super::{REAL, SAMPLING, count_unrecorded, due, recording, sampled, watched, words};
 use crate::os;

@@ -26,8 +26,9 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 
 use flightline_in_signal::layout::{SessionPage, alloc_flags, engines, event_kind};
-use flightline_in_signal::publish::{self, Event};
-use flightline_in_signal::{clock, state, sync_event};
+use flightline_in_signal::os::clock;
+use flightline_in_signal::publish::{self, Event, sync_event};
+use flightline_in_signal::state;
 
 use crate::session::Attached;
 use crate::{os, sandbox, session};

@@ -1,5 +1,5 @@
 //! Two thread-local words of the allocation sampler, in the initial-exec model like
-//! [`flightline_in_signal::tls`]. They are the bytes left until the next sample, and the state of the random
+//! [`flightline_in_signal::os::tls`]. They are the bytes left until the next sample, and the state of the random
 //! numbers (0 in a new thread, before its first draw).
 
 /// Defines the words, with the symbol type in the syntax of this architecture's assembler.

@@ -19,8 +19,10 @@
 
 use flightline_in_signal::command::LAST_SAMPLE;
 use flightline_in_signal::layout::{session_flags, slot_state};
+use flightline_in_signal::os::clock;
 use flightline_in_signal::payload::fatal as kind;
-use flightline_in_signal::{clock, cookie, fatal};
+use flightline_in_signal::publish::fatal;
+use flightline_in_signal::state::cookie;
 
 use super::*;
 use crate::session::{self, Attached};

@@ -8,24 +8,25 @@
 //! | ignore | nothing, except a trap by the program's own instruction, which kills as it would without the recorder |
 //! | handler | runs with the mask, flags and stack it requested |
 //! | blocked, no handler | is held: really blocked and sent again, so that it stays pending until unblocked or waited for |
+//!
+//! [`masks`] keeps these signals unblocked, [`fatal`] takes last samples, [`command`] receives the drain's commands.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
-use flightline_in_signal::cookie::{Cookie, SIGPROF, SIGTRAP};
-use flightline_in_signal::{handler, sys, tls};
+use flightline_in_signal::handler;
+use flightline_in_signal::os::{sys, tls};
+use flightline_in_signal::state::cookie::{Cookie, SIGPROF, SIGTRAP};
 
-use crate::command;
-use crate::fork_token;
-use crate::masks;
-use crate::os;
-use crate::real;
+use crate::os::spin::Spin;
+use crate::os::{self, fork_token, real};
 use crate::shadow::{self, KernelSet, bit};
-use crate::spin::Spin;
 
+pub mod command;
 pub mod fatal;
 mod foreign;
+pub mod masks;
 #[cfg(target_arch = "x86_64")]
 mod relocate;
 mod restart;

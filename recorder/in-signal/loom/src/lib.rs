@@ -37,8 +37,10 @@ pub mod layout {
 }
 
 /// Prefetching does nothing here.
-mod stack {
-    pub fn prefetch(_: u64) {}
+mod unwind {
+    pub mod stack {
+        pub fn prefetch(_: u64) {}
+    }
 }
 
 #[path = "../../src/ring.rs"]

@@ -60,7 +60,7 @@ pub mod engine {
     pub const TIMER: u32 = 3;
     /// No engine can sample here (see [`super::ProcHeader::engine_errno`]).
     pub const NONE: u32 = 4;
-    /// `timer_create` on the process's CPU clock, signal `SIGPROF` to a thread that runs, see [`crate::process_timer`].
+    /// `timer_create` on the process's CPU clock, signal `SIGPROF` to a thread that runs, see [`crate::engine::process_timer`].
     pub const ITIMER: u32 = 5;
 }
 

@@ -100,7 +100,7 @@ pub const fn event_word(kind: u16, index: u16, extra: u32) -> u64 {
 }
 
 /// In the first word of a context: its attributes are keys and values as texts, each preceded by a byte with
-/// its length ([`crate::labels`]).
+/// its length ([`crate::context::labels`]).
 pub const TEXT_LABELS: u64 = 1 << 33;
 
 /// First word of a context after a stack: its length in words, itself included, and whether a side-car was

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use flightline_in_signal::eh_frame::Machine;
-use flightline_in_signal::interrupted::Regs;
 use flightline_in_signal::layout::{MODULE_TABLES, ModuleEntry, ModuleTable};
-use flightline_in_signal::modules::Modules;
-use flightline_in_signal::rule_cache::{RuleCache, Tag};
-use flightline_in_signal::stack::Memory;
-use flightline_in_signal::walk::{Lookup, Walked, walk};
+use flightline_in_signal::unwind::eh_frame::Machine;
+use flightline_in_signal::unwind::interrupted::Regs;
+use flightline_in_signal::unwind::modules::Modules;
+use flightline_in_signal::unwind::rule_cache::{RuleCache, Tag};
+use flightline_in_signal::unwind::stack::Memory;
+use flightline_in_signal::unwind::walk::{Lookup, Walked, walk};
 
 /// First address of the module's code; addresses of functions are offsets from here.
 pub const CODE: u64 = 0x10_0000;

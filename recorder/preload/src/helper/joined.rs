@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char};
 
 use flightline_capture::os::{self, Text};
-use flightline_in_signal::sys;
+use flightline_in_signal::os::sys;
 
 use super::{Ready, START_MS, detach, find, publish, read_session};
 use crate::machine::{Config, Program};

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use flightline_capture::lock_waits::{self, Limit};
+use flightline_capture::engines::lock_waits::{self, Limit};
 use flightline_in_signal::payload::lock;
 use libc::{clockid_t, timespec};
 

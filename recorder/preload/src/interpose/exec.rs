@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use flightline_capture::exec;
+use flightline_capture::lifecycle::exec;
 use flightline_capture::target::Stripped;
 
 use super::symbol_versions::Both;

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 
-use flightline_capture::lock_waits::{self, Limit, Wait};
+use flightline_capture::engines::lock_waits::{self, Limit, Wait};
 use flightline_in_signal::payload::lock;
 use libc::{c_long, timespec};
 

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 
-use flightline_capture::slow_io::{self, Call};
+use flightline_capture::engines::slow_io::{self, Call};
 use flightline_in_signal::payload::io;
 use libc::{iovec, mmsghdr, msghdr, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 

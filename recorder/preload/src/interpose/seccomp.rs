@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_long};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use flightline_capture::{names, seccomp};
+use flightline_capture::threads::{names, seccomp};
 
 use crate::real::{KeepErrno, fail, next};
 

@@ -2,8 +2,10 @@
 
 use core::ffi::{c_int, c_long};
 
+use flightline_capture::os;
 use flightline_capture::shadow::{self, bit};
-use flightline_capture::{masks, os, signals, stacks};
+use flightline_capture::signals::{self, masks};
+use flightline_capture::threads::stacks;
 use libc::{sigaction as Action, siginfo_t, sigset_t, timespec};
 
 use crate::real::{fail, next};
@@ -292,7 +294,7 @@ unsafe fn may_take_ours(set: *const sigset_t) -> bool {
 }
 
 fn now_ns() -> i128 {
-    i128::from(flightline_in_signal::clock::monotonic_ns())
+    i128::from(flightline_in_signal::os::clock::monotonic_ns())
 }
 
 /// Returns true if a wait ended because another thread received the signal that woke it, and sends it again.

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use flightline_capture::slow_io::{self, Call, Path};
+use flightline_capture::engines::slow_io::{self, Call, Path};
 use flightline_in_signal::payload::io;
 use libc::{FILE, size_t, ssize_t};
 

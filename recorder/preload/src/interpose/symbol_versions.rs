@@ -76,7 +76,7 @@ struct LinkMap {
 #[cold]
 #[inline(never)]
 fn imports(caller: usize, name: &CStr) -> Option<bool> {
-    let map = flightline_in_signal::loader::link_map(caller as u64)?.cast::<LinkMap>();
+    let map = flightline_in_signal::unwind::loader::link_map(caller as u64)?.cast::<LinkMap>();
     // SAFETY: the loader's description of a loaded object, which is not unloaded while its code calls this
     // function.
     let (bias, dynamic) = unsafe { ((*map).bias, (*map).dynamic) };

@@ -2,8 +2,9 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+use flightline_capture::modules::dlclose;
 use flightline_capture::shadow::{self, KernelSet};
-use flightline_capture::{dlclose, names, threads};
+use flightline_capture::threads::{self, names};
 
 use crate::real::{KeepErrno, next};
 

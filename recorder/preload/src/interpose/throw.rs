@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use flightline_capture::exceptions;
+use flightline_capture::engines::exceptions;
 
 use crate::real::{KeepErrno, Next, look_up};
 

@@ -2,10 +2,8 @@
 
 use std::{collections::HashMap, sync::atomic::AtomicU64};
 
-use flightline_in_signal::{
-    interrupted::Regs,
-    layout::{event_kind, loss, walk_end},
-};
+use flightline_in_signal::layout::{event_kind, loss, walk_end};
+use flightline_in_signal::unwind::interrupted::Regs;
 use jfr_format::schema::{frame_type, thread_state};
 
 use super::{

@@ -68,7 +68,7 @@ pub struct Kernel {
 
 /// Returns true if an address is in the kernel's half of the address space.
 pub fn is_kernel(address: u64) -> bool {
-    flightline_in_signal::perf_ring::is_kernel(address)
+    flightline_in_signal::perf::perf_ring::is_kernel(address)
 }
 
 impl Kernel {

@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn row_slots_are_reused_with_a_new_owner() {
-        use flightline_in_signal::{layout::MAGIC, unwind_table::UnwindTable};
+        use flightline_in_signal::layout::MAGIC;
+        use flightline_in_signal::unwind::unwind_table::UnwindTable;
         // No buckets, so any address is in a gap.
         let rows = |bytes: usize| {
             let mut rows = vec![0; bytes];

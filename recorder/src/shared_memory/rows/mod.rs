@@ -13,7 +13,7 @@ mod arena;
 use std::fmt;
 
 use flightline_in_signal::layout::{MAGIC, Row, RowsHeader};
-use flightline_in_signal::rule::{Rule, Saved, Simple};
+use flightline_in_signal::unwind::rule::{Rule, Saved, Simple};
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, DebugFrame, EhFrame, EndianSlice, LittleEndian, Register, RegisterRule,
     UnwindContext, UnwindSection, UnwindTableRow,
@@ -321,7 +321,7 @@ impl RowList {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use flightline_in_signal::unwind_table::UnwindTable;
+    use flightline_in_signal::unwind::unwind_table::UnwindTable;
 
     use super::*;
 
