@@ -196,7 +196,7 @@
 //! ## All fields
 //! A visitor has a method per kind of value; `other` gets the kinds without one:
 //! ```
-//! use jfr_format::event::{TextRef, ValueRef, Visitor};
+//! use jfr_format::event::{TextRef, Value, Visitor};
 //! use jfr_format::read::{Field, Input, Item};
 //!
 //! #[derive(Default)]
@@ -218,7 +218,7 @@
 //!     }
 //!
 //!     #[inline]
-//!     fn other(&mut self, _: &'a Field, _: ValueRef<'a>) {
+//!     fn other(&mut self, _: &'a Field, _: Value<'a>) {
 //!         self.others += 1;
 //!     }
 //! }
