@@ -88,8 +88,7 @@ impl<'a> FieldRef<'a> {
         }
     }
 
-    /// Returns its value with references followed; a struct that is declared `simpleType` becomes its single
-    /// field. The text of a constant is decoded once per chunk. `Null` if a key has no constant.
+    /// Returns its value with references followed, like [`Value::resolved_or_null`].
     #[inline(always)]
     pub fn resolved(&self) -> Value<'a> {
         match self.plan {
