@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use jfr_format::event::{StructRef, TextRef, ValueRef, Visitor};
+use jfr_format::event::{StructRef, TextRef, Value, Visitor};
 use jfr_format::read::{Field, Input, Item};
 
 fn main() -> Result<(), jfr_format::error::Error> {
@@ -61,7 +61,7 @@ impl<'a> Visitor<'a> for Sums {
     }
 
     #[inline]
-    fn other(&mut self, _: &'a Field, value: ValueRef<'a>) {
+    fn other(&mut self, _: &'a Field, value: Value<'a>) {
         self.fields += 1;
         black_box(&value);
     }

@@ -68,6 +68,10 @@
 //! | bound | [`jfr_view!`] for a struct, [`read::Binding`] for integers and keys | the names are looked up once per chunk |
 //! | visitor | [`EventRef::accept`](event::EventRef::accept) with a [`Visitor`](event::Visitor) | no lookup and no values in memory; for all fields of all events |
 //!
+//! All levels use the same [`Value`](event::Value). It is `Copy` and borrows from the chunk; a text in it is a
+//! [`TextRef`](event::TextRef), which [`to_str`](event::TextRef::to_str) decodes.
+//! [`Value::text`](event::Value::text) and [`record`](event::Value::record) also follow references.
+//!
 //! Two settings of the decoder apply to every level: [`Delivery`](read::Delivery) says when events are returned, and
 //! [`Decoder::set_filter`](read::Decoder::set_filter) skips types. Skipped events cost a few nanoseconds.
 //!
@@ -196,7 +200,7 @@
 //! ## All fields
 //! A visitor has a method per kind of value; `other` gets the kinds without one:
 //! ```
-//! use jfr_format::event::{TextRef, ValueRef, Visitor};
+//! use jfr_format::event::{TextRef, Value, Visitor};
 //! use jfr_format::read::{Field, Input, Item};
 //!
 //! #[derive(Default)]
@@ -218,7 +222,7 @@
 //!     }
 //!
 //!     #[inline]
-//!     fn other(&mut self, _: &'a Field, _: ValueRef<'a>) {
+//!     fn other(&mut self, _: &'a Field, _: Value<'a>) {
 //!         self.others += 1;
 //!     }
 //! }

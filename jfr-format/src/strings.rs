@@ -6,6 +6,7 @@ use crate::error::{DecodeError, DecodeErrorKind};
 use crate::varint;
 use bytes::BufMut;
 use std::borrow::Cow;
+use std::fmt;
 
 /// A decoded string field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +38,10 @@ pub fn put_null(out: &mut impl BufMut) {
 }
 
 /// Text in the encoding of the recording, decoded on demand.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct TextRef<'a>(Encoded<'a>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Encoded<'a> {
     /// Text, and its length in UTF-16 units.
     Str(&'a str, usize),
@@ -85,6 +86,13 @@ impl<'a> TextRef<'a> {
             Encoded::Ascii(bytes) | Encoded::Utf8(bytes) | Encoded::Latin1(bytes) => bytes.is_empty(),
             Encoded::Utf16 { count, .. } => count == 0,
         }
+    }
+}
+
+/// Formats the decoded text like a `str`.
+impl fmt::Debug for TextRef<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_str().fmt(f)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::dump;
 use bytes::Bytes;
 use dump::{fixtures, name};
 use jfr_format::error::Error;
-use jfr_format::event::{EventRef, FieldRef, StructRef, Value, ValueRef, Visitor};
+use jfr_format::event::{EventRef, FieldRef, StructRef, Value, Visitor};
 use jfr_format::read::{Decoder, Delivery, Field, Item};
 
 /// Formats a value; for a struct its position.
@@ -31,9 +31,9 @@ fn first(fields: &StructRef<'_>) -> Option<String> {
 fn iterated(fields: &StructRef<'_>) -> Vec<String> {
     let one = |item: Result<(&Field, Value<'_>), Error>| match item {
         Ok((field, value)) => {
-            let resolved = value.clone().resolved().unwrap_or(Value::Null);
+            let resolved = value.resolved().unwrap_or(Value::Null);
             let units = match &resolved {
-                Value::Text(text) => text.encode_utf16().count(),
+                Value::Text(text) => text.to_str().encode_utf16().count(),
                 _ => 0,
             };
             format!("{} {} {} {units}", field.name, words(&value), words(&resolved))
@@ -48,10 +48,9 @@ fn visited(visit: impl FnOnce(&mut dyn FnMut(FieldRef<'_>)) -> Result<(), Error>
     let outcome = visit(&mut |field| {
         let (value, resolved) = (field.value(), field.resolved());
         let units = match resolved {
-            ValueRef::Text(text) => text.utf16_len(),
+            Value::Text(text) => text.utf16_len(),
             _ => 0,
         };
-        let (value, resolved) = (Value::from(value), Value::from(resolved));
         seen.push(format!("{} {} {} {units}", field.name(), words(&value), words(&resolved)));
     });
     seen.extend(outcome.err().map(|error| error.to_string()));
@@ -63,8 +62,8 @@ fn visited(visit: impl FnOnce(&mut dyn FnMut(FieldRef<'_>)) -> Result<(), Error>
 struct Handed(Vec<String>);
 
 impl<'a> Visitor<'a> for Handed {
-    fn other(&mut self, field: &'a Field, value: ValueRef<'a>) {
-        self.0.push(format!("{} {}", field.name, words(&value.into())));
+    fn other(&mut self, field: &'a Field, value: Value<'a>) {
+        self.0.push(format!("{} {}", field.name, words(&value)));
     }
 
     fn integer(&mut self, field: &'a Field, value: i64) {

@@ -92,14 +92,14 @@ fn span(event: &EventRef<'_>) -> Result<Span, jfr_format::error::Error> {
                 }
             }
             ("eventThread" | "sampledThread", value) => {
-                out.thread = name_of(value.clone())?;
+                out.thread = name_of(value)?;
                 let thread = value.record()?;
                 let tid = thread.map(|t| t.field("osThreadId")).transpose()?.flatten();
                 out.tid = tid.and_then(|v| v.as_i64()).unwrap_or(0) as u64;
             }
             ("context", value) => {
                 for inner in ["spanId", "localRootSpanId", "traceIdHi", "traceIdLo", "flags", "labels"] {
-                    let Some(record) = value.clone().record()? else { continue };
+                    let Some(record) = value.record()? else { continue };
                     let Some(value) = record.field(inner)? else { continue };
                     let text = match value.as_i64() {
                         Some(number) => number.to_string(),
@@ -130,7 +130,7 @@ fn frames(trace: &StructRef<'_>) -> Result<Vec<Frame>, jfr_format::error::Error>
 
 /// A string, or the name of a class or thread.
 fn name_of(value: Value<'_>) -> Result<String, jfr_format::error::Error> {
-    if let Some(record) = value.clone().record()? {
+    if let Some(record) = value.record()? {
         for name in ["osName", "name"] {
             if let Some(inner) = record.field(name)? {
                 return Ok(inner.text()?.unwrap_or_default().into_owned());

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use flightline_tests::malformed::{cases, of_one_text};
-use jfr_format::event::ValueRef;
+use jfr_format::event::Value;
 use jfr_format::read::{Decoder, Delivery, Item};
 
 thread_local! {
@@ -71,7 +71,7 @@ fn look(decoder: &mut Decoder) {
         let Item::Events(batch) = item else { continue };
         for event in batch.events() {
             // Other tests check fields, so errors are ignored here.
-            let _ = event.visit(|field| fields += u64::from(!matches!(field.resolved(), ValueRef::Null)));
+            let _ = event.visit(|field| fields += u64::from(!matches!(field.resolved(), Value::Null)));
         }
     }
 }

@@ -131,7 +131,7 @@ impl<'a> Owner<'a> {
             Read::Float(value) => Value::Real(value.into()),
             Read::Double(value) => Value::Real(value),
             // Not cached: each event may have another text.
-            Read::Text(text) => Value::Text(super::cut(&text)),
+            Read::Text(text) => Value::Text(super::cut(&text.to_str())),
             Read::Array(list) => {
                 let mut values = Vec::new();
                 for value in list.iter() {

@@ -47,7 +47,7 @@ impl Names {
     fn followed(&mut self, value: Value<'_>, depth: usize) -> Result<Option<Arc<str>>, Error> {
         match value {
             _ if depth > MAX_DEPTH => Ok(None),
-            Value::Text(text) => Ok(Some(self.keep(&text))),
+            Value::Text(text) => Ok(Some(self.keep(&text.to_str()))),
             Value::Struct(record) if record.class().fields.len() == 1 => match record.iter().next() {
                 Some(field) => self.followed(field?.1, depth + 1),
                 None => Ok(None),

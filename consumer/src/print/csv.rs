@@ -105,7 +105,7 @@ impl CsvPrinter {
             match column {
                 Some(column) => {
                     let start = self.text.len();
-                    if !own.cell(field, shape, &value, &mut self.text) {
+                    if !own.cell(field, shape, value, &mut self.text) {
                         // A value without a name is written as JSON.
                         self.render.value(&self.shapes, field, shape, value, 0, &mut self.text);
                     }
@@ -213,7 +213,7 @@ struct Own<'p> {
 
 impl Own<'_> {
     /// Writes the text of a value; returns false if it has none.
-    fn cell(&mut self, field: &Field, shape: &FieldShape, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
+    fn cell(&mut self, field: &Field, shape: &FieldShape, value: Value<'_>, out: &mut Vec<u8>) -> bool {
         if let (Value::Reference(reference), Some(class)) = (value, field.class) {
             let name = Name { class: class.index() as u32, indent: 0, key: reference.key() };
             if let Some((text, _)) = self.cache.get(name) {
@@ -221,29 +221,29 @@ impl Own<'_> {
                 return true;
             }
             let start = out.len();
-            let Ok(value) = value.clone().resolved() else { return true };
-            let done = self.plain(shape, &value, out);
+            let Ok(value) = value.resolved() else { return true };
+            let done = self.plain(shape, value, out);
             if done {
                 self.cache.put(name, &out[start..], Cost::default());
             }
             return done;
         }
-        match value.clone().resolved() {
-            Ok(value) => self.plain(shape, &value, out),
+        match value.resolved() {
+            Ok(value) => self.plain(shape, value, out),
             Err(_) => true,
         }
     }
 
-    fn plain(&mut self, shape: &FieldShape, value: &Value<'_>, out: &mut Vec<u8>) -> bool {
-        let integer = match *value {
+    fn plain(&mut self, shape: &FieldShape, value: Value<'_>, out: &mut Vec<u8>) -> bool {
+        let integer = match value {
             Value::Null => return true,
-            Value::Text(ref text) => {
-                out.extend_from_slice(text.as_bytes());
+            Value::Text(text) => {
+                out.extend_from_slice(text.to_str().as_bytes());
                 return true;
             }
             Value::Float(v) if !v.is_finite() => return true,
             Value::Double(v) if !v.is_finite() => return true,
-            Value::Struct(ref of) => return named(of, self.stack_depth, out),
+            Value::Struct(of) => return named(&of, self.stack_depth, out),
             Value::Char(unit) => {
                 out.extend_from_slice(String::from_utf16_lossy(&[unit]).as_bytes());
                 return true;

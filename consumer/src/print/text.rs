@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use jfr_format::event::{ArrayRef, EventRef, Reference, StructRef, Value, ValueRef};
+use jfr_format::event::{ArrayRef, EventRef, Reference, StructRef, Value};
 use jfr_format::read::{Chunk, Class, Field};
 
 use super::budget::Budget;
@@ -177,8 +177,8 @@ impl EventWriter for TextPrinter {
     }
 }
 
-fn is_null(value: ValueRef<'_>) -> bool {
-    matches!(value.resolved(), ValueRef::Null)
+fn is_null(value: Value<'_>) -> bool {
+    matches!(value.resolved_or_null(), Value::Null)
 }
 
 impl TextPrinter {
@@ -228,19 +228,19 @@ impl TextPrinter {
         plan
     }
 
-    fn field(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+    fn field(&mut self, shown: &Shown, value: Value<'_>, depth: usize, out: &mut Vec<u8>) {
         indent(depth, out);
         out.extend_from_slice(shown.label.as_bytes());
         self.value(shown, value, depth, out);
         out.push(b'\n');
     }
 
-    fn value(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+    fn value(&mut self, shown: &Shown, value: Value<'_>, depth: usize, out: &mut Vec<u8>) {
         if !self.budget.spend(out.len()) {
             return out.extend_from_slice(b"...");
         }
         match value {
-            ValueRef::Reference(reference) => self.reference(shown, reference, depth, out),
+            Value::Reference(reference) => self.reference(shown, reference, depth, out),
             value => self.resolved(shown, value, depth, out),
         }
     }
@@ -261,25 +261,25 @@ impl TextPrinter {
         }
         self.path.push(here);
         let start = out.len();
-        self.resolved(shown, ValueRef::Reference(reference.unbounded()), depth, out);
+        self.resolved(shown, Value::Reference(reference.unbounded()), depth, out);
         self.path.pop();
         if kept {
             self.kept.keep(here, &out[start..]);
         }
     }
 
-    fn resolved(&mut self, shown: &Shown, value: ValueRef<'_>, depth: usize, out: &mut Vec<u8>) {
+    fn resolved(&mut self, shown: &Shown, value: Value<'_>, depth: usize, out: &mut Vec<u8>) {
         // Treats a damaged constant as null; the decoder has reported the damage.
-        match value.resolved() {
-            ValueRef::Null | ValueRef::Reference(_) => none(out),
-            ValueRef::Text(text) => quoted(&text.to_str(), out),
-            ValueRef::Struct(fields) => self.record(shown.kind, &fields, depth, out),
-            ValueRef::Array(list) => self.list(shown, &list, depth, out),
-            number => self.number(shown, &number.into(), out),
+        match value.resolved_or_null() {
+            Value::Null | Value::Reference(_) => none(out),
+            Value::Text(text) => quoted(&text.to_str(), out),
+            Value::Struct(fields) => self.record(shown.kind, &fields, depth, out),
+            Value::Array(list) => self.list(shown, &list, depth, out),
+            number => self.number(shown, number, out),
         }
     }
 
-    fn number(&self, shown: &Shown, value: &Value<'_>, out: &mut Vec<u8>) {
+    fn number(&self, shown: &Shown, value: Value<'_>, out: &mut Vec<u8>) {
         if let Some(clock) = &self.clock {
             shown.units.write(clock, self.exact, value, out);
         }
@@ -321,11 +321,10 @@ impl TextPrinter {
             }
             indent(depth + 1, out);
             match value {
-                Value::Text(text) => quoted(&text, out),
-                Value::Struct(of) => self.value(shown, ValueRef::Struct(of), depth + 1, out),
-                Value::Reference(to) => self.value(shown, ValueRef::Reference(to), depth + 1, out),
+                Value::Text(text) => quoted(&text.to_str(), out),
+                Value::Struct(_) | Value::Reference(_) => self.value(shown, value, depth + 1, out),
                 Value::Array(_) | Value::Null => none(out),
-                number => self.number(shown, &number, out),
+                number => self.number(shown, number, out),
             }
             out.push(b'\n');
         }

@@ -1,6 +1,6 @@
 //! Numbers with units by the annotations of their field, in the format of the JDK's tool.
 
-use jfr_format::event::{Value, ValueRef};
+use jfr_format::event::Value;
 use jfr_format::read::Field;
 
 use super::moment::{Clock, Seconds, Unit};
@@ -57,8 +57,8 @@ impl Units {
     }
 
     /// Appends a number, boolean or character; nothing for other values.
-    pub fn write(self, clock: &Clock, exact: bool, value: &Value<'_>, out: &mut Vec<u8>) {
-        match *value {
+    pub fn write(self, clock: &Clock, exact: bool, value: Value<'_>, out: &mut Vec<u8>) {
+        match value {
             Value::Boolean(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
             Value::Char(unit) => {
                 let c = char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER);
@@ -125,8 +125,8 @@ impl Units {
     }
 
     /// Returns true if a duration of this field is zero.
-    pub fn is_no_time(self, value: ValueRef<'_>) -> bool {
-        matches!((self.meaning, value), (Meaning::Span(_), ValueRef::Long(0) | ValueRef::Int(0)))
+    pub fn is_no_time(self, value: Value<'_>) -> bool {
+        matches!((self.meaning, value), (Meaning::Span(_), Value::Long(0) | Value::Int(0)))
     }
 }
 

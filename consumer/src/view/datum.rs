@@ -233,8 +233,8 @@ impl Measure {
     }
 
     /// Converts a number of an event.
-    pub(super) fn datum(self, chunk: &jfr_format::read::Chunk, value: &Value<'_>) -> Datum {
-        match *value {
+    pub(super) fn datum(self, chunk: &jfr_format::read::Chunk, value: Value<'_>) -> Datum {
+        match value {
             Value::Boolean(v) => return Datum::Bool(v),
             Value::Float(v) => return Datum::Real(f64::from(v), self.unit),
             Value::Double(v) => return Datum::Real(v, self.unit),
@@ -242,7 +242,7 @@ impl Measure {
         }
         let Some(mut raw) = value.as_i64() else { return Datum::Null };
         if self.unit == Unit::Unsigned {
-            raw = match *value {
+            raw = match value {
                 Value::Byte(v) => i64::from(v as u8),
                 Value::Short(v) => i64::from(v as u16),
                 Value::Int(v) => i64::from(v as u32),

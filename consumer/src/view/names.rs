@@ -98,7 +98,7 @@ impl Names {
     pub(super) fn datum(&mut self, chunk: &Chunk, value: Value<'_>, measure: Measure) -> Result<Datum> {
         let value = value.resolved()?;
         Ok(match value {
-            Value::Text(text) => Datum::Text(Arc::from(cut(&text))),
+            Value::Text(text) => Datum::Text(Arc::from(cut(&text.to_str()))),
             Value::Struct(record) => self.record(&record)?,
             Value::Array(list) => {
                 let mut texts = Vec::new();
@@ -107,7 +107,7 @@ impl Names {
                 }
                 Datum::Text(Arc::from(cut(&texts.join(", "))))
             }
-            number => measure.datum(chunk, &number),
+            number => measure.datum(chunk, number),
         })
     }
 
@@ -310,7 +310,7 @@ fn is_allocator(name: &str) -> bool {
 fn plain(value: Value<'_>, depth: usize) -> Result<String> {
     Ok(match value.resolved()? {
         Value::Null => String::new(),
-        Value::Text(text) => text.into_owned(),
+        Value::Text(text) => text.to_str().into_owned(),
         Value::Boolean(v) => v.to_string(),
         Value::Float(v) => v.to_string(),
         Value::Double(v) => v.to_string(),

@@ -271,7 +271,7 @@ impl Lookup {
         }
         match raw {
             None | Some(Raw::None) => Ok(Datum::Null),
-            Some(Raw::Value(value)) => self.follow(chunk, value.clone(), rest, measure),
+            Some(Raw::Value(value)) => self.follow(chunk, *value, rest, measure),
             Some(&Raw::Bits(bits)) if field.pooled => {
                 let place = (event.class_index().index() as u32, id as u32, bits);
                 if let Some(known) = self.known.get(&place) {
@@ -301,7 +301,7 @@ impl Lookup {
             }
             Some(&Raw::Bits(bits)) => {
                 let kind = field.class.and_then(|c| chunk.types.class(c)).map(|c| c.kind);
-                Ok(kind.map_or(Datum::Null, |kind| measure.datum(chunk, &value_of_bits(kind, bits))))
+                Ok(kind.map_or(Datum::Null, |kind| measure.datum(chunk, value_of_bits(kind, bits))))
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Decodes values of any type.
 
-use super::{ArrayRef, Reference, StructRef, Value, ValueRef};
+use super::{ArrayRef, Reference, StructRef, Value};
 use crate::chunk::Chunk;
 use crate::cursor::Cursor;
 use crate::error::{Error, Malformed};
@@ -19,23 +19,22 @@ pub fn constant<'a>(
     key: u64,
     depth: usize,
 ) -> Result<Option<Value<'a>>, Error> {
-    constant_ref(chunk, index, key, u8::try_from(depth).unwrap_or(u8::MAX))
-        .map(|value| value.map(Value::from))
+    decode_constant(chunk, index, key, u8::try_from(depth).unwrap_or(u8::MAX))
 }
 
-/// [`constant`], without a copy of the value.
-pub(super) fn constant_ref<'a>(
+/// Implements [`constant`] for a stored depth.
+pub(super) fn decode_constant<'a>(
     chunk: &'a Chunk,
     index: ClassIndex,
     key: u64,
     depth: u8,
-) -> Result<Option<ValueRef<'a>>, Error> {
+) -> Result<Option<Value<'a>>, Error> {
     let Some(class) = chunk.types.class(index) else { return Ok(None) };
     let Some(raw) = chunk.pools.get(index, key) else { return Ok(None) };
     if class.kind == Kind::Struct && usize::from(depth) <= MAX_DEPTH {
         // The end is not needed: the constant was checked when its checkpoint was read.
         let (bytes, offset, depth) = (raw.bytes, raw.offset, depth + 1);
-        return Ok(Some(ValueRef::Struct(StructRef { chunk, class, index, bytes, offset, depth })));
+        return Ok(Some(Value::Struct(StructRef { chunk, class, index, bytes, offset, depth })));
     }
     let mut cursor = Cursor::new(raw.bytes);
     let decoder = ValueDecoder { chunk, offset: raw.offset, bytes: raw.bytes, depth };
@@ -55,7 +54,7 @@ pub(super) struct ValueDecoder<'a> {
 }
 
 impl<'a> ValueDecoder<'a> {
-    pub(super) fn field(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<ValueRef<'a>, Malformed> {
+    pub(super) fn field(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Malformed> {
         if !field.array {
             return self.element(field, cursor);
         }
@@ -64,7 +63,7 @@ impl<'a> ValueDecoder<'a> {
         let start = cursor.pos();
         *cursor = start_of_count;
         layout::skip_field(self.chunk.types.classes(), field, cursor, usize::from(self.depth))?;
-        Ok(ValueRef::Array(ArrayRef {
+        Ok(Value::Array(ArrayRef {
             chunk: self.chunk,
             field,
             count,
@@ -74,16 +73,12 @@ impl<'a> ValueDecoder<'a> {
         }))
     }
 
-    pub(super) fn element(
-        &self,
-        field: &'a Field,
-        cursor: &mut Cursor<'a>,
-    ) -> Result<ValueRef<'a>, Malformed> {
+    pub(super) fn element(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Malformed> {
         if field.pooled {
             let key = cursor.varint()?;
             let depth = self.depth + 1;
             let (chunk, class, plan) = (self.chunk, field.class, Plan::OtherKey);
-            return Ok(ValueRef::Reference(Reference { chunk, class, key, depth, plan }));
+            return Ok(Value::Reference(Reference { chunk, class, key, depth, plan }));
         }
         let index = field.class.ok_or(Malformed::UnknownType)?;
         let class = self.chunk.types.class(index).ok_or(Malformed::UnknownType)?;
@@ -95,25 +90,25 @@ impl<'a> ValueDecoder<'a> {
         class: &'a Class,
         index: ClassIndex,
         cursor: &mut Cursor<'a>,
-    ) -> Result<ValueRef<'a>, Malformed> {
+    ) -> Result<Value<'a>, Malformed> {
         if usize::from(self.depth) > MAX_DEPTH {
             return Err(Malformed::Depth);
         }
         // Narrow types are stored as the low bits of a varint; the casts select these bits.
         Ok(match class.kind {
-            Kind::Boolean => ValueRef::Boolean(cursor.byte()? != 0),
-            Kind::Byte => ValueRef::Byte(cursor.byte()? as i8),
-            Kind::Char => ValueRef::Char(cursor.varint()? as u16),
-            Kind::Short => ValueRef::Short(cursor.varint()? as i16),
-            Kind::Int => ValueRef::Int(cursor.varint()? as i32),
-            Kind::Long => ValueRef::Long(cursor.varint()? as i64),
-            Kind::Float => ValueRef::Float(f32::from_bits(cursor.be_u32()?)),
-            Kind::Double => ValueRef::Double(f64::from_bits(cursor.be_u64()?)),
+            Kind::Boolean => Value::Boolean(cursor.byte()? != 0),
+            Kind::Byte => Value::Byte(cursor.byte()? as i8),
+            Kind::Char => Value::Char(cursor.varint()? as u16),
+            Kind::Short => Value::Short(cursor.varint()? as i16),
+            Kind::Int => Value::Int(cursor.varint()? as i32),
+            Kind::Long => Value::Long(cursor.varint()? as i64),
+            Kind::Float => Value::Float(f32::from_bits(cursor.be_u32()?)),
+            Kind::Double => Value::Double(f64::from_bits(cursor.be_u64()?)),
             Kind::Text => self.text(index, cursor)?,
             Kind::Struct => {
                 let start = cursor.pos();
                 layout::skip_value(self.chunk.types.classes(), index, cursor)?;
-                ValueRef::Struct(StructRef {
+                Value::Struct(StructRef {
                     chunk: self.chunk,
                     class,
                     index,
@@ -125,27 +120,27 @@ impl<'a> ValueDecoder<'a> {
         })
     }
 
-    fn text(&self, index: ClassIndex, cursor: &mut Cursor<'a>) -> Result<ValueRef<'a>, Malformed> {
+    fn text(&self, index: ClassIndex, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Malformed> {
         Ok(match cursor.undecoded()? {
-            Undecoded::Null => ValueRef::Null,
-            Undecoded::Text(text) => ValueRef::Text(text),
+            Undecoded::Null => Value::Null,
+            Undecoded::Text(text) => Value::Text(text),
             Undecoded::Pooled(key) => pooled_text(self.chunk, index, key)?,
         })
     }
 }
 
 /// Returns the string under `key` in the pool of `index`, the class of strings.
-fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<ValueRef<'_>, Malformed> {
+fn pooled_text(chunk: &Chunk, index: ClassIndex, key: u64) -> Result<Value<'_>, Malformed> {
     if let Some(text) = chunk.pools.known_text(index, key) {
-        return Ok(ValueRef::Text(text));
+        return Ok(Value::Text(text));
     }
-    let Some(raw) = chunk.pools.get(index, key) else { return Ok(ValueRef::Null) };
+    let Some(raw) = chunk.pools.get(index, key) else { return Ok(Value::Null) };
     // A pooled string that refers to another pooled string is invalid: one step only, so no cycle.
     match Cursor::new(raw.bytes).undecoded()? {
         Undecoded::Text(text) => {
             let kept = chunk.pools.keep_text(index, key, text.to_str());
-            Ok(ValueRef::Text(kept.unwrap_or(text)))
+            Ok(Value::Text(kept.unwrap_or(text)))
         }
-        Undecoded::Null | Undecoded::Pooled(_) => Ok(ValueRef::Null),
+        Undecoded::Null | Undecoded::Pooled(_) => Ok(Value::Null),
     }
 }

@@ -1,7 +1,7 @@
 //! Counted lists.
 
+use super::Value;
 use super::decode::ValueDecoder;
-use super::{Value, ValueRef};
 use crate::chunk::Chunk;
 use crate::cursor::Cursor;
 use crate::error::Error;
@@ -50,7 +50,7 @@ impl<'a> Iterator for Elements<'a> {
         self.left = self.left.checked_sub(1)?;
         let ArrayRef { chunk, field, bytes, offset, depth, .. } = self.of;
         let decoder = ValueDecoder { chunk, offset, bytes, depth };
-        let value = decoder.element(field, &mut self.cursor).map(ValueRef::into).map_err(|fault| {
+        let value = decoder.element(field, &mut self.cursor).map_err(|fault| {
             self.left = 0;
             let at = offset + self.cursor.pos() as u64;
             chunk.malformed(fault, at, format!("an element of field {}", field.name))

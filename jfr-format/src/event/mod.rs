@@ -17,7 +17,7 @@ use crate::types::{Class, ClassIndex, Field};
 pub use crate::strings::TextRef;
 pub use decode::constant;
 pub use list::{ArrayRef, Elements};
-pub use value::{Reference, Value, ValueRef};
+pub use value::{Reference, Value};
 pub use visit::FieldRef;
 pub use visitor::Visitor;
 
@@ -153,10 +153,10 @@ impl<'a> StructRef<'a> {
         self.nth(at)
     }
 
-    pub(super) fn first(&self) -> Result<ValueRef<'a>, Error> {
+    pub(super) fn first(&self) -> Result<Value<'a>, Error> {
         match self.class.fields.first() {
             Some(field) => self.value(field, &mut Cursor::new(self.bytes)),
-            None => Ok(ValueRef::Null),
+            None => Ok(Value::Null),
         }
     }
 
@@ -167,10 +167,10 @@ impl<'a> StructRef<'a> {
             layout::skip_field(self.chunk.types.classes(), before, &mut cursor, usize::from(self.depth))
                 .map_err(|fault| self.fault(fault, &cursor, before))?;
         }
-        self.value(field, &mut cursor).map(|value| Some(value.into()))
+        self.value(field, &mut cursor).map(Some)
     }
 
-    pub(crate) fn value(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<ValueRef<'a>, Error> {
+    pub(crate) fn value(&self, field: &'a Field, cursor: &mut Cursor<'a>) -> Result<Value<'a>, Error> {
         self.decoder().field(field, cursor).map_err(|fault| self.fault(fault, cursor, field))
     }
 
@@ -203,6 +203,6 @@ impl<'a> Iterator for Fields<'a> {
         if value.is_err() {
             self.next = usize::MAX;
         }
-        Some(value.map(|value| (field, value.into())))
+        Some(value.map(|value| (field, value)))
     }
 }

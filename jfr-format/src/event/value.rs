@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::decode::constant_ref;
+use super::decode::decode_constant;
 use super::{ArrayRef, StructRef, TextRef};
 use crate::chunk::Chunk;
 use crate::error::Error;
@@ -10,10 +10,11 @@ use crate::types::Plan;
 use crate::types::layout::MAX_DEPTH;
 use crate::types::{Class, ClassIndex, Kind};
 
-/// A decoded value.
-#[derive(Clone, Debug)]
+/// A value of a field, borrowed from the chunk and cheap to copy. Texts, structs, lists and constants are
+/// decoded when they are requested.
+#[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// No string, or a reference with key 0 that has no constant.
+    /// No string, or a reference that has no constant.
     Null,
     /// `boolean`
     Boolean(bool),
@@ -31,9 +32,9 @@ pub enum Value<'a> {
     Float(f32),
     /// `double`
     Double(f64),
-    /// `java.lang.String`
-    Text(Cow<'a, str>),
-    /// An inline struct.
+    /// `java.lang.String`; [`TextRef::to_str`] decodes it.
+    Text(TextRef<'a>),
+    /// An inline struct, or a constant that is one.
     Struct(StructRef<'a>),
     /// A list.
     Array(ArrayRef<'a>),
@@ -43,8 +44,8 @@ pub enum Value<'a> {
 
 impl<'a> Value<'a> {
     /// Returns any integral value or boolean, widened.
-    pub fn as_i64(&self) -> Option<i64> {
-        match *self {
+    pub fn as_i64(self) -> Option<i64> {
+        match self {
             Self::Boolean(v) => Some(i64::from(v)),
             Self::Byte(v) => Some(i64::from(v)),
             Self::Char(v) => Some(i64::from(v)),
@@ -56,15 +57,27 @@ impl<'a> Value<'a> {
     }
 
     /// Returns the value with references followed; a struct that is declared `simpleType` becomes its single
-    /// field.
+    /// field. `Null` if a key has no constant.
     ///
     /// # Errors
-    /// The constant is malformed.
+    /// The constant is malformed, or is nested too deeply ([`Reference::unbounded`]).
     #[inline]
     pub fn resolved(self) -> Result<Self, Error> {
         match self {
             Self::Reference(_) | Self::Struct(_) => self.followed(),
             plain => Ok(plain),
+        }
+    }
+
+    /// Returns the value like [`resolved`](Self::resolved), for all fields of many events: the text of a
+    /// constant is decoded once per chunk. `Null` also if the constant is malformed.
+    #[inline]
+    pub fn resolved_or_null(self) -> Self {
+        match self {
+            Self::Reference(reference) => reference.resolved_or_null(),
+            // The contents of a struct or constant were checked when it was skipped.
+            Self::Struct(fields) if fields.class.simple => self.followed().unwrap_or(Self::Null),
+            plain => plain,
         }
     }
 
@@ -74,7 +87,7 @@ impl<'a> Value<'a> {
             value = match value {
                 Self::Reference(reference) => reference.resolve()?.unwrap_or(Self::Null),
                 Self::Struct(fields) if fields.class.simple && fields.class.fields.len() == 1 => {
-                    fields.first()?.into()
+                    fields.first()?
                 }
                 done => return Ok(done),
             };
@@ -82,7 +95,7 @@ impl<'a> Value<'a> {
         Ok(Self::Null)
     }
 
-    /// Returns the text; follows references, and structs with a single field, declared simple or not.
+    /// Decodes the text; follows references, and structs with a single field, declared simple or not.
     ///
     /// # Errors
     /// The constant is malformed.
@@ -90,10 +103,8 @@ impl<'a> Value<'a> {
         let mut value = self.resolved()?;
         for _ in 0..MAX_DEPTH {
             value = match value {
-                Self::Text(text) => return Ok(Some(text)),
-                Self::Struct(fields) if fields.class.fields.len() == 1 => {
-                    Self::from(fields.first()?).resolved()?
-                }
+                Self::Text(text) => return Ok(Some(text.to_str())),
+                Self::Struct(fields) if fields.class.fields.len() == 1 => fields.first()?.resolved()?,
                 _ => return Ok(None),
             };
         }
@@ -114,91 +125,6 @@ impl<'a> Value<'a> {
             };
         }
         Ok(None)
-    }
-}
-
-impl<'a> From<ValueRef<'a>> for Value<'a> {
-    #[inline]
-    fn from(value: ValueRef<'a>) -> Self {
-        match value {
-            ValueRef::Null => Self::Null,
-            ValueRef::Boolean(v) => Self::Boolean(v),
-            ValueRef::Byte(v) => Self::Byte(v),
-            ValueRef::Char(v) => Self::Char(v),
-            ValueRef::Short(v) => Self::Short(v),
-            ValueRef::Int(v) => Self::Int(v),
-            ValueRef::Long(v) => Self::Long(v),
-            ValueRef::Float(v) => Self::Float(v),
-            ValueRef::Double(v) => Self::Double(v),
-            ValueRef::Text(text) => Self::Text(text.to_str()),
-            ValueRef::Struct(fields) => Self::Struct(fields),
-            ValueRef::Array(list) => Self::Array(list),
-            ValueRef::Reference(reference) => Self::Reference(reference),
-        }
-    }
-}
-
-/// A value in the form in which the event stores it. It is decoded only on demand, so it is cheap to copy.
-#[derive(Clone, Copy, Debug)]
-pub enum ValueRef<'a> {
-    /// No string, or a reference that has no constant.
-    Null,
-    /// `boolean`
-    Boolean(bool),
-    /// `byte`
-    Byte(i8),
-    /// `char`: a UTF-16 code unit
-    Char(u16),
-    /// `short`
-    Short(i16),
-    /// `int`
-    Int(i32),
-    /// `long`
-    Long(i64),
-    /// `float`
-    Float(f32),
-    /// `double`
-    Double(f64),
-    /// `java.lang.String`
-    Text(TextRef<'a>),
-    /// A struct.
-    Struct(StructRef<'a>),
-    /// A list.
-    Array(ArrayRef<'a>),
-    /// A key into a constant pool.
-    Reference(Reference<'a>),
-}
-
-impl<'a> ValueRef<'a> {
-    /// Returns the value with references followed; a struct that is declared `simpleType` becomes its single
-    /// field. The text of a constant is decoded once per chunk. `Null` if a key has no constant.
-    #[inline]
-    pub fn resolved(self) -> Self {
-        match self {
-            Self::Reference(reference) => reference.resolved(),
-            // The contents of a struct or constant were checked when it was skipped.
-            Self::Struct(fields) if fields.class.simple => self.followed().unwrap_or(Self::Null),
-            plain => plain,
-        }
-    }
-
-    fn followed(self) -> Result<Self, Error> {
-        let mut value = self;
-        for _ in 0..MAX_DEPTH {
-            value = match value {
-                Self::Reference(reference) => reference.constant()?.unwrap_or(Self::Null),
-                Self::Struct(fields) if fields.class.simple && fields.class.fields.len() == 1 => {
-                    fields.first()?
-                }
-                done => return Ok(done),
-            };
-        }
-        Ok(Self::Null)
-    }
-
-    /// Returns any integral value or boolean, widened.
-    pub fn as_i64(self) -> Option<i64> {
-        Value::from(self).as_i64()
     }
 }
 
@@ -238,29 +164,25 @@ impl<'a> Reference<'a> {
     /// # Errors
     /// The constant is malformed, or is nested too deeply ([`unbounded`](Self::unbounded)).
     pub fn resolve(&self) -> Result<Option<Value<'a>>, Error> {
-        Ok(self.constant()?.map(Value::from))
-    }
-
-    fn constant(&self) -> Result<Option<ValueRef<'a>>, Error> {
         let Some(class) = self.class else { return Ok(None) };
-        constant_ref(self.chunk, class, self.key, self.depth)
+        decode_constant(self.chunk, class, self.key, self.depth)
     }
 
-    pub(super) fn resolved(self) -> ValueRef<'a> {
+    pub(super) fn resolved_or_null(self) -> Value<'a> {
         match self.class() {
             Some(class) if class.textual => self.text(),
             Some(class) if class.kind == Kind::Struct && !class.simple => {
-                self.record().map_or(ValueRef::Null, ValueRef::Struct)
+                self.record().map_or(Value::Null, Value::Struct)
             }
-            _ => ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null),
+            _ => Value::Reference(self).followed().unwrap_or(Value::Null),
         }
     }
 
     /// Returns the constant of a class that is shown as a string.
     #[inline]
-    pub(super) fn text(self) -> ValueRef<'a> {
+    pub(super) fn text(self) -> Value<'a> {
         match self.class.and_then(|index| self.chunk.pools.known_text(index, self.key)) {
-            Some(text) => ValueRef::Text(text),
+            Some(text) => Value::Text(text),
             None => self.text_first(),
         }
     }
@@ -268,11 +190,11 @@ impl<'a> Reference<'a> {
     /// Decodes the text at its first use.
     #[cold]
     #[inline(never)]
-    pub(super) fn text_first(self) -> ValueRef<'a> {
-        let value = ValueRef::Reference(self).followed().unwrap_or(ValueRef::Null);
-        let (ValueRef::Text(text), Some(index)) = (value, self.class) else { return value };
+    pub(super) fn text_first(self) -> Value<'a> {
+        let value = Value::Reference(self).followed().unwrap_or(Value::Null);
+        let (Value::Text(text), Some(index)) = (value, self.class) else { return value };
         let kept = self.chunk.pools.keep_text(index, self.key, text.to_str());
-        kept.map_or(value, ValueRef::Text)
+        kept.map_or(value, Value::Text)
     }
 
     /// Returns the constant of a class of structs.

@@ -1,6 +1,6 @@
 //! Passes all fields of an event to a closure: the fast level.
 
-use super::{EventRef, Reference, StructRef, ValueRef};
+use super::{EventRef, Reference, StructRef, Value};
 use crate::chunk::Chunk;
 use crate::constants::STRING_POOLED;
 use crate::cursor::Cursor;
@@ -15,7 +15,7 @@ impl<'a> EventRef<'a> {
     /// [`fields`](Self::fields).
     ///
     /// ```no_run
-    /// # use jfr_format::{error::Error, event::ValueRef, read::{Input, Item}};
+    /// # use jfr_format::{error::Error, event::Value, read::{Input, Item}};
     /// # fn main() -> Result<(), Error> {
     /// let mut input = Input::open("run.jfr".as_ref())?;
     /// while let Some(item) = input.next()? {
@@ -23,7 +23,7 @@ impl<'a> EventRef<'a> {
     ///     for event in batch.events() {
     ///         println!("{}", event.class().name);
     ///         event.visit(|field| match field.resolved() {
-    ///             ValueRef::Text(text) => println!("  {} = {}", field.name(), text.to_str()),
+    ///             Value::Text(text) => println!("  {} = {}", field.name(), text.to_str()),
     ///             other => println!("  {} = {:?}", field.name(), other.as_i64()),
     ///         })?;
     ///     }
@@ -67,35 +67,34 @@ impl<'a> FieldRef<'a> {
 
     /// Returns its value, references not followed.
     #[inline(always)]
-    pub fn value(&self) -> ValueRef<'a> {
+    pub fn value(&self) -> Value<'a> {
         let bits = self.bits;
         // Narrow types are stored as the low bits of a varint; the casts select these bits.
         match self.plan {
-            Plan::Long => ValueRef::Long(bits as i64),
-            Plan::Int => ValueRef::Int(bits as i32),
-            Plan::Short => ValueRef::Short(bits as i16),
-            Plan::Char => ValueRef::Char(bits as u16),
-            Plan::Boolean => ValueRef::Boolean(bits != 0),
-            Plan::Byte => ValueRef::Byte(bits as i8),
-            Plan::Float => ValueRef::Float(f32::from_bits(bits as u32)),
-            Plan::Double => ValueRef::Double(f64::from_bits(bits)),
-            Plan::StructKey | Plan::TextKey | Plan::OtherKey => ValueRef::Reference(self.reference()),
+            Plan::Long => Value::Long(bits as i64),
+            Plan::Int => Value::Int(bits as i32),
+            Plan::Short => Value::Short(bits as i16),
+            Plan::Char => Value::Char(bits as u16),
+            Plan::Boolean => Value::Boolean(bits != 0),
+            Plan::Byte => Value::Byte(bits as i8),
+            Plan::Float => Value::Float(f32::from_bits(bits as u32)),
+            Plan::Double => Value::Double(f64::from_bits(bits)),
+            Plan::StructKey | Plan::TextKey | Plan::OtherKey => Value::Reference(self.reference()),
             Plan::Text => match Short::text(bits, self.of.bytes, self.start) {
-                Some(text) => ValueRef::Text(text),
+                Some(text) => Value::Text(text),
                 None => self.pooled_text(),
             },
             Plan::Struct | Plan::Array | Plan::Undeclared => self.wide(),
         }
     }
 
-    /// Returns its value with references followed; a struct that is declared `simpleType` becomes its single
-    /// field. The text of a constant is decoded once per chunk. `Null` if a key has no constant.
+    /// Returns its value with references followed, like [`Value::resolved_or_null`].
     #[inline(always)]
-    pub fn resolved(&self) -> ValueRef<'a> {
+    pub fn resolved(&self) -> Value<'a> {
         match self.plan {
-            Plan::StructKey => self.reference().record().map_or(ValueRef::Null, ValueRef::Struct),
+            Plan::StructKey => self.reference().record().map_or(Value::Null, Value::Struct),
             Plan::TextKey => self.reference().text(),
-            Plan::OtherKey | Plan::Struct => self.value().resolved(),
+            Plan::OtherKey | Plan::Struct => self.value().resolved_or_null(),
             _ => self.value(),
         }
     }
@@ -107,21 +106,21 @@ impl<'a> FieldRef<'a> {
     }
 
     #[inline]
-    fn pooled_text(&self) -> ValueRef<'a> {
+    fn pooled_text(&self) -> Value<'a> {
         let mut cursor = Cursor::at(self.of.bytes, self.start);
         if let (Ok(STRING_POOLED), Ok(key), Some(index)) = (cursor.byte(), cursor.varint(), self.field.class)
             && let Some(text) = self.of.chunk.pools.known_text(index, key)
         {
-            return ValueRef::Text(text);
+            return Value::Text(text);
         }
         self.wide()
     }
 
     #[inline(never)]
-    fn wide(&self) -> ValueRef<'a> {
+    fn wide(&self) -> Value<'a> {
         // The value has been skipped before, so it is not malformed.
         let mut cursor = Cursor::at(self.of.bytes, self.start);
-        self.of.decoder().field(self.field, &mut cursor).unwrap_or(ValueRef::Null)
+        self.of.decoder().field(self.field, &mut cursor).unwrap_or(Value::Null)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The fastest level: one method per kind of value, and no value is stored in memory as a whole.
 
 use super::decode::ValueDecoder;
-use super::{ArrayRef, EventRef, Reference, StructRef, TextRef, ValueRef};
+use super::{ArrayRef, EventRef, Reference, StructRef, TextRef, Value};
 use crate::chunk::Chunk;
 use crate::cursor::Cursor;
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::types::{Class, Field};
 /// nothing.
 ///
 /// ```
-/// use jfr_format::event::{StructRef, TextRef, ValueRef, Visitor};
+/// use jfr_format::event::{StructRef, TextRef, Value, Visitor};
 /// use jfr_format::read::Field;
 ///
 /// /// Adds up what events say of bytes, and keeps the longest text.
@@ -37,7 +37,7 @@ use crate::types::{Class, Field};
 ///         }
 ///     }
 ///
-///     fn other(&mut self, _: &'a Field, _: ValueRef<'a>) {}
+///     fn other(&mut self, _: &'a Field, _: Value<'a>) {}
 /// }
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -61,54 +61,54 @@ use crate::types::{Class, Field};
 /// ```
 pub trait Visitor<'a> {
     /// Receives a value of a kind whose method is not implemented. References have been followed.
-    fn other(&mut self, field: &'a Field, value: ValueRef<'a>);
+    fn other(&mut self, field: &'a Field, value: Value<'a>);
 
     /// `byte`, `short`, `int`, `long`, or `char`: a UTF-16 code unit.
     #[inline]
     fn integer(&mut self, field: &'a Field, value: i64) {
-        self.other(field, ValueRef::Long(value));
+        self.other(field, Value::Long(value));
     }
 
     /// `boolean`
     #[inline]
     fn boolean(&mut self, field: &'a Field, value: bool) {
-        self.other(field, ValueRef::Boolean(value));
+        self.other(field, Value::Boolean(value));
     }
 
     /// `float`
     #[inline]
     fn float(&mut self, field: &'a Field, value: f32) {
-        self.other(field, ValueRef::Float(value));
+        self.other(field, Value::Float(value));
     }
 
     /// `double`
     #[inline]
     fn double(&mut self, field: &'a Field, value: f64) {
-        self.other(field, ValueRef::Double(value));
+        self.other(field, Value::Double(value));
     }
 
     /// No string, or a key without constant.
     #[inline]
     fn null(&mut self, field: &'a Field) {
-        self.other(field, ValueRef::Null);
+        self.other(field, Value::Null);
     }
 
     /// `java.lang.String`, or a constant that is shown as one.
     #[inline]
     fn text(&mut self, field: &'a Field, text: TextRef<'a>) {
-        self.other(field, ValueRef::Text(text));
+        self.other(field, Value::Text(text));
     }
 
     /// A struct, in the event or a constant.
     #[inline]
     fn record(&mut self, field: &'a Field, record: StructRef<'a>) {
-        self.other(field, ValueRef::Struct(record));
+        self.other(field, Value::Struct(record));
     }
 
     /// A list.
     #[inline]
     fn list(&mut self, field: &'a Field, list: ArrayRef<'a>) {
-        self.other(field, ValueRef::Array(list));
+        self.other(field, Value::Array(list));
     }
 
     /// A key into a constant pool. By default, calls the method for the kind of its constant.
@@ -163,7 +163,7 @@ impl<'a> Reference<'a> {
                     None => hand(self.text_first(), field, visitor),
                 }
             }
-            _ => hand(self.resolved(), field, visitor),
+            _ => hand(self.resolved_or_null(), field, visitor),
         }
     }
 }
@@ -171,21 +171,21 @@ impl<'a> Reference<'a> {
 /// Calls the method of `visitor` for the kind of `value`.
 #[cold]
 #[inline(never)]
-fn hand<'a>(value: ValueRef<'a>, field: &'a Field, visitor: &mut (impl Visitor<'a> + ?Sized)) {
+fn hand<'a>(value: Value<'a>, field: &'a Field, visitor: &mut (impl Visitor<'a> + ?Sized)) {
     match value {
-        ValueRef::Null => visitor.null(field),
-        ValueRef::Boolean(v) => visitor.boolean(field, v),
-        ValueRef::Byte(v) => visitor.integer(field, v.into()),
-        ValueRef::Char(v) => visitor.integer(field, v.into()),
-        ValueRef::Short(v) => visitor.integer(field, v.into()),
-        ValueRef::Int(v) => visitor.integer(field, v.into()),
-        ValueRef::Long(v) => visitor.integer(field, v),
-        ValueRef::Float(v) => visitor.float(field, v),
-        ValueRef::Double(v) => visitor.double(field, v),
-        ValueRef::Text(text) => visitor.text(field, text),
-        ValueRef::Struct(record) => visitor.record(field, record),
-        ValueRef::Array(list) => visitor.list(field, list),
-        ValueRef::Reference(reference) => visitor.other(field, ValueRef::Reference(reference)),
+        Value::Null => visitor.null(field),
+        Value::Boolean(v) => visitor.boolean(field, v),
+        Value::Byte(v) => visitor.integer(field, v.into()),
+        Value::Char(v) => visitor.integer(field, v.into()),
+        Value::Short(v) => visitor.integer(field, v.into()),
+        Value::Int(v) => visitor.integer(field, v.into()),
+        Value::Long(v) => visitor.integer(field, v),
+        Value::Float(v) => visitor.float(field, v),
+        Value::Double(v) => visitor.double(field, v),
+        Value::Text(text) => visitor.text(field, text),
+        Value::Struct(record) => visitor.record(field, record),
+        Value::Array(list) => visitor.list(field, list),
+        Value::Reference(reference) => visitor.other(field, Value::Reference(reference)),
     }
 }
 
@@ -254,6 +254,6 @@ fn wide<'a>(
     let mut cursor = Cursor::at(bytes, start);
     let decoder = ValueDecoder { chunk, offset, bytes, depth };
     let value = decoder.field(field, &mut cursor).map_err(|_| (field, start))?;
-    hand(value.resolved(), field, visitor);
+    hand(value.resolved_or_null(), field, visitor);
     Ok(cursor.pos())
 }

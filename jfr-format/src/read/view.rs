@@ -321,7 +321,7 @@ impl Views {
             layout::skip(chunk.types.classes(), &pick.before, &mut cursor, 0)
                 .map_err(|fault| fields.fault(fault, &cursor, field))?;
             if let Some(slot) = values.get_mut(pick.slot) {
-                *slot = fields.value(field, &mut cursor)?.into();
+                *slot = fields.value(field, &mut cursor)?;
             }
         }
         match V::from_values(&mut values.drain(..))? {

@@ -397,7 +397,7 @@ mod tests {
                 Item::Events(batch) => {
                     for event in batch.events() {
                         let start = event.fields().field("startTime").ok().flatten();
-                        let start = start.as_ref().and_then(Value::as_i64).unwrap_or(0);
+                        let start = start.and_then(Value::as_i64).unwrap_or(0);
                         let of =
                             chunks.last_mut().unwrap().entry(event.class().name.to_string()).or_default();
                         of.push(start);

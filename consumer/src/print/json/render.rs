@@ -188,7 +188,7 @@ impl Renderer {
             Value::Float(v) => number::float(v, out),
             Value::Double(v) => number::double(v, out),
             Value::Null => out.extend_from_slice(b"null"),
-            Value::Text(text) => escape::string(&text, out),
+            Value::Text(text) => escape::string(&text.to_str(), out),
             Value::Reference(reference) => self.reference(shapes, field, shape, reference, indent, out),
             Value::Struct(of) => self.record(shapes, field, shape, &of, indent, out),
             Value::Array(list) => self.list(shapes, field, shape, &list, indent, out),
