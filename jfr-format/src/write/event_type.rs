@@ -16,8 +16,8 @@ const MAX_TYPES: usize = 1024;
 /// Maximum number of fields of an event, including the start time. JDKs pass fields as arguments of a method,
 /// which has at most 255 slots, two per `long`.
 const MAX_FIELDS: usize = 100;
-/// Maximum size of all names, labels and descriptions. The metadata event has less than 2²⁸ bytes.
-const MAX_TEXT: usize = 16 << 20;
+/// Maximum size of all names, labels and descriptions. Readers limit the size of the metadata; ours to 16 MB.
+const MAX_TEXT: usize = 4 << 20;
 
 const START_TIME: &str = "startTime";
 const DURATION: &str = "duration";
@@ -394,7 +394,6 @@ impl EventTypes {
 }
 
 /// A declared event type, to write events with [`ChunkWriter::write`](super::ChunkWriter::write).
-#[derive(Debug)]
 pub struct EventType<T> {
     pub(super) own: Arc<OwnType>,
     /// Covariant: an event with borrowed values needs not live as long as its type.
@@ -421,6 +420,12 @@ impl<T: Event> EventType<T> {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl<T> fmt::Debug for EventType<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventType").field(&self.own.ty.name).finish()
     }
 }
 
