@@ -7,7 +7,7 @@ use crate::schema::{self, frame_type};
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Written for an empty name of a class or method, which some readers refuse.
+/// Written for the empty name of a method, which some readers refuse.
 const UNKNOWN: &str = "[unknown]";
 /// Readers require a descriptor; this one has no parameters and no known result.
 const DESCRIPTOR: &str = "()L;";
@@ -15,9 +15,10 @@ const DESCRIPTOR: &str = "()L;";
 /// A frame of a stack trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Class, module or library of the method.
+    /// Class, module or library of the method; may be empty. Without the brackets of names such as `[vdso]`: JDK
+    /// Mission Control treats these as array types and fails.
     pub class: &'a str,
-    /// Name of the method or function.
+    /// Name of the method or function; `[unknown]` is written for an empty name.
     pub method: &'a str,
     /// Line number; 0 = unknown.
     pub line: u32,
@@ -114,18 +115,18 @@ impl Constants {
 
     fn method(&mut self, chunk: &mut ChunkWriter, frame: &Frame<'_>) -> Result<u64, WriteError> {
         let descriptor = self.symbol(chunk, DESCRIPTOR)?;
-        let class_name = self.symbol(chunk, frame.class)?;
+        let class_name = self.symbol(chunk, without_brackets(frame.class))?;
         let class = self.classes.key(chunk, schema::CLASS, &class_name, |c| {
             c.key(0).key(class_name).key(0).int(0).boolean(false);
         })?;
-        let name = self.symbol(chunk, frame.method)?;
+        let name = if frame.method.is_empty() { UNKNOWN } else { frame.method };
+        let name = self.symbol(chunk, name)?;
         self.methods.key(chunk, schema::METHOD, &(class, name), |m| {
             m.key(class).key(name).key(descriptor).int(0).boolean(false);
         })
     }
 
     fn symbol(&mut self, chunk: &mut ChunkWriter, name: &str) -> Result<u64, WriteError> {
-        let name = if name.is_empty() { UNKNOWN } else { name };
         self.symbols.key(chunk, schema::SYMBOL, name, |s| {
             s.string(name);
         })
@@ -141,6 +142,11 @@ impl Constants {
         })?;
         StringKey::new(key)
     }
+}
+
+fn without_brackets(class: &str) -> &str {
+    let name = class.trim_start_matches('[');
+    if name.len() < class.len() { name.trim_end_matches(']') } else { class }
 }
 
 /// The constants of one type.
