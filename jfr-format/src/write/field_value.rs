@@ -23,7 +23,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// | [`ThreadKey`], [`StackTraceKey`], [`ClassKey`], [`StringKey`] | a reference to a constant |
 /// | `Option` of a key | the same; `None` is null |
 ///
-/// The trait is sealed: these are all fields that every reader shows.
+/// Prefer 16-bit numbers to bytes: JDK Mission Control 9 swaps the signs of `byte` fields.
+///
+/// The trait is sealed.
 pub trait FieldValue: sealed::Encode {}
 
 impl<V: sealed::Encode> FieldValue for V {}

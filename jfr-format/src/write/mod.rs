@@ -22,8 +22,11 @@
 //! There is no copy of the header among the events (`jdk.types.ChunkHeader`), unlike in JDKs, which write one
 //! at each flush: no reader needs it, and it would cost 95 bytes per flush.
 //!
+//! Events of the [schema](crate::schema) are written field by field, and checked while they are written. Event types of the
+//! caller's own are declared with [`EventTypes`] and checked then; see [`Event`].
+//!
 //! Duties of the caller
-//! * Keys: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
+//! * Keys, unless they come from [`Constants`]: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
 //! * Constants used in a chunk must be written in that chunk (again), before or in the flush that carries their first use.
 //! * All chunks of a file share one [`ClockLine`].
 //!
