@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each structure has one file with both directions ([`varint`], [`strings`], [`header`], [`metadata`]); [`write`](mod@write)
-//! and [`read`] drive them. The writer knows the types of the [`schema`] only; the reader uses the metadata of the recording, and reads
+//! and [`read`] drive them. The writer knows the types of the [`schema`], and those that a program declares itself; the reader uses the metadata of the recording, and reads
 //! recordings of JDKs and async-profiler as well.
 //!
 //! A module uses only those before it: [`ids`], [`constants`], [`error`], [`varint`], [`strings`] → `cursor` → [`types`], [`schema`] →
@@ -47,6 +47,83 @@
 //! assert_eq!(seen, [(Some(1_700_000_002_500_000_000), Some("hello".to_owned()))]);
 //! # Ok(()) }
 //! ```
+//!
+//! # Writing your own event types
+//!
+//! 1. Implement [`Event`](write::Event) for a struct: the name of the type, and its fields.
+//! 2. Declare it with [`EventTypes`](write::EventTypes), which checks names and units.
+//! 3. Write values of the struct with [`ChunkWriter::write`](write::ChunkWriter::write).
+//!
+//! A value of another type than declared does not compile. [`FieldValue`](write::FieldValue) lists the types of
+//! fields. [`Constants`](write::Constants) gives threads, stack traces and shared strings their keys.
+//! ```
+//! use std::time::{Duration, SystemTime};
+//!
+//! use jfr_format::ids::{FileOffset, Ticks};
+//! use jfr_format::read::{Input, Item};
+//! use jfr_format::schema::Unit;
+//! use jfr_format::write::{
+//!     ChunkWriter, ClockLine, Constants, Event, EventTypes, Fields, Frame, Geometry, StackTraceKey, ThreadKey,
+//! };
+//!
+//! struct Request<'a> {
+//!     took: Ticks,
+//!     thread: ThreadKey,
+//!     stack_trace: Option<StackTraceKey>,
+//!     path: &'a str,
+//!     status: u16,
+//!     size: u64,
+//! }
+//!
+//! impl Event for Request<'_> {
+//!     const NAME: &'static str = "com.example.Request";
+//!     const LABEL: &'static str = "HTTP Request";
+//!     const CATEGORY: &'static [&'static str] = &["Example", "HTTP"];
+//!
+//!     fn fields(fields: &mut Fields<'_, Self>) {
+//!         fields.duration(|request| request.took);
+//!         fields.event_thread(|request| request.thread);
+//!         fields.stack_trace(|request| request.stack_trace);
+//!         fields.field("path", |request| request.path).label("Path");
+//!         fields.field("status", |request| request.status).label("Status");
+//!         fields.field("size", |request| request.size).label("Response Size").unit(Unit::Bytes);
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut types = EventTypes::new();
+//! let requests = types.declare::<Request>()?;
+//!
+//! // Ticks are nanoseconds since now.
+//! let clock = ClockLine::nanoseconds_since(SystemTime::now());
+//! let mut out = Vec::new(); // or a `FileOutput`
+//! let mut chunk =
+//!     ChunkWriter::declaring(&types.declared([]), Geometry::Patched, &clock, FileOffset(0), Ticks(0))?;
+//! let mut constants = Constants::new();
+//! let request = Request {
+//!     took: clock.ticks(Duration::from_micros(1500)),
+//!     thread: constants.thread(&mut chunk, 4711, "worker-1")?,
+//!     stack_trace: Some(constants.stack_trace(&mut chunk, &[Frame::new("server", "main")], false)?),
+//!     path: "/index.html",
+//!     status: 200,
+//!     size: 4096,
+//! };
+//! chunk.write(&requests, Ticks(1_000_000), &request)?;
+//! chunk.finish(Ticks(5_000_000), true, &mut out)?;
+//!
+//! let mut input = Input::bytes(out.into());
+//! let mut sizes = Vec::new();
+//! while let Some(item) = input.next()? {
+//!     if let Item::Events(batch) = item {
+//!         for event in batch.events() {
+//!             sizes.extend(event.field("size")?.and_then(|size| size.as_i64()));
+//!         }
+//!     }
+//! }
+//! assert_eq!(sizes, [4096]);
+//! # Ok(()) }
+//! ```
+//! The example `write_own_event` writes a file of two chunks, with a flush every ten events.
 //!
 //! # Which way of reading
 //!

@@ -11,6 +11,7 @@ mod follow;
 mod hostile;
 mod metadata;
 mod native_image;
+mod own_events;
 mod patched;
 mod prefixes;
 mod repair;

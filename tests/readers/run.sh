@@ -5,6 +5,7 @@
 #   run.sh --compare FILE…          the same, and fails unless every reader sees the same samples, event for event
 #   run.sh --lines READER FILE      one canonical line per jdk.ExecutionSample (see java/Canonical.java)
 #   run.sh --collapsed READER FILE  thread;root;…;leaf and count, sorted
+#   run.sh --fields TYPE FILE       all values of the events of a type, as JMC reads them: number of the event, field, value
 #   run.sh --types FILE             events per type, as the newest JDK counts them
 #   run.sh --each READER OUT FILE…  every sample of each file with its weight, in OUT/0, OUT/1, …; what went wrong in OUT/0.error, …
 #   run.sh --follow READER file|repository PATH SECONDS   a live EventStream (jdk17 or jdk25)
@@ -171,6 +172,7 @@ case ${1:-} in
   --lines) built; lines "$2" "$3" ;;
   --each) built; each "${@:2}" ;;
   --collapsed) built; lines "$2" "$3" | fold ;;
+  --fields) built; run_java jmc JmcFields "$2" "$3" ;;
   --types) built; run_java jdk25 JdkFile --types "$2" ;;
   --follow) built; run_java "$2" JdkStream "--$3" "$4" "$5" ;;
   --compare)

@@ -1,5 +1,6 @@
 //! The foreign JFR readers of `tests/readers`: built once, then run on recordings.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -102,9 +103,24 @@ pub fn each(reader: &str, files: &[&Path]) -> Vec<Result<Vec<String>, String>> {
     (0..files.len()).map(of).collect()
 }
 
+/// Returns the values of the events of one type by field, as JDK Mission Control reads them.
+#[track_caller]
+pub fn fields(ty: &str, file: &Path) -> Vec<BTreeMap<String, String>> {
+    let done = output(&["--fields", ty], file).expect_success("run.sh --fields");
+    let mut events: Vec<BTreeMap<String, String>> = Vec::new();
+    for line in done.stdout_text().lines() {
+        let mut cells = line.splitn(3, '\t').map(str::to_owned);
+        let mut cell = || cells.next().expect("three cells");
+        let number: usize = cell().parse().expect("the number of the event");
+        events.resize_with(events.len().max(number + 1), BTreeMap::new);
+        events[number].insert(cell(), cell());
+    }
+    events
+}
+
 /// Events per type name, as JDK 25 counts them.
 #[track_caller]
-pub fn types(file: &Path) -> std::collections::BTreeMap<String, u64> {
+pub fn types(file: &Path) -> BTreeMap<String, u64> {
     let done = output(&["--types"], file).expect_success("run.sh --types");
     done.stdout_text()
         .lines()

@@ -60,6 +60,7 @@ pub mod jfr_tool;
 pub mod json_events;
 pub mod machine;
 pub mod malformed;
+pub mod own_events;
 pub mod print_agreement;
 pub mod private_shm;
 pub mod record;

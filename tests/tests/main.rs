@@ -47,6 +47,7 @@ mod off_cpu_graphs;
 mod off_cpu_spans;
 mod outside;
 mod outside_uprobes;
+mod own_events;
 mod own_samples;
 mod packaging;
 mod print_agrees;

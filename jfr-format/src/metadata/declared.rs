@@ -2,11 +2,9 @@
 
 use super::{describe, encode};
 use crate::ids::TypeId;
-use crate::schema::{self, Kind};
+use crate::schema::{self, IDS, Kind, OwnType};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
-
-const IDS: usize = 256;
 
 type TypeSet = [bool; IDS];
 
@@ -15,6 +13,8 @@ type TypeSet = [bool; IDS];
 #[derive(Debug, Clone)]
 pub struct Declared {
     has: [bool; IDS],
+    /// Types of the caller's own; the id of the first is [`IDS`].
+    own: Arc<[Arc<OwnType>]>,
     event: Arc<[u8]>,
 }
 
@@ -28,9 +28,18 @@ impl Declared {
     /// that readers require even if they are not used: all primitive types, threads and stacks
     /// (grafana/jfr-parser reads no event without them).
     pub fn new(events: impl IntoIterator<Item = TypeId>) -> Declared {
+        Declared::closed(Declared::with_required(events))
+    }
+
+    /// Declares the event types `own` in addition to those of [`Declared::new`].
+    pub(crate) fn with_own(own: &[Arc<OwnType>], events: impl IntoIterator<Item = TypeId>) -> Declared {
+        Declared::encoded(Declared::with_required(events), own)
+    }
+
+    fn with_required(events: impl IntoIterator<Item = TypeId>) -> impl Iterator<Item = TypeId> {
         let primitives = schema::types().filter(|ty| ty.kind == Kind::Primitive).map(|ty| ty.id);
         let always = [schema::FRAME_TYPE, schema::THREAD_STATE, schema::THREAD, schema::STACK_TRACE];
-        Declared::closed(events.into_iter().chain(always).chain(primitives))
+        events.into_iter().chain(always).chain(primitives)
     }
 
     /// A recorder of many processes declares the same types for each, so the last few sets are cached.
@@ -47,29 +56,38 @@ impl Declared {
         if let Some((_, declared)) = kept.iter().find(|(of, _)| *of == wanted) {
             return declared.clone();
         }
-        let declared = Declared::encoded((0..IDS as u32).map(TypeId).filter(|id| wanted[id.0 as usize]));
+        let declared = Declared::encoded((0..IDS as u32).map(TypeId).filter(|id| wanted[id.0 as usize]), &[]);
         kept.truncate(MOST - 1);
         kept.push_front((wanted, declared.clone()));
         declared
     }
 
-    fn encoded(types: impl Iterator<Item = TypeId>) -> Declared {
+    fn encoded(types: impl Iterator<Item = TypeId>, own: &[Arc<OwnType>]) -> Declared {
         let mut has = [false; IDS];
         let mut open: Vec<TypeId> = types.collect();
+        open.extend(own.iter().flat_map(|own| describe::needs(&own.ty, &own.fields)));
         while let Some(id) = open.pop() {
             let (Some(ty), Some(mark)) = (schema::get(id), has.get_mut(id.0 as usize)) else { continue };
             if !std::mem::replace(mark, true) {
-                open.extend(describe::needs(ty));
+                open.extend(describe::needs(ty, ty.fields));
             }
         }
         let types = schema::types().filter(|ty| has[ty.id.0 as usize]);
-        Declared { has, event: encode(&describe::root(types)).into() }
+        Declared { has, own: own.into(), event: encode(&describe::root(types, own)).into() }
     }
 
     /// Returns true if events or constants of this type may be written.
     #[inline]
     pub fn has(&self, id: TypeId) -> bool {
-        self.has.get(id.0 as usize).copied().unwrap_or(false)
+        let own = || (id.0 as usize - IDS) < self.own.len();
+        self.has.get(id.0 as usize).copied().unwrap_or_else(own)
+    }
+
+    /// Returns true if the chunk declares this very type, not just one with the same id.
+    #[inline]
+    pub(crate) fn has_own(&self, own: &Arc<OwnType>) -> bool {
+        let index = (own.ty.id.0 as usize).wrapping_sub(IDS);
+        self.own.get(index).is_some_and(|declared| Arc::ptr_eq(declared, own))
     }
 
     /// Returns the encoded metadata event.

@@ -2,28 +2,30 @@
 
 use super::Element;
 use crate::ids::TypeId;
-use crate::schema::{self, Field, Kind, Type, Unit};
+use crate::schema::{self, Field, Kind, OwnType, Type, Unit};
+use std::sync::Arc;
 
-pub(super) fn root<'a>(types: impl Iterator<Item = &'a Type>) -> Element {
-    let types = types.map(class);
+pub(super) fn root<'a>(types: impl Iterator<Item = &'a Type>, own: &[Arc<OwnType>]) -> Element {
+    let own = own.iter().map(|own| class(&own.ty, &own.fields));
+    let types = types.map(|ty| class(ty, ty.fields)).chain(own);
     // The JDK throws without a region; times are UTC, readers convert.
     let region = Element::new("region").attribute("locale", "en_US").attribute("gmtOffset", "0");
     Element::new("root").child(Element::new("metadata").children(types)).child(region)
 }
 
 /// Returns the types of its fields and annotations, as the elements name them.
-pub(super) fn needs(ty: &Type) -> Vec<TypeId> {
+pub(super) fn needs(ty: &Type, fields: &[Field]) -> Vec<TypeId> {
     fn add(element: &Element, to: &mut Vec<TypeId>) {
         let named = element.attributes.iter().filter(|(key, _)| key == "class");
         to.extend(named.filter_map(|(_, id)| id.parse().ok().map(TypeId)));
         element.children.iter().for_each(|child| add(child, to));
     }
     let mut types = Vec::new();
-    add(&class(ty), &mut types);
+    add(&class(ty, fields), &mut types);
     types
 }
 
-fn class(ty: &Type) -> Element {
+fn class(ty: &Type, fields: &[Field]) -> Element {
     let mut class = Element::new("class").attribute("name", ty.name).attribute("id", ty.id.to_string());
     match ty.kind {
         Kind::Event => class = class.attribute("superType", "jdk.jfr.Event"),
@@ -31,7 +33,7 @@ fn class(ty: &Type) -> Element {
         Kind::Simple => class = class.attribute("simpleType", "true"),
         Kind::Primitive | Kind::Struct => {}
     }
-    class = class.children(ty.fields.iter().map(field));
+    class = class.children(fields.iter().map(field));
     if is_content_type(ty.id) {
         class = class.child(annotation(schema::CONTENT_TYPE));
     }

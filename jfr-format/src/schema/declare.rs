@@ -1,6 +1,6 @@
 //! The parts of a declaration, and the functions with which the tables are written.
 
-use super::structs::{BOOLEAN, BYTE, FLOAT, INT, LONG, STRING};
+use super::structs::{BOOLEAN, BYTE, DOUBLE, FLOAT, INT, LONG, SHORT, STRING};
 use crate::ids::TypeId;
 
 /// The purpose of a type.
@@ -37,8 +37,17 @@ pub struct Type {
     pub fields: &'static [Field],
 }
 
-/// A field of a [`Type`].
+/// The declaration of an event type of the caller's own. Its id is the same in all chunks of a file.
 #[derive(Debug)]
+pub(crate) struct OwnType {
+    /// The type, without its fields.
+    pub(crate) ty: Type,
+    /// Fields in the order in which they are encoded.
+    pub(crate) fields: Vec<Field>,
+}
+
+/// A field of a [`Type`].
+#[derive(Debug, Clone)]
 pub struct Field {
     /// Name.
     pub name: &'static str,
@@ -102,10 +111,16 @@ pub enum Shape {
     Long,
     /// Varint of a 32-bit pattern.
     Int,
+    /// Varint of a 16-bit pattern.
+    Short,
+    /// One byte, a number.
+    Byte,
     /// One byte.
     Boolean,
     /// Four bytes.
     Float,
+    /// Eight bytes.
+    Double,
     /// String, inline.
     Text,
     /// Count and raw bytes.
@@ -178,12 +193,15 @@ pub(super) const fn annotation(id: TypeId, name: &'static str, fields: &'static 
     Type { id, name, kind: Kind::Annotation, label: "", description: "", category: &[], fields }
 }
 
-pub(super) const fn field(name: &'static str, ty: TypeId, label: &'static str) -> Field {
+pub(crate) const fn field(name: &'static str, ty: TypeId, label: &'static str) -> Field {
     let shape = match ty {
         LONG => Shape::Long,
         INT => Shape::Int,
+        SHORT => Shape::Short,
+        BYTE => Shape::Byte,
         BOOLEAN => Shape::Boolean,
         FLOAT => Shape::Float,
+        DOUBLE => Shape::Double,
         STRING => Shape::Text,
         _ => Shape::Unwritten,
     };
@@ -191,7 +209,7 @@ pub(super) const fn field(name: &'static str, ty: TypeId, label: &'static str) -
 }
 
 impl Field {
-    pub(super) const fn pooled(mut self) -> Field {
+    pub(crate) const fn pooled(mut self) -> Field {
         self.pooled = true;
         self.shape = Shape::Key;
         self
@@ -212,7 +230,7 @@ impl Field {
         self
     }
 
-    pub(super) const fn unit(mut self, unit: Unit) -> Field {
+    pub(crate) const fn unit(mut self, unit: Unit) -> Field {
         self.unit = unit;
         if matches!(unit, Unit::Timestamp | Unit::Span) {
             self.shape = Shape::Ticks;

@@ -8,6 +8,7 @@
 mod declare;
 mod events;
 mod kernel_io;
+mod names;
 mod sched;
 mod signals;
 mod spans;
@@ -15,8 +16,10 @@ mod structs;
 mod waits;
 
 pub use declare::{Field, Kind, Shape, Type, Unit};
+pub(crate) use declare::{OwnType, field};
 pub use events::*;
 pub use kernel_io::*;
+pub(crate) use names::{is_java_identifier, is_java_type_name};
 pub use sched::*;
 pub use signals::*;
 pub use spans::*;
@@ -87,7 +90,8 @@ pub fn get(id: TypeId) -> Option<&'static Type> {
     INDEX.get(id.0 as usize).copied().flatten()
 }
 
-const IDS: usize = 256;
+/// The ids of the schema's types are below this number.
+pub(crate) const IDS: usize = 256;
 static INDEX: [Option<&'static Type>; IDS] = index();
 
 const fn index() -> [Option<&'static Type>; IDS] {
@@ -117,11 +121,6 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    const JAVA_KEYWORDS: &str = "abstract assert boolean break byte case catch char class const continue default do double \
-        else enum extends final finally float for goto if implements import instanceof int interface long native new \
-        package private protected public return short static strictfp super switch synchronized this throw throws \
-        transient try void volatile while true false null _";
-
     #[test]
     fn names_are_unique_and_legal_java_types() {
         let mut seen = HashSet::new();
@@ -130,9 +129,7 @@ mod tests {
             if ty.kind == Kind::Primitive {
                 continue;
             }
-            for part in ty.name.split('.') {
-                assert!(!JAVA_KEYWORDS.split_whitespace().any(|word| word == part), "{}", ty.name);
-            }
+            assert!(is_java_type_name(ty.name), "{}", ty.name);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::WriteError;
 use super::fields::FieldWriter;
+use crate::ids::TypeId;
 use crate::schema::Type;
 use crate::varint;
 use bytes::{BufMut, BytesMut};
@@ -25,12 +26,26 @@ pub(super) fn put_event(
     room: usize,
     fields: impl FnOnce(&mut FieldWriter<'_>),
 ) -> Result<(), WriteError> {
+    put_fields(out, of.id, room, |out| {
+        let mut writer = FieldWriter::new(out, of);
+        fields(&mut writer);
+        writer.end()
+    })
+}
+
+/// Appends an event whose fields `fields` appends. Appends nothing on error, or if the event takes more than
+/// `room` bytes.
+#[inline]
+pub(super) fn put_fields(
+    out: &mut BytesMut,
+    id: TypeId,
+    room: usize,
+    fields: impl FnOnce(&mut BytesMut) -> Result<(), WriteError>,
+) -> Result<(), WriteError> {
     let start = out.len();
     out.put_u8(0); // the size: nearly always one byte
-    varint::put(out, u64::from(of.id.0));
-    let mut writer = FieldWriter::new(out, of);
-    fields(&mut writer);
-    let mut result = writer.end();
+    varint::put(out, u64::from(id.0));
+    let mut result = fields(out);
     if result.is_ok() {
         put_size(out, start);
         let need = out.len() - start;

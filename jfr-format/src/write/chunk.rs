@@ -2,6 +2,7 @@
 
 use super::checkpoint::{MAX_FRAME, Pending, statics};
 use super::cut::Fragment;
+use super::event_type::{Event, EventType};
 use super::fields::FieldWriter;
 use super::output::Output;
 use super::queue::Queue;
@@ -13,6 +14,7 @@ use crate::metadata::Declared;
 use crate::schema;
 use bytes::BytesMut;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum bytes queued for a flush. Every checkpoint stays far below the 2^28 bytes of its size field.
 const MAX_QUEUED: usize = 64 << 20;
@@ -34,6 +36,8 @@ pub enum Geometry {
 /// Collects events and constants and writes them as one chunk.
 #[derive(Debug)]
 pub struct ChunkWriter {
+    /// Identifies the constants that a reader of the chunk will have; see [`ChunkWriter::id`].
+    id: u64,
     geometry: Geometry,
     declared: Declared,
     line: ClockLine,
@@ -90,6 +94,7 @@ impl ChunkWriter {
             return Err(WriteError::TicksPerSecond(line.ticks_per_second));
         }
         let mut chunk = ChunkWriter {
+            id: next_id(),
             geometry,
             declared: declared.clone(),
             line: *line,
@@ -218,6 +223,34 @@ impl ChunkWriter {
         }
     }
 
+    /// Queues an event of a type of the caller's own. `start` is the time at which the event happened or, if it
+    /// has a duration, began.
+    ///
+    /// # Errors
+    /// [`WriteError::Full`], [`WriteError::Undeclared`], [`WriteError::Finished`], and [`WriteError::Fields`] if
+    /// [`Event::fields`] has not the same fields as when the type was declared; in these cases nothing is
+    /// queued.
+    #[inline]
+    pub fn write<T: Event>(&mut self, ty: &EventType<T>, start: Ticks, event: &T) -> Result<(), WriteError> {
+        if self.finished {
+            return Err(WriteError::Finished);
+        }
+        if !self.declared.has_own(&ty.own) {
+            return Err(WriteError::Undeclared(T::NAME));
+        }
+        let room = self.room();
+        let id = ty.own.ty.id;
+        buffer::put_fields(&mut self.queue.events, id, room, |out| ty.encode(start, event, out))?;
+        self.queue.event_count += 1;
+        Ok(())
+    }
+
+    /// Returns a number that changes whenever constants that were queued must be queued again: it differs between
+    /// chunks, and from before to after a [`discard`](Self::discard).
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Queues constant `key` of pool `id`; `value` writes the fields of its type. The next flush writes it
     /// before the events that are queued at that time.
     ///
@@ -276,11 +309,13 @@ impl ChunkWriter {
     /// Discards the queue, so that a chunk whose output has failed can still be finished. Queued constants
     /// count as never written.
     pub fn discard(&mut self) {
+        self.id = next_id();
         self.queue.discard();
     }
 
     /// Releases the memory that is retained from one flush to the next, and discards the queue.
     pub fn let_go(&mut self) {
+        self.id = next_id();
         self.queue = Queue::default();
         self.segment = BytesMut::new();
     }
@@ -363,6 +398,12 @@ impl ChunkWriter {
         self.header = Some(bytes);
         Ok(())
     }
+}
+
+/// Returns a number that was not returned before, from 1.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The relation between ticks and wall-clock time.
 
 use crate::ids::Ticks;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The relation of ticks to wall-clock time, given by the start of the **first** chunk of a file.
 ///
@@ -16,6 +17,25 @@ pub struct ClockLine {
 }
 
 impl ClockLine {
+    /// Returns a clock whose ticks are nanoseconds since `start`.
+    pub fn nanoseconds_since(start: SystemTime) -> ClockLine {
+        let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        let start_epoch_ns = match start.duration_since(UNIX_EPOCH) {
+            Ok(since) => nanos(since),
+            Err(before) => -nanos(before.duration()),
+        };
+        ClockLine { start_ticks: Ticks(0), start_epoch_ns, ticks_per_second: 1_000_000_000 }
+    }
+
+    /// Returns a duration in ticks; saturates.
+    pub fn ticks(&self, duration: Duration) -> Ticks {
+        let nanos = duration.as_nanos();
+        let per_second = u128::try_from(self.ticks_per_second.max(1)).unwrap_or(1);
+        // The product exceeds 128 bits only beyond any duration that ticks can express.
+        let ticks = nanos.checked_mul(per_second).map_or(u128::MAX, |product| product / 1_000_000_000);
+        Ticks(i64::try_from(ticks).unwrap_or(i64::MAX))
+    }
+
     /// Returns the nanoseconds from `from` to `to`; saturates.
     pub fn nanos(&self, from: Ticks, to: Ticks) -> i64 {
         let ticks = i128::from(to.0) - i128::from(from.0);
@@ -42,5 +62,19 @@ mod tests {
         assert_eq!(line.epoch_nanos(Ticks(499)), 999_000);
         assert_eq!(line.nanos(Ticks(i64::MIN), Ticks(i64::MAX)), i64::MAX);
         assert_eq!(line.nanos(Ticks(i64::MAX), Ticks(i64::MIN)), i64::MIN);
+    }
+
+    #[test]
+    fn durations_are_converted_to_ticks() {
+        let line = ClockLine { start_ticks: Ticks(0), start_epoch_ns: 0, ticks_per_second: 1_000_000 };
+        assert_eq!(line.ticks(Duration::from_millis(3)), Ticks(3000));
+        assert_eq!(line.ticks(Duration::MAX), Ticks(i64::MAX));
+        let start = UNIX_EPOCH + Duration::from_secs(5);
+        let line = ClockLine::nanoseconds_since(start);
+        assert_eq!(line.epoch_nanos(line.ticks(Duration::from_secs(1))), 6_000_000_000);
+        assert_eq!(
+            ClockLine::nanoseconds_since(UNIX_EPOCH - Duration::from_nanos(7)).epoch_nanos(Ticks(0)),
+            -7
+        );
     }
 }

@@ -22,8 +22,11 @@
 //! There is no copy of the header among the events (`jdk.types.ChunkHeader`), unlike in JDKs, which write one
 //! at each flush: no reader needs it, and it would cost 95 bytes per flush.
 //!
+//! Events of the [schema](crate::schema) are written field by field, and checked while they are written. Event types of the
+//! caller's own are declared with [`EventTypes`] and checked then; see [`Event`].
+//!
 //! Duties of the caller
-//! * Keys: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
+//! * Keys, unless they come from [`Constants`]: below 2³¹, not 0, and within one *file* never reused for another value; the JDK shows the value of an earlier chunk.
 //! * Constants used in a chunk must be written in that chunk (again), before or in the flush that carries their first use.
 //! * All chunks of a file share one [`ClockLine`].
 //!
@@ -62,7 +65,10 @@ mod buffer;
 mod checkpoint;
 mod chunk;
 mod clock;
+mod constants;
 mod cut;
+mod event_type;
+mod field_value;
 mod fields;
 mod fixed;
 mod output;
@@ -71,7 +77,10 @@ mod segment;
 
 pub use chunk::{ChunkWriter, Geometry};
 pub use clock::ClockLine;
+pub use constants::{Constants, Frame};
 pub use cut::{Cut, Fragment, Loss, complete, declares_loss_events, loss_chunk};
+pub use event_type::{DeclareError, DeclareErrorKind, Event, EventType, EventTypes, FieldOptions, Fields};
+pub use field_value::{ClassKey, FieldValue, StackTraceKey, StringKey, ThreadKey};
 pub use fields::FieldWriter;
 pub(crate) use fixed::ANCHOR;
 pub use fixed::min_size as min_fixed_size;
